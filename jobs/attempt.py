@@ -1,0 +1,88 @@
+"""Owns the nouns of the history: a `Job` and its `Attempt`s, as frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from jobs.fault import Fault
+from jobs.knobs import Knobs
+from jobs.spec import JobSpec
+from jobs.state import ENDED, JobState
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing a person asked to be trained, whatever number of attempts it takes."""
+
+    id: str
+    spec: JobSpec
+    state: JobState
+    reason: str
+    created_at: float
+    updated_at: float
+    # The knobs as a person set them: the spec's, or those of the last `rung retry --set`.
+    knobs: Knobs
+    # Attempts up to this number belong to an earlier try that a person has looked at; budgets count from here.
+    settled: int = 0
+    cancel_requested: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, in the engine's and the log's words."""
+
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    FAULT = "fault"
+    FELL_SHORT = "fell_short"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One launch of a job: what was asked, what came of it, and why it was made."""
+
+    job_id: str
+    number: int
+    host: str
+    asked: Knobs
+    rung: str | None
+    because: str
+    by_person: bool = False
+    # Rungs that were passed over or taken back when this attempt was decided, each with its reason.
+    skipped: tuple[tuple[str, str], ...] = ()
+    undone: tuple[tuple[str, str], ...] = ()
+    resumed_from: str | None = None
+    planned_step: int | None = None
+    # Until this moment the launch is held back (after an infra fault); None: at once.
+    not_before: float | None = None
+    effective: dict[str, Any] = field(default_factory=dict)
+    # Proven from the job's own words, never from the file name.
+    resumed_step: int | None = None
+    first_step: int | None = None
+    furthest_step: int | None = None
+    loss: float | None = None
+    first_loss: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    # The loss's level before things went wrong, the yardstick for "has it recovered".
+    healthy_loss: float | None = None
+    recovered: bool | None = None
+    fault: Fault | None = None
+    outcome: Outcome = Outcome.PENDING
+    exit_code: int | None = None
+    started_at: float | None = None
+    progress_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def fault_step(self) -> int:
+        """Return the step the attempt came to: where its fault was, or the furthest seen."""
+        known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]
+        if self.fault and self.fault.step is not None:
+            return self.fault.step
+        return max((step for step in known if step is not None), default=0)

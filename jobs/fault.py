@@ -1,0 +1,51 @@
+"""Owns the word for what happened to a job. Names and data only; what to do about it is in recovery/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class FaultKind(StrEnum):
+    NAN_LOSS = "nan_loss"
+    FP16_OVERFLOW = "fp16_overflow"
+    SCALE_COLLAPSE = "scale_collapse"
+    SCALE_THRASH = "scale_thrash"
+    UNSCALE_ERROR = "unscale_error"
+    DIVERGENCE = "divergence"
+    NOT_LEARNING = "not_learning"
+    OOM = "oom"
+    IMAGE_ARCH = "image_arch"
+    CUDA_FAULT = "cuda_fault"
+    COMM_FAULT = "comm_fault"
+    INFRA_FAULT = "infra_fault"
+    UNKNOWN_EXIT = "unknown_exit"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happened to a job, with the line that shows it."""
+
+    kind: FaultKind
+    evidence: str
+    line: int | None = None
+    step: int | None = None
+    # The first step whose numbers were already out of hand; a checkpoint must be older than this.
+    onset: int | None = None
+    # How the numbers went before: "spike" (one step to the next) or "drift" (over many), where they tell.
+    shape: str | None = None
+
+    @property
+    def began(self) -> int | None:
+        """Return the step a checkpoint must be older than, where it is known."""
+        known = [step for step in (self.onset, self.step) if step is not None]
+        return min(known) if known else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fault:
+        return cls(**{**data, "kind": FaultKind(data["kind"])})

@@ -1,0 +1,79 @@
+"""Owns the knobs: the settings of a training that Rung may change, and the names of the rungs that change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+
+class Precision(StrEnum):
+    AMP_FP16 = "amp_fp16"
+    NATIVE_FP16 = "native_fp16"
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+class RungName(StrEnum):
+    RAISE_CLIP = "raise_clip"
+    LOWER_LR = "lower_lr"
+    INCREASE_GROWTH_INTERVAL = "increase_growth_interval"
+    NATIVE_FP16 = "native_fp16"
+    FP32 = "fp32"
+    LOWER_BATCH = "lower_batch"
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The settings asked of one attempt. None: not set by us (for `clip`: clipping is off)."""
+
+    lr: float | None = None
+    clip: float | None = None
+    growth_interval: int | None = None
+    precision: Precision = Precision.AMP_FP16
+    batch: int | None = None
+    accumulation: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "precision": self.precision.value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Knobs:
+        return cls(**{**data, "precision": Precision(data["precision"])})
+
+    def but(self, **changes: Any) -> Knobs:
+        return replace(self, **changes)
+
+    def changes_from(self, before: Knobs) -> dict[str, tuple[Any, Any]]:
+        """Return what differs from `before`, as name: (before, after)."""
+        old, new = before.to_dict(), self.to_dict()
+        return {name: (old[name], new[name]) for name in KNOB_NAMES if old[name] != new[name]}
+
+
+KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Knobs))
+
+
+def same_value(asked: Any, effective: Any) -> bool:
+    """Tell whether a live value is what was asked, up to how floats print."""
+    if isinstance(asked, (int, float)) and isinstance(effective, (int, float)):
+        # Scripts print with %g, whose six digits are off by up to 5e-6; no rung changes a knob by so little.
+        return math.isclose(asked, effective, rel_tol=1e-5)
+    return bool(asked == effective)
+
+
+def not_taken(asked: Knobs, effective: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the knobs whose live value is not the one asked, as name: (asked, effective).
+
+    A knob the job said nothing of is not in `effective` and proves nothing either way. `growth_interval`
+    means nothing where there is no scaler, so it is only held against a run in amp_fp16.
+    """
+    wanted = asked.to_dict()
+    if asked.precision is not Precision.AMP_FP16:
+        wanted.pop("growth_interval")
+    return {
+        name: (value, effective[name])
+        for name, value in wanted.items()
+        if name in effective and value is not None and not same_value(value, effective[name])
+    }

@@ -1,0 +1,265 @@
+"""Owns the job file's shape: what a person may ask for, with every default in one place. Loading is in specfile."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from jobs.fault import FaultKind
+from jobs.knobs import KNOB_NAMES, Knobs, Precision, RungName
+
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
+PLACEHOLDERS = (*KNOB_NAMES, "checkpoint", "checkpoint_dir")
+SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
+IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
+SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
+DEFAULT_LADDER = (
+    RungName.RAISE_CLIP,
+    RungName.LOWER_LR,
+    RungName.INCREASE_GROWTH_INTERVAL,
+    RungName.NATIVE_FP16,
+    RungName.FP32,
+)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text such as 16g or 512m means."""
+    match = SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * 1024 ** ("kmgt".index(match[2].lower()) + 1)) if match else 0
+    if size < 1:
+        raise ValueError("give a size such as 16g or 512m")
+    return size
+
+
+def _size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
+def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
+    if not all(IMAGE.fullmatch(name) for name in ([image] if isinstance(image, str) else image.values())):
+        raise ValueError("pin the image by digest: name@sha256:<64 hex digits>")
+    return image
+
+
+def _no_control(text: str) -> str:
+    if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text):
+        raise ValueError("no control characters or line breaks here")
+    return text
+
+
+def _on_off(value: Any) -> Any:
+    # YAML reads a bare `off` as False.
+    return None if value is False or value == "off" else value
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("give a number, not a yes or no")
+    return value
+
+
+def placeholders(text: str) -> list[str]:
+    """Return the names in single braces, in order; {{ and }} are literal braces."""
+    return [match[1] for match in PLACEHOLDER.finditer(text) if match[1]]
+
+
+Line = Annotated[str, AfterValidator(_no_control)]
+Size = Annotated[str, AfterValidator(_size)]
+Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+PositiveFloat = Annotated[float, BeforeValidator(_not_bool), Field(gt=0, allow_inf_nan=False)]
+# No count of steps, samples or cores comes near the bound; beyond it JSON readers lose digits.
+PositiveInt = Annotated[int, BeforeValidator(_not_bool), Field(ge=1, le=2**53)]
+FiniteFloat = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Resources(Model):
+    """What the job needs of a host."""
+
+    gpu: tuple[Line, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
+    cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
+    memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
+
+    @field_validator("gpu", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class KnobSpec(Model):
+    """The settings Rung may change, as the job has them at first, and how they reach the script."""
+
+    mode: Literal["flags", "inside"] = Field(
+        "flags",
+        description="flags: only what `run` or `envs` has a {placeholder} for; inside: the script imports rung_inside.",
+    )
+    lr: PositiveFloat | None = Field(None, description="Learning rate.")
+    clip: Annotated[PositiveFloat | None, BeforeValidator(_on_off)] = Field(
+        None, description="max_norm of gradient clipping; off or null: no clipping."
+    )
+    growth_interval: PositiveInt | None = Field(2000, description="GradScaler's growth_interval.")
+    precision: Precision = Field(Precision.AMP_FP16, description="What the run computes in.")
+    precision_text: dict[Precision, Line] = Field({}, description="The script's own word for a precision.")
+    batch: PositiveInt | None = Field(None, description="Batch size, halved when memory runs out.")
+    accumulation: PositiveInt | None = Field(None, description="Gradient accumulation, doubled when batch is halved.")
+
+    def knobs(self) -> Knobs:
+        return Knobs(**{name: getattr(self, name) for name in KNOB_NAMES})
+
+
+class CheckpointSpec(Model):
+    """Where the job keeps its checkpoints."""
+
+    dir: Line = Field("checkpoints", description="A relative folder lies in the job's own folder under RUNG_HOME.")
+    pattern: Line = Field("step_*.pt", description="File name pattern; * stands for the step.")
+    every: PositiveInt | None = Field(None, description="Steps between checkpoints, told to the script.")
+
+    @field_validator("pattern")
+    @classmethod
+    def _one_folder(cls, pattern: str) -> str:
+        if "/" in pattern or pattern.count("*") != 1:
+            raise ValueError("give a file name with one * where the step stands, and no folder")
+        return pattern
+
+
+class Success(Model):
+    """What exit code 0 must also show."""
+
+    metric: Line
+    below: FiniteFloat | None = None
+    above: FiniteFloat | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Success:
+        if (self.below is None) == (self.above is None):
+            raise ValueError("give either below or above")
+        return self
+
+
+class Rule(Model):
+    """A fault signature of the user's own."""
+
+    name: Line
+    pattern: Annotated[str, Field(min_length=1, max_length=500)]
+    fault: FaultKind
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return pattern
+
+
+class RungSpec(Model):
+    """One rung of the ladder, with the values it may use where the defaults do not fit."""
+
+    rung: RungName
+    values: tuple[PositiveFloat, ...] = ()
+
+
+class Recovery(Model):
+    """How far Rung may go, and in which order."""
+
+    ladder: tuple[RungSpec, ...] = Field(
+        tuple(RungSpec(rung=name) for name in DEFAULT_LADDER),
+        description="Rungs in order: a name, or {name: [values]}.",
+    )
+    max_attempts: PositiveInt = Field(8, description="Hard bound on launches of the job for faults of its own.")
+    infra_retries: Annotated[int, BeforeValidator(_not_bool), Field(ge=0)] = Field(
+        3, description="Further launches for faults of the machine, counted apart."
+    )
+    grace: PositiveFloat = Field(10.0, description="Seconds between TERM and KILL.")
+    rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
+
+    @field_validator("ladder", mode="before")
+    @classmethod
+    def _rungs(cls, value: Any) -> Any:
+        return [_rung(item) for item in value] if isinstance(value, list) else value
+
+    @field_validator("ladder")
+    @classmethod
+    def _each_once(cls, ladder: tuple[RungSpec, ...]) -> tuple[RungSpec, ...]:
+        if len({step.rung for step in ladder}) < len(ladder):
+            raise ValueError("each rung may stand in the ladder once; give several values in a list")
+        return ladder
+
+
+def _rung(item: Any) -> Any:
+    """Turn `raise_clip` and `{raise_clip: [10.0]}` into a RungSpec's fields."""
+    if isinstance(item, str):
+        return {"rung": item}
+    if isinstance(item, dict) and len(item) == 1:
+        ((name, values),) = item.items()
+        if name != "rung":
+            return {"rung": name, "values": values if isinstance(values, list) else [values]}
+    return item
+
+
+class JobSpec(Model):
+    """What was asked: one training job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_no_control)]
+    run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
+    image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
+    resources: Resources = Resources()
+    envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
+    secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")
+    volumes: tuple[Line, ...] = Field((), description="host:container folders for a job in a container.")
+    workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
+    knobs: KnobSpec = KnobSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    success: Success | None = None
+    recovery: Recovery = Recovery()
+
+    @field_validator("run", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            words = shlex.split(value, comments=True)
+        except ValueError as error:
+            raise ValueError(f"cannot be split into words: {error}") from None
+        shell = sorted(SHELL_WORDS & set(words))
+        if shell or "\n" in value.strip():
+            what = shell[0] if shell else "a line break"
+            raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
+        return words
+
+    @field_validator("run")
+    @classmethod
+    def _command(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if not words or not words[0]:
+            raise ValueError("the command is empty")
+        if any("\0" in word for word in words):
+            raise ValueError("no NUL characters here")
+        return words
+
+    @field_validator("run", "envs")
+    @classmethod
+    def _known_placeholders(cls, value: Any) -> Any:
+        texts = value.values() if isinstance(value, dict) else value
+        for name in (name for text in texts for name in placeholders(text)):
+            if name not in PLACEHOLDERS:
+                known = ", ".join(PLACEHOLDERS)
+                raise ValueError(
+                    f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
+                )
+        return value
+
+    def receives(self, knob: str) -> bool:
+        """Tell whether a change of this knob can reach the script at all."""
+        if self.knobs.mode == "inside":
+            return True
+        return any(knob in placeholders(text) for text in (*self.run, *self.envs.values()))
