@@ -1,0 +1,90 @@
+"""Owns the records: one line each in the job's log, `rung| WORD key=value ...`, which people can read past.
+
+Writes and flushes lines, nothing else. Only the first rank of a distributed run speaks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rung_inside.learning_rate import base_lr
+
+PREFIX = "rung|"
+# Text that a reader splitting on spaces and on the first "=" gets back unchanged.
+PLAIN = re.compile(r"[A-Za-z0-9_./:+@%,~-]+")
+
+_said: dict[str, Any] = {}
+
+
+def first_rank() -> bool:
+    """Tell whether this process speaks and saves for the run; torchrun and its kin set RANK."""
+    return os.environ.get("RANK", "0") in ("", "0")
+
+
+def text_of(value: Any) -> str:
+    """Return a value as it stands in a record: numbers bare, plain words bare, any other text JSON-quoted."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return value if PLAIN.fullmatch(value) else json.dumps(value)
+    return text_of(_number(value))
+
+
+def _number(value: Any) -> float | str:
+    """Return what a tensor or numpy scalar holds as a Python number, or any other thing's text."""
+    try:
+        number: float = value.item()
+    except (AttributeError, RuntimeError, ValueError):
+        return str(value)
+    return number
+
+
+def line(word: str, values: Mapping[str, Any]) -> str:
+    """Return one record; values that are None are left out."""
+    pairs = [f"{key}={text_of(value)}" for key, value in values.items() if value is not None]
+    return " ".join([PREFIX, word, *pairs])
+
+
+def short(value: float) -> float:
+    """Return a measured number with the six digits that are worth a reader's eye."""
+    return float(f"{value:.6g}")
+
+
+def emit(word: str, **values: Any) -> None:
+    """Write one record, whole and at once."""
+    if first_rank():
+        sys.stdout.write(line(word, values) + "\n")
+        sys.stdout.flush()
+
+
+def say_knobs(values: Mapping[str, Any]) -> None:
+    """Write the effective knobs when they differ from what was last said."""
+    if dict(values) != _said.get("knobs"):
+        _said["knobs"] = dict(values)
+        emit("knobs", **values)
+
+
+def metric(step: int, **values: Any) -> None:
+    """Report any named values, such as val_loss, at a step."""
+    emit("metric", step=step, **values)
+
+
+def report(step: int, loss: Any = None, optimizer: Any = None, scaler: Any = None, **values: Any) -> None:
+    """Report one step of a script that keeps its own loop, with the live lr and scale where it hands them over."""
+    effective: dict[str, Any] = {}
+    if optimizer is not None:
+        effective["lr"] = base_lr(optimizer)
+        values.setdefault("lr", float(optimizer.param_groups[0]["lr"]))
+    if scaler is not None and scaler.is_enabled():
+        effective["growth_interval"] = scaler.get_growth_interval()
+        values.setdefault("scale", scaler.get_scale())
+    if effective:
+        say_knobs(effective)
+    emit("step", step=step, loss=loss, **values)
