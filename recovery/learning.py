@@ -1,0 +1,124 @@
+"""Owns the question "is it learning?": a bounded memory of the loss, and whether a cured run has recovered.
+
+"No NaN" is not "recovered": a run whose loss no longer falls has only stopped complaining.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+# A cure is judged over max(300, 3 x time to fault) steps: shorter windows called runs recovered that had
+# unlearned by step 3000 (clip 1.0 against too high an lr).
+MIN_WINDOW = 300
+WINDOW_FACTOR = 3
+# Fewer readings than this say nothing about a trend.
+MIN_READINGS = 12
+# A cured run whose loss is this many times what the untrained model had is wrecked, even if it falls.
+WRECKED = 2.0
+# Two medians of a noisy loss within 2 % of each other are the same level.
+SAME_LEVEL = 0.02
+
+
+class Verdict(StrEnum):
+    LEARNING = "learning"
+    NOT_LEARNING = "not_learning"
+    TOO_EARLY = "too_early"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    because: str
+
+
+class LossHistory:
+    """Keeps the loss over a run of any length in bounded memory, by thinning itself out when full."""
+
+    def __init__(self, capacity: int = 2048) -> None:
+        self._capacity = capacity
+        self._stride = 1
+        self._seen = 0
+        self._readings: list[tuple[int, float]] = []
+        self.first_loss: float | None = None
+
+    def add(self, step: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            return
+        if self.first_loss is None:
+            self.first_loss = loss
+        if self._seen % self._stride == 0:
+            self._readings.append((step, loss))
+        self._seen += 1
+        if len(self._readings) >= self._capacity:
+            self._readings = self._readings[::2]
+            self._stride *= 2
+
+    def between(self, first: int, last: int) -> list[float]:
+        """Return the losses at first <= step < last."""
+        return [loss for step, loss in self._readings if first <= step < last]
+
+    @property
+    def last_step(self) -> int | None:
+        return self._readings[-1][0] if self._readings else None
+
+
+def healthy_level(history: LossHistory, began: int) -> float | None:
+    """Return the level the loss had come down to before things went wrong at step `began`.
+
+    None when it had not come down: a run that never learned has no level to go back to.
+    """
+    before = history.between(0, began)
+    if len(before) < MIN_READINGS:
+        return None
+    start, level = median(before[: len(before) // 3]), median(before[-MIN_READINGS:])
+    return level if level < start - SAME_LEVEL * abs(start) else None
+
+
+def window_after(fault_step: int, steps_to_fault: int) -> int:
+    """Return the step at which a run that got past `fault_step` can be judged."""
+    return fault_step + max(MIN_WINDOW, WINDOW_FACTOR * steps_to_fault)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What a cured run is held against: where the fault was, when to judge, and the levels the loss had before."""
+
+    fault_step: int
+    window_end: int
+    healthy: float | None
+    untrained: float | None
+
+
+def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgement:
+    """Say whether a run that was cured is learning since."""
+    fault_step, window_end, level = yardstick.fault_step, yardstick.window_end, yardstick.healthy
+    last = history.last_step
+    if last is None or (last < window_end and not ended):
+        return Judgement(Verdict.TOO_EARLY, f"judged at step {window_end}")
+    losses = history.between(fault_step, last + 1)
+    if len(losses) < MIN_READINGS:
+        return Judgement(Verdict.TOO_EARLY, f"only {len(losses)} readings since step {fault_step}")
+    third = len(losses) // 3
+    early, late = median(losses[:third]), median(losses[-third:])
+    span = f"steps {fault_step} to {last}"
+    spread = _spread(losses[-third:])
+    untrained = yardstick.untrained
+    if untrained is not None and late > WRECKED * abs(untrained):
+        return Judgement(Verdict.NOT_LEARNING, f"the loss is {late:.4g} over {span}, {untrained:.4g} when it began")
+    if late < early - max(SAME_LEVEL * abs(early), 2 * spread / math.sqrt(third)):
+        return Judgement(Verdict.LEARNING, f"the loss fell from {early:.4g} to {late:.4g} over {span}")
+    if level is not None and late <= level + max(SAME_LEVEL * abs(level), 2 * spread / math.sqrt(MIN_READINGS)):
+        return Judgement(
+            Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
+        )
+    was = f", {level:.4g} before the fault" if level is not None else ""
+    return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
+
+
+def _spread(losses: list[float]) -> float:
+    """Return the spread of a noisy loss, as a standard deviation that outliers do not move (1.4826 x MAD)."""
+    middle = median(losses)
+    return 1.4826 * median(abs(loss - middle) for loss in losses)

@@ -1,0 +1,101 @@
+"""Owns the cut from raw log bytes to clean, numbered lines. It knows nothing of what a line means.
+
+Whatever the bytes are, a `Line` is safe to show on a terminal and no longer than `MAX_TEXT`; how the bytes were cut
+into chunks on the way never changes the lines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# Room for a traceback's longest message or a wide table row; what is longer is a dump of data, not a message.
+MAX_TEXT = 64 * 1024
+# Bytes kept of an unfinished line: MAX_TEXT characters at four bytes each, the longest that UTF-8 needs.
+MAX_RAW = 4 * MAX_TEXT
+
+# Terminal commands: window titles and the like (ended by BEL or ESC \), cursor and colour codes, two-character codes.
+# A title that never ends loses only its first two characters, so that it cannot hide the rest of a line.
+_ESCAPE = re.compile(
+    r"\x1b[\]PX^_][^\x07\x1b\x9c]{0,1000}(?:\x07|\x1b\\|\x9c)"
+    r"|(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|\x1b[ -/]{0,8}[0-~]"
+)
+_BLANK = re.compile(r"[\t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+# Control codes, invisible and direction-changing characters, line separators, lone surrogates.
+_HIDDEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log, or one state of a progress bar that was redrawn on it."""
+
+    number: int
+    text: str
+
+
+def clean(text: str) -> str:
+    """Return the text without anything that could steer a terminal; tabs become spaces."""
+    if text.isprintable():
+        return text
+    text = _ESCAPE.sub("", text)
+    return _HIDDEN.sub("", _BLANK.sub(" ", text))
+
+
+class LineSplitter:
+    """Turns chunks of bytes into lines, holding back at most one unfinished line of bounded size."""
+
+    def __init__(self) -> None:
+        self._number = 1
+        self._held = b""
+        # True after a carriage return: the newline of a CR LF ends no further, empty line.
+        self._returned = False
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """Return the lines that this chunk completes."""
+        lines: list[Line] = []
+        *whole, rest = chunk.split(b"\n")
+        for piece in whole:
+            self._take(piece, lines)
+            self._end_line(lines)
+        if rest:
+            self._take(rest, lines)
+        return lines
+
+    def flush(self) -> list[Line]:
+        """Return what is held of a line that has not ended yet."""
+        lines: list[Line] = []
+        if self._held:
+            self._emit(lines)
+        return lines
+
+    def _take(self, piece: bytes, lines: list[Line]) -> None:
+        if b"\r" not in piece:
+            self._hold(piece)
+            return
+        *redrawn, last = piece.split(b"\r")
+        for part in redrawn:
+            self._hold(part)
+            if self._held:
+                self._emit(lines)
+            self._returned = True
+        self._hold(last)
+
+    def _hold(self, piece: bytes) -> None:
+        room = MAX_RAW - len(self._held)
+        if piece and room > 0:
+            self._held += piece[:room]
+
+    def _end_line(self, lines: list[Line]) -> None:
+        if self._held or not self._returned:
+            self._emit(lines)
+        self._number += 1
+        self._returned = False
+
+    def _emit(self, lines: list[Line]) -> None:
+        text = clean(self._held.decode("utf-8", "replace"))
+        lines.append(Line(self._number, text[:MAX_TEXT]))
+        self._held = b""

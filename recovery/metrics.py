@@ -1,0 +1,94 @@
+"""Owns the reading of one line of a log: our own records are read here, free text by freetext.py.
+
+Stateless: what follows from several lines (a missing step, a second NaN) is for detect.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from recovery.freetext import MAX_STEP, read_free_text
+from recovery.reading import Reading
+
+# A line is read for numbers no further than this; the widest progress bars stay well below.
+MAX_READ = 8 * 1024
+
+MARK = "rung|"
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric)(?= |$)")
+_FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
+
+
+def read(text: str) -> Reading | None:
+    """Return the numbers a line reports, or None when it reports nothing."""
+    if MARK in text:
+        match = _RECORD.search(text)
+        return _read_record(match[1], text[match.end() :]) if match else None
+    # A comment in a program's text that was printed.
+    if "# " in text and text.lstrip(" ").startswith("# "):
+        return None
+    return read_free_text(text[:MAX_READ])
+
+
+def _read_record(word: str, rest: str) -> Reading | None:
+    fields: dict[str, str] = dict(_FIELD.findall(rest))
+    if word == "knobs":
+        return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
+    numbers = _numbers(fields)
+    step = _whole(numbers.pop("step", None))
+    if word == "resumed":
+        return Reading(resumed_step=step, is_record=True)
+    if word == "saved":
+        return Reading(saved_step=step, is_record=True)
+    if word == "metric":
+        return Reading(values=numbers, is_record=True)
+    if step is None and not numbers:
+        return None
+    skipped = numbers.pop("skipped", None)
+    get = numbers.get
+    return Reading(
+        step,
+        get("loss"),
+        get("lr"),
+        get("grad_norm"),
+        get("scale"),
+        None if skipped is None else skipped != 0,
+        numbers,
+        is_record=True,
+        loss_name="loss",
+    )
+
+
+def _numbers(fields: dict[str, str]) -> dict[str, float]:
+    try:
+        return {name: float(text) for name, text in fields.items()}
+    except ValueError:
+        return {name: number for name, text in fields.items() if (number := _number(text)) is not None}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _whole(value: float | None) -> int | None:
+    """Return a number as a step, where it can be one."""
+    return int(value) if value is not None and 0 <= value < MAX_STEP and value.is_integer() else None
+
+
+def _plain(text: str) -> object:
+    """Return a knob's value as what it is: a number, a text, or None for `off`."""
+    if text.startswith('"'):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    if text in ("off", "none", "None", "null"):
+        return None
+    number = _number(text)
+    if number is None or not math.isfinite(number):
+        return text if number is None else number
+    return int(number) if text.lstrip("-").isdigit() and abs(number) < MAX_STEP else number

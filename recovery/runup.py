@@ -1,0 +1,93 @@
+"""Owns the run-up: how loss and gradient norm went before a fault, and since when they were out of hand."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+KEPT = 512
+# Readings that make up "its own recent past", and the fewest that say anything.
+PAST = 64
+FEWEST = 8
+# 6 sigma gave 0.06 false alarms per 1000 healthy steps where 2.5 sigma gave 11.9; 1.4826 x MAD is a sigma that a few
+# wild values do not move.
+SIGMAS = 6 * 1.4826
+# A flat curve has next to no MAD: below this share of its level, a rise is not "far above".
+LOSS_FLOOR = 0.1
+GRAD_NORM_FLOOR = 1.0
+# A blow-up within this many reported steps, or a gradient norm this many times the one before, is a spike.
+SPIKE_READINGS = 3
+SPIKE_JUMP = 10.0
+
+_Series = list[float | None]
+
+
+class RunUp:
+    """Remembers the last readings and tells, when asked, where the final stretch of bad ones began."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[int | None, float | None, float | None]] = deque(maxlen=KEPT)
+
+    def add(self, step: int | None, loss: float | None, grad_norm: float | None) -> None:
+        self._readings.append((step, loss, grad_norm))
+
+    def trace(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
+        """Return (onset, shape) for a fault at `step`, each None where the numbers do not tell.
+
+        A fault that is a bad value itself and comes straight out of the normal range is a spike at its own step.
+        """
+        past = list(self._readings)[-(2 * PAST) :]
+        while past and past[-1][1] is not None and not math.isfinite(past[-1][1]):
+            past.pop()
+        losses: _Series = [reading[1] for reading in past]
+        norms: _Series = [reading[2] for reading in past]
+        starts = [
+            start
+            for series, floor in ((losses, LOSS_FLOOR), (norms, GRAD_NORM_FLOOR))
+            if (start := _stretch(series, floor)) is not None
+        ]
+        if not starts:
+            return None, None
+        start = min(starts)
+        if start == len(past):
+            return (step, "spike") if is_bad_value else (None, None)
+        return past[start][0], "spike" if _is_spike(losses, norms, start) else "drift"
+
+
+def _stretch(series: _Series, floor: float) -> int | None:
+    """Return the index where the final stretch far above the recent past began; the length when there is none."""
+    normal: deque[float] = deque(maxlen=PAST)
+    start: int | None = None
+    for index, value in enumerate(series):
+        if value is None:
+            continue
+        if len(normal) >= FEWEST and not value <= _ceiling(normal, floor):
+            start = index if start is None else start
+        elif math.isfinite(value):
+            start = None
+            normal.append(value)
+    if len(normal) < FEWEST:
+        return None
+    return len(series) if start is None else start
+
+
+def _ceiling(normal: deque[float], floor: float) -> float:
+    level = median(normal)
+    spread = median(abs(value - level) for value in normal)
+    return level + max(SIGMAS * spread, floor * abs(level))
+
+
+def _is_spike(losses: _Series, norms: _Series, start: int) -> bool:
+    """Tell whether the blow-up from `start` on was quick: near its full height, or not finite, after 3 readings."""
+    if len(losses) - start <= SPIKE_READINGS:
+        return True
+    for before, after in zip(norms[max(0, start - 1) :], norms[start:], strict=False):
+        if before and after and math.isfinite(before) and after > SPIKE_JUMP * before:
+            return True
+    heights = [value for value in losses[start:] if value is not None]
+    level = median([value for value in losses[:start] if value is not None] or [0.0])
+    if not heights:
+        return False
+    half = level + (max(heights) - level) / 2
+    return max(heights[:SPIKE_READINGS]) >= half

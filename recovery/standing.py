@@ -1,0 +1,116 @@
+"""Owns the reading of a job's attempts: which knobs proved worth keeping, which rungs did nothing, what is being cured.
+
+Keep what helped, undo what did not: a rung after which the fault came later stays; one after which it came at the
+same step is taken back, so that a later rung is not crippled by an earlier, useless one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from jobs.attempt import Attempt
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs, not_taken
+from recovery.checkpoint import numeric
+
+# A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
+SAME_STEP = 5
+SAME_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands after its attempts."""
+
+    kept: Knobs
+    # The fault being cured: the first of the present incident, not a side effect of a rung.
+    root: Fault | None = None
+    root_attempt: int = 0
+    # The furthest step at which a fault stood, with `kept`.
+    reach: int = 0
+    # The rung whose effect is not known yet, since only infra faults came after it.
+    pending: str | None = None
+    # Rungs tried since the last progress, with why they are not tried again.
+    tried: dict[str, str] = field(default_factory=dict)
+    # The one just taken back by the last attempt.
+    undone: tuple[tuple[str, str], ...] = ()
+    infra: int = 0
+    unknown: int = 0
+    fault_steps: tuple[int, ...] = ()
+
+
+def later(step: int, than: int) -> bool:
+    """Tell whether a fault at `step` is progress over one at `than`, and not the same one again."""
+    return step > than + max(SAME_STEP, int(than * SAME_SHARE))
+
+
+def stand(attempts: Sequence[Attempt], knobs: Knobs) -> Standing:
+    """Return where a job that began with `knobs` stands after these attempts, oldest first."""
+    standing = Standing(kept=knobs)
+    for attempt in attempts:
+        if attempt.fault is not None:
+            standing = _after(standing, attempt, attempt.fault)
+    return standing
+
+
+def _after(before: Standing, attempt: Attempt, fault: Fault) -> Standing:
+    standing = replace(before, pending=attempt.rung or before.pending, undone=())
+    if not numeric(fault):
+        return _after_other(standing, attempt, fault)
+    standing = replace(standing, fault_steps=(*standing.fault_steps, attempt.fault_step))
+    if standing.root is None:
+        return replace(standing, root=fault, root_attempt=attempt.number, reach=attempt.fault_step, pending=None)
+    if standing.pending is None:
+        return _same_knobs_again(standing, attempt, fault)
+    useless = _why_useless(standing, attempt, fault)
+    if useless is None:
+        return _helped(standing, attempt, fault)
+    return _useless(standing, useless)
+
+
+def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
+    """Count a fault that is not of the numbers; one of unknown cause right after a rung is that rung's doing."""
+    if fault.kind is not FaultKind.UNKNOWN_EXIT:
+        return replace(standing, infra=standing.infra + 1)
+    if standing.pending and attempt.rung and not later(attempt.fault_step, standing.reach):
+        return _useless(standing, f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}")
+    return replace(standing, unknown=standing.unknown + 1)
+
+
+def _same_knobs_again(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
+    if later(attempt.fault_step, standing.reach):
+        return replace(_helped(standing, attempt, fault), kept=standing.kept)
+    return standing
+
+
+def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | None:
+    """Return why the pending rung is not worth keeping, or None when it helped."""
+    changed = attempt.asked.changes_from(standing.kept)
+    ignored = {name: pair for name, pair in not_taken(attempt.asked, attempt.effective).items() if name in changed}
+    if ignored:
+        name, (asked, effective) = next(iter(ignored.items()))
+        return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
+    if fault.kind is FaultKind.NOT_LEARNING:
+        return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
+    if later(attempt.fault_step, standing.reach):
+        return None
+    return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"
+
+
+def _helped(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
+    """Keep the knobs and renew the tries: the run came further than ever."""
+    return replace(
+        standing,
+        kept=attempt.asked,
+        root=fault,
+        root_attempt=attempt.number,
+        reach=attempt.fault_step,
+        pending=None,
+        tried={},
+    )
+
+
+def _useless(standing: Standing, why: str) -> Standing:
+    rung = standing.pending or ""
+    return replace(standing, pending=None, tried={**standing.tried, rung: why}, undone=((rung, why),))

@@ -1,0 +1,56 @@
+"""Makes jobs and attempts for the tests of the pure floor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jobs.attempt import Attempt, Job, Outcome
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
+from jobs.spec import JobSpec
+from jobs.state import JobState
+from recovery.checkpoint import HEALTHY, Checkpoint
+from recovery.decide import Relaunch
+
+
+def a_job(**fields: Any) -> Job:
+    knobs = {"mode": "inside", "lr": 1e-3, "clip": 5.0, **fields.pop("knobs", {})}
+    spec = JobSpec.model_validate({"name": "job", "run": "python train.py", "knobs": knobs, **fields})
+    return Job("job-1", spec, JobState.RECOVERING, "", 0.0, 0.0, spec.knobs.knobs())
+
+
+def a_fault(kind: FaultKind, step: int | None = 100, **fields: Any) -> Fault:
+    return Fault(kind, f"{kind} as the log had it", line=7, step=step, **fields)
+
+
+def an_attempt(number: int, knobs: Knobs, fault: Fault | None, **fields: Any) -> Attempt:
+    """Return an ended attempt; attempt n lives from time 100n to 100n+50."""
+    ended = Attempt("job-1", number, "localhost", knobs, fields.pop("rung", None), "because", **fields)
+    step = fault.step if fault else 500
+    return replace(
+        ended,
+        fault=fault,
+        furthest_step=step,
+        outcome=Outcome.FAULT if fault else Outcome.SUCCEEDED,
+        started_at=100.0 * number,
+        ended_at=100.0 * number + 50,
+    )
+
+
+def carried_out(number: int, decision: Relaunch, fault: Fault, effective: dict[str, Any] | None = None) -> Attempt:
+    """Return the attempt a decision led to, ended by this fault."""
+    found = decision.checkpoint
+    return an_attempt(
+        number,
+        decision.knobs,
+        fault,
+        rung=decision.rung.value if decision.rung else None,
+        resumed_from=found.name if found else None,
+        resumed_step=found.step if found else 0,
+        effective=decision.knobs.to_dict() if effective is None else effective,
+    )
+
+
+def a_checkpoint(step: int, verdict: str | None = HEALTHY, written_at: float = 1.0) -> Checkpoint:
+    return Checkpoint(f"step_{step}.pt", step, written_at, verdict)

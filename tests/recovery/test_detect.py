@@ -1,0 +1,331 @@
+"""The detector: first cause wins, one finding per incident, healthy runs stay healthy."""
+
+import math
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.fault import FaultKind
+from jobs.spec import Rule
+from recovery.detect import MAX_EVIDENCE, TAIL_LINES, Detector
+from recovery.lines import Line, LineSplitter
+from recovery.progress import MAX_VALUES
+
+K = FaultKind
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/opt/train.py", line 12, in <module>
+    scaler.step(optimizer)
+  File "/opt/torch/amp/grad_scaler.py", line 260, in _unscale_grads_
+    raise ValueError("Attempting to unscale FP16 gradients.")
+ValueError: Attempting to unscale FP16 gradients.
+"""
+
+
+def watch(text, *rules):
+    """Return the detector after a whole log, and everything it listed."""
+    detector, splitter = Detector(rules), LineSplitter()
+    data = text if isinstance(text, bytes) else text.encode()
+    found = [fault for line in [*splitter.feed(data), *splitter.flush()] for fault in detector.feed(line)]
+    return detector, found + detector.finish()
+
+
+def kinds(text):
+    return [fault.kind for fault in watch(text)[1]]
+
+
+def now(text):
+    fault = watch(text)[0].finding(ended=False)
+    return fault and fault.kind
+
+
+def at_end(text):
+    fault = watch(text)[0].finding(ended=True)
+    return fault and fault.kind
+
+
+def steps(losses, start=0, **more):
+    extra = "".join(f" {name}={value}" for name, value in more.items())
+    return "".join(f"rung| step step={start + n} loss={loss}{extra}\n" for n, loss in enumerate(losses))
+
+
+def healthy(count, start=0):
+    return steps([round(4 - n / 1000, 4) for n in range(count)], start)
+
+
+# NaN
+
+
+def test_a_nan_is_listed_at_once_and_acted_on_when_the_next_loss_is_bad_too():
+    first = healthy(20) + "rung| step step=20 loss=nan\n"
+    assert kinds(first) == [K.NAN_LOSS] and now(first) is None and at_end(first) is K.NAN_LOSS
+    assert now(first + "rung| step step=21 loss=inf\n") is K.NAN_LOSS
+
+
+def test_one_nan_in_a_healthy_run_is_cleared_by_the_next_loss():
+    text = healthy(20) + "rung| step step=20 loss=nan\n" + healthy(1, start=21)
+    assert kinds(text) == [K.NAN_LOSS] and at_end(text) is None
+
+
+def test_a_run_that_goes_on_printing_nan_is_one_finding():
+    detector, found = watch("".join(f"iter {n}: loss {'nan' if n > 5 else 2.0}, time 9ms\n" for n in range(400)))
+    assert [(fault.kind, fault.line, fault.step) for fault in found] == [(K.NAN_LOSS, 7, 6)]
+    assert detector.finding(ended=False).evidence == "iter 6: loss nan, time 9ms"
+
+
+def test_nan_then_other_losses_that_are_finite_does_not_clear_at_once():
+    text = "step 1 train_loss=nan\nstep 2 aux_loss=1.0\n"
+    assert at_end(text) is K.NAN_LOSS
+    assert at_end(text + "step 3 aux_loss=1.0\nstep 4 aux_loss=1.0\n") is None
+
+
+def test_a_raised_message_needs_no_second_one():
+    assert now("Traceback (most recent call last):\nValueError: Training loss is nan\n") is K.NAN_LOSS
+
+
+def test_batches_told_to_be_skipped_count_like_nan_losses():
+    warning = "[WARNING] NaN loss detected! Skipping batch.\n"
+    assert kinds(warning) == [K.NAN_LOSS] and now(warning) is None
+    assert now(warning * 2) is K.NAN_LOSS
+    assert at_end("step 1 loss 2.0\n" + warning + "step 2 loss 2.0\n" * 3) is None
+
+
+def test_loss_zero_beside_a_nan_gradient_norm_counts_from_the_second_on():
+    line = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
+    assert kinds(line) == []
+    assert kinds(line * 3) == [K.NAN_LOSS] and now(line * 2) is K.NAN_LOSS
+
+
+def test_a_gradient_norm_alone_is_nothing_here():
+    line = "{'loss': 1.5, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
+    assert kinds(line * 5) == []
+
+
+def test_losses_of_exactly_zero_do_not_clear_a_nan():
+    assert now("step 1 loss nan\nstep 2 loss nan\n" + "step 3 loss 0.0\n" * 9) is K.NAN_LOSS
+
+
+def test_a_bad_held_out_loss_is_listed_but_a_finite_training_loss_outweighs_it():
+    text = "step 1 loss 2.0\nval_loss=nan\nstep 2 loss 2.0\nval_loss=nan\n"
+    assert kinds(text) == [K.NAN_LOSS] and at_end(text) is None
+    assert at_end("step 1 loss 2.0\nval_loss=nan\n") is None
+    assert at_end("{'eval_loss': nan, 'epoch': 1.0}\n") is K.NAN_LOSS
+
+
+def test_nan_from_the_first_step_with_every_step_skipped_waits_for_the_scale():
+    scales = [65536 / 2**n for n in range(60)]
+    lines = [f"rung| step step={n} loss=nan scale={scale!r} skipped=1\n" for n, scale in enumerate(scales)]
+    assert now("".join(lines[:10])) is None
+    assert at_end("".join(lines[:10])) is K.NAN_LOSS
+    assert now("".join(lines)) is K.SCALE_COLLAPSE
+
+
+def test_records_outweigh_what_the_script_prints_beside_them():
+    assert at_end("rung| step step=1 loss=2.0\nloss: nan\nloss: nan\n") is None
+
+
+# Messages
+
+
+def test_the_exception_counts_and_the_source_line_above_it_does_not():
+    detector, found = watch(TRACEBACK)
+    assert [(fault.kind, fault.line) for fault in found] == [(K.UNSCALE_ERROR, 6)]
+    assert detector.finding(ended=False).evidence == "ValueError: Attempting to unscale FP16 gradients."
+    assert kinds(TRACEBACK[: TRACEBACK.rindex("ValueError")]) == []
+
+
+def test_program_text_below_a_frame_is_never_a_message():
+    source = '    assert free > need, "CUDA out of memory"\n'
+    for rank in ("", "[rank1]:"):
+        assert kinds(f'{rank}  File "/opt/train.py", line 7, in main\n{rank}{source}') == []
+    assert kinds(source) == [K.OOM]
+
+
+def test_tracebacks_of_many_ranks_are_one_fault():
+    text = "".join(
+        f"[rank{n}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n" for n in range(8)
+    )
+    assert kinds(text) == [K.OOM]
+
+
+def test_the_first_cause_wins_over_what_follows_from_it():
+    chain = "RuntimeError: CUDA error: an illegal memory access was encountered\n" + TRACEBACK
+    assert at_end(chain) is K.CUDA_FAULT
+    worker = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n"
+    assert kinds(worker) == [K.INFRA_FAULT] and now(worker) is None
+    for text in (worker + "torch.OutOfMemoryError: CUDA out of memory.\n", "MemoryError: x\n" + worker):
+        assert kinds(text) == [K.OOM] and at_end(text) is K.OOM
+
+
+def test_a_caught_error_is_no_reason_to_stop_and_none_at_all_once_the_run_goes_on():
+    caught = "2025-01-01 - WARNING - batch failed: CUDA out of memory. Tried to allocate 4 GiB.\n"
+    assert kinds(caught * 4) == [K.OOM] and now(caught) is None and at_end(caught) is K.OOM
+    assert at_end(caught + "step 5 loss 2.0\nstep 6 loss 2.0\nstep 7 loss 2.0\n") is None
+
+
+def test_a_full_disk_counts_when_the_job_has_ended():
+    text = "OSError: [Errno 28] No space left on device\n"
+    assert now(text) is None and at_end(text) is K.INFRA_FAULT
+
+
+def test_a_message_after_a_progress_bar_without_a_line_end_is_found():
+    assert kinds("\r 3/90 [00:01<00:30, 2.9it/s, loss=2.0]RuntimeError: CUDA out of memory.\n") == [K.OOM]
+
+
+def test_our_own_records_and_the_echoed_job_file_never_match():
+    echo = 'run: python train.py\nrules: [{name: ours, pattern: "disk on fire", fault: infra_fault}]\n'
+    rule = Rule(name="ours", pattern="disk on fire", fault=K.INFRA_FAULT)
+    assert watch(echo + "rung| saved step=1 file=disk on fire\n", rule)[1] == []
+    assert [fault.kind for fault in watch(echo + "the disk on fire is sda\n", rule)[1]] == [K.INFRA_FAULT]
+
+
+def test_a_users_rule_is_tried_first_and_acted_on_at_once():
+    rule = Rule(name="ours", pattern=r"^CUDA out of", fault=K.CUDA_FAULT)
+    detector, found = watch("CUDA out of memory\n", rule)
+    assert [fault.kind for fault in found] == [K.CUDA_FAULT]
+    assert detector.finding(ended=False).kind is K.CUDA_FAULT
+
+
+def test_evidence_is_cut_but_still_shows_the_message():
+    _, found = watch("x" * 3000 + " CUDA out of memory. " + "y" * 3000 + "\n")
+    assert len(found[0].evidence) <= MAX_EVIDENCE and "CUDA out of memory" in found[0].evidence
+
+
+# Scale
+
+
+def test_back_offs_from_2_to_the_32_are_no_fault():
+    text = "".join(
+        f"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {2**n}, reducing to {2 ** (n - 1)}\n"
+        for n in range(32, 14, -1)
+    )
+    assert kinds(text + "step=20, loss=9.5\n") == []
+
+
+def test_a_collapse_is_seen_in_the_records():
+    text = healthy(5) + "".join(f"rung| step step={5 + n} loss=2.0 scale={2.0**-n} skipped=1\n" for n in range(60))
+    detector, found = watch(text)
+    assert [fault.kind for fault in found] == [K.SCALE_COLLAPSE]
+    assert detector.finding(ended=False).onset == 6
+
+
+def test_a_run_that_ends_with_its_scale_below_one_is_found_at_the_end_only():
+    text = "".join(
+        f"Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {2.0**-n}\n" for n in range(-3, 3)
+    )
+    assert now(text) is None and at_end(text) is K.SCALE_COLLAPSE and kinds(text) == [K.SCALE_COLLAPSE]
+
+
+def test_thrash_is_seen_in_the_records():
+    text = "".join(
+        f"rung| step step={n} loss=2.0 scale={65536 if n % 2 else 32768} skipped={(n + 1) % 2}\n" for n in range(120)
+    )
+    assert kinds(text) == [K.SCALE_THRASH] and now(text) is K.SCALE_THRASH
+
+
+# Onset and progress
+
+
+def test_a_wrecked_run_has_its_onset_at_the_spike():
+    chance = random.Random(3)
+    losses = [round(2 + chance.gauss(0, 0.05), 4) for _ in range(60)] + [88.0, 70.0, 75.0, math.nan, math.nan]
+    fault = watch(steps(losses))[0].finding(ended=False)
+    assert (fault.step, fault.onset, fault.began, fault.shape) == (63, 60, 60, "spike")
+
+
+def test_infra_faults_have_no_onset():
+    spike = steps([2.0] * 30 + [90.0])
+    fault = watch(spike + "OSError: [Errno 28] No space left on device\n")[0].finding(ended=True)
+    assert (fault.step, fault.onset, fault.shape) == (30, None, None)
+
+
+def test_progress_is_what_the_job_said():
+    text = (
+        "rung| knobs lr=0.001 clip=off precision=amp_fp16\nrung| resumed step=500 file=step_500.pt\n"
+        + steps([2.0, 1.5], start=501, lr=0.001)
+        + "rung| saved step=502 file=step_502.pt\nrung| metric step=502 val_loss=1.9\nrung| knobs lr=0.0005\n"
+    )
+    progress = watch(text)[0].progress
+    assert (progress.step, progress.first_step, progress.furthest_step, progress.loss) == (502, 501, 502, 1.5)
+    assert (progress.resumed_step, progress.saved_step) == (500, 502)
+    assert progress.effective == {"lr": 0.0005, "clip": None, "precision": "amp_fp16"}
+    assert progress.values["val_loss"] == 1.9
+
+
+def test_nothing_said_is_nothing_known():
+    progress = watch("hello\n")[0].progress
+    assert (progress.step, progress.resumed_step, progress.loss, progress.values) == (None, None, None, {})
+
+
+def test_the_bar_of_an_evaluation_does_not_set_the_step_back():
+    text = " 50%|█    | 400/800 [00:10<00:10, 40it/s]\n 10%|█    | 3/30 [00:01<00:09, 3it/s]\n"
+    assert watch(text)[0].progress.step == 400
+
+
+def test_a_loss_without_a_step_belongs_to_the_last_step_seen():
+    text = " 50%|█    | 400/800 [00:10<00:10, 40it/s]\n{'loss': nan, 'epoch': 0.5}\n"
+    assert watch(text)[1][0].step == 400
+
+
+def test_history_holds_the_finite_losses():
+    detector, _ = watch(steps([3.0, 2.0, math.nan, 1.0]))
+    assert detector.history.between(0, 10) == [3.0, 2.0, 1.0]
+
+
+def test_the_tail_holds_the_last_lines_and_a_bar_once():
+    text = "".join(f"line {n}\n" for n in range(50)) + "\n1/3\r2/3\r3/3\n"
+    assert watch(text)[0].tail == [f"line {n}" for n in range(50 - TAIL_LINES + 1, 50)] + ["3/3"]
+
+
+def test_ever_new_names_are_held_in_bounded_memory():
+    detector, _ = watch("".join(f"name_{n}=1.0\n" for n in range(5 * MAX_VALUES)))
+    assert len(detector.progress.values) == MAX_VALUES
+    assert f"name_{5 * MAX_VALUES - 1}" in detector.progress.values
+
+
+# Anything at all
+
+NOISE = st.lists(
+    st.one_of(
+        st.binary(max_size=30),
+        st.sampled_from(
+            [
+                b"\n", b"rung| step step=1 loss=nan\n", b"step 2 loss 2.0\n", b"loss: nan\n", b"scale=0 step=3\n",
+                b"Killed\n",                 b"ValueError: Training loss is nan\n", b"[WARNING] NaN loss detected!\n",
+                b"val_loss=inf\n", b"OVERFLOW! Skipping step. Attempted loss scale: 1, reducing to 1\n",
+                b'  File "x.py", line 3\n', b"\r9/9 [",
+            ]
+        ),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@given(NOISE, st.integers(1, 64))
+@settings(max_examples=150)
+def test_any_bytes_in_any_chunks_lead_to_the_same_findings(pieces, size):
+    data = b"".join(pieces)
+    whole, listed = watch(data)
+    detector, splitter = Detector(), LineSplitter()
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    lines = [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.flush()
+    found = [fault for line in lines for fault in detector.feed(line)]
+    assert found + detector.finish() == listed
+    assert detector.finding(ended=True) == whole.finding(ended=True)
+    # Loss may be NaN, which is unlike itself: compare what is printed.
+    assert repr(detector.progress) == repr(whole.progress)
+
+
+@given(NOISE)
+@settings(max_examples=80)
+def test_what_is_to_be_acted_on_now_is_still_a_fault_at_the_end(pieces):
+    detector, _ = watch(b"".join(pieces))
+    acted_on = detector.finding(ended=False)
+    assert acted_on is None or detector.finding(ended=True) == acted_on
+
+
+@given(st.text(max_size=400))
+def test_any_line_is_taken_without_a_crash(text):
+    for fault in Detector().feed(Line(1, text)):
+        assert fault.line == 1 and len(fault.evidence) <= MAX_EVIDENCE

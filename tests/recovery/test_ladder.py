@@ -1,0 +1,73 @@
+"""The rungs: what each does to the knobs, and why it sometimes cannot."""
+
+from __future__ import annotations
+
+import pytest
+from jobs_in_trouble import a_job
+
+from jobs.knobs import Knobs, Precision, RungName
+from jobs.spec import RungSpec
+from recovery.ladder import RUNGS, climb
+
+
+def taken(rung: str, knobs: Knobs, values: tuple[float, ...] = ()) -> Knobs | str:
+    job = a_job()
+    return climb(RungSpec(rung=RungName(rung), values=values), knobs, job.spec, job.knobs)
+
+
+BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)
+
+
+@pytest.mark.parametrize(
+    ("rung", "before", "after"),
+    [
+        ("raise_clip", BASE.but(clip=None), BASE.but(clip=1.0)),
+        ("raise_clip", BASE.but(clip=10.0), BASE.but(clip=5.0)),
+        ("raise_clip", BASE.but(clip=5.0), BASE.but(clip=1.0)),
+        ("raise_clip", BASE.but(clip=1.0), BASE.but(clip=0.5)),
+        ("lower_lr", BASE, BASE.but(lr=1e-4)),
+        ("increase_growth_interval", BASE, BASE.but(growth_interval=5000)),
+        ("increase_growth_interval", BASE.but(growth_interval=1), BASE.but(growth_interval=2000)),
+        ("native_fp16", BASE, BASE.but(precision=Precision.NATIVE_FP16)),
+        ("fp32", BASE.but(precision=Precision.NATIVE_FP16), BASE.but(precision=Precision.FP32)),
+        ("lower_batch", BASE, BASE.but(batch=4, accumulation=2)),
+    ],
+)
+def test_a_rung_changes_its_knob_and_no_other(rung, before, after):
+    assert taken(rung, before) == after
+
+
+@pytest.mark.parametrize(
+    ("rung", "knobs", "reason"),
+    [
+        ("raise_clip", BASE.but(clip=0.5), "the tightest value"),
+        ("lower_lr", BASE.but(lr=None), "the job states no lr"),
+        ("lower_lr", BASE.but(lr=2e-6), "the floor"),
+        ("increase_growth_interval", BASE.but(precision=Precision.FP32), "no loss scaler in fp32"),
+        ("increase_growth_interval", BASE.but(growth_interval=10000), "already 10000"),
+        ("native_fp16", BASE.but(precision=Precision.FP32), "already in fp32"),
+        ("fp32", BASE.but(precision=Precision.FP32), "already in fp32"),
+        ("lower_batch", BASE.but(batch=None), "no batch"),
+        ("lower_batch", BASE.but(batch=1), "cannot be halved"),
+    ],
+)
+def test_a_rung_that_cannot_be_taken_says_why(rung, knobs, reason):
+    answer = taken(rung, knobs)
+    assert isinstance(answer, str) and reason in answer
+
+
+def test_a_person_may_write_other_values():
+    assert taken("raise_clip", BASE, (10.0,)) == BASE.but(clip=10.0)
+    assert taken("raise_clip", BASE, (5.0, 2.0)) == BASE.but(clip=2.0)
+    assert taken("lower_lr", BASE, (0.5,)) == BASE.but(lr=5e-4)
+
+
+def test_lr_stays_a_round_number_however_often_it_is_lowered():
+    once = taken("lower_lr", Knobs(lr=1e-3, clip=5.0))
+    assert isinstance(once, Knobs) and once.lr == 1e-4
+    twice = taken("lower_lr", once)
+    assert isinstance(twice, Knobs) and twice.lr == 1e-5
+
+
+def test_every_rung_name_has_its_rung():
+    assert set(RUNGS) == set(RungName)

@@ -1,0 +1,84 @@
+"""Judging a cure by learning, over a window that is long enough, in bounded memory."""
+
+from __future__ import annotations
+
+import random
+
+from recovery.learning import LossHistory, Verdict, Yardstick, healthy_level, judge, window_after
+
+
+def losses(course, first=0):
+    history = LossHistory()
+    for step, loss in enumerate(course, start=first):
+        history.add(step, loss)
+    return history
+
+
+def noisy(level, count, spread=0.1, seed=0):
+    source = random.Random(seed)
+    return [level * (1 + source.gauss(0, spread)) for _ in range(count)]
+
+
+def verdict(course, *, healthy=None, untrained=None, ended=False, fault_step=100):
+    yardstick = Yardstick(fault_step, window_after(fault_step, 50), healthy, untrained)
+    return judge(losses(course, first=fault_step), yardstick, ended=ended).verdict
+
+
+def test_the_window_is_300_steps_or_three_times_the_time_to_the_fault():
+    assert window_after(1000, 50) == 1300
+    assert window_after(1000, 400) == 2200
+
+
+def test_a_falling_loss_is_learning():
+    assert verdict([5.0 * 0.99**i for i in range(400)]) is Verdict.LEARNING
+
+
+def test_a_flat_loss_at_the_level_from_before_the_fault_is_learning():
+    assert verdict(noisy(2.0, 400), healthy=2.0) is Verdict.LEARNING
+
+
+def test_a_flat_loss_above_the_level_from_before_the_fault_is_not():
+    assert verdict(noisy(3.0, 400), healthy=2.0) is Verdict.NOT_LEARNING
+
+
+def test_a_flat_loss_of_a_run_that_never_learned_is_not():
+    assert verdict(noisy(3.0, 400), healthy=None) is Verdict.NOT_LEARNING
+
+
+def test_a_falling_loss_far_above_the_untrained_models_is_not():
+    assert verdict([9000 * 0.99**i for i in range(400)], untrained=8.0) is Verdict.NOT_LEARNING
+
+
+def test_nothing_is_said_before_the_window_is_over_unless_the_run_has_ended():
+    assert verdict(noisy(3.0, 100), healthy=2.0) is Verdict.TOO_EARLY
+    assert verdict(noisy(3.0, 100), healthy=2.0, ended=True) is Verdict.NOT_LEARNING
+    assert verdict(noisy(3.0, 5), healthy=2.0, ended=True) is Verdict.TOO_EARLY
+
+
+def test_healthy_runs_with_noise_are_not_called_sick():
+    for seed in range(40):
+        course = [2.0 + 3.0 * 0.985**i for i in range(400)]
+        noise = noisy(1.0, 400, spread=0.15, seed=seed)
+        assert verdict([a * b for a, b in zip(course, noise, strict=True)], healthy=3.0) is Verdict.LEARNING
+
+
+def test_the_healthy_level_is_the_one_the_loss_had_come_down_to():
+    falling = losses([10.0 * 0.98**i for i in range(100)])
+    level = healthy_level(falling, 90)
+    assert level is not None and 1.6 < level < 2.1
+    assert healthy_level(losses([1.0 * 1.1**i for i in range(100)]), 90) is None
+    assert healthy_level(losses([1.0, 0.5]), 2) is None
+
+
+def test_memory_is_bounded_and_the_course_is_kept():
+    history = LossHistory(capacity=64)
+    for step in range(100_000):
+        history.add(step, 100_000.0 - step)
+    assert len(history.between(0, 100_000)) < 64
+    assert history.last_step is not None and history.last_step > 90_000
+    assert history.between(0, 100_000) == sorted(history.between(0, 100_000), reverse=True)
+    assert history.first_loss == 100_000.0
+
+
+def test_what_is_not_finite_is_no_reading():
+    assert losses([float("nan"), float("inf")]).last_step is None

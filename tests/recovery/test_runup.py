@@ -1,0 +1,63 @@
+"""The run-up: since when the numbers were out of hand, and how they got there."""
+
+import math
+import random
+
+from recovery.runup import RunUp
+
+
+def noisy(count, level=2.0, seed=1):
+    chance = random.Random(seed)
+    return [level + chance.gauss(0, 0.05) for _ in range(count)]
+
+
+def trace(losses, norms=None, is_bad_value=True):
+    run_up = RunUp()
+    for step, loss in enumerate(losses):
+        run_up.add(step, loss, norms[step] if norms else None)
+    return run_up.trace(len(losses) - 1, is_bad_value=is_bad_value)
+
+
+def test_a_spike_that_wrecked_the_run_is_the_onset():
+    assert trace([*noisy(60), 90.0, 55.0, 70.0, math.nan]) == (60, "spike")
+
+
+def test_a_spike_long_before_the_nan_is_still_the_onset_and_a_spike():
+    assert trace([*noisy(60), *[80.0 + n % 3 for n in range(40)], math.nan]) == (60, "spike")
+
+
+def test_a_loss_that_builds_up_is_a_drift():
+    climb = [2.0 * 1.3**n for n in range(1, 15)]
+    onset, shape = trace([*noisy(60), *climb, math.nan])
+    assert shape == "drift" and 60 <= onset < 64
+
+
+def test_nan_out_of_the_blue_is_a_spike_at_its_own_step():
+    assert trace([*noisy(60), math.nan]) == (60, "spike")
+    assert trace([*noisy(60), math.nan, math.nan, math.nan]) == (62, "spike")
+
+
+def test_an_exception_out_of_the_blue_says_nothing_of_the_numbers():
+    assert trace(noisy(60), is_bad_value=False) == (None, None)
+    assert trace([*noisy(60), 90.0], is_bad_value=False) == (60, "spike")
+
+
+def test_a_gradient_norm_that_jumps_tenfold_gives_the_onset_away():
+    norms = [1.0 + 0.1 * (n % 3) for n in range(60)] + [300.0] + [40.0] * 9
+    climb = [2.0 * 1.3**n for n in range(10)]
+    assert trace([*noisy(60), *climb], norms) == (60, "spike")
+
+
+def test_a_spike_the_run_got_over_is_no_onset():
+    onset, _ = trace([*noisy(30), 90.0, *noisy(60, seed=2), math.nan])
+    assert onset == 91
+
+
+def test_few_numbers_tell_nothing():
+    assert trace([2.0, 2.1, math.nan]) == (None, None)
+    assert trace([]) == (None, None)
+
+
+def test_a_loss_that_falls_is_never_out_of_hand():
+    falling = [5 * math.exp(-n / 50) + 0.2 * (n % 4) / 4 for n in range(200)]
+    assert trace([*falling, math.nan])[0] == 200

@@ -1,0 +1,95 @@
+"""The loss scale: one back-off is normal, a collapse and a scale that goes up and down are not."""
+
+from jobs.fault import FaultKind
+from recovery.scale import Backoff, ScaleWatch, read_backoff
+
+
+def reports(scales, skipped=None, start=0):
+    watch = ScaleWatch()
+    told = [(start + i, kind) for i, s in enumerate(scales) if (kind := watch.report(start + i, s, skipped))]
+    return told, watch
+
+
+def halving(start, count):
+    return [start / 2**n for n in range(count)]
+
+
+def test_a_scale_falling_from_2_to_the_32_in_the_first_steps_is_no_fault():
+    told, watch = reports([*halving(2.0**32, 18), *[2.0**14] * 300])
+    assert told == [] and not watch.is_low
+
+
+def test_a_single_back_off_and_its_recovery_are_no_fault():
+    told, _ = reports([65536.0] * 500 + [32768.0] * 500 + [65536.0] * 500)
+    assert told == []
+
+
+def test_twenty_reports_below_one_are_a_collapse_told_once():
+    told, watch = reports([*halving(16.0, 5), *halving(0.5, 60)])
+    assert told == [(24, FaultKind.SCALE_COLLAPSE)]
+    assert watch.low_since == 5
+
+
+def test_nineteen_reports_below_one_are_not():
+    told, _ = reports([0.5] * 19 + [1.0] + [0.5] * 19)
+    assert told == []
+
+
+def test_a_scale_of_zero_is_a_collapse_at_once():
+    assert reports([65536.0, 0.0])[0] == [(1, FaultKind.SCALE_COLLAPSE)]
+
+
+def test_half_of_all_steps_skipped_with_the_scale_going_up_and_down_is_thrash():
+    told, _ = reports([65536.0, 32768.0] * 80)
+    assert told == [(99, FaultKind.SCALE_THRASH)]
+
+
+def test_skips_without_a_scale_going_up_are_no_thrash():
+    watch = ScaleWatch()
+    assert not any(watch.report(step, 1024.0, step % 10 == 0) for step in range(400))
+
+
+def test_five_per_cent_are_tolerated_and_more_is_not():
+    def saw(period):
+        return [32768.0 if step % period == 0 else 65536.0 for step in range(400)]
+
+    assert reports(saw(25))[0] == []
+    assert [kind for _, kind in reports(saw(15))[0]] == [FaultKind.SCALE_THRASH]
+
+
+def test_old_skips_leave_the_window():
+    scales = [65536.0, 32768.0] * 20 + [65536.0] * 400
+    assert reports(scales)[0] == []
+
+
+def test_back_offs_in_words_are_read():
+    def back_off(text):
+        return read_backoff(text, text.lower())
+
+    assert back_off("OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1") == Backoff(2, 1)
+    assert back_off("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 0.5") == Backoff(None, 0.5)
+    assert back_off("NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 64.0").to == 64
+    assert back_off("Loss scale reduced from 8.0 to 4.0 due to overflow") == Backoff(8, 4)
+    assert back_off("loss scale: 4096.0 | number of skipped iterations: 0") is None
+
+
+def test_the_same_back_off_from_every_rank_is_one_event():
+    watch = ScaleWatch()
+    assert not any(watch.back_off(10, Backoff(None, 0.5)) for _ in range(384))
+    assert not watch.is_low
+
+
+def test_a_back_off_that_cannot_go_lower_is_a_collapse():
+    watch = ScaleWatch()
+    assert [watch.back_off(step, Backoff(1, 1)) for step in range(3)] == [None, None, FaultKind.SCALE_COLLAPSE]
+    high = ScaleWatch()
+    assert not any(high.back_off(step, Backoff(262144, 262144)) for step in range(10))
+
+
+def test_a_log_that_ends_below_one_ends_low():
+    watch = ScaleWatch()
+    for scale in (2, 1, 0.5):
+        watch.back_off(None, Backoff(None, scale))
+    assert not watch.is_low
+    watch.back_off(None, Backoff(None, 0.25))
+    assert watch.is_low
