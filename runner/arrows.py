@@ -1,0 +1,128 @@
+"""Owns what is written when a job changes state: the state, the attempt and the events, in one transaction each.
+
+Writes and nothing else: looking is watch's, choosing is decide's, starting and stopping are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from jobs.attempt import Attempt, Job, Outcome
+from jobs.fault import Fault
+from jobs.state import JobState
+from runner.store import Store
+
+BY_A_PERSON = "cancelled by a person"
+
+
+def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        if store.job(job.id).state is not JobState.QUEUED:
+            return  # cancelled a moment ago
+        store.put_attempt(attempt)
+        data = {"because": attempt.because, "checkpoint": attempt.resumed_from}
+        store.add_event(job.id, attempt.number, "decided", data, at=at)
+        # QUEUED -> LAUNCHING: its turn has come
+        store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
+
+
+def started(store: Store, attempt: Attempt, argv: tuple[str, ...]) -> None:
+    """Note that the engine has the attempt; the job stays LAUNCHING until it shows progress."""
+    assert attempt.started_at is not None
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(attempt.job_id, attempt.number, "started", {"argv": list(argv)}, at=attempt.started_at)
+
+
+def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FAULT, ended_at=at))
+        # LAUNCHING -> FAILED: the engine could not start it
+        store.move(job.id, JobState.FAILED, reason=why, at=at)
+
+
+def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        # LAUNCHING -> RUNNING: the first proof of progress
+        store.move(job.id, JobState.RUNNING, reason=f"step {attempt.first_step} was seen", at=at)
+
+
+def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
+    """Note, once per attempt, the knobs whose live values are not what was asked."""
+    told = (event.attempt for event in store.events(attempt.job_id) if event.kind == "not_taken")
+    if attempt.number in told:
+        return
+    with store.transaction():
+        data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
+        store.add_event(attempt.job_id, attempt.number, "not_taken", data, at=at)
+
+
+def recovered(store: Store, attempt: Attempt, because: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, recovered=True))
+        store.add_event(attempt.job_id, attempt.number, "recovered", {"because": because}, at=at)
+
+
+def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        # LAUNCHING or RUNNING -> STOPPING: a fault was found while it runs
+        store.move(job.id, JobState.STOPPING, reason=f"{fault.kind}: {fault.evidence}", at=at)
+
+
+def stopping_for_person(store: Store, job: Job, *, at: float) -> None:
+    with store.transaction():
+        # LAUNCHING or RUNNING -> STOPPING: a person cancelled it
+        store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+
+
+def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, told: bool, at: float) -> None:
+    """Settle an attempt that ended with a fault; `told`: its event was written when it was stopped."""
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
+        if not told:
+            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        _ended(store, attempt, Outcome.FAULT, at=at)
+        # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the process is gone, with a fault
+        store.move(job.id, JobState.RECOVERING, reason=f"{fault.kind}: {fault.evidence}", at=at)
+
+
+def succeeded(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.SUCCEEDED))
+        _ended(store, attempt, Outcome.SUCCEEDED, at=at)
+        # LAUNCHING, RUNNING or STOPPING -> SUCCEEDED: exit code 0 and what was asked of it
+        store.move(job.id, JobState.SUCCEEDED, reason="finished", at=at)
+
+
+def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FELL_SHORT))
+        _ended(store, attempt, Outcome.FELL_SHORT, at=at)
+        # LAUNCHING or RUNNING -> FAILED: exit code 0 is not success by itself
+        store.move(job.id, JobState.FAILED, reason=f"it exited with 0, but {missing}", at=at)
+
+
+def cancelled(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.CANCELLED, ended_at=attempt.ended_at or at))
+        _ended(store, attempt, Outcome.CANCELLED, at=at)
+        if job.state is not JobState.STOPPING:
+            # LAUNCHING or RUNNING -> STOPPING: nothing was left to stop
+            store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+        # STOPPING -> CANCELLED: the process is gone, as a person asked
+        store.move(job.id, JobState.CANCELLED, reason=BY_A_PERSON, at=at)
+
+
+def cancelled_between(store: Store, job: Job, *, at: float) -> None:
+    with store.transaction():
+        # RECOVERING -> CANCELLED: a person cancelled it between two attempts
+        store.move(job.id, JobState.CANCELLED, reason=BY_A_PERSON, at=at)
+
+
+def _ended(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
+    data = {"outcome": outcome, "exit_code": attempt.exit_code, "furthest_step": attempt.furthest_step}
+    store.add_event(attempt.job_id, attempt.number, "ended", data, at=at)

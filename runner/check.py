@@ -1,0 +1,110 @@
+"""Owns `rung check`: is everything there for a job to run, and what to do where it is not. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import RungError
+from jobs.paths import HomePaths, job_id
+from jobs.spec import DEFAULT_LADDER, JobSpec
+from jobs.state import JobState
+from recovery.ladder import climb
+from runner.engine import Engine, Request
+from runner.launch import build_request, find_secrets
+from runner.lock import is_owned
+from runner.submit import refuse_impossible
+from runner.verify import python_of
+
+# Importing torch for the first time reads a gigabyte from a cold disk.
+TORCH_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    good: bool
+    what: str
+    fix: str = ""
+
+
+def check_machine(paths: HomePaths) -> Iterator[Finding]:
+    """Say whether this machine can keep a store and run a controller."""
+    near = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
+    writable = os.access(near, os.W_OK)
+    yield Finding(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
+    free = shutil.disk_usage(near).free
+    yield Finding(
+        free > 1 << 30,
+        f"{free >> 20} MiB of disk are free there",
+        "free some disk space: logs and checkpoints go there",
+    )
+    running = paths.home.exists() and is_owned(paths)
+    what = "a controller is running" if running else "no controller is running"
+    yield Finding(True, what, "" if running else "start one with `rung controller`, or follow a launch with -f")
+
+
+def check_job(
+    spec: JobSpec, origin: Path, paths: HomePaths, engine: Engine, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Say what a job would miss on this engine."""
+    try:
+        refuse_impossible(spec, origin, engine.capabilities)
+    except RungError as error:
+        yield Finding(False, str(error))
+        return
+    request = preview_request(spec, origin, paths, environ, 1)
+    path = request.env.get("PATH", "")
+    command = shutil.which(request.argv[0], path=f"{path}:{request.cwd}") or (request.cwd / request.argv[0]).exists()
+    yield Finding(
+        bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
+    )
+    yield _torch(engine, request)
+    for name in spec.secrets:
+        yield _secret(name, paths, environ)
+    for rung in DEFAULT_LADDER:
+        yield _rung(rung, spec)
+
+
+def _torch(engine: Engine, request: Request) -> Finding:
+    python = python_of(request.argv)
+    try:
+        code, output, _ = engine.run([python, "-c", "import torch; print(torch.__version__)"], request, TORCH_SECONDS)
+    except RungError as error:
+        return Finding(False, str(error), "checkpoints are verified with it")
+    if code == 0:
+        return Finding(True, f"{python} has torch {output.strip()}")
+    return Finding(False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there")
+
+
+def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> Finding:
+    try:
+        find_secrets((name,), paths, environ)
+    except RungError as error:
+        return Finding(False, str(error))
+    return Finding(True, f"secret {name} is set")
+
+
+def _rung(rung: str, spec: JobSpec) -> Finding:
+    step = next((step for step in spec.recovery.ladder if step.rung == rung), None)
+    if step is None:
+        return Finding(True, f"rung {rung} is not in this job's ladder")
+    knobs = spec.knobs.knobs()
+    after = climb(step, knobs, spec, knobs)
+    if isinstance(after, str):
+        return Finding(True, f"rung {rung} would be skipped: {after}")
+    changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in after.changes_from(knobs).items())
+    return Finding(True, f"rung {rung} would set {changes}")
+
+
+def preview_request(
+    spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str, str], sequence: int
+) -> Request:
+    """Return the very request that a launch of this job would start."""
+    knobs = spec.knobs.knobs()
+    job = Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, knobs)
+    attempt = Attempt(job.id, 1, "localhost", knobs, None, "as submitted", by_person=True)
+    return build_request(job, attempt, paths, origin, environ)

@@ -1,0 +1,248 @@
+"""Owns the command line: words in, words out. Each command does one thing by calling the floor below.
+
+Only click is imported up front, so that `rung --help` is quick; nothing here ever imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobs.errors import RungError
+
+if TYPE_CHECKING:
+    from runner.session import Session
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def _session(*, create: bool = False) -> Session:
+    from runner.session import Session
+
+    return Session.open(create=create)
+
+
+def _complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        ids = [job.id for job in _session().store.jobs()]
+    except RungError:
+        return []
+    return [name for name in ids if name.startswith(incomplete)]
+
+
+JOB = click.argument("job", shell_complete=_complete_job)
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, default=str))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rung")
+def cli() -> None:
+    """Run FP16 trainings and get failing ones back on their feet.
+
+    Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
+    healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
+    """
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
+)
+@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what each rung would change.")
+@JSON
+def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
+    """Submit the job in FILE."""
+    from jobs.specfile import load_spec
+    from runner.session import dryrun as preview
+
+    spec, origin = load_spec(file), file.absolute().parent
+    if dryrun:
+        click.echo(preview(spec, origin, as_json=as_json))
+        return
+    session = _session(create=True)
+    job = session.submit(spec, origin)
+    if as_json and not follow:
+        _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
+        return
+    click.echo(f"submitted {job.id}")
+    if follow:
+        sys.exit(session.follow(job.id))
+    if not session.controller_running():
+        click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
+
+
+@cli.command()
+@JSON
+def queue(as_json: bool) -> None:
+    """List all jobs and where they stand."""
+    from runner.history import queue as rows
+    from runner.view import queue_table
+
+    found = rows(_session().store)
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(queue_table(found, _width()) if found else "no jobs yet: submit one with `rung launch FILE`")
+
+
+def _width() -> int:
+    import shutil
+
+    # Piped output is read by programs and kept in files: nothing is cut there.
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+
+
+@cli.command()
+@JOB
+@click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
+@click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
+def logs(job: str, attempt: int | None, follow: bool) -> None:
+    """Print the log of JOB, cleaned of control codes."""
+    session = _session()
+    found = session.store.find(job)
+    if follow:
+        sys.exit(session.watch_only(found.id))
+    for line in session.log_lines(found.id, attempt):
+        click.echo(line)
+
+
+@cli.command()
+@JOB
+@click.option("--diff", is_flag=True, help="Show per attempt every knob, asked and effective, and every rung skipped.")
+@JSON
+def history(job: str, diff: bool, as_json: bool) -> None:
+    """Show the recovery history of JOB, attempt by attempt."""
+    from runner.history import history as build
+    from runner.view import history_text
+
+    session = _session()
+    data = build(session.store, session.store.find(job), session.paths)
+    if as_json:
+        _print_json(data)
+    else:
+        click.echo(history_text(data, diff=diff))
+
+
+@cli.command()
+@JOB
+@JSON
+def cancel(job: str, as_json: bool) -> None:
+    """End JOB: TERM, then KILL, for its whole process group."""
+    session = _session()
+    found = session.cancel(session.store.find(job))
+    if as_json:
+        _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
+    else:
+        click.echo(f"{found.id} is {found.state}; cancelling" if not found.ended else f"{found.id} is {found.state}")
+
+
+@cli.command()
+@JOB
+@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
+@JSON
+def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
+    """Take up a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    session = _session()
+    found = session.retry(session.store.find(job), settings)
+    if as_json and not follow:
+        _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
+        return
+    click.echo(f"{found.id} is {found.state} again")
+    if follow:
+        sys.exit(session.follow(found.id))
+
+
+@cli.command()
+@click.argument("log", type=click.File("rb"))
+@JSON
+def explain(log: Any, as_json: bool) -> None:
+    """Say what Rung would see in any LOG file (- for standard input)."""
+    from runner.session import explain_log
+
+    found = explain_log(log)
+    if as_json:
+        _print_json(found)
+        return
+    for fault in found:
+        step = f" step {fault['step']}" if fault["step"] is not None else ""
+        click.echo(f"line {fault['line']}:{step} {click.style(fault['fault'], fg='red')}: {fault['evidence']}")
+    if not found:
+        click.echo("no fault that Rung knows")
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@JSON
+def check(file: Path | None, as_json: bool) -> None:
+    """Check this machine and, with FILE, whether that job could run here and which rungs it can use."""
+    from runner.session import check as findings
+
+    found = findings(file)
+    if as_json:
+        _print_json([{"good": f.good, "what": f.what, "fix": f.fix} for f in found])
+    else:
+        for finding in found:
+            mark = click.style("ok  ", fg="green") if finding.good else click.style("BAD ", fg="red")
+            click.echo(f"{mark}{finding.what}{': ' + finding.fix if finding.fix and not finding.good else ''}")
+    sys.exit(0 if all(finding.good for finding in found) else 1)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON Schema of the job file, for editors."""
+    from jobs.spec import JobSpec
+
+    _print_json(JobSpec.model_json_schema())
+
+
+@cli.command()
+@click.option("--until-idle", is_flag=True, help="End when no job is left to attend to.")
+def controller(until_idle: bool) -> None:
+    """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
+    _session(create=True).control(until_idle=until_idle)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a SHELL: eval "$(rung completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, "click.Choice lets no other shell through"
+    click.echo(found(cli, {}, "rung", "_RUNG_COMPLETE").source())
+
+
+def main() -> None:
+    """Run the command line; every error of ours is one line and exit code 2."""
+    try:
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except RungError as error:
+        _fail(str(error))
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        _fail(error.format_message() + "; see --help")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename or 'rung'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> None:
+    from recovery.lines import clean
+
+    for line in message.splitlines():
+        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
+    sys.exit(2)

@@ -1,0 +1,139 @@
+"""Owns the way from a decided attempt to a running one: builds the request (pure) and starts it.
+
+The dry run prints the very request that a launch would start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tenacity
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError
+from jobs.paths import HomePaths
+from jobs.spec import PLACEHOLDER, JobSpec, parse_size, placeholders
+from runner.engine import Engine, Request
+from runner.process import INSIDE
+
+# What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
+INHERITED = re.compile(
+    r"PATH|PYTHONPATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_\w+"
+    r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
+)
+START_TRIES = 3
+
+
+def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
+    """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
+    checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    values = _values(job.spec, attempt, checkpoint_dir)
+    inherited = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
+    own = {name: _fill(text, values) for name, text in job.spec.envs.items()}
+    env = {**inherited, **own, **_told(job, attempt, checkpoint_dir), "PYTHONUNBUFFERED": "1"}
+    env["PYTHONPATH"] = ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])])
+    resources = job.spec.resources
+    limits = {
+        **({"memory": parse_size(resources.memory)} if resources.memory else {}),
+        **({"cpus": resources.cpus} if resources.cpus else {}),
+    }
+    return Request(
+        job_id=job.id,
+        attempt=attempt.number,
+        argv=fill_command(job.spec.run, values),
+        cwd=(origin / job.spec.workdir).absolute(),
+        env=env,
+        paths=paths.attempt(job.id, attempt.number),
+        checkpoint_dir=checkpoint_dir,
+        secrets=job.spec.secrets,
+        limits=limits,
+    )
+
+
+def _values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
+    """Return the text for every placeholder; empty where there is nothing to say."""
+    knobs = attempt.asked.to_dict()
+    values = {
+        name: "" if value is None else _number(value) if isinstance(value, float) else str(value)
+        for name, value in knobs.items()
+    }
+    values["precision"] = spec.knobs.precision_text.get(attempt.asked.precision, values["precision"])
+    values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else ""
+    values["checkpoint_dir"] = str(checkpoint_dir)
+    return values
+
+
+def _number(value: float) -> str:
+    """Return a float as people write it, unless that would lose digits of it."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
+    """Return the variables that tell the code inside the job what was asked."""
+    told: dict[str, Any] = {
+        "RUNG_JOB": job.id,
+        "RUNG_ATTEMPT": attempt.number,
+        "RUNG_KNOBS": json.dumps(attempt.asked.to_dict()),
+        "RUNG_CHECKPOINT": str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else "",
+        "RUNG_CHECKPOINT_DIR": checkpoint_dir,
+        "RUNG_CHECKPOINT_PATTERN": job.spec.checkpoint.pattern,
+    }
+    if job.spec.checkpoint.every:
+        told["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
+    return {name: str(value) for name, value in told.items()}
+
+
+def fill_command(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Put values into the command's words, one argument staying one argument.
+
+    A word that is nothing but an empty placeholder is left out together with the option before it, so that
+    `--resume {checkpoint}` is not given at all when there is nothing to resume from.
+    """
+    filled: list[str] = []
+    for word in words:
+        names = placeholders(word)
+        text = _fill(word, values)
+        if names and not any(values[name] for name in names) and (not text or text.endswith("=")):
+            if not text and filled and filled[-1].startswith("-"):
+                filled.pop()
+            continue
+        filled.append(text)
+    return tuple(filled)
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
+
+
+def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets' values from the controller's environment or RUNG_HOME/secrets; never logged, never stored."""
+    found = {}
+    for name in names:
+        file = paths.secrets / name
+        if name in environ:
+            found[name] = environ[name]
+        elif file.is_file():
+            try:
+                found[name] = file.read_text(encoding="utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise EngineError(f"secret {name}: {file} cannot be read as text: {error}") from None
+        else:
+            raise EngineError(f"secret {name} is not set: export it for the controller or write it to {file}")
+    return found
+
+
+def start(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
+    """Start an attempt, trying again when the machine is short of something for a moment."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(EngineError),
+        stop=tenacity.stop_after_attempt(START_TRIES),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
+        sleep=sleep,
+        reraise=True,
+    )
+    retrying(engine.start, request, secrets)

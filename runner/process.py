@@ -1,0 +1,201 @@
+"""Owns the process engine: an attempt as a process group on this machine, which outlives the controller.
+
+An attempt is known by its folder: who claimed it, which group runs, how it ended. A pid alone proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from jobs.errors import EngineError
+from jobs.gpu import Gpu
+from jobs.paths import AttemptPaths
+from runner.engine import Capabilities, FileEntry, Observation, Presence, Request
+
+INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
+WRAPPER = INSIDE / "rung_inside" / "wrapper.py"
+# Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
+START_SECONDS = 30.0
+
+
+class ProcessEngine:
+    """Runs attempts on the machine the controller runs on."""
+
+    host = "localhost"
+    capabilities = Capabilities(limits=True, images=False, gpu_choice=False)
+
+    def start(self, request: Request, secrets: Mapping[str, str]) -> None:
+        paths = request.paths
+        try:
+            paths.folder.mkdir(parents=True, exist_ok=True)
+            request.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+            _write(paths.request, request.to_dict())
+            command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
+            env = {**request.env, **secrets}
+            # No pipe of ours goes along: the wrapper outlives us and whoever reads our output.
+            subprocess.run(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=True,
+                timeout=START_SECONDS,
+                start_new_session=True,
+            )
+        # ValueError: a secret with a character that no environment can hold.
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
+
+    def observe(self, paths: AttemptPaths) -> Observation:
+        claim = _read(paths.claim)
+        if claim is None:
+            return Observation(Presence.ABSENT)
+        alive = _alive(claim)
+        # Asked after the look at the process: a wrapper that ended in between has left its record.
+        done = _read(paths.done)
+        if done is not None:
+            end = Observation(Presence.ENDED, done["exit_code"], done["signal"], ended_at=done["ended_at"])
+            return replace(end, started_at=claim["claimed_at"])
+        if alive:
+            return Observation(Presence.RUNNING, started_at=claim["claimed_at"])
+        self._end_orphans(claim)
+        if paths.stop.exists() and not paths.running.exists():
+            return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
+        detail = "the process is gone and left no completion record"
+        return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"])
+
+    def stop(self, paths: AttemptPaths, *, force: bool) -> None:
+        claim, running = _read(paths.claim), _read(paths.running)
+        if claim and not running:
+            return  # about to run: the next call finds the group
+        # While the claiming wrapper lives, the group it noted is its child's and cannot be anyone else's.
+        if claim and running and _alive(claim) and (force or not paths.stop.exists()):
+            _signal_group(running["group"], signal.SIGKILL if force else signal.SIGTERM)
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        paths.stop.touch()
+
+    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
+        try:
+            with paths.log.open("rb") as log:
+                log.seek(offset)
+                return log.read(size)
+        except FileNotFoundError:
+            return b""
+
+    def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        try:
+            done = subprocess.run(
+                list(argv),
+                cwd=request.cwd,
+                env=dict(request.env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineError(f"{argv[0]}: could not be run: {error}") from None
+        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+    def list_files(self, folder: Path, pattern: str) -> list[FileEntry]:
+        found = []
+        for path in folder.glob(pattern) if folder.is_dir() else ():
+            try:
+                stat = path.lstat()
+            except FileNotFoundError:
+                continue
+            if S_ISREG(stat.st_mode):
+                found.append(FileEntry(path.name, stat.st_size, stat.st_mtime))
+        return found
+
+    def gpu(self) -> Gpu | None:
+        """Return the first GPU that the driver names, or None on a machine without one."""
+        command = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=True)
+            name, _, capability = done.stdout.splitlines()[0].rpartition(",")
+            major, minor = capability.strip().split(".")
+            return Gpu(name.strip(), (int(major), int(minor)))
+        except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+            return None
+
+    def _end_orphans(self, claim: Mapping[str, Any]) -> None:
+        """End what a killed wrapper left running; its session id cannot be reused while a member lives."""
+        if claim["boot"] != _boot() or _taken_over(claim):
+            return
+        for group in {group for group, session in _groups() if session == claim["pid"]}:
+            _signal_group(group, signal.SIGKILL)
+
+
+def _alive(claim: Mapping[str, Any]) -> bool:
+    """Tell whether the very process that made the claim is still there."""
+    if claim["boot"] != _boot():
+        return False
+    try:
+        fields = _stat(claim["pid"])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return int(fields[19]) == claim["started"] and fields[0] != "Z"
+
+
+def _taken_over(claim: Mapping[str, Any]) -> bool:
+    """Tell whether another process has the pid now; a killed wrapper that nobody has taken note of yet still has it."""
+    try:
+        return bool(int(_stat(claim["pid"])[19]) != claim["started"])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name, which may itself hold spaces and parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def _groups() -> list[tuple[int, int]]:
+    """Return the group and session of every process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = _stat(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            found.append((int(fields[2]), int(fields[3])))
+    return found
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{path}: cannot be read: {error}") from None
+    return data
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    draft.rename(path)

@@ -1,0 +1,28 @@
+"""Owns the store's tables, version by version. A released version is never edited: append the next one."""
+
+from __future__ import annotations
+
+VERSION_1 = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE jobs (
+        id TEXT PRIMARY KEY, seq INTEGER NOT NULL UNIQUE, name TEXT NOT NULL, spec TEXT NOT NULL, origin TEXT NOT NULL,
+        state TEXT NOT NULL, reason TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+        knobs TEXT NOT NULL, settled INTEGER NOT NULL, cancel INTEGER NOT NULL)""",
+    """CREATE TABLE attempts (
+        job_id TEXT NOT NULL REFERENCES jobs (id), number INTEGER NOT NULL, data TEXT NOT NULL,
+        PRIMARY KEY (job_id, number))""",
+    """CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, job_id TEXT NOT NULL, attempt INTEGER,
+        kind TEXT NOT NULL, data TEXT NOT NULL)""",
+    "CREATE INDEX events_of_job ON events (job_id, seq)",
+    "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT raise(ABORT, 'events are only ever added'); END",
+    "CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT raise(ABORT, 'events are only ever added'); END",
+)
+
+# Verdicts on checkpoints are kept, so that a restarted controller need not load the same files again.
+VERSION_2 = (
+    """CREATE TABLE verdicts (
+        job_id TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, fingerprint))""",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2)

@@ -1,0 +1,199 @@
+"""Owns putting the parts together for a command: home, store, engine, clock. The real ones are chosen here, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from jobs.attempt import Job
+from jobs.errors import StoreError, StoreOwned, UsageError
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from jobs.specfile import load_spec
+from jobs.state import JobState
+from recovery.ladder import climb
+from recovery.lines import clean
+from runner import submit
+from runner.check import Finding, check_job, check_machine, preview_request
+from runner.controller import TURN_SECONDS, Controller
+from runner.explain import explain
+from runner.follow import Follower, LogReader
+from runner.home import find_home, make_home
+from runner.lock import is_owned, ownership
+from runner.process import ProcessEngine
+from runner.store import Store
+from runner.view import event_line
+
+
+@dataclass
+class Session:
+    """One command's hold on a home."""
+
+    paths: HomePaths
+    store: Store
+    engine: ProcessEngine
+
+    @classmethod
+    def open(cls, *, create: bool = False) -> Session:
+        paths = find_home(os.environ)
+        if create:
+            make_home(paths)
+        elif not paths.store.exists():
+            raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
+        return cls(paths, Store(paths.store), ProcessEngine())
+
+    def submit(self, spec: JobSpec, origin: Path) -> Job:
+        submit.refuse_impossible(spec, origin, self.engine.capabilities)
+        return submit.submit(self.store, spec, origin, at=time.time())
+
+    def cancel(self, job: Job) -> Job:
+        submit.cancel(self.store, job, at=time.time())
+        return self.store.job(job.id)
+
+    def retry(self, job: Job, settings: Sequence[str]) -> Job:
+        pairs = dict(_setting(text) for text in settings)
+        submit.retry(self.store, job, pairs, at=time.time())
+        return self.store.job(job.id)
+
+    def controller_running(self) -> bool:
+        return is_owned(self.paths)
+
+    def log_lines(self, job_id: str, number: int | None) -> Iterator[str]:
+        attempts = self.store.attempts(job_id)
+        wanted = number or len(attempts)
+        if not attempts or wanted > len(attempts):
+            raise UsageError(f"job {job_id} has {len(attempts)} attempts; there is no attempt {wanted}")
+        return LogReader(self.engine, self.paths, job_id, wanted).new_lines(ended=True)
+
+    def follow(self, job_id: str) -> int:
+        """Show a job until it ends, being its controller if there is no other; return the exit code."""
+        try:
+            with ownership(self.paths):
+                return self._control_and_show(job_id)
+        except StoreOwned:
+            return self.watch_only(job_id)
+
+    def watch_only(self, job_id: str) -> int:
+        """Show a job until it ends; another process is its controller, or none is."""
+        follower = self._follower(job_id)
+        told = False
+        while not (job := follower.show_new()).ended:
+            if not told and not self.controller_running():
+                click.echo("no controller is running: start one with `rung controller`", err=True)
+                told = True
+            time.sleep(TURN_SECONDS)
+        return _exit_code(job)
+
+    def _control_and_show(self, job_id: str) -> int:
+        controller, follower = self._controller(), self._follower(job_id)
+        try:
+            while not (job := follower.show_new()).ended:
+                controller.turn()
+                time.sleep(TURN_SECONDS)
+        except KeyboardInterrupt:
+            click.echo(
+                f"\n{job_id} goes on without us; `rung logs -f {job_id}` shows it, `rung controller` attends to it"
+            )
+            return 130
+        finally:
+            controller.close()
+        click.secho(f"{job.id} {job.state}: {job.reason}", bold=True)
+        return _exit_code(job)
+
+    def control(self, *, until_idle: bool) -> None:
+        """Attend to all jobs until told to stop, telling of every event in one line."""
+        with ownership(self.paths):
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+            controller = self._controller()
+            seen = max((event.seq for event in self.store.events()), default=0)
+            click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
+            try:
+                while controller.turn() or not until_idle:
+                    seen = self._tell(seen)
+                    time.sleep(TURN_SECONDS)
+                self._tell(seen)
+            except KeyboardInterrupt:
+                click.echo("controller stopped; running jobs go on, and the next controller finds them")
+            finally:
+                controller.close()
+
+    def _tell(self, seen: int) -> int:
+        for event in self.store.events(after=seen):
+            click.echo(event_line(event, self.engine.host))
+            seen = event.seq
+        return seen
+
+    def _controller(self) -> Controller:
+        return Controller(self.store, self.engine, self.paths, os.environ, time.time, time.sleep)
+
+    def _follower(self, job_id: str) -> Follower:
+        return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
+
+
+def _exit_code(job: Job) -> int:
+    return 0 if job.state is JobState.SUCCEEDED else 1
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text}: write it as knob=value, such as lr=1e-4")
+    return name, value
+
+
+def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
+    """Return what a launch would run, and what each rung would change; nothing is written."""
+    paths, engine = find_home(os.environ), ProcessEngine()
+    submit.refuse_impossible(spec, origin, engine.capabilities)
+    sequence = len(Store(paths.store).jobs()) + 1 if paths.store.exists() else 1
+    request = preview_request(spec, origin, paths, os.environ, sequence)
+    knobs = spec.knobs.knobs()
+    rungs: dict[str, Any] = {}
+    for step in spec.recovery.ladder:
+        after = climb(step, knobs, spec, knobs)
+        rungs[step.rung] = after if isinstance(after, str) else after.changes_from(knobs)
+    if as_json:
+        return json.dumps({**request.to_dict(), "host": engine.host, "ladder": rungs}, indent=2)
+    lines = [
+        f"host  {engine.host}",
+        f"cwd   {request.cwd}",
+        f"run   {shlex.join(request.argv)}",
+        f"log   {request.paths.log}",
+    ]
+    lines += [f"limit {name} {value}" for name, value in request.limits.items()]
+    lines += [f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items())]
+    lines += [f"env   {name} (secret, its value is not shown)" for name in request.secrets]
+    for rung, change in rungs.items():
+        told = change if isinstance(change, str) else ", ".join(f"{n} {a} -> {b}" for n, (a, b) in change.items())
+        lines.append(f"rung  {rung}: {'skipped, ' if isinstance(change, str) else ''}{told}")
+    return "\n".join(clean(line) for line in lines)
+
+
+def check(file: Path | None) -> list[Finding]:
+    """Return what is there and what is missing on this machine, and for a job."""
+    paths = find_home(os.environ)
+    found = list(check_machine(paths))
+    if file is not None:
+        spec = load_spec(file)
+        found.append(Finding(True, f"job file {file} is valid"))
+        found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
+    return found
+
+
+def explain_log(log: IO[bytes]) -> list[dict[str, Any]]:
+    """Explain a log, with a progress bar on a terminal for one that takes a while."""
+    size = os.fstat(log.fileno()).st_size if log.name != "<stdin>" else 0
+    if size < 1 << 24 or not sys.stderr.isatty():
+        return explain(log, lambda read: None)
+    with click.progressbar(length=size, label="reading", file=sys.stderr) as bar:
+        return explain(log, bar.update)

@@ -1,0 +1,75 @@
+"""Owns taking a job in: the spec is held against what the engine can do, then written as QUEUED."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.attempt import Job
+from jobs.errors import UsageError
+from jobs.knobs import Knobs
+from jobs.spec import JobSpec, KnobSpec
+from jobs.state import JobState
+from runner.engine import Capabilities
+from runner.store import Store
+
+
+def refuse_impossible(spec: JobSpec, origin: Path, capabilities: Capabilities) -> None:
+    """Refuse a job that this engine could never run, before it waits."""
+    wants = {"image": spec.image, "volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
+    needs_container = [name for name, value in wants.items() if value]
+    if needs_container and not capabilities.images:
+        raise UsageError(
+            f"{spec.name}: {needs_container[0]} needs a container engine, and this version runs jobs as processes on "
+            "this machine; take it out of the job file to run here"
+        )
+    workdir = (origin / spec.workdir).absolute()
+    if not workdir.is_dir():
+        raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
+
+
+def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
+    with store.transaction():
+        return store.add_job(spec, origin, at=at)
+
+
+def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job:
+    """Take an ended job up again, with the knobs a person set; its history goes on."""
+    knobs = changed_knobs(job, settings)
+    with store.transaction():
+        job = store.job(job.id)
+        if job.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise UsageError(f"job {job.id} is {job.state}; only a FAILED or CANCELLED job can be retried")
+        store.reopen(job.id, knobs, len(store.attempts(job.id)))
+        changes = {name: list(pair) for name, pair in knobs.changes_from(job.knobs).items()}
+        store.add_event(job.id, None, "retried", {"knobs": changes}, at=at)
+        # FAILED or CANCELLED -> QUEUED: a person asked for another try
+        return store.move(job.id, JobState.QUEUED, reason="retried by a person", at=at)
+
+
+def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
+    """Return the job's knobs with `name=value` settings, checked like those of a job file."""
+    known = job.knobs.to_dict()
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
+        if not job.spec.receives(name):
+            raise UsageError(f"--set {name}: the job cannot receive it: `run` and `envs` have no {{{name}}}")
+    try:
+        return KnobSpec.model_validate({**known, **settings}).knobs()
+    except ValueError as error:
+        first = getattr(error, "errors")()[0]  # noqa: B009
+        raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None
+
+
+def cancel(store: Store, job: Job, *, at: float) -> None:
+    """Ask for the end of a job; the controller carries it out."""
+    with store.transaction():
+        # The controller may have moved it since it was looked up.
+        job = store.job(job.id)
+        if job.ended:
+            raise UsageError(f"job {job.id} is {job.state} already; there is nothing to cancel")
+        store.request_cancel(job.id)
+        store.add_event(job.id, None, "cancel_requested", {}, at=at)
+        if job.state is JobState.QUEUED:
+            # QUEUED -> CANCELLED: nothing has been started
+            store.move(job.id, JobState.CANCELLED, reason="cancelled before it started", at=at)

@@ -1,0 +1,96 @@
+"""Owns finding and verifying a job's checkpoints. Only the job's own Python opens the files, never the controller."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from jobs.attempt import Attempt
+from jobs.errors import EngineError
+from recovery.checkpoint import Checkpoint, choose, usable
+from recovery.lines import clean
+from runner.engine import Engine, FileEntry, Request
+
+# One look into a checkpoint costs an import of torch; several files share it.
+AT_ONCE = 8
+# 7.8 GB/s is what a scan was seen to do; this is room for checkpoints on slow disks.
+SECONDS = 900.0
+
+Verdicts = Mapping[str, Mapping[str, Any]]
+
+
+def find_checkpoints(engine: Engine, request: Request, pattern: str, verdicts: Verdicts) -> list[Checkpoint]:
+    """Return the job's checkpoint files with the verdicts known so far."""
+    return [
+        _checkpoint(entry, verdicts.get(entry.fingerprint, {}))
+        for entry in engine.list_files(request.checkpoint_dir, pattern)
+    ]
+
+
+def _checkpoint(entry: FileEntry, said: Mapping[str, Any]) -> Checkpoint:
+    step = said.get("step")
+    if not isinstance(step, int):
+        numbers = re.findall(r"\d+", entry.name)
+        step = int(numbers[-1]) if numbers else 0
+    return Checkpoint(entry.name, step, entry.written_at, said.get("verdict"), str(said.get("detail", "")))
+
+
+def verify_enough(
+    engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
+) -> dict[str, dict[str, Any]]:
+    """Look into checkpoints, newest first, until one is healthy and older than the fault; return the new verdicts.
+
+    Returns once every file that could be chosen has been looked at, however many calls of the job's Python that takes.
+    """
+    known = {name: dict(said) for name, said in verdicts.items()}
+    while True:
+        entries = {entry.name: entry for entry in engine.list_files(request.checkpoint_dir, pattern)}
+        found = [_checkpoint(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
+        if choose(found, attempts, limit).checkpoint is not None:
+            break
+        unseen = [checkpoint.name for checkpoint in usable(found, attempts, limit) if checkpoint.verdict is None]
+        if not unseen:
+            break
+        for name, said in _ask(engine, request, unseen[:AT_ONCE]).items():
+            known[entries[name].fingerprint] = said
+    return {name: said for name, said in known.items() if name not in verdicts}
+
+
+def _ask(engine: Engine, request: Request, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Have the job's own Python look into these files; a file it says nothing of counts as not verified."""
+    paths = [str(request.checkpoint_dir / name) for name in names]
+    argv = [python_of(request.argv), "-m", "rung_inside.verify", "--first-healthy", *paths]
+    try:
+        code, output, errors = engine.run(argv, request, SECONDS)
+    except EngineError as error:
+        return {name: {"verdict": "unverified", "detail": str(error)} for name in names}
+    said = {name: verdict for name, verdict in _verdicts(output).items() if name in names}
+    if said:
+        return said
+    why = clean((errors.strip().splitlines() or [f"exit code {code}"])[-1])
+    return {name: {"verdict": "unverified", "detail": why} for name in names}
+
+
+def _verdicts(output: str) -> dict[str, dict[str, Any]]:
+    """Read the verdict lines; anything else that the job's Python printed is passed over."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in output.splitlines():
+        try:
+            said = json.loads(line)
+            found[PurePath(said["path"]).name] = {
+                "verdict": str(said["verdict"]),
+                "step": said["step"] if isinstance(said["step"], int) else None,
+                "detail": clean(str(said["detail"])),
+            }
+        except (ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def python_of(argv: Sequence[str]) -> str:
+    """Return the Python that the job runs with: the command's own, or the first on its PATH."""
+    first = PurePath(argv[0]).name
+    return argv[0] if re.fullmatch(r"python[\d.]*", first) else "python3"
