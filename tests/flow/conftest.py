@@ -1,0 +1,78 @@
+"""A laboratory for whole recoveries: a real home, a real controller in a process of its own, real trainings."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TRAININGS = Path(__file__).parent / "trainings"
+BIN = Path(sys.executable).parent
+RUN = (
+    "python regression.py --flaw {flaw} --lr {{lr}} --clip {{clip}} --precision {{precision}} "
+    "--growth-interval {{growth_interval}} --dir {{checkpoint_dir}} --resume {{checkpoint}}"
+)
+
+
+@dataclass(frozen=True)
+class Lab:
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        path = f"{BIN}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "RUNG_HOME": str(self.folder / "home")}
+
+    def rung(self, *words: str, expect: int = 0) -> str:
+        done = subprocess.run([BIN / "rung", *words], env=self.env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == expect, f"rung {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def job(self, flaw: str, options: str = "", **fields: Any) -> Path:
+        """Write a job file for the small regression with one flaw in it."""
+        knobs = {"lr": 0.05, "clip": "off", **fields.pop("knobs", {})}
+        spec = {"name": flaw, "run": f"{RUN.format(flaw=flaw)} {options}".strip(), "knobs": knobs, **fields}
+        return self.write(spec, TRAININGS / "regression.py")
+
+    def write(self, spec: dict[str, Any], script: Path) -> Path:
+        shutil.copy(script, self.folder)
+        path = self.folder / "job.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return path
+
+    def submit(self, job: Path) -> str:
+        return str(json.loads(self.rung("launch", str(job), "--json"))["id"])
+
+    def run(self, job: Path) -> dict[str, Any]:
+        """Submit a job, let a controller bring it to its end, and return its history."""
+        name = self.submit(job)
+        self.rung("controller", "--until-idle")
+        return self.history(name)
+
+    def history(self, name: str) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(self.rung("history", name, "--json"))
+        return data
+
+    def controller(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [BIN / "rung", "controller", "--until-idle"],
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def log(self, name: str, attempt: int) -> str:
+        return (self.folder / "home" / "jobs" / name / "attempts" / str(attempt) / "log").read_text()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)

@@ -1,0 +1,58 @@
+"""kill -9 at any moment: a restarted controller leads to the same end, no attempt twice, no event lost."""
+
+import random
+import subprocess
+from pathlib import Path
+
+CATALOG = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
+KILLS = 50
+SEED = 20261115
+
+
+def outline(story):
+    """Return what must not depend on when the controller was killed."""
+    keys = ("number", "rung", "asked", "resumed_from", "resumed_step", "outcome", "skipped", "undone")
+    return [{key: attempt[key] for key in keys} for attempt in story["attempts"]]
+
+
+def test_fifty_kills_during_a_three_rung_recovery_change_nothing(lab):
+    undisturbed = lab.run(CATALOG / "job.yaml")
+    assert undisturbed["job"]["state"] == "SUCCEEDED"
+    assert len({attempt["rung"] for attempt in undisturbed["attempts"]} - {None}) >= 3
+
+    delays = random.Random(SEED)
+    stories, killed = [], 0
+    while killed < KILLS:
+        name = lab.submit(CATALOG / "job.yaml")
+        # Instants are spread over the whole of a recovery; several recoveries make up the fifty.
+        while killed < KILLS:
+            controller = lab.controller()
+            try:
+                controller.wait(timeout=delays.uniform(0.05, 4.0))
+                break
+            except subprocess.TimeoutExpired:
+                controller.kill()
+                controller.wait()
+                killed += 1
+        lab.rung("controller", "--until-idle")
+        stories.append(lab.history(name))
+
+    for story in stories:
+        assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
+        assert outline(story) == outline(undisturbed)
+        assert_every_attempt_ran_once(lab, story)
+        assert_no_event_is_missing(story, undisturbed)
+
+
+def assert_every_attempt_ran_once(lab, story):
+    for attempt in story["attempts"]:
+        log = lab.log(story["job"]["id"], attempt["number"])
+        assert log.count("rung| resumed ") == 1, f"attempt {attempt['number']} ran more than once"
+
+
+def assert_no_event_is_missing(story, undisturbed):
+    def told(of):
+        passed_by = ("checkpoint",)  # how many files had to be looked into depends on when the run was stopped
+        return [(e["attempt"], e["kind"], e["data"].get("to")) for e in of["events"] if e["kind"] not in passed_by]
+
+    assert sorted(told(story), key=str) == sorted(told(undisturbed), key=str)

@@ -1,0 +1,17 @@
+"""One controller attends to any number of jobs at once, and each gets its own end."""
+
+import json
+
+
+def test_twenty_jobs_run_side_by_side_and_all_end(lab):
+    # Each waits for all the others: run one after another, the first would never end.
+    wait = "touch here_$RUNG_JOB; while [ $(ls here_* | wc -l) -lt 20 ]; do sleep 0.05; done; echo step 1 loss 0.5"
+    for number in range(20):
+        ending = f"{wait}; exit {3 if number % 5 == 0 else 0}"
+        path = lab.folder / f"job {number}.yaml"
+        path.write_text(json.dumps({"name": f"job {number}", "run": ["sh", "-c", ending]}))
+        lab.submit(path)
+    lab.rung("controller", "--until-idle")
+    rows = json.loads(lab.rung("queue", "--json"))
+    assert [row["state"] for row in rows] == ["FAILED" if n % 5 == 0 else "SUCCEEDED" for n in range(20)]
+    assert [row["recoveries"] for row in rows] == [1 if n % 5 == 0 else 0 for n in range(20)]
