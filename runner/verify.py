@@ -49,9 +49,10 @@ def verify_enough(
     while True:
         entries = {entry.name: entry for entry in engine.list_files(request.checkpoint_dir, pattern)}
         found = [_checkpoint(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
-        if choose(found, attempts, limit).checkpoint is not None:
-            break
-        unseen = [checkpoint.name for checkpoint in usable(found, attempts, limit) if checkpoint.verdict is None]
+        best = choose(found, attempts, limit).checkpoint
+        candidates = usable(found, attempts, limit)
+        newer = candidates[: candidates.index(best)] if best else candidates
+        unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
             break
         for name, said in _ask(engine, request, unseen[:AT_ONCE]).items():

@@ -1,0 +1,175 @@
+"""Owns the proof that checkpoints are looked into by the job's own Python alone, no more of them than needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.attempt import Attempt
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
+from jobs.paths import AttemptPaths
+from runner.engine import Request
+from runner.process import ProcessEngine
+from runner.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
+
+PATTERN = "step_*.pt"
+
+
+class Asked(ProcessEngine):
+    """The process engine, with the job's Python replaced by a script of answers; notes what it was asked."""
+
+    def __init__(self, verdicts: dict[str, Any], *, says: str = "", errors: str = "", code: int = 0) -> None:
+        self.verdicts, self.says, self.errors, self.code = verdicts, says, errors, code
+        self.asked: list[list[str]] = []
+
+    def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        assert list(argv[:4]) == ["python3.11", "-m", "rung_inside.verify", "--first-healthy"]
+        names = [Path(path).name for path in argv[4:]]
+        self.asked.append(names)
+        lines = [json.dumps({"path": f"/x/{name}", **self.verdicts[name]}) for name in names if name in self.verdicts]
+        return self.code, "\n".join([self.says, *lines]), self.errors
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    argv = ("python3.11", "train.py")
+    return Request("a-1", 1, argv, tmp_path, dict(os.environ), AttemptPaths(tmp_path / "1"), tmp_path / "ck")
+
+
+def checkpoints(request: Request, *steps: int) -> None:
+    request.checkpoint_dir.mkdir(exist_ok=True)
+    for step in steps:
+        path = request.checkpoint_dir / f"step_{step}.pt"
+        path.write_bytes(b"x" * step)
+        os.utime(path, (float(step), float(step)))
+
+
+def healthy(step: int) -> dict[str, Any]:
+    return {"verdict": "healthy", "step": step, "detail": ""}
+
+
+def attempt(fault: Fault | None = None) -> list[Attempt]:
+    return [Attempt("a-1", 1, "h", Knobs(), None, "", fault=fault)]
+
+
+def test_the_newest_is_looked_at_first_and_the_look_ends_at_a_healthy_one(request_: Request) -> None:
+    checkpoints(request_, 100, 200, 300)
+    engine = Asked(
+        {"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": "w is nan"}, "step_200.pt": healthy(200)}
+    )
+    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    assert engine.asked == [["step_300.pt", "step_200.pt", "step_100.pt"]]
+    assert {name.partition(":")[0]: said["verdict"] for name, said in verdicts.items()} == {
+        "step_300.pt": "poisoned", "step_200.pt": "healthy",
+    }  # fmt: skip
+
+
+def test_what_was_looked_at_before_is_not_looked_at_again(request_: Request) -> None:
+    checkpoints(request_, 100, 200)
+    known = {entry.fingerprint: healthy(200) for entry in Asked({}).list_files(request_.checkpoint_dir, "step_200*")}
+    engine = Asked({})
+    assert verify_enough(engine, request_, PATTERN, attempt(), None, known) == {}
+    assert engine.asked == []
+
+
+def test_newer_files_are_looked_at_although_an_older_one_is_known_to_be_healthy(request_: Request) -> None:
+    checkpoints(request_, 100, 200, 300)
+    known = {entry.fingerprint: healthy(100) for entry in Asked({}).list_files(request_.checkpoint_dir, "step_100*")}
+    engine = Asked({"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": ""}, "step_200.pt": healthy(200)})
+    verify_enough(engine, request_, PATTERN, attempt(), None, known)
+    assert engine.asked == [["step_300.pt", "step_200.pt"]]
+
+
+def test_a_file_written_anew_is_looked_at_again(request_: Request) -> None:
+    checkpoints(request_, 100)
+    first = verify_enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {})
+    (request_.checkpoint_dir / "step_100.pt").write_bytes(b"other")
+    engine = Asked({"step_100.pt": {"verdict": "corrupt", "step": None, "detail": "torn"}})
+    second = verify_enough(engine, request_, PATTERN, attempt(), None, first)
+    assert [said["verdict"] for said in second.values()] == ["corrupt"]
+
+
+def test_files_at_or_after_the_fault_are_not_even_opened(request_: Request) -> None:
+    checkpoints(request_, 100, 200, 300)
+    engine = Asked({"step_100.pt": healthy(100)})
+    fault = Fault(FaultKind.NAN_LOSS, "nan", step=200)
+    verify_enough(engine, request_, PATTERN, attempt(fault), 200, {})
+    assert engine.asked == [["step_100.pt"]]
+
+
+def test_many_files_share_a_call_and_all_are_looked_at_until_one_is_healthy(request_: Request) -> None:
+    steps = range(1, 2 * AT_ONCE + 3)
+    checkpoints(request_, *steps)
+    bad = {f"step_{step}.pt": {"verdict": "poisoned", "step": step, "detail": ""} for step in steps}
+    engine = Asked({**bad, "step_1.pt": healthy(1)})
+    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    assert [len(names) for names in engine.asked] == [AT_ONCE, AT_ONCE, 2]
+    assert len(verdicts) == len(steps)
+
+
+@pytest.mark.parametrize(
+    ("engine", "detail"),
+    [
+        (Asked({}, errors="noise\n\x1b[31mno torch here\n", code=3), "no torch here"),
+        (Asked({}, code=9), "exit code 9"),
+        (Asked({}, says='{"path": 3}\n[]\nnot json\n{"verdict": "healthy"}'), "exit code 0"),
+    ],
+)
+def test_a_python_that_says_nothing_leaves_the_file_unverified_with_why(
+    request_: Request, engine: Asked, detail: str
+) -> None:
+    checkpoints(request_, 100)
+    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    assert list(verdicts.values()) == [{"verdict": "unverified", "detail": detail}]
+    assert len(engine.asked) == 1
+
+
+def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Request) -> None:
+    checkpoints(request_, 100)
+    gone = Request(**{**vars(request_), "argv": ("/nowhere/python3", "x")})
+    (said,) = verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {}).values()
+    assert said["verdict"] == "unverified"
+    assert "could not be run" in said["detail"]
+
+
+def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
+    checkpoints(request_, 100)
+    other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
+    evil = {"verdict": "healthy", "step": "5; rm", "detail": "\x1b[2Jfine"}
+    verdicts = verify_enough(Asked({"step_100.pt": evil}, says=other), request_, PATTERN, attempt(), None, {})
+    assert list(verdicts.values()) == [{"verdict": "healthy", "step": None, "detail": "fine"}]
+
+
+def test_no_checkpoint_means_nothing_to_look_at(request_: Request) -> None:
+    assert verify_enough(Asked({}), request_, PATTERN, attempt(), None, {}) == {}
+    assert find_checkpoints(Asked({}), request_, PATTERN, {}) == []
+
+
+def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: Request) -> None:
+    checkpoints(request_, 100)
+    engine = Asked({})
+    (entry,) = engine.list_files(request_.checkpoint_dir, PATTERN)
+    (before,) = find_checkpoints(engine, request_, PATTERN, {})
+    (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: healthy(90)})
+    assert (before.step, before.verdict) == (100, None)
+    assert (after.step, after.verdict, after.written_at) == (90, "healthy", 100.0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "python"),
+    [
+        (("python", "t.py"), "python"),
+        (("/venv/bin/python3.11", "t.py"), "/venv/bin/python3.11"),
+        (("torchrun", "t.py"), "python3"),
+        (("bash", "-c", "python t.py"), "python3"),
+        (("pythonista", "x"), "python3"),
+    ],
+)
+def test_the_python_is_the_jobs_own(argv: tuple[str, ...], python: str) -> None:
+    assert python_of(argv) == python
