@@ -68,7 +68,8 @@ class ProcessEngine:
             return replace(end, started_at=claim["claimed_at"])
         if alive:
             return Observation(Presence.RUNNING, started_at=claim["claimed_at"])
-        self._end_orphans(claim)
+        if claim["boot"] == _boot():
+            subprocess.run([sys.executable, "-I", str(WRAPPER), "--end", str(paths.folder)], check=False)
         if paths.stop.exists() and not paths.running.exists():
             return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
         detail = "the process is gone and left no completion record"
@@ -129,13 +130,6 @@ class ProcessEngine:
         except (OSError, subprocess.SubprocessError, IndexError, ValueError):
             return None
 
-    def _end_orphans(self, claim: Mapping[str, Any]) -> None:
-        """End what a killed wrapper left running; its session id cannot be reused while a member lives."""
-        if claim["boot"] != _boot() or _taken_over(claim):
-            return
-        for group in {group for group, session in _groups() if session == claim["pid"]}:
-            _signal_group(group, signal.SIGKILL)
-
 
 def _alive(claim: Mapping[str, Any]) -> bool:
     """Tell whether the very process that made the claim is still there."""
@@ -148,14 +142,6 @@ def _alive(claim: Mapping[str, Any]) -> bool:
     return int(fields[19]) == claim["started"] and fields[0] != "Z"
 
 
-def _taken_over(claim: Mapping[str, Any]) -> bool:
-    """Tell whether another process has the pid now; a killed wrapper that nobody has taken note of yet still has it."""
-    try:
-        return bool(int(_stat(claim["pid"])[19]) != claim["started"])
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
@@ -163,19 +149,6 @@ def _boot() -> str:
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the name, which may itself hold spaces and parentheses."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-
-
-def _groups() -> list[tuple[int, int]]:
-    """Return the group and session of every process."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = _stat(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            found.append((int(fields[2]), int(fields[3])))
-    return found
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

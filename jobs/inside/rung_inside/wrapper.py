@@ -1,7 +1,8 @@
 """Owns the life of one attempt on its host: starts the command once, waits, and writes how it ended.
 
 Runs as `python -I wrapper.py FOLDER`, standard library only, Python 3.8+. It leaves the process that started it, so it
-survives the controller. It must not read the log or judge anything. FOLDER holds request.json; the wrapper adds
+survives the controller. It must not read the log or judge anything. `--end FOLDER` ends what a killed wrapper left.
+FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
     running.json  the command's process group
@@ -9,6 +10,9 @@ survives the controller. It must not read the log or judge anything. FOLDER hold
     log           everything the command prints
 """
 
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import json
 import os
@@ -17,12 +21,26 @@ import signal
 import subprocess
 import sys
 import time
+from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
+# Set in the command's environment alone: by it, whatever the job leaves behind is known to be the job's.
+MARK = "RUNG_FOLDER"
+# Room for the longest completion record.
+DONE_BYTES = 256
+# A process may have forked while the others were ended; what forks faster than this is not caught.
+SWEEPS = 20
 
 
-def main(folder):
-    # type: (str) -> int
+def main(arguments: list[str]) -> int:
+    if arguments[0] == "--end":
+        end_leftovers(arguments[1])
+        return 0
+    return start(arguments[0])
+
+
+def start(folder: str) -> int:
+    """Go on in a process of our own, and return as soon as the claim is made or given up."""
     claimed, claiming = os.pipe()
     if os.fork():
         os.close(claiming)
@@ -36,13 +54,20 @@ def main(folder):
         return 0
     with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
         request = json.load(file)
+    # Its place on the disk is taken now: a run that filled the disk can still say how it ended.
+    write(folder, "done.draft", b" " * DONE_BYTES)
     with open(os.path.join(folder, "log"), "ab") as log:
-        write(folder, "done.json", run(folder, request, log))
+        ending = run(folder, request, log)
+    end_leftovers(folder)
+    with open(os.path.join(folder, "done.draft"), "r+b") as file:
+        file.write(json.dumps(ending).encode("ascii"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(os.path.join(folder, "done.draft"), os.path.join(folder, "done.json"))
     return 0
 
 
-def claim(folder):
-    # type: (str) -> bool
+def claim(folder: str) -> bool:
     """Make claim.json, whole or not at all; False when another wrapper has it."""
     draft = os.path.join(folder, "claim.%d" % os.getpid())
     with open(draft, "w", encoding="utf-8") as file:
@@ -58,8 +83,7 @@ def claim(folder):
     return True
 
 
-def identity(pid):
-    # type: (int) -> dict
+def identity(pid: int) -> dict[str, Any]:
     """Return what tells this process from a later one with the same pid: its start time and the boot it belongs to."""
     with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
         # The name in parentheses may hold anything; the fields after the last one are plain numbers.
@@ -68,13 +92,11 @@ def identity(pid):
         return {"pid": pid, "started": int(started), "boot": file.read().strip()}
 
 
-def run(folder, request, log):
-    # type: (str, dict, object) -> dict
+def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
     """Run the command to its end and say how that was."""
-    group = []  # type: list
+    group: list[int] = []
 
-    def forward(number, frame):
-        # type: (int, object) -> None
+    def forward(number: int, frame: object) -> None:
         if group:
             kill(group[0], number)
 
@@ -85,6 +107,7 @@ def run(folder, request, log):
         child = subprocess.Popen(
             request["argv"],
             cwd=request["cwd"],
+            env={**os.environ, MARK: folder},
             stdin=devnull,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -94,14 +117,12 @@ def run(folder, request, log):
         os.write(log.fileno(), ("rung: cannot start %s: %s\n" % (request["argv"][0], error)).encode("utf-8", "replace"))
         return {"exit_code": 127, "signal": None, "ended_at": time.time()}
     group.append(child.pid)
-    write(folder, "running.json", {"group": child.pid})
+    write(folder, "running.json", json.dumps({"group": child.pid}).encode("ascii"))
     code = child.wait()
-    kill(child.pid, signal.SIGKILL)  # what the command left behind in its group
     return {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "ended_at": time.time()}
 
 
-def prepare(limits):
-    # type: (dict) -> None
+def prepare(limits: dict[str, int]) -> None:
     """Set up the command's process just before it runs: a group of its own, an end with us, its limits."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -113,24 +134,42 @@ def prepare(limits):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: limits["cpus"]])
 
 
-def kill(group, number):
-    # type: (int, int) -> None
-    try:
+def kill(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
-def write(folder, name, data):
-    # type: (str, str, dict) -> None
+def end_leftovers(folder: str) -> None:
+    """End every process that carries the attempt's mark in its environment, whatever group or session it went to."""
+    mark = f"{MARK}={folder}".encode("utf-8", "surrogateescape")
+    for _ in range(SWEEPS):
+        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if carries(pid, mark)]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def carries(pid: int, mark: bytes) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return mark in file.read().split(b"\0")
+    except OSError:  # gone, or another user's
+        return False
+
+
+def write(folder: str, name: str, data: bytes) -> None:
     """Write a file whole or not at all."""
     draft = os.path.join(folder, "%s.%d" % (name, os.getpid()))
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump(data, file)
+    with open(draft, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.rename(draft, os.path.join(folder, name))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""Owns the proof of the wrapper by itself: one claim, records whole or not at all, and an end that is always told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.process import WRAPPER
+
+Wait = Callable[..., Any]
+
+
+def request(folder: Path, *argv: str, limits: dict[str, int] | None = None) -> None:
+    folder.mkdir(exist_ok=True)
+    asked = {"argv": argv, "cwd": str(folder), "limits": limits or {}}
+    (folder / "request.json").write_text(json.dumps(asked), encoding="utf-8")
+
+
+def wrap(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-I", str(WRAPPER), str(folder)], stderr=subprocess.DEVNULL)
+
+
+def finished(process: subprocess.Popen[bytes]) -> int:
+    return process.wait(timeout=30)
+
+
+def record(folder: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    return found
+
+
+def test_two_wrappers_race_and_exactly_one_runs_the_command(tmp_path: Path, wait_until: Wait) -> None:
+    for number in range(5):
+        folder = tmp_path / str(number)
+        request(folder, "sh", "-c", "echo ran >> ran")
+        wrappers = [wrap(folder) for _ in range(3)]
+        assert [finished(process) for process in wrappers] == [0, 0, 0]
+        wait_until((folder / "done.json").exists)
+        assert (folder / "ran").read_text() == "ran\n"
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "claim.json", "done.json", "log", "ran", "request.json", "running.json",
+        ]  # fmt: skip
+
+
+def test_the_claim_names_the_wrapper_and_running_its_commands_group(tmp_path: Path, wait_until: Wait) -> None:
+    request(tmp_path, "sh", "-c", "echo $$; while [ ! -e go ]; do sleep 0.01; done")
+    assert finished(wrap(tmp_path)) == 0
+    claim = record(tmp_path, "claim.json")
+    wait_until((tmp_path / "running.json").exists)
+    group = record(tmp_path, "running.json")["group"]
+    wait_until(lambda: (tmp_path / "log").read_text() == f"{group}\n")
+    fields = Path(f"/proc/{claim['pid']}/stat").read_text().rpartition(")")[2].split()
+    assert int(fields[19]) == claim["started"]
+    assert os.getpgid(group) == group
+    assert os.getsid(group) == claim["pid"] != os.getsid(0)
+    (tmp_path / "go").touch()
+    wait_until((tmp_path / "done.json").exists)
+
+
+def test_nothing_runs_where_a_stop_was_asked_for_first(tmp_path: Path, wait_until: Wait) -> None:
+    request(tmp_path, "touch", "ran")
+    (tmp_path / "stop").touch()
+    assert finished(wrap(tmp_path)) == 0
+    pid = record(tmp_path, "claim.json")["pid"]
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "done.json").exists()
+
+
+def test_a_claim_that_cannot_be_made_is_not_a_start(tmp_path: Path) -> None:
+    assert finished(wrap(tmp_path / "nowhere")) != 0
+
+
+def test_term_to_the_wrapper_goes_on_to_the_command(tmp_path: Path, wait_until: Wait) -> None:
+    request(tmp_path, "sh", "-c", "trap 'echo told; exit 9' TERM; echo ready; while :; do sleep 0.01; done")
+    assert finished(wrap(tmp_path)) == 0
+    wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
+    os.kill(record(tmp_path, "claim.json")["pid"], signal.SIGTERM)
+    wait_until((tmp_path / "done.json").exists)
+    assert record(tmp_path, "done.json")["exit_code"] == 9
+    assert (tmp_path / "log").read_text().endswith("told\n")
+
+
+def test_a_hang_up_of_the_terminal_is_nothing_to_the_wrapper(tmp_path: Path, wait_until: Wait) -> None:
+    request(tmp_path, "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 6")
+    assert finished(wrap(tmp_path)) == 0
+    wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
+    os.kill(record(tmp_path, "claim.json")["pid"], signal.SIGHUP)
+    (tmp_path / "go").touch()
+    wait_until((tmp_path / "done.json").exists)
+    assert record(tmp_path, "done.json")["exit_code"] == 6
+
+
+@pytest.mark.parametrize("limit", [{"memory": 2**70}, {"cpus": 10**6}])
+def test_a_limit_beyond_the_machine_ends_in_a_record_all_the_same(
+    tmp_path: Path, wait_until: Wait, limit: dict[str, int]
+) -> None:
+    request(tmp_path, "true", limits=limit)
+    assert finished(wrap(tmp_path)) == 0
+    wait_until((tmp_path / "done.json").exists)
+    assert record(tmp_path, "done.json")["exit_code"] == (127 if "memory" in limit else 0)
+
+
+def test_the_log_of_an_attempt_is_added_to_never_cut(tmp_path: Path, wait_until: Wait) -> None:
+    request(tmp_path, "echo", "new")
+    (tmp_path / "log").write_text("old\n")
+    assert finished(wrap(tmp_path)) == 0
+    wait_until((tmp_path / "done.json").exists)
+    assert (tmp_path / "log").read_text() == "old\nnew\n"
