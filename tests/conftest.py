@@ -1,0 +1,84 @@
+"""Owns what all tests share: a home of their own, the real command line, and waiting without sleep-and-hope."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+# A loaded machine may be slow; a condition that takes longer than this will never come.
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a RUNG_HOME that does not exist yet and is named in the environment."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("RUNG_HOME", str(folder))
+    monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def rung(home: Path) -> Callable[..., Ran]:
+    """Return a function that runs the installed `rung` in a process of its own."""
+
+    def run(*words: str | Path, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Ran:
+        done = subprocess.run(
+            [str(BIN / "rung"), *map(str, words)],
+            input=stdin.encode() if isinstance(stdin, str) else stdin if stdin is not None else b"",
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+    return run
+
+
+@pytest.fixture
+def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Return a function that starts the installed `rung` in the background; what is left of it ends with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        started.append(subprocess.Popen([str(BIN / "rung"), *map(str, words)], **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Any]:
+    """Return a function that asks again and again until the answer is true, and fails when it never is."""
+
+    def wait(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (answer := condition()):
+            assert time.monotonic() < deadline, f"not so after {seconds:g} s: {condition}"
+            time.sleep(0.01)
+        return answer
+
+    return wait

@@ -1,0 +1,124 @@
+"""Owns the proof of `rung check`: it finds what is missing, says what to do, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from runner.check import Finding, check_job, check_machine, preview_request
+from runner.lock import ownership
+from runner.process import ProcessEngine
+
+Rung = Callable[..., Any]
+PATH = {"PATH": "/usr/bin:/bin"}
+
+
+def python(folder: Path, script: str) -> str:
+    """Return a Python of the job's own that answers at once; importing the real torch takes seconds."""
+    made = folder / "python3"
+    made.write_text(f"#!/bin/sh\n{script}\n")
+    made.chmod(0o755)
+    return str(made)
+
+
+def findings(folder: Path, environ: dict[str, str] | None = None, **fields: Any) -> list[Finding]:
+    run = [python(folder, "echo 2.0"), "t.py", "{lr}"]
+    spec = JobSpec.model_validate({"name": "a", "run": run, "knobs": {"lr": 0.1}, **fields})
+    return list(check_job(spec, folder, HomePaths(folder / "home"), ProcessEngine(), environ or PATH))
+
+
+def bad(found: list[Finding]) -> list[str]:
+    return [finding.what for finding in found if not finding.good]
+
+
+def test_a_good_job_has_all_it_needs(tmp_path: Path) -> None:
+    found = findings(tmp_path)
+    assert bad(found) == []
+    said = [finding.what for finding in found]
+    assert f"command {tmp_path}/python3 is found" in said
+    assert f"{tmp_path}/python3 has torch 2.0" in said
+    assert "rung lower_lr would set lr 0.1 -> 0.01" in said
+    assert any(what.startswith("rung native_fp16 would be skipped: the job cannot receive precision") for what in said)
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_command_that_is_not_there_is_found_out(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path)}
+    found = [finding for finding in findings(tmp_path, environ, run="no-such-command") if not finding.good]
+    assert found[0].what == "command no-such-command is found"
+    assert "put it on PATH" in found[0].fix
+
+
+def test_a_command_beside_the_job_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "train.sh").chmod(0o755)
+    assert bad(findings(tmp_path, {"PATH": str(tmp_path)}, run="./train.sh")) == []
+
+
+def test_a_python_without_torch_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    bare = python(tmp_path / "sub", "exit 1")
+    found = findings(tmp_path, run=[bare, "t.py"])
+    assert bad(found) == [f"{bare} has no torch"]
+    assert "install torch" in next(finding.fix for finding in found if not finding.good)
+
+
+def test_a_secret_that_is_not_set_is_found_out(tmp_path: Path) -> None:
+    assert bad(findings(tmp_path, secrets=["T"])) == [
+        f"secret T is not set: export it for the controller or write it to {tmp_path}/home/secrets/T"
+    ]
+    found = findings(tmp_path, {**PATH, "T": "hush"}, secrets=["T"])
+    assert bad(found) == []
+    assert "hush" not in str(found)
+
+
+def test_a_job_that_could_never_run_here_is_found_out(tmp_path: Path) -> None:
+    (finding,) = findings(tmp_path, image=f"x@sha256:{'0' * 64}")
+    assert not finding.good and "needs a container engine" in finding.what
+
+
+def test_a_rung_taken_off_the_ladder_is_told(tmp_path: Path) -> None:
+    said = [finding.what for finding in findings(tmp_path, recovery={"ladder": ["fp32"]})]
+    assert "rung lower_lr is not in this job's ladder" in said
+
+
+def test_the_machine_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path / "deep" / "home")
+    assert [finding.what for finding in check_machine(paths)][2] == "no controller is running"
+    assert list(tmp_path.iterdir()) == []
+    paths.home.mkdir(parents=True)
+    assert [finding.what for finding in check_machine(paths)][2] == "no controller is running"
+    assert list(paths.home.iterdir()) == []
+    with ownership(paths):
+        assert [finding.what for finding in check_machine(paths)][2] == "a controller is running"
+
+
+def test_the_command_says_it_by_its_exit_code(home: Path, tmp_path: Path, rung: Rung) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"name": "a", "run": [sys.executable, "-V"]}), encoding="utf-8")
+    good = rung("check", "--json", file)
+    assert good.code == 0, good
+    assert all(set(row) == {"good", "what", "fix"} and row["good"] for row in json.loads(good.out))
+    assert any(row["what"].startswith(f"{sys.executable} has torch 2.") for row in json.loads(good.out))
+    python(tmp_path, "exit 1")
+    file.write_text("name: a\nrun: no-such-command\n", encoding="utf-8")
+    ran = rung("check", file, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert (ran.code, ran.err) == (1, "")
+    assert "BAD command no-such-command is found: put it on PATH" in ran.out
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("sequence", [1, 7])
+def test_the_preview_is_what_the_first_attempt_would_run(tmp_path: Path, sequence: int) -> None:
+    spec = JobSpec.model_validate({"name": "A b", "run": "x {lr}", "knobs": {"lr": 0.5}})
+    request = preview_request(spec, tmp_path, HomePaths(tmp_path / "h"), PATH, sequence)
+    assert (request.argv, request.cwd) == (("x", "0.5"), tmp_path)
+    assert request.paths.folder == tmp_path / "h" / "jobs" / f"a-b-{sequence}" / "attempts" / "1"

@@ -1,0 +1,163 @@
+"""Owns the proof of the history as data: what was lost, and the JSON that other programs rely on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.attempt import Attempt, Job, Outcome
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs, Precision
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from jobs.state import JobState
+from runner.history import history, queue, seconds_lost, steps_lost
+from runner.store import Store
+
+Rung = Callable[..., Any]
+QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}
+ATTEMPT_KEYS = {"number", "host", "asked", "effective", "fault", "rung", "because", "resumed_from", "resumed_step",
+                "furthest_step", "steps_lost", "outcome"}  # fmt: skip
+
+
+def attempt(number: int = 1, **fields: Any) -> Attempt:
+    return Attempt("a-1", number, "localhost", fields.pop("asked", Knobs()), None, "why", **fields)
+
+
+@pytest.mark.parametrize(
+    ("furthest", "resumed", "planned", "lost"),
+    [
+        (520, 500, 500, 20),
+        (520, None, 500, 20),  # planned, until the job has said so itself
+        (520, 0, 500, 520),  # the job's own word counts
+        (520, None, None, 520),
+        (None, None, None, 0),
+        (100, 200, 200, 0),
+        (0, 0, 0, 0),
+    ],
+)
+def test_steps_lost_are_those_that_had_to_be_run_again(
+    furthest: int | None, resumed: int | None, planned: int | None, lost: int
+) -> None:
+    before = attempt(furthest_step=furthest)
+    assert steps_lost(before, attempt(2, resumed_step=resumed, planned_step=planned)) == lost
+
+
+def test_the_last_attempt_has_lost_nothing() -> None:
+    assert steps_lost(attempt(furthest_step=5), None) == 0
+    assert seconds_lost(attempt(furthest_step=5), None, 0) == 0.0
+
+
+def test_seconds_lost_are_the_lost_steps_and_the_way_to_the_next_progress() -> None:
+    # 100 steps in 50 s; 20 of them lost: 10 s. From the end to the next progress: 7.5 s.
+    before = attempt(first_step=0, furthest_step=100, progress_at=1000.0, ended_at=1050.0)
+    assert seconds_lost(before, attempt(2, progress_at=1057.5), 20) == 17.5
+    assert seconds_lost(before, attempt(2, progress_at=1057.5), 0) == 7.5
+
+
+def test_seconds_lost_are_not_known_before_the_next_progress() -> None:
+    assert seconds_lost(attempt(ended_at=5.0), attempt(2), 0) is None
+    assert seconds_lost(attempt(), attempt(2, progress_at=5.0), 0) is None
+
+
+def test_seconds_lost_without_any_step_are_the_time_between() -> None:
+    assert seconds_lost(attempt(ended_at=5.0), attempt(2, progress_at=9.0), 0) == 4.0
+    early = attempt(first_step=3, furthest_step=3, progress_at=4.0, ended_at=5.0)
+    assert seconds_lost(early, attempt(2, progress_at=9.0), 3) == 7.0
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    home.mkdir()
+    opened = Store(home / "rung.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def job(store: Store) -> Job:
+    """Return a job that failed once, was given a rung that did not take, and goes on."""
+    spec = JobSpec.model_validate({"name": "two tries", "run": "x {lr}", "knobs": {"lr": 1e-3, "mode": "inside"}})
+    first = spec.knobs.knobs()
+    fault = Fault(FaultKind.NAN_LOSS, "loss: nan", line=12, step=520, onset=515, shape="drift")
+    with store.transaction():
+        job = store.add_job(spec, Path("/"), at=1.0)
+        store.move(job.id, JobState.LAUNCHING, reason="as submitted", at=2.0)
+        store.put_attempt(
+            Attempt(
+                job.id, 1, "localhost", first, None, "as submitted", by_person=True, effective={"lr": 1e-3},
+                first_step=0, furthest_step=520, loss=math.nan, metrics={"val_loss": math.inf}, fault=fault,
+                outcome=Outcome.FAULT, progress_at=10.0, ended_at=36.0,
+            )
+        )  # fmt: skip
+        asked = first.but(lr=1e-4)
+        store.put_attempt(
+            Attempt(
+                job.id, 2, "localhost", asked, "lower_lr", "it drifted", skipped=(("raise_clip", "no spike"),),
+                undone=(("fp32", "no use"),), resumed_from="step_500.pt", planned_step=500, resumed_step=500,
+                effective={"lr": 1e-3}, furthest_step=600, loss=2.5, progress_at=40.0,
+            )
+        )  # fmt: skip
+    return store.job(job.id)
+
+
+def strict(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_the_queues_json_keeps_its_contract(job: Job, store: Store, rung: Rung) -> None:
+    store.close()
+    (row,) = strict(rung("queue", "--json").out)
+    assert set(row) >= QUEUE_KEYS
+    assert {name: row[name] for name in QUEUE_KEYS} == {
+        "id": "two-tries-1", "name": "two tries", "state": "LAUNCHING", "reason": "as submitted", "host": "localhost",
+        "step": 600, "loss": 2.5, "recoveries": 1,
+    }  # fmt: skip
+
+
+def test_the_historys_json_keeps_its_contract(job: Job, store: Store, rung: Rung) -> None:
+    store.close()
+    data = strict(rung("history", "--json", "two tries").out)
+    assert set(data) >= {"job", "attempts"}
+    assert set(data["job"]) >= QUEUE_KEYS
+    first, second = data["attempts"]
+    assert set(first) >= ATTEMPT_KEYS and set(second) >= ATTEMPT_KEYS
+    assert (first["loss"], first["metrics"]) == ("nan", {"val_loss": "inf"})
+    assert {name: first[name] for name in ("number", "steps_lost", "seconds_lost", "outcome", "rung")} == {
+        "number": 1, "steps_lost": 20, "seconds_lost": 5.0, "outcome": "fault", "rung": None,
+    }  # fmt: skip
+    assert first["fault"] == {
+        "fault": "nan_loss", "kind": "nan_loss", "evidence": "loss: nan", "line": 12, "step": 520, "onset": 515,
+        "shape": "drift",
+    }  # fmt: skip
+    assert second["changed"] == {"lr": [1e-3, 1e-4]}
+    assert second["not_taken"] == {"lr": {"asked": 1e-4, "effective": 1e-3}}
+    assert second["skipped"] == [{"rung": "raise_clip", "reason": "no spike"}]
+    assert second["undone"] == [{"rung": "fp32", "reason": "no use"}]
+    assert (second["resumed_from"], second["resumed_step"]) == ("step_500.pt", 500)
+    assert second["asked"]["lr"] == 1e-4 and second["effective"]["lr"] == 1e-3
+    assert second["log"].endswith("/jobs/two-tries-1/attempts/2/log")
+    assert [event["kind"] for event in data["events"]] == ["submitted", "state"]
+
+
+def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
+    with store.transaction():
+        job = store.add_job(JobSpec(name="new", run=("x",)), Path("/"), at=1.0)
+    data = history(store, job, HomePaths(Path("/h")))
+    assert data["attempts"] == []
+    assert (data["job"]["host"], data["job"]["step"], data["job"]["loss"]) == (None, None, None)
+    assert [row["id"] for row in queue(store)] == [job.id]
+
+
+def test_the_first_change_is_told_against_the_job_file(store: Store) -> None:
+    with store.transaction():
+        job = store.add_job(JobSpec.model_validate({"name": "n", "run": "x", "knobs": {"lr": 1}}), Path("/"), at=1.0)
+        asked = job.knobs.but(lr=0.5, precision=Precision.FP32)
+        store.put_attempt(Attempt(job.id, 1, "h", asked, None, "a person set it", by_person=True))
+    (row,) = history(store, job, HomePaths(Path("/h")))["attempts"]
+    assert row["changed"] == {"lr": [1.0, 0.5], "precision": ["amp_fp16", "fp32"]}

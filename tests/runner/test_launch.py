@@ -1,0 +1,259 @@
+"""Owns the proof of the way from a job file to a process: what reaches the command, and what never does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError
+from jobs.knobs import KNOB_NAMES, Precision
+from jobs.paths import HomePaths
+from jobs.spec import PLACEHOLDERS, JobSpec
+from jobs.state import JobState
+from runner.engine import Request
+from runner.launch import build_request, fill_command, find_secrets, start
+from runner.process import INSIDE, ProcessEngine
+
+Rung = Callable[..., Any]
+HOME = HomePaths(Path("/h"))
+NOTHING = dict.fromkeys(PLACEHOLDERS, "")
+
+
+def build(environ: dict[str, str] | None = None, *, resumed: str | None = None, **fields: Any) -> Request:
+    spec = JobSpec.model_validate({"name": "a", "run": "true", **fields})
+    job = Job("a-1", spec, JobState.LAUNCHING, "", 0.0, 0.0, spec.knobs.knobs())
+    attempt = Attempt("a-1", 2, "localhost", job.knobs, None, "", resumed_from=resumed)
+    return build_request(job, attempt, HOME, Path("/origin"), environ or {})
+
+
+# Filling the command
+
+
+def test_every_placeholder_is_filled() -> None:
+    values = {name: f"<{name}>" for name in PLACEHOLDERS}
+    words = tuple(f"--{name}={{{name}}}" for name in PLACEHOLDERS)
+    assert fill_command(words, values) == tuple(f"--{name}=<{name}>" for name in PLACEHOLDERS)
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (("x", "--resume", "{checkpoint}", "y"), ("x", "y")),
+        (("x", "--clip={clip}"), ("x",)),
+        (("x", "clip={clip}"), ("x",)),
+        (("x", "{checkpoint}", "y"), ("x", "y")),
+        (("x", "--dir", "{checkpoint}/sub"), ("x", "--dir", "/sub")),
+        (("x", "--flag", "", "--resume", "{checkpoint}"), ("x", "--flag", "")),
+        (("x", "--a={clip}{lr}"), ("x",)),
+    ],
+)
+def test_an_option_with_nothing_to_say_is_left_out(words: tuple[str, ...], filled: tuple[str, ...]) -> None:
+    assert fill_command(words, NOTHING) == filled
+
+
+def test_an_option_with_something_to_say_stays() -> None:
+    values = {**NOTHING, "checkpoint": "/c/step 5.pt", "clip": "1"}
+    words = ("x", "--resume", "{checkpoint}", "--clip={clip}", "{{checkpoint}}", "{{}}", "{ }")
+    assert fill_command(words, values) == (
+        "x", "--resume", "/c/step 5.pt", "--clip=1", "{checkpoint}", "{}", "{ }",
+    )  # fmt: skip
+
+
+@given(st.lists(st.text(), min_size=1), st.text(min_size=1))
+def test_one_word_stays_one_argument_whatever_its_characters(words: list[str], value: str) -> None:
+    plain = tuple(word.replace("{", "").replace("}", "") for word in words)
+    assert fill_command(plain, NOTHING) == plain
+    values = {**NOTHING, "checkpoint": value}
+    assert fill_command((*plain, "--resume={checkpoint}"), values) == (*plain, f"--resume={value}")
+
+
+@given(st.text())
+def test_doubled_braces_come_out_single(text: str) -> None:
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    assert fill_command((f"-{doubled}",), NOTHING) == (f"-{text}",)
+
+
+# The request
+
+
+@given(st.floats(min_value=1e-300, max_value=1e300))
+def test_a_knob_reaches_the_command_with_all_its_digits(lr: float) -> None:
+    request = build(run="x {lr}", knobs={"lr": lr})
+    assert float(request.argv[1]) == lr == json.loads(request.env["RUNG_KNOBS"])["lr"]
+
+
+@pytest.mark.parametrize(("lr", "text"), [(1e-3, "0.001"), (5.0, "5"), (1e-5, "1e-05"), (0.0012345678, "0.0012345678")])
+def test_a_knob_is_written_as_people_write_it(lr: float, text: str) -> None:
+    assert build(run="x {lr}", knobs={"lr": lr}).argv == ("x", text)
+
+
+def test_precision_is_said_in_the_scripts_own_word() -> None:
+    knobs = {"precision": "bf16", "precision_text": {"bf16": "bfloat16"}}
+    request = build(run="x {precision}", envs={"P": "{precision}"}, knobs=knobs)
+    assert (request.argv[1], request.env["P"]) == ("bfloat16", "bfloat16")
+    assert json.loads(request.env["RUNG_KNOBS"])["precision"] == Precision.BF16
+    assert build(run="x {precision}", knobs={"precision": "fp32"}).argv[1] == "fp32"
+
+
+def test_the_job_is_told_what_the_contract_says() -> None:
+    checkpoint = {"dir": "ck", "pattern": "s_*.pt", "every": 50}
+    env = build(checkpoint=checkpoint, resumed="s_5.pt", knobs={"clip": "off"}).env
+    assert env["RUNG_JOB"] == "a-1"
+    assert env["RUNG_ATTEMPT"] == "2"
+    assert env["RUNG_CHECKPOINT"] == "/h/jobs/a-1/ck/s_5.pt"
+    assert env["RUNG_CHECKPOINT_DIR"] == "/h/jobs/a-1/ck"
+    assert env["RUNG_CHECKPOINT_PATTERN"] == "s_*.pt"
+    assert env["RUNG_CHECKPOINT_EVERY"] == "50"
+    assert env["PYTHONPATH"] == str(INSIDE)
+    knobs = json.loads(env["RUNG_KNOBS"])
+    assert tuple(knobs) == KNOB_NAMES and knobs["clip"] is None
+    fresh = build().env
+    assert fresh["RUNG_CHECKPOINT"] == ""
+    assert "RUNG_CHECKPOINT_EVERY" not in fresh
+
+
+def test_a_jobs_own_pythonpath_stays_behind_ours() -> None:
+    assert build(envs={"PYTHONPATH": "/mine"}).env["PYTHONPATH"] == f"{INSIDE}:/mine"
+    assert build({"PYTHONPATH": "/around"}).env["PYTHONPATH"] == f"{INSIDE}:/around"
+    assert build({"PYTHONPATH": "/around"}, envs={"PYTHONPATH": "/mine"}).env["PYTHONPATH"] == f"{INSIDE}:/mine"
+
+
+def test_a_job_cannot_talk_over_what_we_tell_it() -> None:
+    assert build(envs={"RUNG_ATTEMPT": "99", "RUNG_KNOBS": "{{}}"}).env["RUNG_ATTEMPT"] == "2"
+
+
+def test_only_what_is_on_the_list_is_inherited() -> None:
+    passed = ("PATH", "HOME", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CONDA_PREFIX", "TMPDIR")
+    kept_back = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "LD_PRELOAD", "XPATH", "PATHX", "RUNG_HOME", "SSH_AUTH_SOCK", "")
+    env = build(dict.fromkeys((*passed, *kept_back), "value")).env
+    assert all(env[name] == "value" for name in passed)
+    assert not set(kept_back) & set(env)
+
+
+def test_limits_folders_and_secrets_are_as_the_job_file_says() -> None:
+    request = build(resources={"cpus": 2, "memory": "1g"}, workdir="sub/../w", secrets=["TOKEN"])
+    assert request.limits == {"cpus": 2, "memory": 1 << 30}
+    assert str(request.cwd) == "/origin/sub/../w"
+    assert request.secrets == ("TOKEN",)
+    assert request.paths == HOME.attempt("a-1", 2)
+    assert build(checkpoint={"dir": "/abs"}).checkpoint_dir == Path("/abs")
+    assert build().limits == {}
+
+
+# Secrets
+
+
+def test_a_secret_comes_from_the_environment_or_from_its_file(tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path)
+    paths.secrets.mkdir()
+    (paths.secrets / "B").write_text("from file\n", encoding="utf-8")
+    assert find_secrets(("A", "B"), paths, {"A": "a", "C": "c"}) == {"A": "a", "B": "from file"}
+    with pytest.raises(EngineError, match=f"secret C is not set: .*{paths.secrets}/C"):
+        find_secrets(("C",), paths, {})
+    (paths.secrets / "C").write_bytes(b"\xff\xfe hush")
+    with pytest.raises(EngineError, match=r"secret C: .* cannot be read as text") as raised:
+        find_secrets(("C",), paths, {})
+    assert "hush" not in str(raised.value)
+
+
+def holders(folder: Path, needle: bytes) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
+
+
+def test_a_secret_reaches_the_job_and_nothing_that_is_kept(home: Path, tmp_path: Path, rung: Rung) -> None:
+    hush = "hush-9f2c17aa"
+    out = tmp_path / "out"
+    job = {
+        "name": "keeps quiet",
+        "run": ["sh", "-c", f'printf "%s %s" "$TOKEN" "$OTHER" > {out}; echo done'],
+        "secrets": ["TOKEN"],
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
+    secret = {"TOKEN": hush, "OTHER": "other-44d1"}
+    told = rung("launch", tmp_path / "job.yaml", "--dryrun", env=secret)
+    assert "TOKEN (secret, its value is not shown)" in told.out
+    ran = rung("launch", "-f", tmp_path / "job.yaml", env=secret)
+    assert ran.code == 0, ran
+    assert out.read_text() == f"{hush} "
+    seen = "".join(rung(*words).out for words in (["history", "--json", "keeps quiet"], ["logs", "keeps quiet"]))
+    assert "done" in seen
+    for text in (told.out, told.err, ran.out, ran.err, seen):
+        assert hush not in text
+    assert holders(home, b"TOKEN")  # its name is kept
+    assert holders(home, hush.encode()) == []
+    assert holders(home, b"other-44d1") == []
+
+
+def test_a_secret_that_is_not_set_fails_the_job_with_what_to_do(home: Path, tmp_path: Path, rung: Rung) -> None:
+    (tmp_path / "job.yaml").write_text("name: a\nrun: 'true'\nsecrets: [NOT_SET_ANYWHERE]\n", encoding="utf-8")
+    ran = rung("launch", "-f", tmp_path / "job.yaml")
+    assert ran.code == 1
+    (row,) = json.loads(rung("queue", "--json").out)
+    assert row["state"] == "FAILED"
+    assert "secret NOT_SET_ANYWHERE is not set: export it for the controller" in row["reason"]
+
+
+# Hostile words
+
+
+def test_hostile_names_paths_and_values_do_no_harm(home: Path, tmp_path: Path, rung: Rung) -> None:
+    folder = tmp_path / "a b'c\"d;touch owned"
+    folder.mkdir()
+    words = ["; touch owned", "$(touch owned)", "`touch owned`", "a\nb", "'", '"', "|", "&& touch owned", "*", ""]
+    code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), os.environ['ODD']]))"
+    job = {
+        "name": "; touch owned $(touch owned) '\" ../../x",
+        "run": [sys.executable, "-c", code, *words],
+        "envs": {"ODD": "$(touch owned); `touch owned` ' \""},
+        "checkpoint": {"dir": "$(touch owned) ;'\""},
+    }
+    file = folder / "job $(touch owned)'.yaml"
+    file.write_text(yaml.safe_dump(job), encoding="utf-8")
+    ran = rung("launch", "-f", file)
+    assert ran.code == 0, ran
+    argv, cwd, odd = json.loads(rung("logs", job["name"]).out)
+    assert (argv, cwd, odd) == (words, str(folder), job["envs"]["ODD"])  # type: ignore[index]
+    assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["jobs"]
+    assert [path.name for path in (home / "jobs").iterdir()] == ["touch-owned-touch-owned-x-1"]
+    assert not list(tmp_path.rglob("owned"))
+    assert not Path("owned").exists()
+
+
+# Starting
+
+
+class Flaky(ProcessEngine):
+    """An engine that is short of something the first few times."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.started = failures, 0
+
+    def start(self, request: Request, secrets: Any) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise EngineError("short of processes")
+        self.started += 1
+
+
+def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None:
+    slept: list[float] = []
+    engine = Flaky(2)
+    start(engine, build(), {}, slept.append)
+    assert (engine.started, len(slept)) == (1, 2)
+    assert all(0 <= seconds <= 5 for seconds in slept)
+
+
+def test_a_start_that_never_works_is_told() -> None:
+    slept: list[float] = []
+    with pytest.raises(EngineError, match="short of processes"):
+        start(Flaky(99), build(), {}, slept.append)
+    assert len(slept) == 2

@@ -1,0 +1,86 @@
+"""Owns the proof that one controller owns a store, and that its death frees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.errors import StoreError, StoreOwned
+from jobs.paths import HomePaths
+from runner.lock import is_owned, ownership
+
+Rung = Callable[..., Any]
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path)
+
+
+def test_one_holds_it_and_the_next_hears_who(paths: HomePaths) -> None:
+    assert not is_owned(paths)
+    with ownership(paths):
+        assert is_owned(paths)
+        with pytest.raises(StoreOwned, match=f"already running \\(pid {os.getpid()}\\)"), ownership(paths):
+            pytest.fail("two owners")
+        assert is_owned(paths)  # asking and being refused took nothing away
+    assert not is_owned(paths)
+    with ownership(paths):
+        assert paths.lock.read_text(encoding="ascii") == str(os.getpid())
+
+
+def test_asking_writes_nothing(paths: HomePaths) -> None:
+    assert not is_owned(paths)
+    assert list(paths.home.iterdir()) == []
+
+
+def test_who_only_asks_is_never_in_the_way(paths: HomePaths) -> None:
+    with ownership(paths):
+        pass
+    with paths.lock.open("rb"):
+        assert not is_owned(paths)
+        with ownership(paths):
+            assert is_owned(paths)
+
+
+def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "controller.lock").mkdir()
+    with (
+        pytest.raises(StoreError, match=r"controller\.lock: cannot be opened: Is a directory"),
+        ownership(HomePaths(tmp_path)),
+    ):
+        pytest.fail("not owned")
+
+
+def test_a_second_controller_says_so_and_exits_and_a_killed_one_leaves_the_store_free(
+    home: Path, rung: Rung, spawn: Spawn, wait_until: Callable[..., Any]
+) -> None:
+    first = spawn("controller")
+    wait_until(lambda: home.exists() and is_owned(HomePaths(home)))
+    second = rung("controller")
+    assert (second.code, second.out) == (2, "")
+    assert second.err == (
+        f"rung: {home}: a controller is already running (pid {first.pid}); "
+        "use that one, or set RUNG_HOME to another folder\n"
+    )
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not is_owned(HomePaths(home))
+    third = rung("controller", "--until-idle")
+    assert third.code == 0
+    assert "jobs=0" in third.out
+
+
+def test_a_controller_told_to_stop_ends_well(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
+    controller = spawn("controller")
+    assert controller.stdout is not None
+    assert controller.stdout.readline().startswith(f"controller pid={controller.pid} home={home} jobs=0".encode())
+    controller.send_signal(signal.SIGTERM)
+    assert controller.wait(timeout=20) == 0

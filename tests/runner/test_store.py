@@ -1,0 +1,370 @@
+"""Owns the proof that the store keeps what it was given, whole, in order, and whoever else is writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.attempt import Attempt, Outcome
+from jobs.errors import StoreError, TransitionError, UsageError
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs, Precision
+from jobs.spec import JobSpec
+from jobs.state import JobState
+from runner.rows import attempt_from_row, attempt_to_json
+from runner.schema import MIGRATIONS, VERSION_1
+from runner.store import Store
+
+Rung = Callable[..., Any]
+SPEC = JobSpec(name="a", run=("true",))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "rung.db")
+    yield opened
+    opened.close()
+
+
+def add(store: Store, name: str = "a") -> str:
+    with store.transaction():
+        return store.add_job(SPEC.model_copy(update={"name": name}), Path("/jobs"), at=1.0).id
+
+
+def test_a_job_comes_back_as_it_was_submitted(store: Store) -> None:
+    spec = JobSpec.model_validate({"name": "a b", "run": "x {lr}", "knobs": {"lr": 0.1}, "envs": {"A": "é\u202e"}})
+    with store.transaction():
+        made = store.add_job(spec, Path("/some where"), at=3.5)
+    assert store.job(made.id) == made
+    assert (made.id, made.state, made.created_at, made.knobs.lr) == ("a-b-1", JobState.QUEUED, 3.5, 0.1)
+    assert store.origin(made.id) == Path("/some where")
+    assert [event.kind for event in store.events(made.id)] == ["submitted"]
+
+
+def test_every_change_of_state_is_an_event(store: Store) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.move(job_id, JobState.LAUNCHING, reason="its turn", at=2.0)
+    job, event = store.job(job_id), store.events(job_id)[-1]
+    assert (job.state, job.reason, job.updated_at) == (JobState.LAUNCHING, "its turn", 2.0)
+    assert (event.kind, event.at) == ("state", 2.0)
+    assert event.data == {"from": "QUEUED", "to": "LAUNCHING", "reason": "its turn"}
+
+
+def test_an_arrow_that_is_not_in_the_table_writes_nothing(store: Store) -> None:
+    job_id = add(store)
+    with pytest.raises(TransitionError), store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "here", Knobs(), None, "why"))
+        store.move(job_id, JobState.SUCCEEDED, reason="no", at=2.0)
+    assert store.attempts(job_id) == []
+    assert len(store.events()) == 1
+    assert store.job(job_id).state is JobState.QUEUED
+
+
+def test_a_transaction_is_all_or_nothing(store: Store) -> None:
+    job_id = add(store)
+    with pytest.raises(KeyboardInterrupt), store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "here", Knobs(), None, "why"))
+        store.add_event(job_id, 1, "decided", {}, at=2.0)
+        store.request_cancel(job_id)
+        raise KeyboardInterrupt
+    assert store.attempts(job_id) == []
+    assert [event.kind for event in store.events()] == ["submitted"]
+    assert not store.job(job_id).cancel_requested
+    with store.transaction():
+        store.request_cancel(job_id)
+    assert store.job(job_id).cancel_requested
+
+
+@pytest.mark.parametrize("statement", ["UPDATE events SET kind = 'x'", "DELETE FROM events", "REPLACE INTO events "
+                                       "SELECT seq, 0, job_id, attempt, 'x', data FROM events"])  # fmt: skip
+def test_events_are_only_ever_added(store: Store, tmp_path: Path, statement: str) -> None:
+    add(store)
+    before = store.events()
+    raw = sqlite3.connect(tmp_path / "rung.db")
+    raw.execute("PRAGMA recursive_triggers = ON")
+    with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
+        raw.execute(statement)
+    raw.close()
+    assert store.events() == before
+
+
+def test_events_can_be_read_on_from_where_one_was(store: Store) -> None:
+    first, second = add(store), add(store, "b")
+    seen = store.events()[0].seq
+    assert [event.job_id for event in store.events(after=seen)] == [second]
+    assert store.events(first, after=seen) == []
+
+
+def test_a_job_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> None:
+    first, second, third = add(store, "a"), add(store, "a"), add(store, "a-1")
+    assert (first, second, third) == ("a-1", "a-2", "a-1-3")
+    assert store.find("a").id == second
+    assert store.find("a-1").id == first  # an id before a name
+    assert store.find("a-1-3").id == third
+    with pytest.raises(UsageError, match=r"no job 'x'; `rung queue` lists them"):
+        store.find("x")
+    with pytest.raises(UsageError):
+        store.job("' OR 1=1 --")
+
+
+def test_active_jobs_are_those_that_have_not_ended(store: Store) -> None:
+    first, second = add(store), add(store)
+    with store.transaction():
+        store.move(first, JobState.CANCELLED, reason="enough", at=2.0)
+    assert [job.id for job in store.jobs(active=True)] == [second]
+    assert [job.id for job in store.jobs()] == [first, second]
+
+
+def test_a_verdict_stays_as_it_was_first_given(store: Store) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.put_verdict(job_id, "f:1:2.0", {"verdict": "healthy", "step": 5})
+        store.put_verdict(job_id, "f:1:2.0", {"verdict": "poisoned"})
+    assert store.verdicts(job_id) == {"f:1:2.0": {"verdict": "healthy", "step": 5}}
+
+
+floats = st.floats()
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+steps = st.none() | st.integers(0, 2**53)
+attempts = st.builds(
+    Attempt,
+    job_id=st.just("a-1"),
+    number=st.integers(1, 100),
+    host=texts,
+    asked=st.builds(Knobs, lr=st.none() | st.floats(1e-9, 1e9), precision=st.sampled_from(list(Precision))),
+    rung=st.none() | texts,
+    because=texts,
+    by_person=st.booleans(),
+    skipped=st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
+    undone=st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
+    resumed_from=st.none() | texts,
+    planned_step=steps,
+    effective=st.dictionaries(texts, st.none() | st.floats(allow_nan=False, allow_infinity=False) | texts, max_size=3),
+    furthest_step=steps,
+    loss=st.none() | floats,
+    metrics=st.dictionaries(texts, floats, max_size=3),
+    fault=st.none() | st.builds(Fault, kind=st.sampled_from(list(FaultKind)), evidence=texts, line=steps, step=steps),
+    outcome=st.sampled_from(list(Outcome)),
+    started_at=st.none() | st.floats(0, 1e10),
+)
+
+
+@given(attempts)
+def test_an_attempt_comes_back_as_it_was_also_with_nan_and_inf(attempt: Attempt) -> None:
+    row: Any = {"data": attempt_to_json(attempt)}
+    assert json.loads(row["data"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    back = attempt_from_row(row)
+    # NaN is not equal to itself; how it prints is.
+    assert repr(back) == repr(attempt)
+
+
+def test_a_loss_that_is_nan_survives_the_store(store: Store) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, "w", loss=math.nan, metrics={"val": -math.inf}))
+    (back,) = store.attempts(job_id)
+    assert back.loss is not None and math.isnan(back.loss)
+    assert back.metrics == {"val": -math.inf}
+
+
+def test_an_event_with_a_number_that_json_has_not_is_still_json(store: Store, tmp_path: Path) -> None:
+    job_id = add(store)
+    with store.transaction():
+        data = {"lr": {"asked": 0.1, "effective": math.nan}, "many": [math.inf, 1.0]}
+        store.add_event(job_id, 1, "not_taken", data, at=1.0)
+    assert store.events()[-1].data == {"lr": {"asked": 0.1, "effective": "nan"}, "many": ["inf", 1.0]}
+
+
+def test_putting_an_attempt_again_replaces_it(store: Store) -> None:
+    job_id = add(store)
+    for because in ("first", "second"):
+        with store.transaction():
+            store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, because))
+    assert [attempt.because for attempt in store.attempts(job_id)] == ["second"]
+
+
+def old_store(path: Path) -> None:
+    """Write a store as version 1 left it, with a job and an event."""
+    raw = sqlite3.connect(path, isolation_level=None)
+    for statement in VERSION_1:
+        raw.execute(statement)
+    raw.execute("PRAGMA user_version = 1")
+    raw.execute("INSERT INTO meta VALUES ('store_id', 'kept')")
+    knobs = json.dumps(Knobs(lr=0.5).to_dict())
+    row = ("old-1", 1, "old", SPEC.model_dump_json(), "/o", "FAILED", "why", 1.0, 2.0, knobs, 1, 0)
+    raw.execute("INSERT INTO jobs VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", row)
+    attempt = Attempt("old-1", 1, "h", Knobs(lr=0.5), None, "as submitted", loss=math.inf)
+    raw.execute("INSERT INTO attempts VALUES ('old-1', 1, ?)", (attempt_to_json(attempt),))
+    raw.execute("INSERT INTO events (at, job_id, attempt, kind, data) VALUES (1.0, 'old-1', NULL, 'submitted', '{}')")
+    raw.close()
+
+
+def test_a_store_of_version_1_is_brought_up_and_keeps_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rung.db"
+    old_store(path)
+    store = Store(path)
+    job = store.find("old")
+    assert (job.state, job.knobs.lr, job.settled) == (JobState.FAILED, 0.5, 1)
+    assert store.store_id == "kept"
+    assert store.attempts("old-1")[0].loss == math.inf
+    assert [event.kind for event in store.events()] == ["submitted"]
+    assert store.verdicts("old-1") == {}
+    assert store._rows("PRAGMA user_version")[0][0] == len(MIGRATIONS) >= 2
+    store.close()
+    Store(path).close()  # and once is enough
+
+
+def test_a_killed_migration_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rung.db"
+    old_store(path)
+    broken = (VERSION_1, ("CREATE TABLE verdicts (x)", "no such statement"))
+    monkeypatch.setattr("runner.store.MIGRATIONS", broken)
+    with pytest.raises(StoreError):
+        Store(path)
+    monkeypatch.undo()
+    store = Store(path)
+    assert store.find("old").id == "old-1"
+    assert store.verdicts("old-1") == {}
+    store.close()
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_store_of_a_newer_version_is_refused_and_stays_byte_for_byte(
+    home: Path, tmp_path: Path, rung: Rung, journal: str
+) -> None:
+    home.mkdir()
+    path = home / "rung.db"
+    raw = sqlite3.connect(path)
+    raw.execute(f"PRAGMA journal_mode = {journal}")
+    raw.execute("CREATE TABLE something_new (x)")
+    raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    before = path.read_bytes()
+    (tmp_path / "job.yaml").write_text("name: a\nrun: 'true'\n", encoding="utf-8")
+    for words in (["queue"], ["launch", tmp_path / "job.yaml"], ["controller", "--until-idle"]):
+        ran = rung(*words)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == (
+            f"rung: {path}: written by a newer Rung (store version 99, this one knows {len(MIGRATIONS)}); "
+            "use that version, nothing was changed\n"
+        )
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_store_is_told_and_left_alone(home: Path, rung: Rung) -> None:
+    home.mkdir()
+    path = home / "rung.db"
+    path.write_bytes(b"not a database at all, " * 100)
+    ran = rung("queue")
+    assert (ran.code, ran.out) == (2, "")
+    advice = "check the file and its permissions, or set RUNG_HOME to another folder"
+    assert ran.err == f"rung: {path}: file is not a database; {advice}\n"
+    assert path.read_bytes() == b"not a database at all, " * 100
+
+
+def test_a_folder_in_the_stores_place_is_told(home: Path, rung: Rung) -> None:
+    (home / "rung.db").mkdir(parents=True)
+    ran = rung("queue")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith(f"rung: {home}/rung.db: unable to open database file; check the file")
+
+
+def test_a_torn_page_is_told(home: Path, rung: Rung) -> None:
+    home.mkdir()
+    store = Store(home / "rung.db")
+    for _ in range(50):
+        add(store)
+    store.close()
+    content = bytearray((home / "rung.db").read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    (home / "rung.db").write_bytes(content)
+    ran = rung("queue")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "malformed" in ran.err
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE jobs SET spec = '{}'",
+        "UPDATE jobs SET spec = 'x'",
+        "UPDATE jobs SET state = 'DREAMING'",
+        "UPDATE jobs SET knobs = '{}'",
+        "UPDATE attempts SET data = '{}'",
+        "UPDATE attempts SET data = '[]'",
+    ],
+)
+def test_a_row_changed_by_another_hand_is_told(store: Store, tmp_path: Path, statement: str) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, "w"))
+    store._db.execute(statement)
+    with pytest.raises(StoreError, match="a row cannot be read"):
+        store.jobs()
+        store.attempts(job_id)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from jobs.spec import JobSpec
+from runner.store import Store
+path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+store = Store(path)
+print("open", flush=True)
+sys.stdin.readline()
+for number in range(count):
+    with store.transaction():
+        job = store.add_job(JobSpec(name=name, run=("x",)), path, at=float(number))
+        store.add_event(job.id, None, "mine", {"number": number}, at=0.0)
+"""
+
+
+def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
+    path, count = tmp_path / "rung.db", 60
+    # Both make the store, too: who comes second finds it made.
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), name, str(count)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ),
+        )
+        for name in ("left", "right")
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout is not None and writer.stdout.readline() == "open\n"
+    for writer in writers:
+        _, errors = writer.communicate("go\n", timeout=60)
+        assert (writer.returncode, errors) == (0, "")
+    store = Store(path)
+    jobs = store.jobs()
+    assert len(jobs) == len({job.id for job in jobs}) == 2 * count
+    for name in ("left", "right"):
+        mine = [job.id for job in jobs if job.spec.name == name]
+        told = [event.data["number"] for event in store.events() if event.kind == "mine" and event.job_id in mine]
+        assert told == list(range(count))
+    assert [event.seq for event in store.events()] == list(range(1, 4 * count + 1))
+    store.close()
+
+
+def test_a_store_that_is_being_written_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.store.BUSY_SECONDS", 0.05)
+    first, second = Store(tmp_path / "rung.db"), Store(tmp_path / "rung.db")
+    with first.transaction():
+        first.add_job(SPEC, Path("/"), at=1.0)
+        with pytest.raises(StoreError, match="locked; another process is writing; try again"), second.transaction():
+            pytest.fail("two at once")
+    assert len(second.jobs()) == 1
+    first.close()
+    second.close()
