@@ -5,11 +5,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 # A job file or job id reaches the command as one quoted word, whatever characters it holds.
-export JOB FILE RUNG_HOME
+override JOB := $(value JOB)
+export JOB RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
-.PHONY: help setup demo test check lint submit queue logs history cancel retry controller clean
+.PHONY: help setup demo test check lint submit queue logs history cancel retry controller lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -69,6 +70,11 @@ retry: setup ## Take up a failed job again: make retry JOB=id
 
 controller: setup ## Run the controller in the foreground
 	@rung controller
+
+lock: ## Write requirements.lock from what is installed in .venv
+	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
+	   $(VENV)/bin/pip list --format=freeze --exclude rung --exclude pip | sed 's/+cpu$$//'; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
 
 clean: ## Remove what was built here; jobs and their history under RUNG_HOME stay
 	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

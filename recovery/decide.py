@@ -124,7 +124,8 @@ def _climb(
     knobs = options[chosen]
     assert isinstance(knobs, Knobs)
     choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
-    because = f"{_told(root)}: {first or 'next on the ladder'}: {chosen} ({_change(standing.kept, knobs)})"
+    why = first if chosen is rungs[0].rung and first else _place(chosen, rungs, standing)
+    because = f"{_told(root)}: {why}: {chosen} ({_change(standing.kept, knobs)})"
     return Relaunch(
         chosen,
         knobs,
@@ -172,6 +173,13 @@ def _option(step: RungSpec, job: Job, standing: Standing, root: Fault) -> Knobs 
     if step.rung.value in standing.tried:
         return standing.tried[step.rung.value]
     return climb(step, standing.kept, job.spec, job.knobs)
+
+
+def _place(chosen: RungName, rungs: Sequence[RungSpec], standing: Standing) -> str:
+    """Say where on the ladder the chosen rung stands, when nothing in the fault points at it by itself."""
+    if standing.tried:
+        return "next on the ladder"
+    return "the lowest rung" if chosen is rungs[0].rung else "the lowest rung that can help"
 
 
 def _passed_over(job: Job, chosen: RungName, reasons: dict[RungName, str], first: str) -> tuple[tuple[str, str], ...]:

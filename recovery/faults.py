@@ -43,7 +43,7 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.NAN_LOSS: Treatment(
         Budget.LADDER,
         {_R.INCREASE_GROWTH_INTERVAL: _SCALE_ONLY, _R.NATIVE_FP16: _SAME_RANGE},
-        "look for log, sqrt or division without an epsilon, a log(sigmoid(x)) written by hand, and bad samples",
+        "look for log, sqrt or division without an epsilon, log(sigmoid(x)), bad samples, and an lr far too high",
     ),
     FaultKind.DIVERGENCE: Treatment(
         Budget.LADDER,

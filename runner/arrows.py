@@ -94,8 +94,13 @@ def succeeded(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.SUCCEEDED))
         _ended(store, attempt, Outcome.SUCCEEDED, at=at)
-        # LAUNCHING, RUNNING or STOPPING -> SUCCEEDED: exit code 0 and what was asked of it
-        store.move(job.id, JobState.SUCCEEDED, reason="finished", at=at)
+        # LAUNCHING or RUNNING -> SUCCEEDED: exit code 0 and what was asked of it
+        store.move(job.id, JobState.SUCCEEDED, reason=_finished(job, attempt), at=at)
+
+
+def _finished(job: Job, attempt: Attempt) -> str:
+    wanted = job.spec.success.metric if job.spec.success else None
+    return f"finished with {wanted} {attempt.metrics[wanted]:.4g}" if wanted else "finished"
 
 
 def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: float) -> None:

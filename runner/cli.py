@@ -226,13 +226,13 @@ def completion(shell: str) -> None:
 def main() -> None:
     """Run the command line; every error of ours is one line and exit code 2."""
     try:
-        cli(sys.argv[1:] or ["--help"], standalone_mode=False)
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
     except RungError as error:
         _fail(str(error))
     except click.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        _fail(error.format_message() + "; see --help")
+        _fail(error.format_message().rstrip(".") + "; see --help")
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import math
 import os
 import pickle
 import re
@@ -33,7 +34,7 @@ from typing import Any
 STEP_KEYS = ("step", "global_step", "iteration", "iter_num", "iter")
 STEP_IN_NAME = re.compile(r"(?:step|iteration|iter)[_=-]?(\d+)", re.IGNORECASE)
 NUMBER_IN_NAME = re.compile(r"(?:^|[_=.-]|ckpt|checkpoint|model)(\d+)(?=$|[_=.-])", re.IGNORECASE)
-EPOCH_IN_NAME = re.compile(r"(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
+EPOCH_IN_NAME = re.compile(r"(?<![a-z])(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
 REFUSED_NAME = re.compile(r"(?:GLOBAL|global|class)\s+`?([A-Za-z_][\w.]*)")
 # Plain data that people keep in checkpoints; loading it runs nothing of the file's own.
 HARMLESS = re.compile(r"(numpy|argparse\.Namespace|collections|datetime|pathlib|torch)\b")
@@ -100,7 +101,7 @@ def _check_archive(path: str) -> None:
 
 
 def _load(path: str) -> Any:
-    import torch  # noqa: PLC0415 - an environment without torch gets a clear line from main
+    import torch
 
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     with open(path, "rb") as file:
@@ -145,7 +146,8 @@ def _whole(value: Any) -> int | None:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if value >= 0 and value == int(value) else None
+    whole = math.isfinite(value) and value >= 0 and value == int(value)
+    return int(value) if whole else None
 
 
 def _check_finite(content: Any) -> None:
@@ -178,10 +180,10 @@ def is_finite(tensor: Any) -> bool:
 
 
 def _chunk_finite(chunk: Any) -> bool:
-    import torch  # noqa: PLC0415 - see _load
+    import torch
 
     # A sum in FP16 passes 65504 by itself.
-    wide = chunk.float() if chunk.is_floating_point() and chunk.element_size() < 4 else chunk  # noqa: PLR2004 - bytes
+    wide = chunk.float() if chunk.is_floating_point() and chunk.element_size() < 4 else chunk
     return bool(torch.isfinite(wide.sum())) or bool(torch.isfinite(wide).all())
 
 
@@ -204,7 +206,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="PATH")
     options = parser.parse_args(arguments)
     try:
-        import torch  # noqa: F401, PLC0415 - asked for here so that its absence gets one clear line
+        import torch  # noqa: F401 - asked for here so that its absence gets one clear line
     except ImportError as error:
         print(f"cannot verify checkpoints: {sys.executable} has no torch ({error})", file=sys.stderr)
         return 3
