@@ -1,0 +1,147 @@
+"""Checks native FP16: it survives Adam's eps, learns as FP32 does, and does not lose small updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import rung_inside
+import torch
+from rung_inside import native
+
+Ask = Callable[..., None]
+# Predicting the mean of these targets gives 0.43.
+LEARNED = 0.1
+
+
+def held_out_after(trained: Any, ask: Ask, precision: str) -> float:
+    ask(precision=precision, lr=3e-3)
+    made = trained(eps=1e-8)
+    run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
+    made.steps(run, 0, 300)
+    return float(made.held_out(run))
+
+
+def test_plain_fp16_adamw_is_nan_at_once_which_is_why_this_exists() -> None:
+    weight = torch.nn.Parameter(torch.ones(4, dtype=torch.float16))
+    optimizer = torch.optim.AdamW([weight], lr=1e-3, eps=1e-8)
+    weight.grad = torch.tensor([1e-4, 0, 0, 0], dtype=torch.float16)
+    optimizer.step()
+    assert not torch.isfinite(weight).all()
+
+
+def test_adamw_with_a_tiny_eps_learns_as_well_as_in_fp32(trained: Any, ask: Ask) -> None:
+    in_fp32 = held_out_after(trained, ask, "fp32")
+    in_fp16 = held_out_after(trained, ask, "native_fp16")
+    assert in_fp32 < LEARNED
+    assert in_fp16 == pytest.approx(in_fp32, rel=0.05)
+
+
+def test_updates_far_below_an_fp16_step_add_up() -> None:
+    weight = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
+    optimizer = torch.optim.SGD([weight], lr=1e-5)
+    compensated = native.Compensated(optimizer)
+    for _ in range(200):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert compensated.master(weight).tolist() == pytest.approx([1 - 200e-5] * 3, abs=1e-5)
+    assert weight.dtype == torch.float16
+
+
+@pytest.mark.parametrize("value", [1e-3, 0.1, 1.0, 333.33, 60000.0])
+def test_a_weight_and_its_rest_hold_22_bits(value: float) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float16))
+    compensated = native.Compensated(torch.optim.SGD([weight], lr=1.0))
+    compensated.adopt(weight, torch.tensor([value]))
+    assert float(compensated.master(weight)) == pytest.approx(value, rel=2**-21)
+
+
+@pytest.mark.parametrize("made_by", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam])
+def test_any_optimizer_keeps_its_state_in_fp32(made_by: Any, trained: Any, ask: Ask) -> None:
+    ask(precision="native_fp16", lr=1e-3)
+    options = {"momentum": 0.9} if made_by is torch.optim.SGD else {}
+    made = trained(optimizer=made_by, **options)
+    run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
+    made.steps(run, 0, 5)
+    tensors = [v for state in made.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+    assert tensors and {tensor.dtype for tensor in tensors} == {torch.float32}
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+def test_the_shadows_take_no_memory_between_steps(trained: Any, ask: Ask) -> None:
+    ask(precision="native_fp16")
+    made = trained()
+    run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
+    made.steps(run, 0, 1)
+    assert [shadow.numel() for group in made.optimizer.param_groups for shadow in group["params"]] == [0] * 4
+
+
+def test_a_script_with_its_own_loop_gets_the_compensation_too(trained: Any, ask: Ask) -> None:
+    ask(precision="native_fp16", lr=1e-1)
+    made = trained()
+    rung_inside.attach(made.model, made.optimizer)
+    losses = []
+    for step in range(60):
+        inputs, targets = made.batch(100 + step)
+        made.optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(made.model(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        made.optimizer.step()
+        losses.append(loss.item())
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < losses[0] / 2
+
+
+def test_a_schedule_made_after_attach_still_steps_the_compensated_optimizer(trained: Any, ask: Ask) -> None:
+    ask(precision="native_fp16")
+    made = trained()
+    run = rung_inside.attach(made.model, made.optimizer)
+    scheduler = torch.optim.lr_scheduler.StepLR(made.optimizer, 1)
+    before = run.state(0)["model"]
+    made.steps(run, 0, 1)
+    scheduler.step()
+    assert any(not torch.equal(before[name], value) for name, value in run.state(1)["model"].items())
+
+
+def test_loading_weights_replaces_the_rests_of_the_old_ones(trained: Any, ask: Ask) -> None:
+    ask(precision="native_fp16")
+    made = trained()
+    run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
+    made.steps(run, 0, 5)
+    fresh = {name: torch.full_like(value, 0.3) for name, value in run.state(5)["model"].items()}
+    made.model.load_state_dict(fresh)
+    for value in run.state(5)["model"].values():
+        assert torch.allclose(value, torch.full_like(value, 0.3), rtol=2**-21)
+
+
+def test_inputs_are_halved_through_tuples_and_dicts_and_outputs_come_back_in_fp32(ask: Ask) -> None:
+    class Reads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, pair: Any, table: Any) -> Any:
+            self.seen = [pair[0].dtype, pair[1].dtype, table["x"].dtype]
+            return {"sum": (pair[0] + table["x"]) * self.weight}
+
+    ask(precision="native_fp16")
+    model = Reads()
+    rung_inside.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    output = model((torch.ones(2), torch.tensor([3])), {"x": torch.ones(2)})
+    assert model.seen == [torch.float16, torch.int64, torch.float16]
+    assert output["sum"].dtype == torch.float32
+
+
+def test_amp_makes_trainable_fp16_parameters_fp32_and_leaves_frozen_ones(ask: Ask) -> None:
+    ask(precision="amp_fp16")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)).half()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    run = rung_inside.attach(model, optimizer)
+    with run.autocast():
+        loss = model(torch.ones(2, 4)).float().mean()
+    run.step(loss, 0)
+    assert model[0].weight.dtype == torch.float16 and model[1].weight.dtype == torch.float32
+    assert run.effective()["precision"] == "amp_fp16"

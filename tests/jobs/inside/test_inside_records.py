@@ -1,0 +1,74 @@
+"""Checks the records: the exact lines that the controller and people read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+import pytest
+import rung_inside
+import torch
+from rung_inside import records
+
+Said = Callable[[str], list[dict[str, str]]]
+
+
+def test_a_record_is_one_line_with_its_mark_and_plain_numbers() -> None:
+    line = records.line("step", {"step": 501, "loss": 2.3451, "lr": 1e-5, "skipped": False})
+    assert line == "rung| step step=501 loss=2.3451 lr=1e-05 skipped=0"
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_numbers_that_are_not_finite_are_words(value: float, text: str) -> None:
+    assert records.text_of(value) == text
+    assert records.text_of(torch.tensor(value)) == text
+
+
+def test_a_value_of_none_is_left_out() -> None:
+    assert records.line("step", {"step": 1, "scale": None}) == "rung| step step=1"
+
+
+@pytest.mark.parametrize("text", ["two words", 'a "quote"', "a=b", "", "line\nbreak", "\x1b[31mred", "tür"])
+def test_text_that_could_be_misread_is_json_quoted_on_one_line(text: str) -> None:
+    shown = records.text_of(text)
+    assert json.loads(shown) == text
+    assert shown.isprintable() and shown.isascii()
+
+
+def test_plain_file_names_stand_bare() -> None:
+    assert records.text_of("step_500.pt") == "step_500.pt"
+
+
+def test_only_the_first_rank_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RANK", "3")
+    rung_inside.metric(1, val_loss=0.5)
+    monkeypatch.setenv("RANK", "0")
+    rung_inside.metric(2, val_loss=0.25)
+    assert capsys.readouterr().out == "rung| metric step=2 val_loss=0.25\n"
+
+
+def test_knobs_are_said_once_and_again_when_one_changes(said: Said) -> None:
+    for lr in (0.1, 0.1, 0.2):
+        records.say_knobs({"lr": lr})
+    assert said("knobs") == [{"lr": "0.1"}, {"lr": "0.2"}]
+
+
+def test_report_shows_the_live_lr_of_a_script_that_keeps_its_own_loop(said: Said) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=7, init_scale=8.0)
+    rung_inside.report(3, loss=torch.tensor(1.5), optimizer=optimizer, scaler=scaler, grad_norm=2.0)
+    assert said("knobs") == [{"lr": "0.5", "growth_interval": "7"}]
+    assert said("step") == [{"step": "3", "loss": "1.5", "grad_norm": "2.0", "lr": "0.5", "scale": "8.0"}]
+
+
+def test_report_shows_the_wrong_lr_of_a_script_that_ignores_what_was_asked(
+    said: Said, ask: Callable[..., None]
+) -> None:
+    ask(lr=1e-4)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    old = torch.optim.SGD([weight], lr=1e-3).state_dict()
+    optimizer = torch.optim.SGD([weight], lr=rung_inside.knobs()["lr"])
+    optimizer.load_state_dict(old)
+    rung_inside.report(1, loss=1.0, optimizer=optimizer)
+    assert said("knobs") == [{"lr": "0.001"}]

@@ -1,0 +1,43 @@
+"""Checks what the code that runs with a job may be made of: Python 3.8 syntax, the standard library, torch, itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import rung_inside
+
+FOLDER = Path(rung_inside.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+ALLOWED = {*sys.stdlib_module_names, "torch", "rung_inside"}
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "say where it comes from"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_it_is_python_3_8_and_needs_nothing_but_torch(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    assert {name.split(".")[0] for name in imports(tree)} <= ALLOWED
+
+
+@pytest.mark.parametrize("path", [each for each in FILES if each.name != "wrapper.py"], ids=lambda path: path.name)
+def test_annotations_are_not_evaluated(path: Path) -> None:
+    assert "from __future__ import annotations" in path.read_text(encoding="utf-8")
+
+
+def test_importing_the_face_does_not_import_torch() -> None:
+    code = "import sys, rung_inside, rung_inside.verify, rung_inside.asked_knobs; sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60).returncode == 0
