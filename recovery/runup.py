@@ -82,8 +82,9 @@ def _is_spike(losses: _Series, norms: _Series, start: int) -> bool:
     """Tell whether the blow-up from `start` on was quick: near its full height, or not finite, after 3 readings."""
     if len(losses) - start <= SPIKE_READINGS:
         return True
-    for before, after in zip(norms[max(0, start - 1) :], norms[start:], strict=False):
-        if before and after and math.isfinite(before) and after > SPIKE_JUMP * before:
+    # Only the beginning counts, and only finite norms: under a loss scaler an infinite one now and then is ordinary.
+    for before, after in zip(norms[max(0, start - 1) :], norms[start : start + SPIKE_READINGS], strict=False):
+        if before and after and math.isfinite(after) and after > SPIKE_JUMP * before:
             return True
     heights = [value for value in losses[start:] if value is not None]
     level = median([value for value in losses[:start] if value is not None] or [0.0])

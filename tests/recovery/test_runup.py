@@ -61,3 +61,14 @@ def test_few_numbers_tell_nothing():
 def test_a_loss_that_falls_is_never_out_of_hand():
     falling = [5 * math.exp(-n / 50) + 0.2 * (n % 4) / 4 for n in range(200)]
     assert trace([*falling, math.nan])[0] == 200
+
+
+def test_a_scalers_back_off_in_the_middle_of_a_drift_does_not_make_it_a_spike() -> None:
+    run_up = RunUp()
+    for step in range(64):
+        run_up.add(step, 1.0 + 0.01 * (step % 3), 1.0)
+    for step in range(64, 120):
+        grown = 1.08 ** (step - 63)
+        run_up.add(step, grown, math.inf if step % 10 == 0 else grown)
+    onset, shape = run_up.trace(120, is_bad_value=True)
+    assert shape == "drift" and onset is not None and 64 <= onset <= 72
