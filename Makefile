@@ -20,8 +20,8 @@ setup: $(VENV)/ready ## Install everything into .venv (done by the targets that 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) (torch is the large part; only the first time takes long)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rung: Python 3.11 or newer is needed (PYTHON=...)" >&2; exit 2; }
-	@[ -x $(VENV)/bin/python ] || $(PYTHON) -m venv $(VENV) || { \
-		echo "Installing Python's venv module"; apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
+	@[ -x $(VENV)/bin/pip ] || $(PYTHON) -m venv $(VENV) || { \
+		echo "Installing Python's venv module"; apt-get update -qq && apt-get install -y -qq python3-venv > /dev/null && $(PYTHON) -m venv $(VENV); }
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input -r requirements.lock
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .
 	@touch $@
@@ -38,7 +38,7 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
 test: setup ## Run all tests
-	@pytest
+	@pytest -n auto
 
 check: lint test ## Lint, types and tests: what CI runs
 
