@@ -196,6 +196,8 @@ class Detector:
     def _weigh_nan(self) -> None:
         """Let the latest loss confirm or clear a NaN that is open."""
         found = self._open.get(_K.NAN_LOSS)
+        if found and _K.SCALE_COLLAPSE in self._open and self._losses.untouched:
+            return  # the collapse is the fault to cure; this is how it looks from the loss
         if found and self._losses.confirmed:
             found.weight = _Weight.DECISIVE
         elif found and found.weight is _Weight.AT_END and not self._losses.pending:

@@ -48,8 +48,13 @@ class LossWatch:
         return self._bad > 0
 
     @property
+    def untouched(self) -> bool:
+        """Tell whether the scaler has skipped every step so far: no loss was ever finite, the weights are as new."""
+        return self._all_skipped and not self._ever_good
+
+    @property
     def confirmed(self) -> bool:
-        if self._all_skipped and not self._ever_good and self._bad < PATIENCE:
+        if self.untouched and self._bad < PATIENCE:
             return False
         return self._bad >= CONFIRMED_AT
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.attempt import Attempt
 from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs, not_taken
+from jobs.knobs import Knobs, RungName, not_taken
 from recovery.checkpoint import numeric
 
 # A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
@@ -93,7 +93,9 @@ def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | No
         return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
     if fault.kind is FaultKind.NOT_LEARNING:
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
-    if later(attempt.fault_step, standing.reach):
+    # Half as much memory is a step in the right direction, wherever the memory ran out.
+    half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
+    if half or later(attempt.fault_step, standing.reach):
         return None
     return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"
 

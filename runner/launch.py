@@ -6,7 +6,9 @@ The dry run prints the very request that a launch would start.
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,16 +28,13 @@ INHERITED = re.compile(
     r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
 )
 START_TRIES = 3
+# With no environment activated, a job's `python` is the one of the environment that Rung itself is installed in.
+OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
 
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
     checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
-    values = _values(job.spec, attempt, checkpoint_dir)
-    inherited = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
-    own = {name: _fill(text, values) for name, text in job.spec.envs.items()}
-    env = {**inherited, **own, **_told(job, attempt, checkpoint_dir), "PYTHONUNBUFFERED": "1"}
-    env["PYTHONPATH"] = ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])])
     resources = job.spec.resources
     limits = {
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
@@ -44,14 +43,27 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
     return Request(
         job_id=job.id,
         attempt=attempt.number,
-        argv=fill_command(job.spec.run, values),
+        argv=fill_command(job.spec.run, _values(job.spec, attempt, checkpoint_dir)),
         cwd=(origin / job.spec.workdir).absolute(),
-        env=env,
+        env=_environment(job, attempt, paths, environ),
         paths=paths.attempt(job.id, attempt.number),
         checkpoint_dir=checkpoint_dir,
         secrets=job.spec.secrets,
         limits=limits,
     )
+
+
+def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the job's environment without its secrets: what it may inherit, its own, and what Rung tells it."""
+    checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    values = _values(job.spec, attempt, checkpoint_dir)
+    env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
+    if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
+        env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
+    env |= {name: _fill(text, values) for name, text in job.spec.envs.items()}
+    env |= _told(job, attempt, checkpoint_dir)
+    env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
+    return env
 
 
 def _values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:

@@ -155,6 +155,16 @@ def test_out_of_memory_halves_the_batch_and_doubles_the_accumulation():
     assert isinstance(stuck, Stop) and "knobs.batch" in stuck.diagnosis
 
 
+def test_out_of_memory_again_halves_again_and_keeps_the_smaller_batch():
+    job = a_job(knobs={"batch": 32})
+    attempts = [an_attempt(1, job.knobs, a_fault(F.OOM, None))]
+    for wanted in (16, 8, 4):
+        decision = decide(job, attempts, [], None)
+        assert isinstance(decision, Relaunch) and decision.knobs.batch == wanted and not decision.undone
+        assert decision.knobs.batch * decision.knobs.accumulation == 32
+        attempts.append(carried_out(len(attempts) + 1, decision, a_fault(F.OOM, None)))
+
+
 def test_an_image_without_kernels_for_the_gpu_stops_at_once():
     job = a_job()
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.IMAGE_ARCH))], [], A100)

@@ -121,6 +121,16 @@ def test_nan_from_the_first_step_with_every_step_skipped_waits_for_the_scale():
     assert now("".join(lines)) is K.SCALE_COLLAPSE
 
 
+def test_a_collapse_outweighs_the_nan_it_shows_as_however_long_the_log_went_on():
+    scales = [65536.0 / 2**step for step in range(200)]
+    text = "".join(
+        f"rung| step step={step} loss=inf lr=0.01 grad_norm=nan scale={scale!r} skipped=1\n"
+        for step, scale in enumerate(scales, start=1)
+    )
+    assert now(text) is FaultKind.SCALE_COLLAPSE
+    assert at_end(text) is FaultKind.SCALE_COLLAPSE
+
+
 def test_records_outweigh_what_the_script_prints_beside_them():
     assert at_end("rung| step step=1 loss=2.0\nloss: nan\nloss: nan\n") is None
 

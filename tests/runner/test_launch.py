@@ -257,3 +257,10 @@ def test_a_start_that_never_works_is_told() -> None:
     with pytest.raises(EngineError, match="short of processes"):
         start(Flaky(99), build(), {}, slept.append)
     assert len(slept) == 2
+
+
+def test_with_no_environment_activated_python_is_the_one_rung_is_installed_with() -> None:
+    assert build({"PATH": "/usr/bin"}).env["PATH"] == f"{sys.prefix}/bin:/usr/bin"
+    assert build({"PATH": "/venv/bin:/usr/bin", "VIRTUAL_ENV": "/venv"}).env["PATH"] == "/venv/bin:/usr/bin"
+    assert build({"PATH": "/conda/bin", "CONDA_PREFIX": "/conda"}).env["PATH"] == "/conda/bin"
+    assert build({"PATH": "/usr/bin"}, envs={"PATH": "/mine"}).env["PATH"] == "/mine"

@@ -1,0 +1,42 @@
+"""The diagnosis goes straight to the rung that cures: one relaunch for each of these faults."""
+
+from pathlib import Path
+
+COOPERATIVE = Path(__file__).parent / "trainings" / "cooperative.py"
+
+
+def cured(lab, flaw, steps=260, **fields):
+    knobs = {"mode": "inside", "lr": 0.01, **fields.pop("knobs", {})}
+    spec = {
+        "name": flaw,
+        "run": f"python cooperative.py --flaw {flaw} --steps {steps}",
+        "knobs": knobs,
+        "checkpoint": {"every": 20},
+    }
+    story = lab.run(lab.write({**spec, **fields}, COOPERATIVE))
+    assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
+    return story["attempts"]
+
+
+def test_a_scale_that_thrashes_gets_a_longer_growth_interval(lab):
+    first, second = cured(lab, "none", knobs={"growth_interval": 1})
+    assert first["fault"]["kind"] == "scale_thrash"
+    assert second["rung"] == "increase_growth_interval"
+    assert second["effective"]["growth_interval"] == 2000
+    assert second["resumed_step"] > 0
+
+
+def test_a_scale_that_collapses_from_the_first_step_goes_to_fp32(lab):
+    first, second = cured(lab, "beyond_fp16")
+    assert first["fault"]["kind"] == "scale_collapse"
+    assert second["rung"] == "fp32" and second["effective"]["precision"] == "fp32"
+    assert second["asked"]["lr"] == 0.01
+
+
+def test_out_of_memory_halves_the_batch_until_it_fits(lab):
+    # 16 MiB a sample: 128 of them do not fit into 1 GiB, 32 do.
+    attempts = cured(lab, "too_large_a_batch", 25, knobs={"batch": 128}, resources={"memory": "1g"})
+    assert [a["fault"]["kind"] for a in attempts[:-1]] == ["oom"] * (len(attempts) - 1)
+    assert [a["rung"] for a in attempts[1:]] == ["lower_batch"] * (len(attempts) - 1)
+    assert attempts[-1]["asked"]["batch"] < 128
+    assert all(a["asked"]["batch"] * (a["asked"]["accumulation"] or 1) == 128 for a in attempts)
