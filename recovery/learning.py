@@ -66,15 +66,16 @@ class LossHistory:
 
 
 def healthy_level(history: LossHistory, began: int) -> float | None:
-    """Return the level the loss had come down to before things went wrong at step `began`.
+    """Return the level of the loss shortly before things went wrong at step `began`.
 
-    None when it had not come down: a run that never learned has no level to go back to.
+    None when the loss was rising all the while: a run that only got worse has no level to go back to.
     """
     before = history.between(0, began)
     if len(before) < MIN_READINGS:
         return None
     start, level = median(before[: len(before) // 3]), median(before[-MIN_READINGS:])
-    return level if level < start - SAME_LEVEL * abs(start) else None
+    margin = max(SAME_LEVEL * abs(start), 2 * _spread(before) / math.sqrt(MIN_READINGS))
+    return level if level <= start + margin else None
 
 
 def window_after(fault_step: int, steps_to_fault: int) -> int:
@@ -114,6 +115,8 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
         return Judgement(
             Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
         )
+    if last < window_end:
+        return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     was = f", {level:.4g} before the fault" if level is not None else ""
     return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
 

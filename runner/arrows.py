@@ -46,7 +46,8 @@ def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float
 def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         # LAUNCHING -> RUNNING: the first proof of progress
-        store.move(job.id, JobState.RUNNING, reason=f"step {attempt.first_step} was seen", at=at)
+        proof = f"step {attempt.first_step}" if attempt.first_step is not None else "its first loss"
+        store.move(job.id, JobState.RUNNING, reason=f"{proof} was seen", at=at)
 
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:

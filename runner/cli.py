@@ -6,6 +6,7 @@ Only click is imported up front, so that `rung --help` is quick; nothing here ev
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,9 +86,10 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
 def queue(as_json: bool) -> None:
     """List all jobs and where they stand."""
     from runner.history import queue as rows
+    from runner.home import find_home
     from runner.view import queue_table
 
-    found = rows(_session().store)
+    found = rows(_session().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
     else:

@@ -51,7 +51,12 @@ def test_a_falling_loss_far_above_the_untrained_models_is_not():
 
 def test_nothing_is_said_before_the_window_is_over_unless_the_run_has_ended():
     assert verdict(noisy(3.0, 100), healthy=2.0) is Verdict.TOO_EARLY
-    assert verdict(noisy(3.0, 100), healthy=2.0, ended=True) is Verdict.NOT_LEARNING
+    assert verdict(noisy(3.0, 100), healthy=3.0, ended=True) is Verdict.LEARNING
+    assert verdict(noisy(99.0, 100), untrained=8.0, ended=True) is Verdict.NOT_LEARNING
+
+
+def test_a_run_that_finished_before_its_window_is_not_run_again_for_being_a_little_worse():
+    assert verdict(noisy(3.0, 100), healthy=2.0, ended=True) is Verdict.TOO_EARLY
     assert verdict(noisy(3.0, 5), healthy=2.0, ended=True) is Verdict.TOO_EARLY
 
 
@@ -66,6 +71,8 @@ def test_the_healthy_level_is_the_one_the_loss_had_come_down_to():
     falling = losses([10.0 * 0.98**i for i in range(100)])
     level = healthy_level(falling, 90)
     assert level is not None and 1.6 < level < 2.1
+    resumed_late = healthy_level(losses(noisy(2.0, 500)), 490)
+    assert resumed_late is not None and 1.8 < resumed_late < 2.2
     assert healthy_level(losses([1.0 * 1.1**i for i in range(100)]), 90) is None
     assert healthy_level(losses([1.0, 0.5]), 2) is None
 

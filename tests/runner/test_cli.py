@@ -147,7 +147,13 @@ def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], told: str, s
     assert not home.exists()
 
 
-@pytest.mark.parametrize("words", [["queue"], ["history", "a"], ["logs", "a"], ["cancel", "a"], ["retry", "a"]])
+def test_the_queue_of_a_home_that_is_not_there_is_empty(say: Any, home: Path) -> None:
+    assert say("queue", "--json") == (0, "[]\n", "")
+    assert say("queue")[1].startswith("no jobs yet")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("words", [["history", "a"], ["logs", "a"], ["cancel", "a"], ["retry", "a"]])
 def test_without_a_store_nothing_is_made(words: list[str], say: Any, home: Path) -> None:
     code, out, err = say(*words)
     assert (code, out) == (2, "")
