@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from jobs.fault import Fault, FaultKind
-from jobs.spec import Rule
+from jobs.spec import Rule, compile_rule
 from recovery.learning import LossHistory
 from recovery.lines import Line
 from recovery.messages import Match, is_shown_text, search
@@ -56,7 +56,7 @@ class Detector:
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
         self.history = LossHistory()
-        self._rules = [(rule, re.compile(rule.pattern)) for rule in rules]
+        self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
         self._track = Track()
         self._losses = LossWatch()
         self._scales = ScaleWatch()

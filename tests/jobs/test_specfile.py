@@ -78,6 +78,11 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "rung with wrong value": (HEAD + "recovery: {ladder: [{lower_lr: [-1]}]}\n", 3, "greater than 0"),
     "ladder of wrong type": (HEAD + "recovery: {ladder: fp32}\n", 3, "should be a list"),
     "no attempts": (HEAD + "recovery: {max_attempts: 0}\n", 3, "greater than or equal to 1"),
+    "rule that looks ahead": (
+        HEAD + "recovery:\n  rules: [{name: x, pattern: '(?=x)y', fault: oom}]\n",
+        4,
+        "invalid perl operator: (?=",
+    ),
     "bad rule": (HEAD + "recovery:\n  rules: [{name: x, pattern: '(', fault: oom}]\n", 4, "not a regular expression"),
     "rule of no fault": (HEAD + "recovery: {rules: [{name: x, pattern: y, fault: z}]}\n", 3, "'nan_loss'"),
     "endless rule": (HEAD + f"recovery: {{rules: [{{name: x, pattern: {'y' * 501}, fault: oom}}]}}\n", 3, "500"),

@@ -339,3 +339,10 @@ def test_what_is_to_be_acted_on_now_is_still_a_fault_at_the_end(pieces):
 def test_any_line_is_taken_without_a_crash(text):
     for fault in Detector().feed(Line(1, text)):
         assert fault.line == 1 and len(fault.evidence) <= MAX_EVIDENCE
+
+
+def test_no_line_can_make_a_persons_rule_take_long():
+    # With Python's own `re` this pattern takes longer than the universe is old.
+    rule = Rule(name="ours", pattern="(a+)+$", fault=FaultKind.NAN_LOSS)
+    detector, _ = watch("a" * 4000 + "!\n" + "aaa\n", rule)
+    assert detector.finding(ended=False).line == 2
