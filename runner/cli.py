@@ -17,20 +17,20 @@ import click
 from jobs.errors import RungError
 
 if TYPE_CHECKING:
-    from runner.session import Session
+    from runner.desk import Desk
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _session(*, create: bool = False) -> Session:
-    from runner.session import Session
+def _desk(*, create: bool = False) -> Desk:
+    from runner.desk import Desk
 
-    return Session.open(create=create)
+    return Desk.open(create=create)
 
 
 def _complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
-        ids = [job.id for job in _session().store.jobs()]
+        ids = [job.id for job in _desk().store.jobs()]
     except RungError:
         return []
     return [name for name in ids if name.startswith(incomplete)]
@@ -63,21 +63,21 @@ def cli() -> None:
 def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     """Submit the job in FILE."""
     from jobs.specfile import load_spec
-    from runner.session import dryrun as preview
+    from runner.desk import dryrun as preview
 
     spec, origin = load_spec(file), file.absolute().parent
     if dryrun:
         click.echo(preview(spec, origin, as_json=as_json))
         return
-    session = _session(create=True)
-    job = session.submit(spec, origin)
+    desk = _desk(create=True)
+    job = desk.submit(spec, origin)
     if as_json and not follow:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
         return
     click.echo(f"submitted {job.id}")
     if follow:
-        sys.exit(session.follow(job.id))
-    if not session.controller_running():
+        sys.exit(desk.follow(job.id))
+    if not desk.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
 
 
@@ -89,7 +89,7 @@ def queue(as_json: bool) -> None:
     from runner.home import find_home
     from runner.view import queue_table
 
-    found = rows(_session().store) if find_home(os.environ).store.exists() else []
+    found = rows(_desk().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
     else:
@@ -109,11 +109,11 @@ def _width() -> int:
 @click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
 def logs(job: str, attempt: int | None, follow: bool) -> None:
     """Print the log of JOB, cleaned of control codes."""
-    session = _session()
-    found = session.store.find(job)
+    desk = _desk()
+    found = desk.store.find(job)
     if follow:
-        sys.exit(session.watch_only(found.id))
-    for line in session.log_lines(found.id, attempt):
+        sys.exit(desk.watch_only(found.id))
+    for line in desk.log_lines(found.id, attempt):
         click.echo(line)
 
 
@@ -126,8 +126,8 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     from runner.history import history as build
     from runner.view import history_text
 
-    session = _session()
-    data = build(session.store, session.store.find(job), session.paths)
+    desk = _desk()
+    data = build(desk.store, desk.store.find(job), desk.paths)
     if as_json:
         _print_json(data)
     else:
@@ -139,8 +139,8 @@ def history(job: str, diff: bool, as_json: bool) -> None:
 @JSON
 def cancel(job: str, as_json: bool) -> None:
     """End JOB: TERM, then KILL, for its whole process group."""
-    session = _session()
-    found = session.cancel(session.store.find(job))
+    desk = _desk()
+    found = desk.cancel(desk.store.find(job))
     if as_json:
         _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
     else:
@@ -154,14 +154,14 @@ def cancel(job: str, as_json: bool) -> None:
 @JSON
 def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
     """Take up a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
-    session = _session()
-    found = session.retry(session.store.find(job), settings)
+    desk = _desk()
+    found = desk.retry(desk.store.find(job), settings)
     if as_json and not follow:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
     click.echo(f"{found.id} is {found.state} again")
     if follow:
-        sys.exit(session.follow(found.id))
+        sys.exit(desk.follow(found.id))
 
 
 @cli.command()
@@ -169,7 +169,7 @@ def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> Non
 @JSON
 def explain(log: Any, as_json: bool) -> None:
     """Say what Rung would see in any LOG file (- for standard input)."""
-    from runner.session import explain_log
+    from runner.desk import explain_log
 
     found = explain_log(log)
     if as_json:
@@ -187,7 +187,7 @@ def explain(log: Any, as_json: bool) -> None:
 @JSON
 def check(file: Path | None, as_json: bool) -> None:
     """Check this machine and, with FILE, whether that job could run here and which rungs it can use."""
-    from runner.session import check as findings
+    from runner.desk import check as findings
 
     found = findings(file)
     if as_json:
@@ -211,7 +211,7 @@ def schema() -> None:
 @click.option("--until-idle", is_flag=True, help="End when no job is left to attend to.")
 def controller(until_idle: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
-    _session(create=True).control(until_idle=until_idle)
+    _desk(create=True).control(until_idle=until_idle)
 
 
 @cli.command()

@@ -113,8 +113,8 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_the_controller_never_loads_torch() -> None:
-    modules = loaded_after("import runner.cli, runner.session, runner.controller")
-    assert {"runner.session", "pydantic"} <= modules
+    modules = loaded_after("import runner.cli, runner.desk, runner.controller")
+    assert {"runner.desk", "pydantic"} <= modules
     assert not {"torch", "numpy"} & modules
 
 

@@ -371,7 +371,7 @@ def test_what_a_finished_command_leaves_behind_in_its_group_is_ended(attempts: A
     attempts.wait(lambda: gone(int(attempts.log(request))))
 
 
-def test_a_worker_that_left_group_and_session_is_ended_with_the_attempt(attempts: Attempts) -> None:
+def test_a_worker_that_left_its_group_is_ended_with_the_attempt(attempts: Attempts) -> None:
     request = attempts.sh("setsid sleep 60 & echo $!; exit 3")
     assert attempts.end(request).exit_code == 3
     attempts.wait(lambda: gone(int(attempts.log(request))))

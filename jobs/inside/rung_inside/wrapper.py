@@ -140,7 +140,7 @@ def kill(group: int, number: int) -> None:
 
 
 def end_leftovers(folder: str) -> None:
-    """End every process that carries the attempt's mark in its environment, whatever group or session it went to."""
+    """End every process that carries the attempt's mark in its environment, whatever group it went to."""
     mark = f"{MARK}={folder}".encode("utf-8", "surrogateescape")
     for _ in range(SWEEPS):
         found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if carries(pid, mark)]

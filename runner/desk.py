@@ -36,7 +36,7 @@ from runner.view import event_line
 
 
 @dataclass
-class Session:
+class Desk:
     """One command's hold on a home."""
 
     paths: HomePaths
@@ -44,7 +44,7 @@ class Session:
     engine: ProcessEngine
 
     @classmethod
-    def open(cls, *, create: bool = False) -> Session:
+    def open(cls, *, create: bool = False) -> Desk:
         paths = find_home(os.environ)
         if create:
             make_home(paths)
