@@ -16,7 +16,7 @@ from jobs.fault import Fault, FaultKind
 from jobs.spec import Rule, compile_rule
 from recovery.learning import LossHistory
 from recovery.lines import Line
-from recovery.messages import Match, is_shown_text, search
+from recovery.messages import Match, is_first_hand, is_shown_text, search
 from recovery.metrics import MARK, read
 from recovery.nonfinite import LossWatch
 from recovery.progress import Progress, Track
@@ -24,6 +24,7 @@ from recovery.reading import Reading
 from recovery.runup import RunUp
 from recovery.scale import ScaleWatch, read_backoff
 from recovery.signatures import Role
+from recovery.wrapped import Unwrapper
 
 MAX_EVIDENCE = 500
 TAIL_LINES = 20
@@ -51,6 +52,12 @@ class _Found:
     weight: _Weight
 
 
+def _precedence(found: _Found) -> tuple[int, bool, int]:
+    """Order findings by how close to the cause they are: a rank that was killed comes before a link that broke."""
+    is_echo = found.weight is _Weight.CASCADE and found.fault.kind is _K.COMM_FAULT
+    return found.weight, is_echo, found.fault.line or 0
+
+
 class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress made."""
 
@@ -65,6 +72,8 @@ class Detector:
         self._open: dict[FaultKind, _Found] = {}
         self._held_out_bad = False
         self._below_frame = False
+        self._unwrapper = Unwrapper()
+        self._stranger = ""  # the first exception that nobody caught and no signature knows
         self._seen = Line(0, "")
         self._tail: deque[Line] = deque(maxlen=TAIL_LINES)
 
@@ -74,13 +83,14 @@ class Detector:
 
     @property
     def tail(self) -> list[str]:
-        """Return the last lines, for an exit that nobody can explain."""
-        return [line.text[:MAX_EVIDENCE] for line in self._tail]
+        """Return the last lines for an exit nobody can explain; an exception comes last, what follows it says less."""
+        lines = [line.text[:MAX_EVIDENCE] for line in self._tail]
+        return [*lines[1:], self._stranger] if self._stranger and self._stranger != lines[-1] else lines
 
     def feed(self, line: Line) -> list[Fault]:
         """Take one line; return the findings that it brings."""
-        self._remember(line)
-        text = line.text
+        text = self._unwrapper.mend(line.text)
+        self._remember(line if text is line.text else Line(line.number, text))
         if self._is_source(text):
             return []
         found = [] if MARK in text else self._search(text)
@@ -100,7 +110,7 @@ class Detector:
         found = [each for each in self._open.values() if ended or each.weight is _Weight.DECISIVE]
         if ended and self._ends_low():
             found.append(_Found(self._low_scale(), _Weight.AT_END))
-        return min(found, key=lambda each: (each.weight, each.fault.line or 0)).fault if found else None
+        return min(found, key=_precedence).fault if found else None
 
     def _remember(self, line: Line) -> None:
         self._seen = line
@@ -125,7 +135,11 @@ class Detector:
         if event and (kind := self._scales.back_off(self._track.step, event)):
             return self._add(kind, _Weight.DECISIVE, onset=self._scales.low_since)
         match = search(text, lower)
-        return self._take_match(match) if match else []
+        if match:
+            return self._take_match(match)
+        if not self._stranger and is_first_hand(text):
+            self._stranger = text[:MAX_EVIDENCE].rstrip()
+        return []
 
     def _match_rules(self, text: str) -> FaultKind | None:
         text = text[:MAX_RULE_TEXT]
@@ -141,6 +155,9 @@ class Detector:
             began = self._losses.hint()
             self._weigh_nan()
             return self._add_nan() if began else []
+        # After an exception of its own that nobody knows, a run's end has its cause there.
+        if role is Role.CASCADE and self._stranger:
+            return []
         weight = _Weight.CASCADE if role is Role.CASCADE else _Weight.AT_END
         # A full disk may be the trouble of a logging thread alone: it counts when the job has ended.
         if role is Role.ROOT and match.raised and kind is not _K.INFRA_FAULT:
@@ -167,6 +184,8 @@ class Detector:
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
         began = self._losses.see(reading)
         self._run_up.add(step, reading.loss, reading.grad_norm)
+        if self._losses.healthy:
+            self._stranger = ""
         if self._open:
             self._weigh_nan()
             if self._losses.healthy:

@@ -20,7 +20,8 @@ _NAN_ITERATIONS, _SKIPPED_ITERATIONS = Role.NAN_ITERATIONS, Role.SKIPPED_ITERATI
 
 _NUMBER = r"[-+]?(?:\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,5}+)?+|\.\d{1,40}+|[nN][aA][nN]|[iI][nN][fF](?:inity)?+)"
 # What must not follow: a unit (`nanms`), more of a version (2.18.3), of a time (0:12:30) or of a date, a bar (12%|).
-_ENDS = r"(?!\w|\.\d|:\d|-\d|%\|)"
+# Lightning's bar fills a number up to its usual width and so prints `nan.0` and `inf.0`.
+_ENDS = r"(?:(?<=[nNfF])\.0{1,8}+)?+(?!\w|\.\d|:\d|-\d|%\|)"
 # A tensor or a list printed where a number was meant, or transformers' numbers in quotes.
 _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
@@ -49,7 +50,8 @@ _BETWEEN_BARS = re.compile(rf"\| ([A-Za-z_]\w{{0,60}}+) ({_NUMBER})(?= \||$)", r
 # [epoch][ batch/batches], as mmengine, torchvision and the ImageNet example print it.
 _BRACKETS = re.compile(r"\[(\d{1,9}+)\] {0,4}+\[ {0,8}+(\d{1,12}+)/(\d{1,12}+)\]", re.ASCII)
 _COUNTS = re.compile(r" {0,8}+\[ ?\d{1,9}+, {1,8}+(\d{1,12}+)\]", re.ASCII)
-_BAR = re.compile(r"(?<![\w/])(\d{1,12}+)/(\d{1,12}+) (?:\[[\d?=>.]|\u2501)", re.ASCII)
+# tqdm: 12/60 [00:01<...; Keras: 12/60 ━━━ or 12/60 [==>...; rich, as in Lightning: ━━━ 12/60 0:00:01 • 0:00:04.
+_BAR = re.compile(r"(?<![\w/])(\d{1,12}+)/(\d{1,12}+) (?:\[[\d?=>.]|\u2501|\d{1,4}+:\d\d:\d\d \u2022)", re.ASCII)
 _EPOCH = re.compile(r"\bepoch[ :=\[(]{0,4}+(\d{1,9}+)", re.IGNORECASE | re.ASCII)
 # Bars that count something else than training steps.
 _OTHER_BAR = re.compile(
@@ -59,9 +61,11 @@ _OTHER_BAR = re.compile(
 _LOSS_COLUMNS = re.compile(
     rf" {{0,20}}+\d{{1,6}}+/\d{{1,6}}+ +\d[\d.]*+[GM]((?: +{_NUMBER}){{3,5}}) +\d+ +\d+\b", re.ASCII
 )
-# "Resumed at step 500", "resuming from checkpoint step_500.pt": said once, before the first step.
+# "Resumed at step 500", "resuming from checkpoint step_500.pt", Lightning's "Restored all states from the checkpoint at
+# .../epoch=2-step=48.ckpt": said once, before the first step.
 _RESUMED = re.compile(
-    r"\bresum(?:e|ed|ing)\b[^\n]{0,120}?\b(?:global_)?(?:step|iteration|iter)[ _=:#]{1,3}(\d{1,15}+)(?!\w|\.\d)",
+    r"\b(?:resum(?:e|ed|ing)|restor(?:ed|ing))\b"
+    r"[^\n]{0,120}?\b(?:global_)?(?:step|iteration|iter)[ _=:#]{1,3}(\d{1,15}+)(?!\w|\.\d)",
     re.IGNORECASE | re.ASCII,
 )
 _SIDE = re.compile(r"\b(train|val|eval|test|dev)", re.IGNORECASE)
@@ -70,7 +74,7 @@ _SIDE = re.compile(r"\b(train|val|eval|test|dev)", re.IGNORECASE)
 def read_free_text(text: str) -> Reading | None:
     """Return the numbers of a line that somebody else printed, or None when it reports nothing."""
     line = _Line(text)
-    if "resum" in line.lower and (match := _RESUMED.search(text)):
+    if ("resum" in line.lower or "restor" in line.lower) and (match := _RESUMED.search(text)):
         return Reading(resumed_step=int(match[1]))
     line.find_numbers()
     line.find_step()
@@ -194,6 +198,9 @@ class _Line:
             self.step = _overall(int(match[1]), int(match[3]), int(match[2]))
         elif (" [" in text or "\u2501" in text) and (match := _BAR.search(text)) and not _OTHER_BAR.match(text):
             done, self.total = int(match[1]), int(match[2])
+            # A bar at 0 is drawn before anything was done, also by a run that goes on at step 500.
+            if done == 0:
+                return
             epoch = _EPOCH.search(text) if "poch" in text else None
             self.step = _overall(int(epoch[1]), self.total, done) if epoch else done
 

@@ -19,7 +19,10 @@ _COMMENT = re.compile(r"\s*(?:# |//|/\*|\"\"\")")
 # A configuration that was printed: a rule's own pattern, argparse's dump, a row of a job file.
 _CONFIG = re.compile(r"\bpatterns?[\"']?\s*[:=]|\bNamespace\(|\bfault[\"']?\s*[:=]\s*[\"']?[a-z0-9_]+[\"']?\s*[,}]")
 _RANK = r"(?:\[?rank ?\d+\]?[:\]] ?|\d{1,4}: ?|\[\d+\]:? ?)?"
-_RAISED = re.compile(rf"{_RANK}(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Exit)\b ?:")
+_RAISED = re.compile(rf"{_RANK}(?:[A-Za-z_]\w*\.)*_?(?:[A-Z]\w*)?(?:Error|Exception|Exit)\b ?:")
+
+# Says only that an exception came from elsewhere: torchrun's summary follows, or a data worker's own traceback.
+_PASSED_ON = re.compile(r": ?$|: Caught \w+ in |CalledProcessError: ")
 
 
 def _by_anchor() -> dict[str, list[Signature]]:
@@ -76,3 +79,9 @@ def is_shown_text(text: str) -> bool:
 def is_raised(text: str) -> bool:
     """Tell whether a line is the last one of a traceback, `SomeError: message`."""
     return bool(_RAISED.match(text))
+
+
+def is_first_hand(text: str) -> bool:
+    """Tell whether a line is the last one of a traceback and tells of the exception itself, not of one elsewhere."""
+    # Asked of every line, and most have no colon.
+    return ": " in text and is_raised(text) and not _PASSED_ON.search(text)

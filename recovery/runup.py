@@ -37,9 +37,13 @@ class RunUp:
 
         A fault that is a bad value itself and comes straight out of the normal range is a spike at its own step.
         """
-        past = list(self._readings)[-(2 * PAST) :]
+        past, told = list(self._readings)[-(2 * PAST) :], step
         while past and past[-1][1] is not None and not math.isfinite(past[-1][1]):
             past.pop()
+        # NaN gradients beside losses that still look fine: a log that filters NaN out, or shows averages.
+        while is_bad_value and past and past[-1][2] is not None and math.isnan(past[-1][2]):
+            first = past.pop()[0]
+            step = step if first is None else first
         losses: _Series = [reading[1] for reading in past]
         norms: _Series = [reading[2] for reading in past]
         starts = [
@@ -48,7 +52,7 @@ class RunUp:
             if (start := _stretch(series, floor)) is not None
         ]
         if not starts:
-            return None, None
+            return (step if step != told else None), None
         start = min(starts)
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)

@@ -128,7 +128,9 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _row("process group", _K.COMM_FAULT, "process group", r"Timed out initializing process group"),
     _row("rendezvous", _K.COMM_FAULT, "fail", r"socket has failed to (?:bind|listen)|\[c10d\].{0,80}failed to connect"),
-    _row("gloo", _K.COMM_FAULT, "gloo/", r"gloo/.{0,160}(?:Connection (?:closed|reset|refused)|Timed out)"),
+    _row("gloo", _K.COMM_FAULT, "gloo/", r"gloo/.{0,160}(?:Connection refused|Timed out)"),
+    # The other rank went away, and says itself why if it could.
+    _row("gloo peer", _K.COMM_FAULT, "gloo/", r"gloo/.{0,160}Connection (?:closed|reset)", Role.CASCADE),
     _row(
         "torch.distributed",
         _K.COMM_FAULT,
@@ -151,7 +153,19 @@ SIGNATURES: tuple[Signature, ...] = (
     _row("Slurm", _K.INFRA_FAULT, "cancelled at", r"slurmstepd: error: \*{3} (?:JOB|STEP) .{0,80}CANCELLED AT"),
     _row("container", _K.INFRA_FAULT, "from daemon", r"Error response from daemon"),
     _row(
-        "worker", _K.INFRA_FAULT, "dataloader worker", r"worker .{0,60}(?:exited unexp|killed by signal)", Role.CASCADE
+        "worker",
+        _K.INFRA_FAULT,
+        "dataloader worker|pin memory thread",
+        r"worker .{0,60}(?:exited unexp|killed by signal)|Pin memory thread exited",
+        Role.CASCADE,
+    ),
+    # A process at the other end of a pipe or socket is gone: a killed data worker often shows as nothing but this.
+    _row(
+        "other end",
+        _K.INFRA_FAULT,
+        "connectionreseterror|brokenpipeerror|eoferror",
+        r"\b(?:ConnectionResetError|BrokenPipeError): \[Errno \d+\]|^(?:\[rank\d+\]: )?EOFError$",
+        Role.CASCADE,
     ),
     _row(
         "link",

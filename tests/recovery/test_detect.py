@@ -288,6 +288,25 @@ def test_the_tail_holds_the_last_lines_and_a_bar_once():
     assert watch(text)[0].tail == [f"line {n}" for n in range(50 - TAIL_LINES + 1, 50)] + ["3/3"]
 
 
+def test_a_follow_up_explains_nothing_after_an_exception_of_the_runs_own():
+    broken = "[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:1\n"
+    killed = "  traceback : Signal 9 (SIGKILL) received by PID 7\n"
+    own = "[rank1]: ValueError: no such label\n"
+    assert watch(broken)[0].finding(ended=True).kind is K.COMM_FAULT
+    assert watch(broken)[0].finding(ended=False) is None
+    assert watch(broken + killed)[0].finding(ended=True).kind is K.OOM
+    assert watch(own + broken + killed)[0].finding(ended=True) is None
+    # One that the run got over is not the cause.
+    assert watch(own + steps([3.0, 2.0, 1.0]) + broken)[0].finding(ended=True).kind is K.COMM_FAULT
+
+
+def test_an_exception_nobody_knows_is_the_last_of_the_tail_whatever_follows():
+    text = "step 1 loss 2.0\nKeyError: 'label'\n" + "-" * 20 + "\nSubError: \nKeyError: Caught KeyError in worker 0.\n"
+    assert watch(text)[0].tail[-1] == "KeyError: 'label'"
+    many = watch("ValueError: x\n" + "line\n" * 50)[0].tail
+    assert len(many) == TAIL_LINES and many[-1] == "ValueError: x"
+
+
 def test_ever_new_names_are_held_in_bounded_memory():
     detector, _ = watch("".join(f"name_{n}=1.0\n" for n in range(5 * MAX_VALUES)))
     assert len(detector.progress.values) == MAX_VALUES

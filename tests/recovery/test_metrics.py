@@ -41,6 +41,10 @@ LOSSES = [
     ("loss_rpn=0.5, loss_cls=inf, loss_box=0.1", None, math.inf),
     ("epoch: 0|step: 11|act_loss: -0.25|cri_loss: -0.5", 11, -0.25),
     ("trainLoss: 0.5", None, 0.5),
+    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=nan.0, val_loss=3.670]", 21, math.nan),
+    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=inf.0]", 21, math.inf),
+    ("Epoch 2/2  ━━━━━━━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 173.25it/s train_loss: 0.5", 48, 0.5),
+    ("Epoch 0:   0%|          | 0/16 [00:00<?, ?it/s, loss=4.1]", None, 4.1),
 ]  # fmt: skip
 NO_LOSS = [
     "step:0/9000 val_loss:10.9 train_time:0.2s step_avg:nanms",
@@ -62,6 +66,8 @@ NO_LOSS = [
     "validation: 100%|███| 3/3 [00:01<00:00, loss=nan]",
     "{'train_runtime': 13.4, 'train_loss': 2.6, 'epoch': 5.0}",
     "the loss is measured in nats",
+    "  0%|          | 0/60 [00:00<?, ?it/s]",
+    "loss: nan.05",
     "",
 ]
 
@@ -78,6 +84,13 @@ def test_step_and_loss_are_read(text, step, loss):
 def test_what_is_no_training_loss_is_not_read_as_one(text):
     reading = read(text)
     assert reading is None or reading.loss is None
+
+
+def test_a_checkpoint_that_was_restored_says_where_the_run_goes_on():
+    path = "/home/user/checkpoints/epoch=2-step=48.ckpt"
+    for text in (f"Restored all states from the checkpoint at {path}", "  Resuming training with global step 48"):
+        reading = read(text)
+        assert (reading.resumed_step, reading.step) == (48, None)
 
 
 def test_everything_a_step_record_says_is_read():

@@ -72,3 +72,9 @@ def test_a_scalers_back_off_in_the_middle_of_a_drift_does_not_make_it_a_spike() 
         run_up.add(step, grown, math.inf if step % 10 == 0 else grown)
     onset, shape = run_up.trace(120, is_bad_value=True)
     assert shape == "drift" and onset is not None and 64 <= onset <= 72
+
+
+def test_nan_gradients_behind_averaged_losses_are_where_it_began():
+    norms = [1.0] * 60 + [math.nan] * 3
+    assert trace([*noisy(60), 1.4, 0.0, 0.0], norms) == (60, "spike")
+    assert trace([2.0, 1.4, 0.0, 0.0], [1.0, *[math.nan] * 3]) == (1, None)

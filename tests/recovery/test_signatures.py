@@ -36,6 +36,7 @@ MESSAGES = [
     (K.CUDA_FAULT, "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
     (K.COMM_FAULT, "[rank1]:[E1 ProcessGroupNCCL.cpp:6] Watchdog caught collective operation timeout: WorkNCCL("),
     (K.COMM_FAULT, "ncclSystemError: System call (e.g. socket, malloc) or external library call failed."),
+    (K.COMM_FAULT, "RuntimeError: [/b/gloo/transport/tcp/unbound_buffer.cc:8] Timed out waiting 1800000ms for recv"),
     (K.COMM_FAULT, "[W socket.cpp:4] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98)."),
     (K.INFRA_FAULT, "OSError: [Errno 28] No space left on device"),
     (K.INFRA_FAULT, "OSError: [Errno 122] Disk quota exceeded"),
@@ -90,7 +91,14 @@ def test_every_row_is_reachable_by_its_anchors_and_has_a_name_of_its_own():
 
 
 def test_what_follows_from_something_else_is_marked_so():
-    for text in ("Killed", "RuntimeError: DataLoader worker (pid 42) exited unexpectedly"):
+    for text in (
+        "Killed",
+        "RuntimeError: DataLoader worker (pid 42) exited unexpectedly",
+        "RuntimeError: Pin memory thread exited unexpectedly",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "[rank2]: EOFError",
+        "[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:415",
+    ):
         assert find(text).signature.role is Role.CASCADE
 
 
@@ -98,5 +106,6 @@ def test_an_exception_nobody_caught_is_told_from_one_that_was_logged():
     assert is_raised("torch.OutOfMemoryError: CUDA out of memory.")
     assert is_raised("[rank0]: RuntimeError: x")
     assert is_raised("Exception: x")
+    assert is_raised("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB")
     assert not is_raised("2025-01-01 WARNING - batch failed: RuntimeError: CUDA out of memory")
     assert not is_raised("    raise RuntimeError: x")
