@@ -398,3 +398,11 @@ def test_make_says_which_job_it_wants(home: Path) -> None:
     assert done.returncode == 2
     assert "rung: say which one: make submit JOB=..." in done.stderr
     assert not home.exists()
+
+
+@pytest.mark.parametrize("form", ["$(shell touch {})", "`touch {}`", "$$(touch {})", "${{shell touch {}}}"])
+def test_make_expands_nothing_in_a_job_name(form: str, home: Path, tmp_path: Path) -> None:
+    evil = form.format(tmp_path / "owned")
+    done = make("history", f"JOB={evil}")
+    assert done.returncode == 2
+    assert not (tmp_path / "owned").exists()
