@@ -13,6 +13,8 @@ from jobs.fault import Fault
 from recovery.faults import TREATMENTS, Budget
 
 HEALTHY = "healthy"
+# The job's own environment could not look into it: nothing is known, and it may be asked again another time.
+UNVERIFIED = "unverified"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def choose(checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit
         if found.verdict == HEALTHY:
             older = f"older than step {limit}" if limit is not None else "the newest"
             return Choice(found, f"{found.name} is verified and {older}{_stepped_over(passed)}")
-        passed.append(f"{found.name} is {found.verdict or 'not verified'}")
+        why = f", {found.detail}" if found.verdict == UNVERIFIED else ""
+        passed.append(f"{found.name} is {found.verdict or UNVERIFIED}{why}")
     if passed:
         return Choice(None, f"from scratch: no healthy checkpoint{_stepped_over(passed)}")
     if checkpoints:

@@ -17,7 +17,7 @@ from jobs.fault import Fault
 from jobs.knobs import not_taken
 from jobs.paths import HomePaths
 from jobs.state import JobState
-from recovery.checkpoint import Checkpoint
+from recovery.checkpoint import UNVERIFIED, Checkpoint
 from recovery.decide import decide, resume_limit
 from recovery.learning import Verdict
 from runner import arrows, launch, relaunch, watch
@@ -235,9 +235,11 @@ class Controller:
         if not future.done():
             return None
         del self._verifying[job.id]
+        seen = future.result()
         with self.store.transaction():
-            for fingerprint, said in future.result().items():
-                self.store.put_verdict(job.id, fingerprint, said)
+            for fingerprint, said in seen.items():
+                if said["verdict"] != UNVERIFIED:
+                    self.store.put_verdict(job.id, fingerprint, said)
                 data = {"file": fingerprint.rsplit(":", 2)[0], **said}
                 self.store.add_event(job.id, attempts[-1].number, "checkpoint", data, at=self.now())
-        return find_checkpoints(self.engine, request, pattern, self.store.verdicts(job.id))
+        return find_checkpoints(self.engine, request, pattern, {**self.store.verdicts(job.id), **seen})

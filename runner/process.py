@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISREG
@@ -92,6 +93,8 @@ class ProcessEngine:
                 return log.read(size)
         except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise EngineError(f"{paths.log}: cannot be read: {error.strerror}") from None
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         try:
@@ -110,13 +113,14 @@ class ProcessEngine:
 
     def list_files(self, folder: Path, pattern: str) -> list[FileEntry]:
         found = []
-        for path in folder.glob(pattern) if folder.is_dir() else ():
-            try:
-                stat = path.lstat()
-            except FileNotFoundError:
-                continue
-            if S_ISREG(stat.st_mode):
-                found.append(FileEntry(path.name, stat.st_size, stat.st_mtime))
+        try:
+            for path in folder.glob(pattern) if folder.is_dir() else ():
+                with suppress(FileNotFoundError):
+                    stat = path.lstat()
+                    if S_ISREG(stat.st_mode):
+                        found.append(FileEntry(path.name, stat.st_size, stat.st_mtime))
+        except OSError as error:
+            raise EngineError(f"{folder}: cannot be listed: {error.strerror}") from None
         return found
 
     def gpu(self) -> Gpu | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.attempt import Attempt
 from jobs.errors import EngineError
-from recovery.checkpoint import Checkpoint, choose, usable
+from recovery.checkpoint import UNVERIFIED, Checkpoint, choose, usable
 from recovery.lines import clean
 from runner.engine import Engine, FileEntry, Request
 
@@ -67,12 +67,16 @@ def _ask(engine: Engine, request: Request, names: Sequence[str]) -> dict[str, di
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except EngineError as error:
-        return {name: {"verdict": "unverified", "detail": str(error)} for name in names}
+        return _unverified(names, str(error))
     said = {name: verdict for name, verdict in _verdicts(output).items() if name in names}
     if said:
         return said
-    why = clean((errors.strip().splitlines() or [f"exit code {code}"])[-1])
-    return {name: {"verdict": "unverified", "detail": why} for name in names}
+    why = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
+    return _unverified(names, why)
+
+
+def _unverified(names: Sequence[str], why: str) -> dict[str, dict[str, Any]]:
+    return {name: {"verdict": UNVERIFIED, "step": None, "detail": clean(why)} for name in names}
 
 
 def _verdicts(output: str) -> dict[str, dict[str, Any]]:
@@ -82,7 +86,7 @@ def _verdicts(output: str) -> dict[str, dict[str, Any]]:
         try:
             said = json.loads(line)
             found[PurePath(said["path"]).name] = {
-                "verdict": str(said["verdict"]),
+                "verdict": clean(str(said["verdict"])),
                 "step": said["step"] if isinstance(said["step"], int) else None,
                 "detail": clean(str(said["detail"])),
             }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
 from jobs.fault import FaultKind
@@ -23,7 +25,13 @@ def test_bad_ones_are_stepped_over_and_named():
 
 def test_one_that_nobody_looked_into_is_never_chosen():
     choice = choose([a_checkpoint(100, None)], [], None)
-    assert choice.checkpoint is None and "step_100.pt is not verified" in choice.because
+    assert choice.checkpoint is None and "step_100.pt is unverified" in choice.because
+
+
+def test_one_that_could_not_be_looked_into_says_why():
+    found = replace(a_checkpoint(100, "unverified"), detail="python3 has no torch")
+    choice = choose([found], [], None)
+    assert choice.checkpoint is None and "step_100.pt is unverified, python3 has no torch" in choice.because
 
 
 def test_from_scratch_says_why():

@@ -493,3 +493,10 @@ def test_the_gpu_is_the_drivers_word(attempts: Attempts, tmp_path: Path, monkeyp
         assert (gpu and (gpu.name, gpu.capability)) == found
     driver.write_text("#!/bin/sh\nexit 9\n")
     assert attempts.engine.gpu() is None
+
+
+def test_a_log_that_cannot_be_read_is_told_and_not_raised_through_the_roof(attempts: Attempts) -> None:
+    request = attempts.request("true")
+    request.paths.log.mkdir(parents=True)
+    with pytest.raises(EngineError, match="log: cannot be read: Is a directory"):
+        attempts.engine.read_log(request.paths, 0, 10)

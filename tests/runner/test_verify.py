@@ -126,7 +126,7 @@ def test_a_python_that_says_nothing_leaves_the_file_unverified_with_why(
 ) -> None:
     checkpoints(request_, 100)
     verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
-    assert list(verdicts.values()) == [{"verdict": "unverified", "detail": detail}]
+    assert list(verdicts.values()) == [{"verdict": "unverified", "step": None, "detail": detail}]
     assert len(engine.asked) == 1
 
 
