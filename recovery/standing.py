@@ -36,7 +36,9 @@ class Standing:
     # The one just taken back by the last attempt.
     undone: tuple[tuple[str, str], ...] = ()
     infra: int = 0
+    # Exits that nobody knows, since the last progress, and how far the run had come at the last of them.
     unknown: int = 0
+    unknown_reach: int = 0
     fault_steps: tuple[int, ...] = ()
 
 
@@ -75,7 +77,8 @@ def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing
         return replace(standing, infra=standing.infra + 1)
     if standing.pending and attempt.rung and not later(attempt.fault_step, standing.reach):
         return _useless(standing, f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}")
-    return replace(standing, unknown=standing.unknown + 1)
+    anew = later(attempt.fault_step, standing.unknown_reach)
+    return replace(standing, unknown=1 if anew else standing.unknown + 1, unknown_reach=attempt.fault_step)
 
 
 def _same_knobs_again(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:

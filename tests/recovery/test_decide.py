@@ -146,6 +146,17 @@ def test_an_unknown_exit_is_tried_once_more():
     assert isinstance(decide(job, attempts, [], None), Stop)
 
 
+def test_an_unknown_exit_after_progress_is_a_new_one_within_the_hard_bound():
+    job = a_job(recovery={"max_attempts": 4})
+    attempts = [an_attempt(1, job.knobs, a_fault(F.UNKNOWN_EXIT, 100))]
+    for step in (5000, 9000, 20_000):
+        again = decide(job, attempts, [], None)
+        assert isinstance(again, Relaunch) and again.rung is None
+        attempts.append(carried_out(len(attempts) + 1, again, a_fault(F.UNKNOWN_EXIT, step)))
+    end = decide(job, attempts, [], None)
+    assert isinstance(end, Stop) and "4 attempts" in end.diagnosis
+
+
 def test_out_of_memory_halves_the_batch_and_doubles_the_accumulation():
     job = a_job(knobs={"batch": 32})
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.OOM))], [], None)
