@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import RungError
@@ -22,6 +23,8 @@ from runner.verify import python_of
 
 # Importing torch for the first time reads a gigabyte from a cold disk.
 TORCH_SECONDS = 120.0
+
+Changes = Mapping[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,13 @@ def check_job(
     yield _torch(engine, request)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
+    rungs = preview_rungs(spec)
+    for rung, change in rungs.items():
+        verb = "would be skipped:" if isinstance(change, str) else "would set"
+        yield Finding(True, f"rung {rung} {verb} {change_text(change)}")
     for rung in DEFAULT_LADDER:
-        yield _rung(rung, spec)
+        if rung not in rungs:
+            yield Finding(True, f"rung {rung} is not in this job's ladder")
 
 
 def _torch(engine: Engine, request: Request) -> Finding:
@@ -88,16 +96,17 @@ def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> Finding:
     return Finding(True, f"secret {name} is set")
 
 
-def _rung(rung: str, spec: JobSpec) -> Finding:
-    step = next((step for step in spec.recovery.ladder if step.rung == rung), None)
-    if step is None:
-        return Finding(True, f"rung {rung} is not in this job's ladder")
+def preview_rungs(spec: JobSpec) -> dict[str, str | Changes]:
+    """Return for every rung of a job's ladder what it would change at first, or why it would be skipped."""
     knobs = spec.knobs.knobs()
-    after = climb(step, knobs, spec, knobs)
-    if isinstance(after, str):
-        return Finding(True, f"rung {rung} would be skipped: {after}")
-    changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in after.changes_from(knobs).items())
-    return Finding(True, f"rung {rung} would set {changes}")
+    options = {step.rung.value: climb(step, knobs, spec, knobs) for step in spec.recovery.ladder}
+    return {rung: after if isinstance(after, str) else after.changes_from(knobs) for rung, after in options.items()}
+
+
+def change_text(change: str | Changes) -> str:
+    if isinstance(change, str):
+        return change
+    return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in change.items())
 
 
 def preview_request(

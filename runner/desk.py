@@ -21,10 +21,9 @@ from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from jobs.specfile import load_spec
 from jobs.state import JobState
-from recovery.ladder import climb
 from recovery.lines import clean
 from runner import submit
-from runner.check import Finding, check_job, check_machine, preview_request
+from runner.check import Finding, change_text, check_job, check_machine, preview_request, preview_rungs
 from runner.controller import TURN_SECONDS, Controller
 from runner.explain import explain
 from runner.follow import Follower, LogReader
@@ -157,11 +156,7 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     submit.refuse_impossible(spec, origin, engine.capabilities)
     sequence = len(Store(paths.store).jobs()) + 1 if paths.store.exists() else 1
     request = preview_request(spec, origin, paths, os.environ, sequence)
-    knobs = spec.knobs.knobs()
-    rungs: dict[str, Any] = {}
-    for step in spec.recovery.ladder:
-        after = climb(step, knobs, spec, knobs)
-        rungs[step.rung] = after if isinstance(after, str) else after.changes_from(knobs)
+    rungs = preview_rungs(spec)
     if as_json:
         return json.dumps({**request.to_dict(), "host": engine.host, "ladder": rungs}, indent=2)
     lines = [
@@ -174,8 +169,7 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     lines += [f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items())]
     lines += [f"env   {name} (secret, its value is not shown)" for name in request.secrets]
     for rung, change in rungs.items():
-        told = change if isinstance(change, str) else ", ".join(f"{n} {a} -> {b}" for n, (a, b) in change.items())
-        lines.append(f"rung  {rung}: {'skipped, ' if isinstance(change, str) else ''}{told}")
+        lines.append(f"rung  {rung}: {'skipped, ' if isinstance(change, str) else ''}{change_text(change)}")
     return "\n".join(clean(line) for line in lines)
 
 
