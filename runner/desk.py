@@ -91,7 +91,7 @@ class Desk:
                 click.echo("no controller is running: start one with `rung controller`", err=True)
                 told = True
             time.sleep(TURN_SECONDS)
-        return _exit_code(job)
+        return _told_end(job)
 
     def _control_and_show(self, job_id: str) -> int:
         controller, follower = self._controller(), self._follower(job_id)
@@ -106,8 +106,7 @@ class Desk:
             return 130
         finally:
             controller.close()
-        click.secho(f"{job.id} {job.state}: {job.reason}", bold=True)
-        return _exit_code(job)
+        return _told_end(job)
 
     def control(self, *, until_idle: bool) -> None:
         """Attend to all jobs until told to stop, telling of every event in one line."""
@@ -139,7 +138,9 @@ class Desk:
         return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
 
 
-def _exit_code(job: Job) -> int:
+def _told_end(job: Job) -> int:
+    """Say how a followed job ended and return the exit code that stands for it."""
+    click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
     return 0 if job.state is JobState.SUCCEEDED else 1
 
 

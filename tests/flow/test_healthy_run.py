@@ -60,3 +60,16 @@ def test_launch_follow_is_its_own_controller_and_ends_with_the_job(lab):
     out = lab.rung("launch", "-f", str(lab.job("none")))
     assert "step 120" in out and "SUCCEEDED" in out
     lab.rung("launch", "-f", str(lab.job("none", "--no-such-flag")), expect=1)
+
+
+def test_launch_follow_beside_a_controller_shows_the_same_and_leaves_the_job_to_it(lab):
+    name = lab.submit(lab.job("never_ends"))
+    controller = lab.controller()
+    try:
+        wait_for(lab, name, lambda row: row["state"] == "RUNNING")
+        out = lab.rung("launch", "-f", str(lab.job("none")))
+        assert "step 120" in out and out.rstrip().endswith("none-2 SUCCEEDED: finished")
+        lab.rung("cancel", name)
+        assert controller.wait(timeout=30) == 0
+    finally:
+        controller.kill()
