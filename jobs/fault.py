@@ -10,6 +10,7 @@ from typing import Any
 
 class FaultKind(StrEnum):
     NAN_LOSS = "nan_loss"
+    GRAD_NONFINITE = "grad_nonfinite"
     FP16_OVERFLOW = "fp16_overflow"
     SCALE_COLLAPSE = "scale_collapse"
     SCALE_THRASH = "scale_thrash"
@@ -22,6 +23,9 @@ class FaultKind(StrEnum):
     COMM_FAULT = "comm_fault"
     INFRA_FAULT = "infra_fault"
     UNKNOWN_EXIT = "unknown_exit"
+    # A rule of the job's own says what to do.
+    RULE_STOP = "rule_stop"
+    RULE_RETRY = "rule_retry"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Fault:
     onset: int | None = None
     # How the numbers went before: "spike" (one step to the next) or "drift" (over many), where they tell.
     shape: str | None = None
+    # What the line alone does not say, as a sentence for a person: why it is this fault, or whose rule it was.
+    note: str = ""
 
     @property
     def began(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import re2
@@ -159,18 +160,33 @@ def compile_rule(pattern: str) -> Any:
         raise ValueError(f"not a regular expression that RE2 knows: {what}") from None
 
 
+class RuleAction(StrEnum):
+    """What a rule may ask for instead of naming a fault."""
+
+    IGNORE = "ignore"  # such a line is never a fault
+    STOP = "stop"  # give the job back to a person
+    RETRY = "retry"  # the machine's fault: the same knobs again
+
+
 class Rule(Model):
-    """A fault signature of the user's own."""
+    """A signature of the user's own: a pattern, and the fault it shows or what to do."""
 
     name: Line
     pattern: Annotated[str, Field(min_length=1, max_length=500)]
-    fault: FaultKind
+    fault: FaultKind | None = None
+    action: RuleAction | None = None
 
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, pattern: str) -> str:
-        compile_rule(pattern)
-        return pattern
+    @model_validator(mode="after")
+    def _complete(self) -> Rule:
+        if (self.fault is None) == (self.action is None):
+            raise ValueError(f"rule {self.name!r}: give exactly one of fault and action")
+        if self.fault in (FaultKind.RULE_STOP, FaultKind.RULE_RETRY):
+            raise ValueError(f"rule {self.name!r}: write action: {self.fault.removeprefix('rule_')} instead of a fault")
+        try:
+            compile_rule(self.pattern)
+        except ValueError as error:
+            raise ValueError(f"rule {self.name!r}: {error}") from None
+        return self
 
 
 class RungSpec(Model):

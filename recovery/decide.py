@@ -148,7 +148,7 @@ def _order(job: Job, root: Fault, gpu: Gpu | None) -> tuple[list[RungSpec], str]
 
 def _diagnose(root: Fault, gpu: Gpu | None) -> tuple[RungName | None, str]:
     """Name the rung this fault points at by itself, and why; None where the ladder's own order is as good."""
-    if root.kind in (FaultKind.NAN_LOSS, FaultKind.DIVERGENCE):
+    if root.kind in (FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE):
         if root.shape == "drift":
             return RungName.LOWER_LR, "the numbers grew over many steps, as with too high an lr"
         if root.shape == "spike":
@@ -211,7 +211,8 @@ def _advised(text: str, fault: Fault) -> str:
 
 
 def _told(fault: Fault) -> str:
-    return f"{fault.kind} at step {fault.step}" if fault.step is not None else f"{fault.kind}"
+    told = f"{fault.kind} at step {fault.step}" if fault.step is not None else f"{fault.kind}"
+    return f"{told} ({fault.note})" if fault.note else told
 
 
 def _change(before: Knobs, after: Knobs) -> str:

@@ -6,23 +6,24 @@ It only says what it sees. What to do about a fault is in decide.py; whether the
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 from jobs.fault import Fault, FaultKind
-from jobs.spec import Rule, compile_rule
+from jobs.spec import Rule, RuleAction, compile_rule
+from recovery.findings import Findings, Weight
+from recovery.freetext import read_free_text
+from recovery.gradients import GradientWatch
 from recovery.learning import LossHistory
 from recovery.lines import Line
-from recovery.messages import Match, is_first_hand, is_shown_text, search
+from recovery.messages import Match, is_first_hand, search, search_frame
 from recovery.metrics import MARK, read
 from recovery.nonfinite import LossWatch
 from recovery.progress import Progress, Track
 from recovery.reading import Reading
 from recovery.runup import RunUp
 from recovery.scale import ScaleWatch, read_backoff
+from recovery.shown import is_frame, is_indented, is_program, without_comment
 from recovery.signatures import Role
 from recovery.wrapped import Unwrapper
 
@@ -30,32 +31,18 @@ MAX_EVIDENCE = 500
 TAIL_LINES = 20
 # A user's own pattern may be slow on long lines; no message worth a rule is longer than this.
 MAX_RULE_TEXT = 4096
+# A traceback shows at most so many lines of the program below one frame.
+MAX_SOURCE = 6
 
 _K = FaultKind
 # Faults whose numbers before them tell which checkpoint is still good.
-_NUMERIC = frozenset({_K.NAN_LOSS, _K.FP16_OVERFLOW, _K.SCALE_COLLAPSE, _K.SCALE_THRASH, _K.DIVERGENCE})
+_NUMERIC = frozenset(
+    {_K.NAN_LOSS, _K.GRAD_NONFINITE, _K.FP16_OVERFLOW, _K.SCALE_COLLAPSE, _K.SCALE_THRASH, _K.DIVERGENCE}
+)
+_BAD_VALUE = frozenset({_K.NAN_LOSS, _K.GRAD_NONFINITE})
 # A loss that is finite again proves nothing about the scale: it is finite all the time while the scale collapses.
 _SCALE = frozenset({_K.SCALE_COLLAPSE, _K.SCALE_THRASH})
-_FRAME = re.compile(r'.{0,40}\bFile "[^"]{1,400}", line \d+')
-_INDENTED = re.compile(r"(?:\[?rank ?\d{1,6}\]?:)? {2}", re.IGNORECASE)
-
-
-class _Weight(IntEnum):
-    DECISIVE = 0  # act on it now
-    AT_END = 1  # it explains the end, if the job ends
-    CASCADE = 2  # it explains the end when nothing else does
-
-
-@dataclass
-class _Found:
-    fault: Fault
-    weight: _Weight
-
-
-def _precedence(found: _Found) -> tuple[int, bool, int]:
-    """Order findings by how close to the cause they are: a rank that was killed comes before a link that broke."""
-    is_echo = found.weight is _Weight.CASCADE and found.fault.kind is _K.COMM_FAULT
-    return found.weight, is_echo, found.fault.line or 0
+_ACTIONS = {RuleAction.STOP: _K.RULE_STOP, RuleAction.RETRY: _K.RULE_RETRY}
 
 
 class Detector:
@@ -66,14 +53,16 @@ class Detector:
         self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
         self._track = Track()
         self._losses = LossWatch()
+        self._gradients = GradientWatch()
         self._scales = ScaleWatch()
         self._run_up = RunUp()
-        # At most one finding of a kind is open: an incident is told once, however many lines and ranks tell of it.
-        self._open: dict[FaultKind, _Found] = {}
+        self._findings = Findings()
         self._held_out_bad = False
-        self._below_frame = False
+        self._below_frame = 0
         self._unwrapper = Unwrapper()
         self._stranger = ""  # the first exception that nobody caught and no signature knows
+        self._bad_gradient: Fault | None = None  # since when the gradients are bad
+        self._cut: Fault | None = None  # the frame that the log ends in
         self._seen = Line(0, "")
         self._tail: deque[Line] = deque(maxlen=TAIL_LINES)
 
@@ -93,24 +82,24 @@ class Detector:
         self._remember(line if text is line.text else Line(line.number, text))
         if self._is_source(text):
             return []
-        found = [] if MARK in text else self._search(text)
+        rule = self._match_rules(text) if self._rules and MARK not in text else None
+        if rule is not None and rule.action is RuleAction.IGNORE:
+            return self._pass_by(text)
+        found = [] if MARK in text else self._add_rule(rule) if rule else self._search(text)
         reading = read(text)
-        return found + self._take(reading) if reading is not None else found
+        if reading is None:
+            return found + self._quoted_loss(text)
+        return found + self._take(reading)
 
     def finish(self) -> list[Fault]:
         """Return the findings that only the end of the log decides."""
-        if self._ends_low():
-            return [self._low_scale()]
-        if any(found.weight is not _Weight.CASCADE for found in self._open.values()):
-            return []
-        return [found.fault for found in self._open.values()]
+        whole = self._with_late()
+        new = [found for found in whole if not found.listed and found.weight < Weight.CASCADE]
+        return sorted([found.fault for found in new] or whole.at_end(), key=lambda fault: fault.line or 0)
 
     def finding(self, *, ended: bool) -> Fault | None:
         """Return the fault to act on now: the first cause, never what followed from it."""
-        found = [each for each in self._open.values() if ended or each.weight is _Weight.DECISIVE]
-        if ended and self._ends_low():
-            found.append(_Found(self._low_scale(), _Weight.AT_END))
-        return min(found, key=_precedence).fault if found else None
+        return (self._with_late() if ended else self._findings).first(ended=ended)
 
     def _remember(self, line: Line) -> None:
         self._seen = line
@@ -122,18 +111,47 @@ class Detector:
 
     def _is_source(self, text: str) -> bool:
         """Tell whether a line is a frame of a traceback, or the program's own text that is shown below one."""
-        below, self._below_frame = self._below_frame, 'File "' in text and bool(_FRAME.match(text))
-        return self._below_frame or (below and bool(_INDENTED.match(text)))
+        if is_frame(text):
+            self._below_frame = MAX_SOURCE
+            row = search_frame(text)
+            self._cut = self._fault(row.fault) if row and row.fault else None
+            return True
+        if self._below_frame and is_indented(text):
+            self._below_frame -= 1
+            return True
+        self._below_frame = 0
+        if text.strip():
+            self._cut = None
+        return False
 
     # What the words say.
 
+    def _match_rules(self, text: str) -> Rule | None:
+        text = text[:MAX_RULE_TEXT]
+        for rule, pattern in self._rules:
+            if pattern.search(text):
+                # The job file echoed into the log must not set off its own rule.
+                return None if is_program(text) or without_comment(text) is not None else rule
+        return None
+
+    def _add_rule(self, rule: Rule) -> list[Fault]:
+        kind = rule.fault or _ACTIONS[rule.action or RuleAction.STOP]
+        return self._add(kind, Weight.RULE, note=f"the job's own rule {rule.name!r}")
+
+    def _pass_by(self, text: str) -> list[Fault]:
+        """Take only the step of a line that a rule says is never a fault."""
+        reading = read(text)
+        if reading is not None and not self._track.has_records:
+            self._track.advance(Reading(step=reading.step, total=reading.total))
+        return []
+
     def _search(self, text: str) -> list[Fault]:
-        if self._rules and (kind := self._match_rules(text)):
-            return self._add(kind, _Weight.DECISIVE)
         lower = text.lower()
         event = read_backoff(text, lower)
-        if event and (kind := self._scales.back_off(self._track.step, event)):
-            return self._add(kind, _Weight.DECISIVE, onset=self._scales.low_since)
+        if event:
+            self._gradients.back_off()
+            if kind := self._scales.back_off(self._track.step, event):
+                return self._add(kind, Weight.DECISIVE, onset=self._scales.low_since)
         match = search(text, lower)
         if match:
             return self._take_match(match)
@@ -141,28 +159,37 @@ class Detector:
             self._stranger = text[:MAX_EVIDENCE].rstrip()
         return []
 
-    def _match_rules(self, text: str) -> FaultKind | None:
-        text = text[:MAX_RULE_TEXT]
-        for rule, pattern in self._rules:
-            if pattern.search(text):
-                # The job file echoed into the log must not set off its own rule.
-                return None if is_shown_text(text) else rule.fault
-        return None
-
     def _take_match(self, match: Match) -> list[Fault]:
-        kind, role = match.signature.fault, match.signature.role
-        if role is Role.HINT:
-            began = self._losses.hint()
-            self._weigh_nan()
-            return self._add_nan() if began else []
+        row = match.signature
+        assert row.fault is not None, "guards are no matches"
         # After an exception of its own that nobody knows, a run's end has its cause there.
-        if role is Role.CASCADE and self._stranger:
+        if (row.role is Role.CASCADE or match.quoted) and self._stranger:
             return []
-        weight = _Weight.CASCADE if role is Role.CASCADE else _Weight.AT_END
+        if match.quoted:
+            return self._add(row.fault, Weight.QUOTED, start=match.start)
+        if row.window is not None and not match.raised:
+            return self._take_hint(row.fault)
+        if row.role is Role.CASCADE:
+            return self._add(row.fault, Weight.CASCADE, start=match.start)
         # A full disk may be the trouble of a logging thread alone: it counts when the job has ended.
-        if role is Role.ROOT and match.raised and kind is not _K.INFRA_FAULT:
-            weight = _Weight.DECISIVE
-        return self._add(kind, weight, start=match.start)
+        now = row.role is Role.ROOT and match.raised and row.fault is not _K.INFRA_FAULT
+        return self._add(row.fault, Weight.DECISIVE if now else Weight.AT_END, start=match.start)
+
+    def _take_hint(self, kind: FaultKind) -> list[Fault]:
+        """Take one bad batch that was told in words; it counts like one bad number."""
+        if kind is _K.GRAD_NONFINITE:
+            return self._weigh_gradients(began=self._gradients.hint())
+        began = self._losses.hint()
+        self._weigh_nan()
+        return self._add_nan() if began else []
+
+    def _quoted_loss(self, text: str) -> list[Fault]:
+        """List a bad loss that a comment quotes (`# output: loss: nan`), when there is nothing else."""
+        told = without_comment(text) if "loss" in text and "#" in text else None
+        reading = read_free_text(told) if told else None
+        if reading is None or reading.loss is None or math.isfinite(reading.loss) or self._stranger:
+            return []
+        return self._add(_K.NAN_LOSS, Weight.QUOTED)
 
     # What the numbers say.
 
@@ -174,9 +201,11 @@ class Detector:
         found: list[Fault] = []
         if reading.loss is not None:
             found += self._take_loss(step, reading)
+        if reading.grad_norm is not None:
+            found += self._weigh_gradients(began=self._gradients.see(reading))
         if reading.scale is not None or reading.skipped:
             kind = self._scales.report(step, reading.scale, reading.skipped)
-            found += self._add(kind, _Weight.DECISIVE, onset=self._scales.low_since) if kind else []
+            found += self._add(kind, Weight.DECISIVE, onset=self._scales.low_since) if kind else []
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
@@ -186,11 +215,11 @@ class Detector:
         self._run_up.add(step, reading.loss, reading.grad_norm)
         if self._losses.healthy:
             self._stranger = ""
-        if self._open:
+        if self._findings:
             self._weigh_nan()
             if self._losses.healthy:
-                # Whatever it was, the run got past it.
-                self._open = {kind: found for kind, found in self._open.items() if kind in _SCALE}
+                # Whatever it was, the run got past it; but gradients can be bad beside losses that look fine.
+                self._findings.keep({*_SCALE, _K.GRAD_NONFINITE} if self._gradients.pending else _SCALE)
         if began:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:
@@ -201,50 +230,60 @@ class Detector:
         """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
         bad, was_bad = not math.isfinite(loss), self._held_out_bad
         self._held_out_bad = bad
-        if not bad or was_bad or _K.NAN_LOSS in self._open:
+        if not bad or was_bad or _K.NAN_LOSS in self._findings:
             return []
         if self._losses.ever_good:
-            return [self._fault(_K.NAN_LOSS, 0, None)]
-        return self._add(_K.NAN_LOSS, _Weight.AT_END)
+            return [self._fault(_K.NAN_LOSS)]
+        return self._add(_K.NAN_LOSS, Weight.PENDING)
 
     # Findings.
 
     def _add_nan(self) -> list[Fault]:
-        return self._add(_K.NAN_LOSS, _Weight.DECISIVE if self._losses.confirmed else _Weight.AT_END)
+        weight = Weight.DECISIVE if self._losses.confirmed else Weight.PENDING
+        return self._add(_K.NAN_LOSS, weight, note=self._losses.note)
 
     def _weigh_nan(self) -> None:
         """Let the latest loss confirm or clear a NaN that is open."""
-        found = self._open.get(_K.NAN_LOSS)
-        if found and _K.SCALE_COLLAPSE in self._open and self._losses.untouched:
+        found = self._findings.get(_K.NAN_LOSS)
+        if found and _K.SCALE_COLLAPSE in self._findings and self._losses.untouched:
             return  # the collapse is the fault to cure; this is how it looks from the loss
         if found and self._losses.confirmed:
-            found.weight = _Weight.DECISIVE
-        elif found and found.weight is _Weight.AT_END and not self._losses.pending:
-            del self._open[_K.NAN_LOSS]
+            found.weight = min(found.weight, Weight.DECISIVE)
+        elif found and found.weight > Weight.DECISIVE and not self._losses.pending:
+            self._findings.drop(_K.NAN_LOSS)
 
-    def _add(self, kind: FaultKind, weight: _Weight, *, start: int = 0, onset: int | None = None) -> list[Fault]:
+    def _weigh_gradients(self, *, began: bool) -> list[Fault]:
+        """Let the latest gradient norm begin, confirm or clear an incident of the gradients."""
+        if began:
+            self._bad_gradient = self._fault(_K.GRAD_NONFINITE)
+        if self._bad_gradient is not None and self._gradients.confirmed:
+            return self._findings.add(self._bad_gradient, Weight.DECISIVE)
+        return []
+
+    def _add(
+        self, kind: FaultKind, weight: Weight, *, start: int = 0, onset: int | None = None, note: str = ""
+    ) -> list[Fault]:
         """Open a finding of this kind, or strengthen the one that is open; return it when it is to be listed."""
-        known = self._open.get(kind)
-        if known and (known.weight is not _Weight.CASCADE or weight is _Weight.CASCADE):
-            known.weight = min(known.weight, weight)
-            return []
-        fault = self._fault(kind, start, onset)
-        self._open[kind] = _Found(fault, weight)
-        # Whether a follow-up is all there is, only the end tells.
-        return [] if weight is _Weight.CASCADE else [fault]
+        return self._findings.add(self._fault(kind, start, onset, note), weight)
 
-    def _fault(self, kind: FaultKind, start: int, onset: int | None) -> Fault:
+    def _fault(self, kind: FaultKind, start: int = 0, onset: int | None = None, note: str = "") -> Fault:
         line, step, shape = self._seen, self._track.step, None
         if kind in _NUMERIC:
-            traced, shape = self._run_up.trace(step, is_bad_value=kind is _K.NAN_LOSS)
+            traced, shape = self._run_up.trace(step, is_bad_value=kind in _BAD_VALUE)
             onset = min((each for each in (onset, traced) if each is not None), default=None)
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
-        return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape)
+        return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note)
 
-    def _ends_low(self) -> bool:
-        return self._scales.is_low and _K.SCALE_COLLAPSE not in self._open
-
-    def _low_scale(self) -> Fault:
-        """Return the finding of a run that ended with its loss scale below 1."""
-        return self._fault(_K.SCALE_COLLAPSE, 0, self._scales.low_since)
+    def _with_late(self) -> Findings:
+        """Return the findings with those that only the end of the log decides."""
+        whole = self._findings.copy()
+        if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
+            whole.hold(self._fault(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Weight.AT_END)
+        # A loss of NaN tells the same; where the log hides it, the gradients are what can be seen of it.
+        shows_nan = _K.NAN_LOSS in whole and not self._losses.note
+        if self._bad_gradient and self._gradients.pending and not shows_nan:
+            whole.hold(self._bad_gradient, Weight.PENDING)
+        if self._cut is not None:
+            whole.hold(self._cut, Weight.CASCADE)
+        return whole

@@ -45,6 +45,11 @@ TREATMENTS: dict[FaultKind, Treatment] = {
         {_R.INCREASE_GROWTH_INTERVAL: _SCALE_ONLY, _R.NATIVE_FP16: _SAME_RANGE},
         "look for log, sqrt or division without an epsilon, log(sigmoid(x)), bad samples, and an lr far too high",
     ),
+    FaultKind.GRAD_NONFINITE: Treatment(
+        Budget.LADDER,
+        {_R.INCREASE_GROWTH_INTERVAL: _SCALE_ONLY, _R.NATIVE_FP16: _SAME_RANGE},
+        "look for sqrt, norm, log or division whose derivative has no bound at 0, and for an lr far too high",
+    ),
     FaultKind.DIVERGENCE: Treatment(
         Budget.LADDER,
         {_R.INCREASE_GROWTH_INTERVAL: _SCALE_ONLY, _R.NATIVE_FP16: _SAME_RANGE},
@@ -101,4 +106,6 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.COMM_FAULT: Treatment(Budget.INFRA, {}, "check the links between the ranks"),
     FaultKind.INFRA_FAULT: Treatment(Budget.INFRA, {}, "check the machine: disk space, memory, who killed the process"),
     FaultKind.UNKNOWN_EXIT: Treatment(Budget.ONCE, {}, "read the last lines of the log"),
+    FaultKind.RULE_STOP: Treatment(Budget.STOP, {}, "look at the line that the rule of the job file was written for"),
+    FaultKind.RULE_RETRY: Treatment(Budget.INFRA, {}, "look at the line that the rule of the job file was written for"),
 }

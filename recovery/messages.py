@@ -5,36 +5,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recovery.signatures import SIGNATURES, Signature
+from recovery.shown import PREFIX, is_program, quoting, without_calls
+from recovery.signatures import GUARDS, SIGNATURES, Role, Signature, advice
 
-# Words before a message that make it advice about a fault, not a fault.
-_ADVICE = re.compile(
-    r"\b(?:avoid(?:s|ing)?|prevents?|in case of|if you (?:get|see|hit|run into|encounter)|instead of|recover from"
-    r"|handles?|(?:may|might|can|could) (?:cause|lead to|result in|run))\b.{0,40}$",
-    re.IGNORECASE,
+_RAISED = re.compile(
+    rf"{PREFIX}(?:[A-Za-z_]\w{{0,60}}\.){{0,12}}_?(?:[A-Z]\w{{0,80}})?(?:Error|Exception|Exit)(?:\(\w{{1,60}}\))? ?:"
 )
-# A message inside a call of the program's own text: raise ValueError("..."), print("..."), warnings.warn("...").
-_CALL = re.compile(r"(?:\braise\s+[\w.]+|\bprint|\bwarn\w*|\blog\w*\.\w+)\s*\(\s*[frbFRB]{0,2}([\"']).*?(?:\1|$)")
-_COMMENT = re.compile(r"\s*(?:# |//|/\*|\"\"\")")
-# A configuration that was printed: a rule's own pattern, argparse's dump, a row of a job file.
-_CONFIG = re.compile(r"\bpatterns?[\"']?\s*[:=]|\bNamespace\(|\bfault[\"']?\s*[:=]\s*[\"']?[a-z0-9_]+[\"']?\s*[,}]")
-_RANK = r"(?:\[?rank ?\d+\]?[:\]] ?|\d{1,4}: ?|\[\d+\]:? ?)?"
-_RAISED = re.compile(rf"{_RANK}(?:[A-Za-z_]\w*\.)*_?(?:[A-Z]\w*)?(?:Error|Exception|Exit)\b ?:")
-
-# Says only that an exception came from elsewhere: torchrun's summary follows, or a data worker's own traceback.
-_PASSED_ON = re.compile(r": ?$|: Caught \w+ in |CalledProcessError: ")
+_TEARDOWN = tuple(row for row in GUARDS if row.role is Role.TEARDOWN)
 
 
-def _by_anchor() -> dict[str, list[Signature]]:
-    table: dict[str, list[Signature]] = {}
-    for row in SIGNATURES:
+def _by_anchor() -> dict[str, list[int]]:
+    table: dict[str, list[int]] = {}
+    for place, row in enumerate(SIGNATURES):
         for anchor in row.anchors:
-            table.setdefault(anchor, []).append(row)
+            table.setdefault(anchor, []).append(place)
     return table
 
 
 _BY_ANCHOR = _by_anchor()
-_PLACE = {row.name: place for place, row in enumerate(SIGNATURES)}
 
 
 @dataclass(frozen=True)
@@ -43,37 +31,59 @@ class Match:
     start: int
     # The line is the last line of a traceback: nobody caught it.
     raised: bool
+    # The line quotes the message, in a comment or a print call: it may explain an end, and no more.
+    quoted: bool = False
 
 
 def search(text: str, lower: str) -> Match | None:
     """Return the fault a line tells of, the first in the table's order, or None; `lower` is the text in lower case."""
-    rows: list[Signature] = []
-    for anchor, known in _BY_ANCHOR.items():
-        if anchor in lower:
-            rows += known
-    for row in sorted(rows, key=lambda row: _PLACE[row.name]):
-        start = _find(row, text)
-        if start is not None:
-            return Match(row, start, is_raised(text))
+    places = {place for anchor, known in _BY_ANCHOR.items() if anchor in lower for place in known}
+    if not places:
+        return None
+    for row in (SIGNATURES[place] for place in sorted(places)):
+        if row.role is Role.CUT or not (match := row.pattern.search(text)):
+            continue
+        if found := _judge(row, match, text):
+            return found
     return None
 
 
-def _find(row: Signature, text: str) -> int | None:
-    match = row.pattern.search(text)
-    if not match or is_shown_text(text):
+def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
+    """Return the match when the line means it."""
+    if is_program(text) or is_teardown(text):
         return None
-    if "(" in text:
-        # Only now is it worth the time to blank out the program's own text.
-        match = row.pattern.search(_CALL.sub(lambda call: " " * len(call[0]), text))
+    plain = without_calls(text)
+    if plain is not text:
+        found = row.pattern.search(plain)
+        if not found:
+            return None
+        match = found
     # A backslash belongs to a pattern that was printed, not to what it stands for.
-    if not match or "\\" in match[0] or _ADVICE.search(text, 0, match.start()):
+    if "\\" in match[0] or is_advice(text, match.start()):
         return None
-    return match.start()
+    quoted = quoting(text, match.start())
+    return None if quoted is False else Match(row, match.start(), is_raised(text), bool(quoted))
 
 
-def is_shown_text(text: str) -> bool:
-    """Tell whether a line only shows text: a comment, a printed configuration, an echo of ours."""
-    return bool(_COMMENT.match(text) or _CONFIG.search(text))
+def search_frame(text: str) -> Signature | None:
+    """Return the row of a frame in which a traceback may have been cut off."""
+    for row in SIGNATURES:
+        if row.role is Role.CUT and row.pattern.search(text):
+            return row
+    return None
+
+
+def is_teardown(text: str) -> bool:
+    """Tell whether a line is the noise of processes that are being ended."""
+    return any(row.pattern.search(text) for row in _TEARDOWN)
+
+
+def is_advice(text: str, start: int) -> bool:
+    """Tell whether the words around the message at `start` only talk about it."""
+    before = text[max(0, start - 160) : start]
+    return any(row.pattern.search(before) for row in advice.BEFORE) or any(
+        row.pattern.search(text) for row in advice.WHOLE
+    )
 
 
 def is_raised(text: str) -> bool:
@@ -84,4 +94,4 @@ def is_raised(text: str) -> bool:
 def is_first_hand(text: str) -> bool:
     """Tell whether a line is the last one of a traceback and tells of the exception itself, not of one elsewhere."""
     # Asked of every line, and most have no colon.
-    return ": " in text and is_raised(text) and not _PASSED_ON.search(text)
+    return ": " in text and is_raised(text) and not is_teardown(text)

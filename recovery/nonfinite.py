@@ -5,37 +5,38 @@ from __future__ import annotations
 import math
 
 from recovery.reading import Reading
+from recovery.signatures.numeric import BAD_LOSS, FROZEN_LOSS, HIDDEN_NAN, PROOF_OF_HEALTH
 
-# One NaN is a batch that a healthy run skips; the next reported loss decides.
-CONFIRMED_AT = 2
-# Finite losses in a row that prove a run got past whatever it was.
-PROOF_OF_HEALTH = 3
-# A scaler that has skipped every step since the start has left the weights alone, so there is time to see whether its
-# scale collapses (65536 is below 1 after 17 halvings, plus 20 reports), which is another fault with another cure.
-PATIENCE = 64
+HIDDEN_BY_ZERO = "the log hides NaN, as transformers' logging_nan_inf_filter does: a loss of 0 beside gradients of NaN"
+HIDDEN_BY_FREEZE = "the log hides NaN: the loss no longer moves at all beside gradients of NaN"
 
 
 class LossWatch:
     """Follows the training loss through its readings and says when an incident begins, is confirmed, or is over."""
 
     def __init__(self) -> None:
+        # Why a NaN that is open was seen although no loss of NaN was printed; empty where one was.
+        self.note = ""
         self._bad = 0
         self._name = ""
         self._silent = 0
+        self._frozen = 0
+        self._last: float | None = None
         self._good = 0
         self._ever_good = False
         self._all_skipped = True
 
     def see(self, reading: Reading) -> bool:
         """Take one reading; return True when an incident begins with it."""
-        if reading.loss is None:
+        loss = reading.loss
+        if loss is None:
             return False
-        if not math.isfinite(reading.loss):
+        if not math.isfinite(loss):
             return self._see_bad(reading.loss_name, skipped=bool(reading.skipped))
-        if _is_silent_nan(reading):
-            return self._see_silent()
+        if hidden := self._see_hidden(reading):
+            return self._begin_hidden(hidden)
         # Exactly 0 is what a log shows that filters NaN out: it proves nothing either way.
-        if reading.loss != 0:
+        if loss != 0 and not self._frozen:
             self._see_good(reading.loss_name)
         return False
 
@@ -54,14 +55,14 @@ class LossWatch:
 
     @property
     def confirmed(self) -> bool:
-        if self.untouched and self._bad < PATIENCE:
+        if self.untouched and self._bad < BAD_LOSS.from_start:
             return False
-        return self._bad >= CONFIRMED_AT
+        return self._bad >= BAD_LOSS.consecutive
 
     @property
     def healthy(self) -> bool:
         """Tell whether the last few losses were finite."""
-        return self._good >= PROOF_OF_HEALTH
+        return self._good >= PROOF_OF_HEALTH.consecutive
 
     @property
     def ever_good(self) -> bool:
@@ -72,14 +73,24 @@ class LossWatch:
         self._bad += 1
         self._all_skipped = self._all_skipped and skipped
         if self._bad == 1:
-            self._name = name
+            self._name, self.note = name, ""
         return self._bad == 1
 
-    def _see_silent(self) -> bool:
-        self._silent += 1
-        if self._silent < CONFIRMED_AT or self._bad:
+    def _see_hidden(self, reading: Reading) -> str:
+        """Return why a finite loss hides a NaN, once it has gone on for long enough."""
+        bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm)
+        same, self._last = reading.loss == self._last, reading.loss
+        self._silent = self._silent + 1 if bad_gradients and reading.loss == 0 else self._silent
+        self._frozen = (self._frozen + 1 if same else 1) if bad_gradients and reading.loss != 0 else 0
+        if self._silent >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
+            return HIDDEN_BY_ZERO
+        return HIDDEN_BY_FREEZE if self._frozen >= FROZEN_LOSS.consecutive else ""
+
+    def _begin_hidden(self, note: str) -> bool:
+        if self._bad:
             return False
-        self._bad, self._name, self._good, self._all_skipped = CONFIRMED_AT, "", 0, False
+        self._bad, self._name, self._good, self._all_skipped = BAD_LOSS.consecutive, "", 0, False
+        self.note = note
         return True
 
     def _see_good(self, name: str) -> None:
@@ -87,11 +98,6 @@ class LossWatch:
         self._good += 1
         self._ever_good = True
         # Another loss being finite proves nothing of this one until it has been so for a while.
-        same = self._bad < CONFIRMED_AT and name == self._name
+        same = self._bad < BAD_LOSS.consecutive and name == self._name
         if same or self.healthy:
             self._bad, self._all_skipped = 0, True
-
-
-def _is_silent_nan(reading: Reading) -> bool:
-    """Tell a NaN that the framework's log filtered out: a loss of exactly 0 beside a gradient norm of NaN."""
-    return reading.loss == 0 and reading.grad_norm is not None and math.isnan(reading.grad_norm)

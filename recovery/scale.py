@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass
 
 from jobs.fault import FaultKind
-
-# A scaler whose forward pass overflows every batch halves on to exactly 0; 20 reports below 1 are no accident.
-LOW_REPORTS = 20
-# At the end of a log fewer will do, but one dip is a back-off.
-LOW_REPORTS_AT_END = 2
-# "Cannot go lower", said this many times in a row.
-FLOOR_REPORTS = 3
-# More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.
-WINDOW = 200
-FEWEST_STEPS = 100
-SKIPPED_SHARE = 0.05
-FEWEST_TURNS = 2
-
-_NUMBER = r"(\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?)"
-# DeepSpeed: "Attempted loss scale: 2, reducing to 1"; apex: "reducing loss scale to 1.0"; fairseq: "setting loss scale
-# to: 1.0"; "new scale: 512.0" and "Loss scale reduced from 2 to 1" in scripts.
-_ATTEMPTED = re.compile(rf"(?:Attempted loss scale: |loss scale (?:reduced )?from ){_NUMBER}", re.IGNORECASE)
-_TO = re.compile(
-    rf"(?:reducing to |scale to:? |new (?:loss )?scale: |loss scale (?:reduced )?from \S{{1,40}} to ){_NUMBER}",
-    re.IGNORECASE,
-)
-_BACKOFF_WORDS = ("overflow", "reducing", "skipping", "skipped batch", "scale reduced")
+from recovery.signatures import BACKOFFS
+from recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, THRASH
 
 
 @dataclass(frozen=True)
@@ -41,12 +20,17 @@ class Backoff:
 
 def read_backoff(text: str, lower: str) -> Backoff | None:
     """Return the back-off a line of free text tells of, or None; `lower` is the text in lower case."""
-    if "scale" not in lower or not any(word in lower for word in _BACKOFF_WORDS):
+    if "scale" not in lower:
         return None
-    attempted, to = _ATTEMPTED.search(text), _TO.search(text)
-    if not attempted and not to:
-        return None
-    return Backoff(float(attempted[1]) if attempted else None, float(to[1]) if to else None)
+    for row in BACKOFFS:
+        if any(anchor in lower for anchor in row.anchors) and (match := row.pattern.search(text)):
+            values = match.groupdict()
+            return Backoff(_number(values.get("attempted")), _number(values.get("to")))
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 class ScaleWatch:
@@ -57,6 +41,7 @@ class ScaleWatch:
         self._scale: float | None = None
         self._low = 0
         self._floor = 0
+        self._highest = 0.0
         self._last_backoff: Backoff | None = None
         self._forget_steps()
         self._told: set[FaultKind] = set()
@@ -64,9 +49,9 @@ class ScaleWatch:
     def _forget_steps(self) -> None:
         self._first: int | None = None
         self._step = -1
-        self._skips: deque[int] = deque(maxlen=WINDOW)
-        self._ups: deque[int] = deque(maxlen=WINDOW)
-        self._downs: deque[int] = deque(maxlen=WINDOW)
+        self._skips: deque[int] = deque(maxlen=THRASH.most)
+        self._ups: deque[int] = deque(maxlen=THRASH.most)
+        self._downs: deque[int] = deque(maxlen=THRASH.most)
 
     def report(self, step: int | None, scale: float | None, skipped: bool | None) -> FaultKind | None:
         """Take the scale of one reported step; return the fault it completes, if any."""
@@ -82,11 +67,14 @@ class ScaleWatch:
         fell = scale is not None and before is not None and scale < before
         if skipped if skipped is not None else fell:
             self._skips.append(self._step)
+        # A scale that was always 1 is that of bfloat16, which has none.
+        stuck = skipped and scale == before and scale is not None and scale <= AT_FLOOR.floor < self._highest
+        self._floor = self._floor + 1 if stuck else 0
         return self._verdict()
 
     def back_off(self, step: int | None, event: Backoff) -> FaultKind | None:
         """Take a back-off told in words. Every rank prints the same line: the same one again is no second event."""
-        at_floor = event.to is not None and event.attempted == event.to <= 1
+        at_floor = event.to is not None and event.attempted == event.to <= AT_FLOOR.floor
         if event == self._last_backoff and not at_floor:
             return None
         self._last_backoff = event
@@ -103,8 +91,9 @@ class ScaleWatch:
 
     @property
     def is_low(self) -> bool:
-        """Tell whether the log so far ends with a scale below 1, for more than one report."""
-        return self._low >= LOW_REPORTS_AT_END
+        """Tell whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
+        deep = self._low >= 1 and self._scale is not None and self._scale <= LOW_SCALE.deep
+        return deep or self._low >= LOW_SCALE.at_end or self._floor >= AT_FLOOR.at_end
 
     def _advance(self, step: int) -> None:
         if step < self._step or self._first is None:
@@ -116,9 +105,10 @@ class ScaleWatch:
         if self._scale is not None and scale != self._scale:
             (self._ups if scale > self._scale else self._downs).append(self._step)
         self._scale = scale
+        self._highest = max(self._highest, scale)
 
     def _low_report(self, step: int | None, scale: float) -> None:
-        if scale >= 1:
+        if scale >= LOW_SCALE.floor:
             self._low, self.low_since = 0, None
             return
         if self._low == 0:
@@ -126,14 +116,14 @@ class ScaleWatch:
         self._low += 1
 
     def _verdict(self) -> FaultKind | None:
-        if self._low >= LOW_REPORTS or self._floor >= FLOOR_REPORTS or self._scale == 0:
+        if self._low >= LOW_SCALE.consecutive or self._floor >= AT_FLOOR.consecutive or self._scale == 0:
             return self._tell(FaultKind.SCALE_COLLAPSE)
         for events in (self._skips, self._ups, self._downs):
-            while events and events[0] <= self._step - WINDOW:
+            while events and events[0] <= self._step - THRASH.most:
                 events.popleft()
-        span = min(self._step - (self._first or 0) + 1, WINDOW)
-        turning = len(self._ups) >= FEWEST_TURNS and len(self._downs) >= FEWEST_TURNS
-        if turning and span >= FEWEST_STEPS and len(self._skips) > SKIPPED_SHARE * span:
+        span = min(self._step - (self._first or 0) + 1, THRASH.most)
+        turning = len(self._ups) >= THRASH.consecutive and len(self._downs) >= THRASH.consecutive
+        if turning and span >= THRASH.fewest and len(self._skips) > THRASH.share * span:
             return self._tell(FaultKind.SCALE_THRASH)
         return None
 

@@ -1,0 +1,24 @@
+"""Owns the whole table of signatures: every family in the order in which their rows are tried.
+
+The order matters where a message fits two rows: gradients before losses, memory before CUDA, CUDA before the links.
+"""
+
+from __future__ import annotations
+
+from recovery.signatures import advice, comm, cuda, infra, memory, numeric, scaler, teardown
+from recovery.signatures.row import Role, Signature, Window
+
+SIGNATURES: tuple[Signature, ...] = (
+    *scaler.ROWS,
+    *numeric.ROWS,
+    *memory.ROWS,
+    *cuda.ROWS,
+    *comm.ROWS,
+    *infra.ROWS,
+)
+BACKOFFS: tuple[Signature, ...] = scaler.BACKOFFS
+GUARDS: tuple[Signature, ...] = (*teardown.ROWS, *advice.ROWS)
+# A log without any of these pieces, in lower case, holds no message that Rung knows.
+ANCHORS: tuple[str, ...] = tuple(dict.fromkeys(anchor for row in (*SIGNATURES, *BACKOFFS) for anchor in row.anchors))
+
+__all__ = ["ANCHORS", "BACKOFFS", "GUARDS", "SIGNATURES", "Role", "Signature", "Window"]

@@ -1,0 +1,40 @@
+"""Owns the words that make a message talk about a fault that has not happened: advice, a check, a fine retry."""
+
+from __future__ import annotations
+
+from recovery.signatures.row import Role, guard
+
+_A = Role.ADVICE
+
+# Each is asked about the part of a line up to the message, or, where it names what follows, about the whole line.
+BEFORE = (
+    guard(
+        "advice",
+        _A,
+        r"\b(?:avoid(?:s|ing)?|prevents?|preventing|in case of|if you (?:get|see|hit|run into|encounter|face)"
+        r"|instead of"
+        r"|recover(?:ed|ing)? from|handles?|handling|guard against|protects? against|likely to|risk of|due to possible"
+        r"|(?:may|might|can|could|will|would) (?:still )?(?:cause|lead to|result in|run|trigger|get|be|become|give"
+        r"|produce))"
+        r"\b[^.:;]{0,60}$",
+    ),
+    guard(
+        "negation", _A, r"\b(?:no|not|never|without|isn't|wasn't|aren't|(?:found|detected|had) 0)(?: \w{1,12}){0,2} $"
+    ),
+    guard(
+        "condition",
+        _A,
+        r"\b(?:if|unless|whether|check(?:s|ing|ed)? (?:for|that|if|the)|test(?:s|ing)? for)(?: [^\s:]{1,20}){0,3} $",
+    ),
+    guard(
+        "setting",
+        _A,
+        r"\b(?:skip|ignore|allow|filter|detect|catch|(?:stop|raise|exit|abort) (?:on|if|at))[ _](?:on |if )?$",
+    ),
+)
+WHOLE = (
+    guard("retry is fine", _A, r"caller indicates that this is not a failure|\bPlan failed with an? \w+"),
+    guard("a probe", _A, r"failed call to cuInit: \S*NO_DEVICE"),
+    guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),
+)
+ROWS = (*BEFORE, *WHOLE)

@@ -1,0 +1,107 @@
+"""Owns the messages of the links between ranks: NCCL, Gloo, rendezvous, MPI."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Role, row
+
+_COMM = FaultKind.COMM_FAULT
+
+ROWS = (
+    row(
+        "watchdog",
+        _COMM,
+        "collective operation timeout|before timing out|watchdog got stuck|heartbeat monitor timed"
+        "|timeout at nccl work|watchdog thread terminated",
+        r"caught collective operation timeout|ran for \d+ milliseconds before timing out|watchdog got stuck for"
+        r"|Heartbeat monitor timed out|NCCL watchdog thread terminated with exception|Timeout at NCCL work",
+    ),
+    row(
+        "NCCL",
+        _COMM,
+        "nccl error|ncclsystemerror|ncclinternalerror|ncclremoteerror|ncclunhandledcuda|ncclinvalidusage"
+        "|ncclinvalidargument|nccl operations have",
+        r"\bNCCL error\b|\bnccl(?:SystemError|InternalError|RemoteError|UnhandledCudaError|InvalidUsage"
+        r"|InvalidArgument)\b"
+        r"|NCCL operations have failed or timed out",
+    ),
+    # NCCL warns of much that does no harm (a plugin or a library that is not there): only what breaks a link counts.
+    row(
+        "NCCL warning",
+        _COMM,
+        "nccl warn ",
+        r"NCCL WARN .{0,160}(?:completion (?:from|with)|with error \d|\bfailed : |returned (?:Connection|No route)"
+        r"|Connection (?:refused|reset|closed|timed out)|timed out|Timeout|Duplicate GPU|[Nn]o socket interface"
+        r"|Cuda failure|Proxy thread error|async (?:event|fatal)|socket progress error|Failed to execute operation"
+        r"|Socket recv failed|while creating shared memory)",
+    ),
+    row(
+        "process group",
+        _COMM,
+        "timed out initializing|clients joined|store based barrier|pass monitoredbarrier|reached monitoredbarrier"
+        "|mismatch between collectives",
+        r"Timed out initializing process group|Timed out after \d+ seconds waiting for clients"
+        r"|failed to pass monitoredBarrier"
+        r"|monitoredBarrier, but received errors|Detected mismatch between collectives",
+    ),
+    row(
+        "rendezvous",
+        _COMM,
+        "socket has failed to|socket has timed out",
+        r"socket has failed to (?:bind|listen)|client socket has timed out after"
+        r"|socket has failed to connect to any network address",
+    ),
+    # A single try that failed is retried for minutes; families of addresses that are not there (97, 99) never matter.
+    row(
+        "not reached yet",
+        _COMM,
+        "has failed to connect",
+        r"client socket has failed to connect to .{0,120}errno: (?!97|99)\d",
+        Role.CASCADE,
+    ),
+    row("port", _COMM, "address already in use", r"\b\w*Error: (?:\[Errno 98\] )?Address already in use"),
+    row(
+        "gloo",
+        _COMM,
+        "gloo/transport|gloo/rendezvous|gloo/context|gloo connectfullmesh",
+        r"gloo/.{0,160}(?:Connection refused|Timed out|timeout)|Gloo connectFullMesh failed",
+    ),
+    row("MPI", _COMM, "lost communication with", r"ORTE (?:has lost communication|was unable to reliably start)"),
+    row(
+        "InfiniBand",
+        _COMM,
+        "transport retry counter|ibv_wc_|ucx  error|vendor err ",
+        r"transport retry counter exceeded|IBV_WC_\w+_ERR\b|UCX +ERROR|with error \d+, .{0,60}vendor err \d",
+    ),
+    row(
+        "JAX coordination",
+        _COMM,
+        "coordination service|barrier timed out",
+        r"coordination service.{0,120}(?:heartbeat|unavailable|error)|DEADLINE_EXCEEDED: Barrier timed out",
+    ),
+    # The other rank went away, and says itself why if it could.
+    row("gloo peer", _COMM, "gloo/transport", r"gloo/.{0,160}Connection (?:closed|reset)", Role.CASCADE),
+    row(
+        "torch.distributed",
+        _COMM,
+        "distbackenderror|distnetworkerror|diststoreerror|rendezvoustimeouterror|rendezvousconnectionerror"
+        "|rendezvousclosederror|c10d store has failed",
+        r"\b(?:DistBackend|DistNetwork|DistStore|RendezvousTimeout|RendezvousConnection|RendezvousClosed)Error\b"
+        r"|connection to the C10d store has failed",
+        Role.CASCADE,
+    ),
+    row(
+        "socket",
+        _COMM,
+        "connection reset by peer|connection refused|broken pipe|socket timeout|connection closed by peer",
+        r"\bRuntimeError: (?:Connection (?:reset by peer|refused|closed by peer)|Broken pipe|Socket Timeout)",
+        Role.CASCADE,
+    ),
+    row(
+        "other ranks",
+        _COMM,
+        "mpi_abort was invoked|horovod has been shut down|horovodinternalerror",
+        r"MPI_ABORT was invoked on rank|Horovod has been shut down|HorovodInternalError",
+        Role.CASCADE,
+    ),
+)

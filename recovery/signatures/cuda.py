@@ -1,0 +1,80 @@
+"""Owns the messages of the GPU, its driver and its libraries, and of an image that has no kernels for it."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Role, row
+
+_CUDA, _ARCH = FaultKind.CUDA_FAULT, FaultKind.IMAGE_ARCH
+
+ROWS = (
+    row(
+        "kernel image",
+        _ARCH,
+        "no kernel image|nokernelimage",
+        r"no kernel image is available|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU",
+    ),
+    row("capability", _ARCH, "is not compatible", r"CUDA capability sm_\w+ is not compatible", Role.NOTICE),
+    row("function", _ARCH, "invalid device function", r"CUDA error.{0,10}: invalid device function"),
+    row("PTX", _ARCH, "unsupported toolchain", r"PTX was compiled with an unsupported toolchain"),
+    row(
+        "architecture",
+        _ARCH,
+        "unsupported gpu arch|for option 'gpu-name'",
+        r"Unsupported gpu architecture|'sm_\w{2,5}' is not defined for option 'gpu-name'",
+    ),
+    row(
+        "driver too old",
+        _ARCH,
+        "on your system is too old|version is insufficient",
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime",
+    ),
+    row("no CUDA in torch", _ARCH, "not compiled with cuda", r"Torch not compiled with CUDA enabled"),
+    row(
+        "Xid",
+        _CUDA,
+        "nvrm: |xid error|sxid (pci",
+        r"NVRM: (?:Xid\b|API mismatch|RmInitAdapter failed|.{0,160}(?:fallen off the bus|needs to be reset))"
+        r"|\bXid errors?\b[^0-9]{0,40}[1-9]|\bSXid \(PCI",
+    ),
+    row("off the bus", _CUDA, "fallen off the bus|gpu is lost", r"GPU .{0,60}fallen off the bus|GPU is lost"),
+    row("ECC", _CUDA, "ecc error", r"uncorrectable (?:double bit )?ECC error|double.bit ECC error"),
+    row(
+        "NVML",
+        _CUDA,
+        "to initialize nvml|nvidia-smi has failed|determine the device handle|driver/library version",
+        r"Failed to initialize NVML|NVIDIA-SMI has failed|Unable to determine the device handle for GPU"
+        r"|Driver/library version mismatch",
+    ),
+    row("no devices", _CUDA, "no devices were found", r"^No devices were found\.?$"),
+    row(
+        "CUDA",
+        _CUDA,
+        "cuda error|cuda driver error|cuda_error_|cuda unknown error|no cuda gpus|cuda runtime error|cuda failure"
+        "|hip error|cudagetdevicecount",
+        r"\bCUDA (?:driver )?error(?: \d{1,4})?: (?!out of memory|no kernel image)\w|\bHIP error: (?!out of memory)\w"
+        r"|CUDA_ERROR_(?!OUT_OF)[A-Z]|CUDA unknown error|No CUDA GPUs are available"
+        r"|cuda runtime error \((?!2\))\d+\)|Cuda failure (?:\d+ )?'(?!out of memory)\w"
+        r"|Unexpected error from cudaGetDeviceCount",
+    ),
+    row("CUDA code", _CUDA, "cudaerror", r"\bcudaError(?!MemoryAlloc|NotReady|NoKernel|Peer|_t\b|Code)[A-Z]\w{3,}"),
+    row(
+        "kernel crash",
+        _CUDA,
+        "device-side assert|illegal memory access|unspecified launch fail|misaligned address",
+        r"device-side assert trigg|illegal memory access was|: unspecified launch failure|: misaligned address",
+    ),
+    row("device assertion", _CUDA, "assertion `", r"\.cuh?:\d+: .{0,200}Assertion `.{1,160}` failed"),
+    row(
+        "cuBLAS", _CUDA, "cublas_status_|cublas error", r"CUBLAS_STATUS_(?!ALLOC_FAILED|SUCCESS)[A-Z]|\bcuBLAS error\b"
+    ),
+    row(
+        "cuDNN",
+        _CUDA,
+        "cudnn_status_|cudnn error",
+        r"cuDNN error: (?!CUDNN_STATUS_ALLOC)\w|CUDNN_STATUS_(?!SUCCESS|NOT_SUPPORTED|ALLOC_FAILED)[A-Z]",
+    ),
+    row("cuSOLVER", _CUDA, "cusolver error|cufft error|cusparse error", r"\b(?:cusolver|cuFFT|cusparse) error: "),
+    row("driver", _CUDA, "found no nvidia driver", r"Found no NVIDIA driver on your system"),
+    row("ROCm", _CUDA, "memory access fault by gpu|hsa_status_error", r"Memory access fault by GPU|HSA_STATUS_ERROR"),
+)

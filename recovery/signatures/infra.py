@@ -1,0 +1,118 @@
+"""Owns the messages of the machine around a run: disk, shared memory, scheduler, container, host."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Role, row
+
+_INFRA = FaultKind.INFRA_FAULT
+
+ROWS = (
+    row("disk full", _INFRA, "no space left", r"No space left on device|\bENOSPC\b.{0,20}no space left"),
+    row("quota", _INFRA, "quota exceeded", r"Disk quota exceeded|\bEDQUOT\b"),
+    row(
+        "file system",
+        _INFRA,
+        "[errno 5]|[errno 30]|[errno 107]|[errno 116]|[errno 121]|[errno 112]|[errno 24]|stale file handle"
+        "|too many open files|read-only file system|endpoint is not connected",
+        r"\[Errno (?:5|30|107|112|116|121|24)\] |: Stale file handle|: Too many open files|: Read-only file system"
+        r"|Transport endpoint is not connected",
+    ),
+    row(
+        "write",
+        _INFRA,
+        "streamwriter failed|enforce fail at inline|basic_ios::clear|unexpected pos ",
+        r"PytorchStreamWriter failed|enforce fail at inline_cont|basic_ios::clear: iostream error"
+        r"|unexpected pos \d+ vs \d",
+    ),
+    row(
+        "shared memory",
+        _INFRA,
+        "insufficient shared memory|encountered in worker|unable to write to file|open shared memory object"
+        "|items of ancdata|unable to mmap",
+        r"insufficient shared memory|error encountered in worker|unable to write to file </torch_"
+        r"|unable to open shared memory object|received \d+ items of ancdata|unable to mmap \d+ bytes",
+    ),
+    row(
+        "Slurm",
+        _INFRA,
+        "cancelled at |node failure on|due to time limit|due to node fail|due to preemption|step creation",
+        r"(?:slurmstepd|srun): error: .{0,20}(?:JOB|STEP) .{0,120}CANCELLED AT|srun: error: Node failure on"
+        r"|CANCELLED .{0,60}DUE TO (?:TIME LIMIT|NODE FAIL|PREEMPTION)",
+    ),
+    row(
+        "scheduler",
+        _INFRA,
+        "term_runlimit|job killed: walltime|job killed: cput|was preempted|being preempted|spot instance",
+        r"TERM_RUNLIMIT|PBS: job killed: (?:walltime|cput)|(?:instance|node|job|pod) (?:was|is being) preempted"
+        r"|spot instance .{0,40}(?:terminat|interrupt|reclaim)",
+    ),
+    row(
+        "pod",
+        _INFRA,
+        "low on resource|imagepullbackoff|errimagepull|failed to pull image",
+        r"node was low on resource|\bImagePullBackOff\b|\bErrImagePull\b|Failed to pull image",
+    ),
+    row(
+        "container",
+        _INFRA,
+        "response from daemon|connect to the docker daemon|runtime create failed|nvidia-container-cli"
+        "|exec format error",
+        r"Error response from daemon|Cannot connect to the Docker daemon|OCI runtime create failed"
+        r"|nvidia-container-cli: .{0,40}error|exec format error",
+    ),
+    row(
+        "host hardware",
+        _INFRA,
+        "hardware error]|i/o error, dev|buffer i/o error|ext4-fs error|metadata corruption|metadata i/o error"
+        "|lustreerror:|soft lockup|kernel panic"
+        "|hard lockup",
+        r"\[Hardware Error\]|\bI/O error, dev |Buffer I/O error on|EXT4-fs error"
+        r"|XFS \(\S{1,20}\): .{0,40}(?:Corruption|I/O error)"
+        r"|LustreError: |BUG: soft lockup|Kernel panic - |hard LOCKUP",
+    ),
+    row(
+        "host goes down",
+        _INFRA,
+        "system is going down|system will power off|system will reboot",
+        r"system is going down for (?:reboot|power|system|halt)|system will (?:power off|reboot) ",
+    ),
+    row("hub", _INFRA, "we couldn't connect to", r"We couldn't connect to 'https?://", Role.CASCADE),
+    row(
+        "worker",
+        _INFRA,
+        "dataloader worker|pin memory thread",
+        r"DataLoader worker .{0,80}(?:exited unexp|killed by signal)|Pin memory thread exited",
+        Role.CASCADE,
+    ),
+    # A process at the other end of a pipe or socket is gone: a killed data worker often shows as nothing but this.
+    row(
+        "other end",
+        _INFRA,
+        "connectionreseterror|brokenpipeerror|eoferror|connectionabortederror|connectionrefusederror"
+        "|pickle data was trunc",
+        r"\b(?:Connection(?:Reset|Aborted|Refused)|BrokenPipe)Error: \[Errno \d+\]"
+        r"|UnpicklingError: pickle data was truncated|(?:^|[:)>\]] )EOFError$",
+        Role.CASCADE,
+    ),
+    row(
+        "died",
+        _INFRA,
+        "segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
+        "|illegal instruction|got signal: 1",
+        r"\bSegmentation fault\b|\bBus error\b|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
+        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|got signal: (?:1|15)$",
+        Role.CASCADE,
+    ),
+    row(
+        "link",
+        _INFRA,
+        "send disconnect:|kex_exchange|ssh_exchange_ident|closed by remote host|packet_write_wait|port 22: "
+        "|during banner exchange|rsync error:|connection unexpectedly closed|unexpected disconnect",
+        r"client_loop: send disconnect|kex_exchange_identif|ssh_exchange_identif"
+        r"|Connection to \S{1,80} closed by remote host"
+        r"|packet_write_wait: |ssh: connect to host|timed out during banner exchange|rsync error: "
+        r"|connection unexpectedly closed|unexpected disconnect while reading",
+        Role.CASCADE,
+    ),
+)

@@ -1,0 +1,90 @@
+"""Owns the messages of memory that ran out: on the device, on the host, or by a kernel or scheduler that killed."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Role, row
+
+_OOM = FaultKind.OOM
+
+ROWS = (
+    row(
+        "device memory",
+        _OOM,
+        "out of memory",
+        r"\b(?:CUDA|HIP|MPS|XPU|NPU|GPU|cudaMalloc|hipMalloc|Cuda failure)\b.{0,40}\bout of memory"
+        r"|cuda runtime error \(2\) ?: ?out of memory",
+    ),
+    row("OutOfMemoryError", _OOM, "outofmemoryerror", r"\bOutOfMemoryError\b"),
+    row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
+    row(
+        "ran out",
+        _OOM,
+        "ran out of memory|out of memory error on",
+        r"(?:ran out of memory (?:with|trying|on|in)|Out of memory error on) ",
+    ),
+    row(
+        "ComfyUI",
+        _OOM,
+        "got an oom, unloading|allocation on device",
+        r"Got an OOM, unloading|Allocation on device.{0,80}(?:exceed|out of memory)",
+    ),
+    row(
+        "CUDA memory code",
+        _OOM,
+        "cuda_error_out_of|cudaerrormemoryalloc",
+        r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+    ),
+    row("library memory", _OOM, "status_alloc_failed", r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"),
+    row(
+        "CPU allocator",
+        _OOM,
+        "defaultcpuallocator|cannot allocate memory|not enough memory: you",
+        r"DefaultCPUAllocator: (?:can't|not enough)|Cannot allocate memory(?! in static TLS)"
+        r"|not enough memory: you tried",
+    ),
+    row(
+        "array",
+        _OOM,
+        "unable to allocate|oom when allocating|insufficient memory",
+        r"Unable to allocate \S+ \S+ for an array|OOM when allocating tensor|:Insufficient memory\)",
+    ),
+    row("XLA", _OOM, "resource_exhausted: ", r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate|OOM)"),
+    row("C++", _OOM, "std::bad_alloc", r"std::bad_alloc"),
+    row("MemoryError", _OOM, "memoryerror", r"(?:^|[\s.\]>_])(?:_Array)?MemoryError(?::|\s*$)"),
+    row("Windows", _OOM, "paging file is too small", r"The paging file is too small"),
+    row(
+        "kernel killed",
+        _OOM,
+        "out of memory: kill|cgroup out of memory",
+        r"Out of memory: Kill(?:ed)? process|Memory cgroup out of memory",
+    ),
+    row(
+        "oom killer",
+        _OOM,
+        "oom-kill|oom_kill event|oom_reaper|oom.kill event|out-of-memory handler",
+        r"\boom-kill:|\boom_reaper: reaped|oom[-_]kill event|invoked oom-killer|Detected \d+ oom.kill"
+        r"|cgroup out-of-memory handler",
+    ),
+    row(
+        "scheduler killed",
+        _OOM,
+        "out of memory|out_of_memory|memory limit|term_memlimit|exceeded limit|oomkilled|memory pressure",
+        r"srun: error: .{0,80}: Out Of Memory|\bexceeded (?:job |step |\S{0,20} )?memory limit|TERM_MEMLIMIT"
+        r"|job killed: v?mem .{0,40}exceeded limit|\bOOMKilled\b(?!\W{1,4}false)|killed due to memory pressure"
+        r"|State(?:=|: )OUT_OF_MEMORY",
+    ),
+    # A plain SIGKILL from outside is memory in most cases, and nothing else is known.
+    row(
+        "killed",
+        _OOM,
+        "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
+        "|exit code -9|exit code: -9|exit code: 137",
+        r"(?:^|(?<!signal): |\] ?|> ?|\) ?|\| ?)Killed\.?(?: {2,}.{0,200})?$|: line \d+: +\d+ Killed\b"
+        r"|^\[\d+\] +[-+]? *\d+ killed\b"
+        r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"
+        r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code ?[:=]? ?(?:-9|137)\b"
+        r"|exit(?:ed with)? (?:status|code) 137\b",
+        Role.CASCADE,
+    ),
+)

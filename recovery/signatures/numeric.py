@@ -1,0 +1,141 @@
+"""Owns the messages of numbers that are not finite: in the loss, in the gradients, in the weights."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Window, row
+
+_LOSS, _GRAD = FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE
+
+# One NaN is a batch that a healthy run skips; the next reported loss decides. A scaler that has skipped every step
+# since the start has left the weights alone, so there is time to see whether its scale collapses (65536 is below 1
+# after 17 halvings, plus 20 reports), which is another fault with another cure.
+BAD_LOSS = Window(consecutive=2, from_start=64)
+# A loss of 0, or one that no longer moves at all, beside gradients of NaN: the log filters NaN out.
+HIDDEN_NAN = Window(consecutive=2)
+FROZEN_LOSS = Window(consecutive=3)
+# Ten bad batches in a row are where people stop a run by hand. A scaler that begins at 2^32 skips twenty and is well.
+BAD_GRADIENT = Window(consecutive=10, from_start=64)
+# Finite losses in a row that prove a run got past whatever it was.
+PROOF_OF_HEALTH = Window(consecutive=3)
+
+_BAD = r"(?:nan|inf|infinite|infinity|non[- ]?finite|not finite)s?"
+_BADS = rf"{_BAD}(?:(?:/| or | and |, ?){_BAD})?"
+_TURNED = r"(?:is|are|was|were|be|became|becomes?|turned|turns|went|goes|has become|contains?|has|have)"
+_SEEN = r"(?:detected|found|encountered|appeared|occurred|occurs)"
+
+ROWS = (
+    row("gradients: Megatron", _GRAD, "in local grad norm", r"found (?:NaN|Inf)\w* in local grad norm"),
+    row("gradients: fairseq", _GRAD, "gradients are nan|gradients are inf", r"gradients are (?:nan|inf)\b"),
+    row(
+        "gradients: clip",
+        _GRAD,
+        "for gradients from",
+        r"total norm of order .{1,20} for gradients from .{1,60} is non-finite",
+    ),
+    row("gradients: TensorFlow", _GRAD, "nan global norm", r"Found Inf or NaN global norm"),
+    row(
+        "gradients: told",
+        _GRAD,
+        "nan grad|inf grad|finite grad|infinite grad|nan in grad|inf in grad|in grad|nan values in grad"
+        "|gradient is|gradients is|gradient norm is|grad norm is|grad_norm is|grad is|grads are|gradient was"
+        "|gradient became|grad_norm became|grad norm became|gradient norm became|gradients became|gradients contain"
+        "|gradient contains|gradients have|gradient has|gradients has|for grad",
+        rf"\bgrad(?:ient)?s?(?:[ _-]norms?)?[`'\"]? {_TURNED} (?:now |to |a |all |either )?{_BAD}\b"
+        rf"|\b{_BADS}(?: values?)?,? (?:{_SEEN} )?(?:in |for |of )?(?:the |all )?(?:\w{{1,20}} )?grad(?:ient)?s?\b",
+        window=BAD_GRADIENT,
+    ),
+    row("anomaly mode", _LOSS, "returned nan values", r"returned nan values in its \d+\w* output"),
+    row("loss: Megatron", _LOSS, "in local forward loss", r"found (?:NaN|Inf)\w* in local forward loss"),
+    row(
+        "sampling",
+        _LOSS,
+        "probability tensor contains",
+        r"probability tensor contains either \W?inf\W{1,4}nan\W? or",
+    ),
+    row(
+        "distribution",
+        _LOSS,
+        "found invalid values|has invalid values",
+        r"satisfy the constraint .{1,200}but found invalid values|The parameter \w{1,40} has invalid values",
+    ),
+    row("overflow hook", _LOSS, "inf/nan during batch", r"Detected inf/nan during batch_number="),
+    row("Keras", _LOSS, "invalid loss, term", r"Invalid loss, terminating training"),
+    row("TensorFlow", _LOSS, "nan loss during", r"NaN loss during training"),
+    row("check numerics", _LOSS, "tensor had nan|tensor had inf", r"Tensor had (?:NaN|Inf)"),
+    row("JAX", _LOSS, "invalid value (", r"invalid value \((?:nan|inf)\) encountered in"),
+    row(
+        "Paddle",
+        _LOSS,
+        "nan or inf|nan` or `inf",
+        r"\bthere (?:are|is) \W?nan\W? or \W?inf\W? (?:\(.{1,80}\) )?in\b",
+    ),
+    row("Lightning: tensors", _LOSS, "nan and/or inf values", r"Detected nan and/or inf values in"),
+    row(
+        "Lightning: stopping",
+        _LOSS,
+        "is not finite",
+        r"Monitored metric \S{0,60}loss\S{0,40} = \S{0,20}(?:nan|inf)\S{0,20} is not finite",
+    ),
+    row(
+        "loss is nan",
+        _LOSS,
+        "loss is nan|loss is inf|loss is now|loss is non|loss is not|loss was nan|loss became|loss become|loss turned"
+        "|loss went|loss goes|loss has become|loss contains|loss has nan|losses are|loss returned|losses became",
+        rf"\bloss(?:es)? (?:{_TURNED}|returned .{{0,40}} is) (?:now |to |a |all |either )?{_BAD}\b",
+    ),
+    row(
+        "loss ends it",
+        _LOSS,
+        "nan loss|inf loss|finite loss|infinite loss",
+        rf"\b{_BADS} loss(?:es)?\b,? (?:ending|stopping|abort|terminat|exiting)",
+    ),
+    row("diverged", _LOSS, "diverged with loss", rf"diverged with loss ?=? ?{_BAD}\b"),
+    row(
+        "Ultralytics",
+        _LOSS,
+        "nan/inf detected|nan persisted for",
+        r"(?:Loss|Fitness|EMA) NaN/Inf detected|NaN persisted for \d",
+    ),
+    # From here on one bad batch, told in words: it counts like one NaN in the loss.
+    row(
+        "bad batch",
+        _LOSS,
+        "nan loss|inf loss|finite loss|infinite loss|nan training loss|nan total loss|loss nan|loss inf"
+        "|nan detect|inf detect|nan found|inf found|nan encountered|nan in |inf in |nan values in|finite in "
+        "|infinite values in|finite values in|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan",
+        rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)"
+        rf"|\bloss(?:es)?\b.{{0,15}}\b{_BAD}\b.{{0,20}}(?:{_SEEN}|skipp)"
+        rf"|\b{_BADS}(?: values?)? (?:(?:was|were) )?(?:{_SEEN} )?(?:in|for) (?:the )?(?:\w{{1,20}}[ _.])?loss",
+        window=BAD_LOSS,
+    ),
+    row(
+        "bad batch, other tongues",
+        _LOSS,
+        "rdida nan|rdida es nan|rdida inf|perte nan|perda nan|verlust nan|verlust ist nan|\u635f\u5931\u4e3a"
+        "|\u635f\u5931\u53d8|\u635f\u5931nan|\u635f\u5931\u51fa\u73b0|\u640d\u5931nan"
+        "|loss\u4e3a|loss\u53d8|loss \u4e3a|loss \u53d8|loss\u51fa\u73b0|loss \u51fa\u73b0|loss\u662f|loss \u662f",
+        r"\b(?:p[\u00e9e]rdida|perte|perda|verlust)(?: es| est| \u00e9| ist)? (?:NaN|inf)\b"
+        r"|(?:\u635f\u5931|\u640d\u5931|\bloss) ?(?:\u503c)?(?:\u4e3a|\u53d8\u6210|\u53d8\u4e3a|\u51fa\u73b0|\u662f)?"
+        r"(?:\u4e86)? ?(?:NaN|inf)\b",
+        window=BAD_LOSS,
+    ),
+    row(
+        "bad weights",
+        _LOSS,
+        "nan detected in|nan found in|nan values in|nan in |parameters contain|weights contain|logits contain"
+        "|parameters are nan|weights are nan|weights became|parameters became|logits are nan",
+        rf"\b{_BADS}(?: values?)? (?:{_SEEN} )?in (?:the )?(?:model(?:'s)? )?(?:weights|parameters|logits"
+        rf"|activations)\b"
+        rf"|\b(?:parameters|weights|logits|activations) (?:contain|are|became|have become) (?:all )?{_BAD}\b",
+        window=BAD_LOSS,
+    ),
+    # A scalar that still hangs on the graph and is not finite: somebody printed the loss itself.
+    row(
+        "printed scalar",
+        _LOSS,
+        "tensor(nan|tensor(inf|tensor(-inf",
+        r"tensor\((?:nan|-?inf),[^()]{0,80}grad_fn=",
+        window=BAD_LOSS,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Owns the messages of mixed precision: values that do not fit, a scaler that refuses, a loss scale that collapses."""
+
+from __future__ import annotations
+
+from jobs.fault import FaultKind
+from recovery.signatures.row import Role, Signature, Window, row
+
+_K = FaultKind
+
+# A scaler whose forward pass overflows every batch halves on to exactly 0; 20 reports below 1 are no accident. At the
+# end of a log two will do, since one dip is a back-off, and a single one that is far down.
+LOW_SCALE = Window(consecutive=20, at_end=2, floor=1.0, deep=2.0**-7)
+# "Cannot go lower", by a scaler that stands at its floor: said this many times in a row.
+AT_FLOOR = Window(consecutive=3, at_end=2, floor=1.0)
+# More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.
+THRASH = Window(consecutive=2, share=0.05, fewest=100, most=200)
+
+_NUMBER = r"\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?"
+
+ROWS = (
+    # torch <= 2.9 says at::Half, later c10::Half; there is a BFloat16 variant, and quotes that lose the tail. A whole
+    # number that does not fit is another mistake, with no cure on the ladder.
+    row(
+        "half conversion",
+        _K.FP16_OVERFLOW,
+        "cannot be converted to type",
+        r"value cannot be converted to type (?:(?!u?int|u?long|short|bool)\S+ without overflow"
+        r"|(?:at|c10)::(?:Half|BFloat16))",
+    ),
+    row("unscale FP16", _K.UNSCALE_ERROR, "attempting to unscale", r"Attempting to unscale \S{2,12} grad"),
+    row(
+        "unscale twice",
+        _K.UNSCALE_ERROR,
+        "unscale_() has already",
+        r"unscale_\(\) has already been called (?:on this optimizer )?since",
+    ),
+    row("unscale late", _K.UNSCALE_ERROR, "unscale_() is being", r"unscale_\(\) is being called after step\(\)"),
+    row(
+        "unscale dtype",
+        _K.UNSCALE_ERROR,
+        "check_and_unscale",
+        r"[\"'`]_amp_(?:foreach_)?non_finite_check_and_unscale_\w{0,20}[\"'`]"
+        r"|check_and_unscale\w{0,20} not implemented",
+    ),
+    row("unscale apex", _K.UNSCALE_ERROR, "unscale a grad with", r"Attempting to unscale a grad with type"),
+    row("unscale unused", _K.UNSCALE_ERROR, "but _scale is none", r"Attempted \w+_? but _scale is None"),
+    row(
+        "no inf checks", _K.UNSCALE_ERROR, "no inf checks", r"No inf checks were recorded (?:for this optimizer|prior)"
+    ),
+    row("step twice", _K.UNSCALE_ERROR, "since the last update", r"step\(\) has already been called since the last"),
+    row("closure", _K.UNSCALE_ERROR, "closure use is not", r"Closure use is not currently supported if GradScaler"),
+    row(
+        "cut off in unscale",
+        _K.UNSCALE_ERROR,
+        "grad_scaler.py",
+        r"\bamp[/\\]{1,2}grad_scaler\.py\W{1,3}line \d+, in _unscale_grads_",
+        Role.CUT,
+    ),
+    row(
+        "floor",
+        _K.SCALE_COLLAPSE,
+        "loss scale already|minimum loss scale|loss scale reached|loss scale has reached|loss scale is at"
+        "|loss scale hit|loss scale at min|loss scale stuck",
+        r"loss scale (?:is |has )?(?:already |stuck )?(?:at|reached|hit|hitting) (?:the |its )?min"
+        r"|minimum loss scale (?:has been |was |is )?reached",
+    ),
+    row(
+        "collapse told",
+        _K.SCALE_COLLAPSE,
+        "scale collapse|scale has collapsed|scale underflow|scale dropped below|scale fell below",
+        r"\b(?:loss|grad(?:ient)?)[ _-]?scale(?:r)?(?: scale)?\b.{0,20}\b(?:collapsed?|underflow\w*|(?:dropped"
+        r"|fell) below 1\b)",
+    ),
+)
+
+_TO = rf"(?P<to>{_NUMBER})"
+_TRIED = rf"(?P<attempted>{_NUMBER})"
+
+
+def _backoff(name: str, anchors: str, pattern: str) -> Signature:
+    return row(f"back-off: {name}", _K.SCALE_COLLAPSE, anchors, pattern, Role.BACKOFF, LOW_SCALE)
+
+
+# A step that a scaler skipped, with the scale it tried and the one it goes on with.
+BACKOFFS = (
+    _backoff(
+        "DeepSpeed",
+        "attempted loss scale",
+        rf"Attempted loss scale: {_TRIED}(?:, (?:reducing|decreasing) to {_TO})?",
+    ),
+    _backoff(
+        "from and to",
+        "loss scale from|loss scale reduced from|loss scale decreased from",
+        rf"loss scale (?:reduced |decreased )?from {_TRIED} to {_TO}",
+    ),
+    _backoff(
+        "to",
+        "reducing loss scale|setting loss scale|reducing scale to|decreasing loss scale|loss scale reduced to",
+        rf"(?:(?:reducing|setting|decreasing) (?:the )?(?:loss |grad )?scale to:?|loss scale reduced to) {_TO}",
+    ),
+    _backoff("new", "new scale:|new loss scale", rf"(?:skipp|overflow).{{0,80}}new (?:loss )?scale:? {_TO}"),
+)

@@ -1,0 +1,31 @@
+"""Owns the noise of processes that are being ended: it stands after a fault, or after none, and never is one."""
+
+from __future__ import annotations
+
+from recovery.signatures.row import Role, guard
+
+_T = Role.TEARDOWN
+
+# Each is asked about lines that hold a message or look like the last one of a traceback.
+ROWS = (
+    guard("torchrun's summary", _T, r"\bChildFailedError\b|\bProcessRaisedException\b|\bProcessExitedException\b"),
+    guard(
+        "launcher",
+        _T,
+        r"CalledProcessError: (?!.{0,900}SIGKILL)|\bexits with return code = (?!-9\b)|Killing subprocess \d"
+        r"|Sending process \d+ closing",
+    ),
+    guard("resource tracker", _T, r"resource_tracker\b|leaked (?:semaphore|shared_memory)"),
+    guard(
+        "process group left",
+        _T,
+        r"destroy_process_group\(\)|\"should dump\" flag on TCPStore|TCPStore server has shut down too early",
+    ),
+    guard("at exit", _T, r"Exception ignored (?:in|while)|\batexit\b|Error in sys\.excepthook"),
+    guard("interrupt", _T, r"\bKeyboardInterrupt\b|got signal: 2\b"),
+    guard("terminated", _T, r"^Terminated\b|terminate called (?:without|recursively)"),
+    guard("step ends", _T, r"srun: (?:Job step aborted|Terminating|Force Terminated)"),
+    guard("tracking service", _T, r"\bwandb\b.{0,200}(?:Connection|Network|Broken|SSL|EOF|sync)|api\.wandb\.ai"),
+    # An exception that came from elsewhere: what it was stands in its own traceback.
+    guard("passed on", _T, r": Caught \w+ in |(?:Error|Exception): ?$"),
+)
