@@ -196,6 +196,27 @@ class RungSpec(Model):
     values: tuple[PositiveFloat, ...] = ()
 
 
+class EarlyWarning(Model):
+    """When a run counts as diverging although its numbers are still finite. A reading is one report of the loss."""
+
+    sigmas: PositiveFloat = Field(
+        4.0, description="How far above its own recent past a reading must be to count in full, in standard deviations."
+    )
+    patience: PositiveInt = Field(
+        16, description="Readings in full, and not on their way back, that make a divergence."
+    )
+    rise: PositiveFloat = Field(0.25, description="Share of what was learned that must be lost again.")
+    warm_up: PositiveInt = Field(96, description="First readings, from which only the level is taken.")
+    backoffs: PositiveInt = Field(5, description="Times the loss scale falls within 128 reports without ever growing.")
+    skipped_in_a_row: PositiveInt = Field(10, le=128, description="Steps skipped one after the other.")
+    skipped_share: PositiveFloat = Field(0.15, description="Share of skipped steps among the last 100 to 128.")
+    stop: bool = Field(True, description="Stop the run at once; false: it only explains a run that ends badly.")
+
+
+def _on_off_defaults(value: Any) -> Any:
+    return {} if value is True or value == "on" else _on_off(value)
+
+
 class Recovery(Model):
     """How far Rung may go, and in which order."""
 
@@ -209,6 +230,9 @@ class Recovery(Model):
     )
     grace: PositiveFloat = Field(10.0, description="Seconds between TERM and KILL.")
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
+    early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
+        EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
+    )
 
     @field_validator("ladder", mode="before")
     @classmethod

@@ -1,0 +1,131 @@
+"""Owns the course of one number: the level it has come down to, its spread, and how firmly it has left them upwards.
+
+Constant memory and next to no time for a reading: level and spread are taken anew from every sixteen readings, and in
+between each reading only adds to, or takes from, a sum of evidence (a CUSUM whose terms are bounded on both sides).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+# Readings that are summed up together, and how many such blocks make up "its own recent past".
+BLOCK = 16
+PAST = 16
+FEWEST_BLOCKS = 4
+# 1.4826 x MAD is a standard deviation that a few wild values do not move; the second largest of sixteen lies 1.3 of
+# them above the middle. The tail counts by half, so that noise with a heavy tail is known for what it is.
+MAD = 1.4826
+TAIL = 0.5 / 1.3
+# A flat curve has next to no spread; what is less than this share of what it moved at all is no sign of anything.
+FLAT = 0.005
+# The level follows a loss that falls at once, and one that rises by this share a block: a drift is not followed.
+FORGET = 0.02
+# A reading counts against the run from this share of the sigmas on; below, it counts for it.
+SLACK = 0.4
+# Blocks for which a level may be left without going far: then it is the new level, as after a change of the data.
+NEW_LEVEL = 32
+# A number that is on its way back stands below this share of how high it has been.
+COMING_BACK = 0.75
+LATEST = 4
+
+
+class Course:
+    """Follows one number. `evidence` is how many readings' worth of proof there is that it has left its level."""
+
+    __slots__ = (
+        "_block",
+        "_frozen",
+        "_last",
+        "_levels",
+        "_patience",
+        "_per_sigma",
+        "_seen",
+        "_sigmas",
+        "_spreads",
+        "_tails",
+        "_warm_up",
+        "began",
+        "evidence",
+        "first",
+        "length",
+        "level",
+    )
+
+    def __init__(self, sigmas: float, patience: int, warm_up: int) -> None:
+        self._sigmas, self._patience, self._warm_up = sigmas, patience, warm_up
+        self._block: list[float] = []
+        self._last: list[float] = []
+        self._levels: deque[float] = deque(maxlen=PAST)
+        self._spreads: deque[float] = deque(maxlen=PAST)
+        self._tails: deque[float] = deque(maxlen=PAST)
+        self._per_sigma = 0.0
+        self._seen = 0
+        self._frozen = 0
+        self.evidence = 0.0
+        # The step since which there has been evidence at all, and how many readings ago that was.
+        self.began: int | None = None
+        self.length = 0
+        # The level of the first block, which is the untrained model's where a run starts anew.
+        self.first: float | None = None
+        self.level: float | None = None
+
+    def add(self, step: int | None, value: float) -> bool:
+        """Take one value, which is finite; return whether the evidence is complete."""
+        self._block.append(value)
+        if self.level is not None:
+            share = (value - self.level) * self._per_sigma
+            share = 1.0 if share > 1.0 else -1.0 if share < -1.0 else share
+            evidence = self.evidence
+            if evidence == 0.0:
+                self.began, self.length = step, 0
+            self.length += 1
+            evidence += (share - SLACK) / (1 - SLACK)
+            self.evidence = 0.0 if evidence < 0.0 else min(evidence, 2.0 * self._patience)
+        if len(self._block) == BLOCK:
+            self._close()
+        return self.evidence >= self._patience
+
+    def rise(self) -> float:
+        """Return by how much the last readings stand above the level; 0 when they are on their way back."""
+        if self.level is None:
+            return 0.0
+        recent = (self._last + self._block)[-min(self._patience, BLOCK) :]
+        rise = median(recent) - self.level
+        latest = median(recent[-LATEST:]) - self.level
+        return rise if latest >= COMING_BACK * rise else 0.0
+
+    def _close(self) -> None:
+        block, self._last, self._block = sorted(self._block), self._block, []
+        middle = (block[BLOCK // 2 - 1] + block[BLOCK // 2]) / 2
+        self._seen += BLOCK
+        if self.first is None:
+            self.first = middle
+        if self.evidence > self._patience / 2:
+            self._frozen += 1
+            # What is far from the level is not its past; what has stayed near it for long enough is.
+            if self._frozen < NEW_LEVEL:
+                return
+            self._forget()
+        self._frozen = 0
+        self._levels.append(middle)
+        self._spreads.append(MAD * sorted(abs(value - middle) for value in block)[BLOCK // 2])
+        self._tails.append(TAIL * (block[-2] - middle))
+        if self._seen >= self._warm_up and len(self._levels) >= FEWEST_BLOCKS:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take level and spread from the past blocks."""
+        levels = list(self._levels)
+        latest, usual = median(levels[-FEWEST_BLOCKS:]), median(levels)
+        level = self.level
+        self.level = level = latest if level is None or latest < level else level + FORGET * (usual - level)
+        moved = abs(level) + abs((self.first or 0.0) - level)
+        spread = max(median(self._spreads), median(self._tails), FLAT * moved, 1e-12)
+        self._per_sigma = 1.0 / (self._sigmas * spread)
+
+    def _forget(self) -> None:
+        self._levels.clear()
+        self._spreads.clear()
+        self._tails.clear()
+        self.level, self.evidence = None, 0.0

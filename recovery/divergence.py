@@ -1,0 +1,111 @@
+"""Owns the early warning: a run that is leaving its course for good, told before its numbers are no longer finite.
+
+One spike is no fault: most come back by themselves. What counts is a loss that stays away, or climbs, for `patience`
+readings and has lost a good part of what was learned; gradients and skipped steps count beside it. See
+docs/early-warning.md for what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jobs.spec import EarlyWarning
+from recovery.course import Course
+from recovery.reading import Reading
+from recovery.skips import SkipWatch
+
+# Losses printed under more names than this are not told apart any more; a run has one or two.
+MAX_NAMES = 8
+# A rise that is small beside the level itself is nothing, however little was learned since the log began.
+LEAST_RISE = 0.1
+# Gradient norms go up and down by themselves. Five times the usual counts, and only where the loss too is half proven.
+GRAD_NORM_RISE = math.log(5.0)
+LOSS_TOO = 0.5
+# A step count that goes back is a restart where the trouble begins within this many readings of it.
+RESTART = 8
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A run that leaves its course: since which step, and what shows it."""
+
+    onset: int | None
+    said: str
+
+
+class DivergenceWatch:
+    """Follows loss, gradient norm and skipped steps of a run in bounded memory, and says once when it diverges."""
+
+    def __init__(self, limits: EarlyWarning) -> None:
+        self._limits = limits
+        self._step = -1
+        self._since_restart = RESTART + 1
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._losses: dict[str, Course] = {}
+        self._norms = self._course()
+        self._skips = SkipWatch(self._limits)
+        # What is out of hand, once it has been told.
+        self._told: Course | SkipWatch | None = None
+
+    def _course(self) -> Course:
+        return Course(self._limits.sigmas, self._limits.patience, self._limits.warm_up)
+
+    @property
+    def active(self) -> bool:
+        """Tell whether what was warned of still goes on."""
+        return self._told is not None
+
+    def see(self, step: int | None, reading: Reading) -> Warned | None:
+        """Take one reading; return the warning that it completes, if any."""
+        self._since_restart += 1
+        if step is not None:
+            if step < self._step:
+                self._since_restart = 0
+            self._step = step
+        course = self._take_loss(step, reading) if reading.loss is not None else None
+        if reading.skipped is not None or reading.scale is not None:
+            self._skips.add(step, reading.scale, reading.skipped)
+        if self._told is not None:
+            if self._told.evidence == 0.0:
+                self._told = None
+        elif course is not None:
+            return self._tell(course)
+        elif self._skips.evidence:
+            self._told = self._skips
+            return Warned(self._skips.began, self._skips.said)
+        return None
+
+    def _take_loss(self, step: int | None, reading: Reading) -> Course | None:
+        """Take loss and gradient norm; return the course of the loss when both together are out of hand."""
+        loss, norm = reading.loss, reading.grad_norm
+        grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
+        if loss is None or not -math.inf < loss < math.inf:
+            return None
+        course = self._losses.get(reading.loss_name)
+        if course is None:
+            if len(self._losses) >= MAX_NAMES:
+                return None
+            course = self._losses[reading.loss_name] = self._course()
+        far = course.add(step, loss) and course.rise() >= self._far(course)
+        if not far and grown:
+            far = course.evidence >= LOSS_TOO * self._limits.patience and self._norms.rise() >= GRAD_NORM_RISE
+        return course if far else None
+
+    def _far(self, course: Course) -> float:
+        """Return the rise that is too much: a share of all that was learned, and not too little beside the level."""
+        assert course.level is not None and course.first is not None
+        return max(self._limits.rise * (course.first - course.level), LEAST_RISE * abs(course.level))
+
+    def _tell(self, course: Course) -> Warned | None:
+        # The log of a run that was started again, from scratch or from an older state: its loss is not out of hand.
+        if 0 <= self._since_restart - course.length + 1 <= RESTART:
+            self._start_over()
+            return None
+        self._told = course
+        level = course.level if course.level is not None else math.nan
+        since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
+        said = f"loss about {level + course.rise():.4g} {since}, about {level:.4g} before"
+        return Warned(course.began, said)
