@@ -9,8 +9,9 @@ import json
 import math
 import re
 
-from recovery.freetext import MAX_STEP, read_free_text
+from recovery.freetext import read_free_text
 from recovery.reading import Reading
+from recovery.stepping import MAX_STEP
 
 # A line is read for numbers no further than this; the widest progress bars stay well below.
 MAX_READ = 8 * 1024

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recovery.reading import Reading
+from recovery.stepping import MAX_STEP, PLAN_NAMES, EpochClock, EpochCount
 
 # Names kept of a log that prints ever new ones; the oldest goes first.
 MAX_VALUES = 256
+# Terms of the loss that are shown in a history; a model with more has no reader for them all.
+MAX_LATEST = 32
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Progress:
     effective: Mapping[str, object] = field(default_factory=dict)
     resumed_step: int | None = None
     saved_step: int | None = None
+    # The latest of each: lr, grad_norm, scale, and the terms of the loss by their own names.
+    latest: Mapping[str, float] = field(default_factory=dict)
+    # The latest speed by its unit.
+    throughput: Mapping[str, float] = field(default_factory=dict)
 
 
 class Track:
@@ -40,7 +47,13 @@ class Track:
         self._saved_step: int | None = None
         self._values: dict[str, float] = {}
         self._effective: dict[str, object] = {}
+        self._latest: dict[str, float] = {}
+        self._throughput: dict[str, float] = {}
+        # A bar and a named count may stand side by side, one per epoch and one over the run.
+        self._bars, self._named = EpochCount(), EpochCount()
+        self._clock = EpochClock()
         self._largest_total = 0
+        self._total_with_loss: int | None = None
 
     def snapshot(self) -> Progress:
         return Progress(
@@ -52,6 +65,8 @@ class Track:
             dict(self._effective),
             self._resumed_step,
             self._saved_step,
+            dict(self._latest),
+            dict(self._throughput),
         )
 
     def store(self, reading: Reading) -> None:
@@ -63,25 +78,64 @@ class Track:
         # Free text is taken at its word only before the first step: later it may speak of anything.
         if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
             self._resumed_step = reading.resumed_step
-        if not reading.is_record:
-            return
-        self._effective.update(reading.effective)
-        if reading.saved_step is not None:
-            self._saved_step = reading.saved_step
-        self.has_records = self.has_records or reading.loss is not None
+        if reading.is_record:
+            self._effective.update(reading.effective)
+            if reading.saved_step is not None:
+                self._saved_step = reading.saved_step
+            self.has_records = self.has_records or reading.loss is not None
+        if reading.throughput:
+            self._throughput.update(reading.throughput)
 
     def advance(self, reading: Reading) -> int | None:
         """Move on by a reading and return the step it belongs to."""
-        if reading.total is not None:
-            # A shorter bar without a loss counts something else, such as an evaluation.
-            if reading.loss is None and reading.total < self._largest_total:
-                return self.step
-            self._largest_total = max(self._largest_total, reading.total)
+        if reading.total is not None and self._is_another_bar(reading, reading.total):
+            return self.step
         if reading.loss is not None:
             self._loss = reading.loss
-        if reading.step is not None:
-            self._move_to(reading.step)
-        return self.step
+            self._keep_latest(reading)
+        step = self._place(reading)
+        if step is not None and step < MAX_STEP:
+            self._move_to(step)
+            return step
+        return None if reading.lags else self.step
+
+    def _is_another_bar(self, reading: Reading, total: int) -> bool:
+        """Tell whether a bar counts something else than training steps, such as an evaluation."""
+        if reading.loss is not None:
+            self._total_with_loss = total
+        elif total < self._largest_total or self._total_with_loss not in (None, total):
+            return True
+        self._largest_total = max(self._largest_total, total)
+        return False
+
+    def _keep_latest(self, reading: Reading) -> None:
+        for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):
+            if value is not None:
+                self._latest[name] = value
+        for name in reading.parts:
+            if name in self._latest or len(self._latest) < MAX_LATEST:
+                self._latest[name] = reading.values[name]
+
+    def _place(self, reading: Reading) -> int | None:
+        """Return the step over the whole run that a reading belongs to; None where it does not tell."""
+        if reading.is_record:
+            return reading.step
+        if reading.lags and reading.epoch is not None:
+            return self._clock.step_at(reading.epoch)
+        for name in PLAN_NAMES & reading.values.keys():
+            self._clock.plan(name, reading.values[name])
+        if reading.step is None:
+            if reading.epoch is not None and reading.loss is None:
+                self._bars.heading(reading.epoch)
+            return None
+        if reading.total is not None and not reading.in_epoch:
+            self._clock.see_bar(reading)
+        # A plain count is one of the run, unless it is seen to begin again with another epoch.
+        if reading.total is not None or reading.in_epoch:
+            return self._bars.overall(reading, self._resumed_step)
+        if reading.epoch is not None and reading.loss is not None:
+            return self._named.overall(reading, self._resumed_step)
+        return reading.step
 
     def _move_to(self, step: int) -> None:
         self.step = step

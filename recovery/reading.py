@@ -29,3 +29,15 @@ class Reading(NamedTuple):
     held_out_loss: float | None = None
     # What a progress bar counts up to (12/3000).
     total: int | None = None
+    # As it was printed: some count from 0, some from 1, some in fractions.
+    epoch: float | None = None
+    # The step counts inside the epoch and begins again with the next one.
+    in_epoch: bool = False
+    # What the first epoch is called, where the format tells: 0 or 1.
+    first_epoch: int | None = None
+    # The numbers carry an epoch and no step, and come before the bar that shows it (transformers).
+    lags: bool = False
+    # Names in `values` that are terms of the loss: kd, ce, loss_cls.
+    parts: tuple[str, ...] = ()
+    # Speed by its unit: it/s, s/it, ms/it, samples/s, tokens/s.
+    throughput: Mapping[str, float] = _NOTHING

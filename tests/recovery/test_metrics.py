@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recovery.lossname import Role, role
 from recovery.metrics import read
 
-# line, step, loss
+# line, step as printed, loss
 LOSSES = [
     ("step 120 loss 2.31", 120, 2.31),
     ("Step: 7 | Loss: 0.5", 7, 0.5),
@@ -22,8 +22,8 @@ LOSSES = [
     ("iter 640: loss 3.1416, time 210.50ms, mfu 30.10%", 640, 3.1416),
     ("step 500: train loss 1.9, val loss 2.1", 500, 1.9),
     ("step:300/9000 avg_train_loss:inf time:40s step_avg:99ms", 300, math.inf),
-    ("Epoch 2:  50%|█████     | 100/200 [00:03<00:03, 33.0it/s, loss=0.9, v_num=3]", 500, 0.9),
-    ("Epoch 2:  50%|█████     | 100/200 [00:03<00:03, v_num=3, train_loss_step=0.9]", 500, 0.9),
+    ("Epoch 2:  50%|█████     | 100/200 [00:03<00:03, 33.0it/s, loss=0.9, v_num=3]", 100, 0.9),
+    ("Epoch 2:  50%|█████     | 100/200 [00:03<00:03, v_num=3, train_loss_step=0.9]", 100, 0.9),
     ("320/320 [==============================] - 2s 6ms/step - loss: nan - acc: 0.1 - val_loss: 2.0", 320, math.nan),
     ("63/63 ━━━━━━━━━━━━━━━━━━━━ 1s 4ms/step - accuracy: 0.5 - loss: 1.25", 63, 1.25),
     ("| epoch 003 | loss 4.3 | nll_loss 2.8 | num_updates 905 | lr 0.0008 | gnorm 1.2 | loss_scale 8", 905, 4.3),
@@ -31,8 +31,8 @@ LOSSES = [
     (" iteration      860/   50000 | learning rate: 1.5E-04 | lm loss: 2.6E+00 | loss scale: 4096.0 |", 860, 2.6),
     (" iteration 861/ 50000 | loss scale: 2048.0 | number of nan iterations: 1 |", 861, math.nan),
     ('{"step": 10, "loss": NaN, "lr": 0.0001}', 10, math.nan),
-    ("Epoch: [1]  [ 10/100]  eta: 0:12:30  lr: 0.0001  loss: 6.5 (6.9)  time: 0.6", 110, 6.5),
-    ("Epoch(train) [1][ 20/733]  lr: 4.0e-05  grad_norm: nan  loss: nan  loss_cls: nan  acc: 0.0", 753, math.nan),
+    ("Epoch: [1]  [ 10/100]  eta: 0:12:30  lr: 0.0001  loss: 6.5 (6.9)  time: 0.6", 10, 6.5),
+    ("Epoch(train) [1][ 20/733]  lr: 4.0e-05  grad_norm: nan  loss: nan  loss_cls: nan  acc: 0.0", 20, math.nan),
     ("[3,  2400] loss: 1.25", 2400, 1.25),
     ("    4/90      2.1G        nan      1.201     0.9120         42        640:  12%|█", None, math.nan),
     ("Epoch 1, Batch 34, Training Loss: nan, Validation Loss: 3.1", 34, math.nan),
@@ -41,10 +41,17 @@ LOSSES = [
     ("loss_rpn=0.5, loss_cls=inf, loss_box=0.1", None, math.inf),
     ("epoch: 0|step: 11|act_loss: -0.25|cri_loss: -0.5", 11, -0.25),
     ("trainLoss: 0.5", None, 0.5),
-    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=nan.0, val_loss=3.670]", 21, math.nan),
-    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=inf.0]", 21, math.inf),
-    ("Epoch 2/2  ━━━━━━━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 173.25it/s train_loss: 0.5", 48, 0.5),
+    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=nan.0, val_loss=3.670]", 5, math.nan),
+    ("Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, train_loss=inf.0]", 5, math.inf),
+    ("Epoch 2/2  ━━━━━━━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 173.25it/s train_loss: 0.5", 16, 0.5),
     ("Epoch 0:   0%|          | 0/16 [00:00<?, ?it/s, loss=4.1]", None, 4.1),
+    ("step=3 loss=2.5, kd=0.1, ce=nan", 3, math.nan),
+    ("step=3 loss=2.5 loss_mask=inf", 3, math.inf),
+    ("step=3 ema_loss=nan loss=2.5", 3, 2.5),
+    ("2026-03-01 10:00:00.1 | INFO | __main__:train_step:88 - loss=0.5", None, 0.5),
+    ("[0, 3.25, 2.5, '00:01']", None, 3.25),
+    ("[1, nan, nan, 0.5, '00:01']", None, math.nan),
+    ("wandb:               train/loss 0.25", None, 0.25),
 ]  # fmt: skip
 NO_LOSS = [
     "step:0/9000 val_loss:10.9 train_time:0.2s step_avg:nanms",
@@ -68,6 +75,8 @@ NO_LOSS = [
     "the loss is measured in nats",
     "  0%|          | 0/60 [00:00<?, ?it/s]",
     "loss: nan.05",
+    "/site-packages/model/loss.py:120: UserWarning: something is deprecated",
+    "kl=nan, entropy=1.2",
     "",
 ]
 
@@ -152,6 +161,9 @@ def test_names_tell_what_stands_for_what():
     assert role("train/loss") is role("avg_train_loss") is role("LOSS") is Role.LOSS
     assert role("val_loss") is role("eval/loss") is role("Test Loss") is Role.HELD_OUT
     assert role("loss_cls") is role("kl_loss") is Role.PART
+    assert role("kd") is role("train/ce") is role("kd_step") is Role.TERM
+    assert role("train_num_updates") is role("global_step") is Role.STEP
+    assert role("val_ce") is role("accuracy") is Role.OTHER
     assert role("best_loss") is role("loss_weight") is role("stopLoss") is role("glossary") is Role.OTHER
 
 

@@ -1,0 +1,132 @@
+"""Owns the reading of where in the run a line is: its step, its epoch, what its bar counts up to.
+
+Numbers as printed; which step of the whole run they mean, where a count starts again every epoch, is for stepping.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_SPACED_STEP = re.compile(
+    r"(?<!\w)(?:step|iter|iteration|batch|num_update)s?(?: {0,8}+\[ {0,8}+#?| {1,8}+#?)(\d{1,15}+)(?!\w|\.\d)",
+    re.IGNORECASE | re.ASCII,
+)
+_STEP_WORDS = ("step", "iter", "batch", "num_update")
+# [epoch][ batch/batches], as mmengine, torchvision and the ImageNet example print it. timm: Train: 0 [ 50/100 (
+_BRACKETS = re.compile(
+    r"(?:\[(\d{1,9}+)\]|\bTrain: (\d{1,9}+)) {0,4}+\[ {0,8}+(\d{1,12}+)/(\d{1,12}+)(?:\]| \()", re.ASCII
+)
+# Composer: [epoch=3][batch=6/8]:
+_COMPOSER = re.compile(r"\[epoch=(\d{1,9}+)\]\[batch=(\d{1,12}+)/(\d{1,12}+)\]", re.ASCII)
+# mmengine's loop by iterations: Iter(train) [  20/60].
+_ITER = re.compile(r"\bIter(?:ation)?(?:\(train\))? {0,2}+\[ {0,12}+(\d{1,12}+)/ {0,12}+(\d{1,12}+)\]", re.ASCII)
+_COUNTS = re.compile(r" {0,8}+\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\]", re.ASCII)
+# tqdm: 12/60 [00:01<...; ignite: [12/60]  20%|; Keras: 12/60 ━━━ or 12/60 [==>...; rich, as in Lightning: ━━━ 12/60
+# 0:00:01 • 0:00:04.
+_BAR = re.compile(
+    r"(?<![\w/])(\d{1,12}+)/(\d{1,12}+)"
+    r"(?: (?:(\[[=>.]|\u2501)|\[[\d?]|\d{1,4}+:\d\d:\d\d \u2022)|\] {1,4}+\d{1,3}+%\|)",
+    re.ASCII,
+)
+# Ultralytics: epoch/epochs, memory, losses, then the bar, drawn by tqdm or by itself: 1/4 2.0it/s.
+_ULTRALYTICS = re.compile(
+    r" {0,20}+(\d{1,6}+)/\d{1,6}+ {1,20}+\d[\d.]{0,8}+[GM] [^\n]{0,200}?"
+    r" (\d{1,9}+)/(\d{1,9}+) (?:\[|\d[\d.]{0,9}+(?:it/s|s/it))",
+    re.ASCII,
+)
+# A bar that does not know its end: 201it [00:24, 7.66it/s
+_ENDLESS = re.compile(r"(?<![\w/.])(\d{1,12}+)it \[\d", re.ASCII)
+_EPOCH = re.compile(r"\bepoch(?:\(train\))?[ :=\[(#]{0,4}+(\d{1,9}+(?:\.\d{1,20}+)?+)(?!\w)", re.IGNORECASE | re.ASCII)
+# Bars that count something else than training steps.
+_OTHER_BAR = re.compile(
+    r"\W{0,40}+(?:valid|eval|test|sanity|predict|infer|map|load|download|generat|token|filter|scan|extract|process"
+    r"|writ|upload|creat|fetch|cach|build|comput|encod|preprocess)",
+    re.IGNORECASE,
+)
+# "Resumed at step 500", "resuming from checkpoint step_500.pt", Lightning's "Restored all states from the checkpoint at
+# .../epoch=2-step=48.ckpt": said once, before the first step.
+_RESUMED = re.compile(
+    r"\b(?:resum(?:e|ed|ing)|restor(?:ed|ing))\b"
+    r"[^\n]{0,120}?\b(?:global_)?(?:step|iteration|iter)[ _=:#]{1,3}(\d{1,15}+)(?!\w|\.\d)",
+    re.IGNORECASE | re.ASCII,
+)
+# transformers at its start: "  Num Epochs = 3", "  Total optimization steps = 1,200".
+_PLAN = re.compile(r"\b(Num Epochs|Total optimization steps) = (\d[\d,]{0,15})(?![\w.])", re.ASCII)
+_PLAN_NAMES = {"Num Epochs": "num_train_epochs", "Total optimization steps": "total_optimization_steps"}
+
+
+class Position(NamedTuple):
+    step: int | None = None
+    epoch: float | None = None
+    total: int | None = None
+    in_epoch: bool = False
+    first_epoch: int | None = None
+
+
+NOWHERE = Position()
+
+
+def read_resumed(text: str, lower: str) -> int | None:
+    """Return the step that a run says it goes on from."""
+    if ("resum" in lower or "restor" in lower) and (match := _RESUMED.search(text)):
+        return int(match[1])
+    return None
+
+
+def read_plan(text: str) -> dict[str, float]:
+    """Return what transformers says of the run's length before it begins."""
+    if match := _PLAN.search(text):
+        return {_PLAN_NAMES[match[1]]: float(match[2].replace(",", ""))}
+    return {}
+
+
+def read_epoch(text: str) -> float | None:
+    match = _EPOCH.search(text)
+    return float(match[1]) if match else None
+
+
+def read_composer(text: str) -> Position | None:
+    """Return where Composer's heading says the numbers below it are."""
+    if "][batch=" in text and (match := _COMPOSER.search(text)):
+        return Position(int(match[2]), float(match[1]), int(match[3]), True, 1)
+    return None
+
+
+def read_position(text: str, lower: str) -> Position:
+    """Return where a line that names no step as `step=12` is; `lower` is the text in lower case."""
+    for word in _STEP_WORDS:
+        at = lower.find(word)
+        if at >= 0 and (match := _SPACED_STEP.match(text, at)):
+            return Position(int(match[1]))
+    if "/" in text and (found := _read_bar(text)) is not None:
+        return found
+    if "it [" in text and (match := _ENDLESS.search(text)) and not _OTHER_BAR.match(text):
+        return Position(int(match[1]), in_epoch=True)
+    if "]" in text[:32] and (match := _COUNTS.match(text)):
+        return Position(int(match[2]), float(match[1]), None, True)
+    return NOWHERE
+
+
+def _read_bar(text: str) -> Position | None:
+    if "/" in text[:24] and (match := _ULTRALYTICS.match(text)):
+        return Position(int(match[2]) or None, float(match[1]), int(match[3]), True, 1)
+    if "[" in text:
+        if match := _ITER.search(text):
+            return Position(int(match[1]), None, int(match[2]))
+        if match := _BRACKETS.search(text):
+            epoch = match[1] or match[2]
+            # OpenMMLab counts epochs from 1, the others from 0.
+            first = 1 if "(train)" in text or "Epoch [" in text else 0
+            return Position(int(match[3]), float(epoch), int(match[4]), True, first)
+    if not (" [" in text or "\u2501" in text or "%|" in text):
+        return None
+    match = _BAR.search(text)
+    if not match or _OTHER_BAR.match(text):
+        return None
+    done, total = int(match[1]), int(match[2])
+    # Keras draws one bar per epoch, below a line that tells the epoch.
+    in_epoch = match[3] is not None or ("poch" in text and _EPOCH.search(text) is not None)
+    first_epoch = 1 if match[3] is not None else 0 if "\u2022" in text else None
+    # A bar at 0 is drawn before anything was done, also by a run that goes on at step 500.
+    return Position(done or None, None, total, in_epoch, first_epoch)
