@@ -6,6 +6,7 @@ between each reading only adds to, or takes from, a sum of evidence (a CUSUM who
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from statistics import median
 
@@ -13,9 +14,9 @@ from statistics import median
 BLOCK = 16
 PAST = 16
 FEWEST_BLOCKS = 4
-# 1.4826 x MAD is a standard deviation that a few wild values do not move; the second largest of sixteen lies 1.3 of
-# them above the middle. The tail counts by half, so that noise with a heavy tail is known for what it is.
-MAD = 1.4826
+# The distance of the quartiles gives a standard deviation that a few wild values do not move; the second largest of
+# sixteen lies 1.3 of them above the middle. The tail counts by half, so that noise with a heavy tail is known as such.
+QUARTILES = 0.7413
 TAIL = 0.5 / 1.3
 # A flat curve has next to no spread; what is less than this share of what it moved at all is no sign of anything.
 FLAT = 0.005
@@ -40,6 +41,7 @@ class Course:
         "_levels",
         "_patience",
         "_per_sigma",
+        "_quiet",
         "_seen",
         "_sigmas",
         "_spreads",
@@ -60,6 +62,8 @@ class Course:
         self._spreads: deque[float] = deque(maxlen=PAST)
         self._tails: deque[float] = deque(maxlen=PAST)
         self._per_sigma = 0.0
+        # Up to here a value adds nothing.
+        self._quiet = math.inf
         self._seen = 0
         self._frozen = 0
         self.evidence = 0.0
@@ -72,19 +76,23 @@ class Course:
 
     def add(self, step: int | None, value: float) -> bool:
         """Take one value, which is finite; return whether the evidence is complete."""
-        self._block.append(value)
-        if self.level is not None:
-            share = (value - self.level) * self._per_sigma
-            share = 1.0 if share > 1.0 else -1.0 if share < -1.0 else share
-            evidence = self.evidence
-            if evidence == 0.0:
-                self.began, self.length = step, 0
-            self.length += 1
-            evidence += (share - SLACK) / (1 - SLACK)
-            self.evidence = 0.0 if evidence < 0.0 else min(evidence, 2.0 * self._patience)
-        if len(self._block) == BLOCK:
+        block = self._block
+        block.append(value)
+        if value > self._quiet or self.evidence:
+            self._weigh(step, value)
+        if len(block) == BLOCK:
             self._close()
         return self.evidence >= self._patience
+
+    def _weigh(self, step: int | None, value: float) -> None:
+        """Let one value add to the evidence, or take from it."""
+        if self.level is None:
+            return
+        if self.evidence == 0.0:
+            self.began, self.length = step, 0
+        self.length += 1
+        share = max(-1.0, min(1.0, (value - self.level) * self._per_sigma))
+        self.evidence = max(0.0, min(self.evidence + (share - SLACK) / (1 - SLACK), 2.0 * self._patience))
 
     def rise(self) -> float:
         """Return by how much the last readings stand above the level; 0 when they are on their way back."""
@@ -109,7 +117,7 @@ class Course:
             self._forget()
         self._frozen = 0
         self._levels.append(middle)
-        self._spreads.append(MAD * sorted(abs(value - middle) for value in block)[BLOCK // 2])
+        self._spreads.append(QUARTILES * (block[-5] + block[-4] - block[3] - block[4]) / 2)
         self._tails.append(TAIL * (block[-2] - middle))
         if self._seen >= self._warm_up and len(self._levels) >= FEWEST_BLOCKS:
             self._settle()
@@ -123,9 +131,10 @@ class Course:
         moved = abs(level) + abs((self.first or 0.0) - level)
         spread = max(median(self._spreads), median(self._tails), FLAT * moved, 1e-12)
         self._per_sigma = 1.0 / (self._sigmas * spread)
+        self._quiet = level + SLACK / self._per_sigma
 
     def _forget(self) -> None:
         self._levels.clear()
         self._spreads.clear()
         self._tails.clear()
-        self.level, self.evidence = None, 0.0
+        self.level, self.evidence, self._quiet = None, 0.0, math.inf

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from jobs.fault import Fault, FaultKind
-from jobs.spec import Rule, RuleAction, compile_rule
+from jobs.spec import EarlyWarning, Rule, RuleAction, compile_rule
+from recovery.divergence import DivergenceWatch
 from recovery.findings import Findings, Weight
 from recovery.freetext import read_free_text
 from recovery.gradients import GradientWatch
@@ -29,6 +30,7 @@ from recovery.wrapped import Unwrapper
 
 MAX_EVIDENCE = 500
 TAIL_LINES = 20
+EARLY_WARNING = EarlyWarning()
 # A user's own pattern may be slow on long lines; no message worth a rule is longer than this.
 MAX_RULE_TEXT = 4096
 # A traceback shows at most so many lines of the program below one frame.
@@ -48,7 +50,7 @@ _ACTIONS = {RuleAction.STOP: _K.RULE_STOP, RuleAction.RETRY: _K.RULE_RETRY}
 class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress made."""
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING) -> None:
         self.history = LossHistory()
         self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
         self._track = Track()
@@ -56,6 +58,8 @@ class Detector:
         self._gradients = GradientWatch()
         self._scales = ScaleWatch()
         self._run_up = RunUp()
+        self._divergence = DivergenceWatch(warning) if warning else None
+        self._warning_weight = Weight.DECISIVE if warning and warning.stop else Weight.AT_END
         self._findings = Findings()
         self._held_out_bad = False
         self._below_frame = 0
@@ -206,6 +210,8 @@ class Detector:
         if reading.scale is not None or reading.skipped:
             kind = self._scales.report(step, reading.scale, reading.skipped)
             found += self._add(kind, Weight.DECISIVE, onset=self._scales.low_since) if kind else []
+        if self._divergence is not None:
+            found += self._take_warning(self._divergence, step, reading)
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
@@ -219,12 +225,25 @@ class Detector:
             self._weigh_nan()
             if self._losses.healthy:
                 # Whatever it was, the run got past it; but gradients can be bad beside losses that look fine.
-                self._findings.keep({*_SCALE, _K.GRAD_NONFINITE} if self._gradients.pending else _SCALE)
+                self._findings.keep(self._unhealed())
         if began:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:
             self.history.add(step, reading.loss)
         return []
+
+    def _unhealed(self) -> set[FaultKind]:
+        """Return the faults that a finite loss does not disprove."""
+        gradients = {_K.GRAD_NONFINITE} if self._gradients.pending else set()
+        course = {_K.DIVERGENCE} if self._divergence is not None and self._divergence.active else set()
+        return {*_SCALE, *gradients, *course}
+
+    def _take_warning(self, watch: DivergenceWatch, step: int | None, reading: Reading) -> list[Fault]:
+        """Let the early warning begin or end an incident of its own."""
+        before, warned = watch.active, watch.see(step, reading)
+        if before and not watch.active:
+            self._findings.drop(_K.DIVERGENCE)
+        return self._add(_K.DIVERGENCE, self._warning_weight, onset=warned.onset, note=warned.said) if warned else []
 
     def _take_held_out(self, loss: float) -> list[Fault]:
         """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
@@ -271,6 +290,8 @@ class Detector:
         if kind in _NUMERIC:
             traced, shape = self._run_up.trace(step, is_bad_value=kind in _BAD_VALUE)
             onset = min((each for each in (onset, traced) if each is not None), default=None)
+        if kind is _K.DIVERGENCE:
+            shape = shape or "drift"
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
         return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note)

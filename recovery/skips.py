@@ -33,15 +33,16 @@ class SkipWatch:
 
     def add(self, step: int | None, scale: float | None, skipped: bool | None) -> None:
         """Take the scale of one reported step and whether that was skipped; a scale that fell tells it too."""
-        before, self._seen = self._scale, self._seen + 1
+        self._seen += 1
+        before = self._scale
+        if scale == before and not skipped and not self._skipped and not self._falls:
+            return
         fell = scale is not None and before is not None and scale < before
         if scale is not None:
             if before is not None and scale > before:
                 self._falls = 0
             self._scale = scale
         bad = fell if skipped is None else skipped
-        if not bad and not fell and not self._skipped and not self._falls:
-            return
         if not self._skipped:
             self.began = step
         self._skipped = (self._skipped << 1 | bad) & self._mask

@@ -34,7 +34,10 @@ class Watch:
         self._paths = paths
         self._offset = 0
         self._lines = LineSplitter()
-        self.detector = Detector(job.spec.recovery.rules)
+        warning = job.spec.recovery.early_warning
+        self.detector = Detector(job.spec.recovery.rules, warning)
+        # A warning that was to stop nothing takes no success away either.
+        self.spoilt = SPOILT if warning is None or warning.stop else SPOILT - {FaultKind.DIVERGENCE}
 
     def read(self) -> bool:
         """Take in what the log has gained; True when there is more to read at once."""
@@ -94,7 +97,7 @@ def fault_at_end(observation: Observation, watch: Watch) -> Fault | None:
     """Say what an ended attempt died of; None when it came to its end by itself."""
     seen = watch.detector.finding(ended=True)
     # A run that ends well has got over whatever its log complained of, unless its numbers are spoilt.
-    if seen is not None and (observation.exit_code != 0 or seen.kind in SPOILT):
+    if seen is not None and (observation.exit_code != 0 or seen.kind in watch.spoilt):
         return seen
     step = watch.detector.progress.step
     last = watch.detector.tail[-1] if watch.detector.tail else "the log is empty"
