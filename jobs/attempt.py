@@ -69,6 +69,9 @@ class Attempt:
     loss: float | None = None
     first_loss: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    # The latest lr, grad_norm, scale and terms of the loss, and the latest speed by its unit.
+    latest: dict[str, float] = field(default_factory=dict)
+    throughput: dict[str, float] = field(default_factory=dict)
     # The loss's level before things went wrong, the yardstick for "has it recovered".
     healthy_loss: float | None = None
     recovered: bool | None = None

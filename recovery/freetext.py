@@ -141,7 +141,7 @@ class _Line:
             epoch=where.epoch,
             in_epoch=where.in_epoch,
             first_epoch=where.first_epoch,
-            lags=loss is not None and where.step is None and self.text.lstrip(" ").startswith("{'"),
+            lags=loss is not None and where.step is None and "'epoch': " in self.text,
             parts=tuple(self._parts),
             throughput=self.speed,
         )

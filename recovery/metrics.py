@@ -1,6 +1,6 @@
-"""Owns the reading of one line of a log: our own records are read here, free text by freetext.py.
+"""Owns the reading of one line of a log: our own records are read here, free text by freetext.py, rows by tables.py.
 
-Stateless: what follows from several lines (a missing step, a second NaN) is for detect.py.
+What follows from several lines (a missing step, a second NaN) is for progress.py and detect.py.
 """
 
 from __future__ import annotations
@@ -10,15 +10,33 @@ import math
 import re
 
 from recovery.freetext import read_free_text
+from recovery.lossname import Role, role
 from recovery.reading import Reading
 from recovery.stepping import MAX_STEP
+from recovery.tables import Tables
 
 # A line is read for numbers no further than this; the widest progress bars stay well below.
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
 _RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric)(?= |$)")
+# torchrun and its --tee, mpirun --tag-output, srun --label.
+_RANK = re.compile(
+    r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
+)
 _FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
+
+
+class LineReader:
+    """Reads the lines of one log in their order: the names of a table's numbers stand in a line above them."""
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+
+    def read(self, text: str) -> Reading | None:
+        """Return the numbers a line reports, or None when it reports nothing."""
+        row = None if MARK in text else self._tables.read(without_rank(text))
+        return row if row is not None else read(text)
 
 
 def read(text: str) -> Reading | None:
@@ -29,7 +47,14 @@ def read(text: str) -> Reading | None:
     # A comment in a program's text that was printed.
     if "# " in text and text.lstrip(" ").startswith("# "):
         return None
-    return read_free_text(text[:MAX_READ])
+    return read_free_text(without_rank(text[:MAX_READ]))
+
+
+def without_rank(text: str) -> str:
+    """Return a line without the rank that a launcher put before it."""
+    # Asked of every line, and few begin so.
+    match = _RANK.match(text) if text[:1] in "[0123456789rR" else None
+    return text[match.end() :] if match else text
 
 
 def _read_record(word: str, rest: str) -> Reading | None:
@@ -48,17 +73,30 @@ def _read_record(word: str, rest: str) -> Reading | None:
         return None
     skipped = numbers.pop("skipped", None)
     get = numbers.get
+    parts = tuple(name for name in numbers if role(name) in (Role.PART, Role.TERM))
+    name, loss = _loss(numbers, parts)
     return Reading(
         step,
-        get("loss"),
+        loss,
         get("lr"),
         get("grad_norm"),
         get("scale"),
         None if skipped is None else skipped != 0,
         numbers,
         is_record=True,
-        loss_name="loss",
+        loss_name=name,
+        parts=parts,
     )
+
+
+def _loss(numbers: dict[str, float], parts: tuple[str, ...]) -> tuple[str, float | None]:
+    """Return the loss of a record, or the term of it that is not finite."""
+    loss = numbers.get("loss")
+    if loss is not None and math.isfinite(loss):
+        for part in parts:
+            if not math.isfinite(numbers[part]):
+                return part, numbers[part]
+    return "loss", loss
 
 
 def _numbers(fields: dict[str, str]) -> dict[str, float]:

@@ -21,7 +21,10 @@ _BRACKETS = re.compile(
 _COMPOSER = re.compile(r"\[epoch=(\d{1,9}+)\]\[batch=(\d{1,12}+)/(\d{1,12}+)\]", re.ASCII)
 # mmengine's loop by iterations: Iter(train) [  20/60].
 _ITER = re.compile(r"\bIter(?:ation)?(?:\(train\))? {0,2}+\[ {0,12}+(\d{1,12}+)/ {0,12}+(\d{1,12}+)\]", re.ASCII)
-_COUNTS = re.compile(r" {0,8}+\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\]", re.ASCII)
+# The tutorial: [3,  2400] loss: 1.25
+_COUNTS = re.compile(
+    r"\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\] {1,4}+(?:train |avg |running )?+loss", re.ASCII | re.IGNORECASE
+)
 # tqdm: 12/60 [00:01<...; ignite: [12/60]  20%|; Keras: 12/60 ━━━ or 12/60 [==>...; rich, as in Lightning: ━━━ 12/60
 # 0:00:01 • 0:00:04.
 _BAR = re.compile(
@@ -103,7 +106,7 @@ def read_position(text: str, lower: str) -> Position:
         return found
     if "it [" in text and (match := _ENDLESS.search(text)) and not _OTHER_BAR.match(text):
         return Position(int(match[1]), in_epoch=True)
-    if "]" in text[:32] and (match := _COUNTS.match(text)):
+    if "] " in text and (match := _COUNTS.search(text)):
         return Position(int(match[2]), float(match[1]), None, True)
     return NOWHERE
 

@@ -124,12 +124,13 @@ def logs(job: str, attempt: int | None, follow: bool) -> None:
 def history(job: str, diff: bool, as_json: bool) -> None:
     """Show the recovery history of JOB, attempt by attempt."""
     from runner.history import history as build
+    from runner.history import with_series
     from runner.view import history_text
 
     desk = _desk()
     data = build(desk.store, desk.store.find(job), desk.paths)
     if as_json:
-        _print_json(data)
+        _print_json(with_series(data))
     else:
         click.echo(history_text(data, diff=diff))
 

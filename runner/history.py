@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from jobs.attempt import Attempt, Job
 from jobs.knobs import not_taken
 from jobs.paths import HomePaths
+from recovery.lines import LineSplitter
+from recovery.series import SeriesReader
 from runner.rows import attempt_to_dict, finite_or_text
 from runner.store import Store
+
+CHUNK = 1024 * 1024
 
 
 def queue(store: Store) -> list[dict[str, Any]]:
@@ -69,6 +74,26 @@ def _attempt_row(
         "seconds_lost": seconds_lost(attempt, after, lost),
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
+
+
+def with_series(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a history with every attempt's course for a plot, read from its log."""
+    return {**data, "attempts": [{**row, "series": _series(Path(row["log"]))} for row in data["attempts"]]}
+
+
+def _series(log: Path) -> list[dict[str, Any]]:
+    reader, lines = SeriesReader(), LineSplitter()
+    try:
+        with log.open("rb") as stream:
+            while chunk := stream.read(CHUNK):
+                for line in lines.feed(chunk):
+                    reader.feed(line)
+    except OSError:
+        # Not there yet, or cleared away: a history without a curve is still one.
+        return []
+    for line in lines.flush():
+        reader.feed(line)
+    return [finite_or_text(point._asdict()) for point in reader.points()]
 
 
 def resume_point(attempt: Attempt) -> int:

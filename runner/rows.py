@@ -15,6 +15,8 @@ from jobs.knobs import Knobs
 from jobs.spec import JobSpec
 from jobs.state import JobState
 
+_NUMBERS = ("metrics", "latest", "throughput")
+
 
 def job_from_row(row: sqlite3.Row) -> Job:
     return Job(
@@ -37,7 +39,8 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
     data["outcome"] = attempt.outcome.value
     data["loss"] = finite_or_text(attempt.loss)
-    data["metrics"] = finite_or_text(attempt.metrics)
+    for name in _NUMBERS:
+        data[name] = finite_or_text(data[name])
     data["effective"] = finite_or_text(attempt.effective)
     return data
 
@@ -61,7 +64,9 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     data["fault"] = Fault.from_dict(data["fault"]) if data["fault"] else None
     data["outcome"] = Outcome(data["outcome"])
     data["loss"] = None if data["loss"] is None else float(data["loss"])
-    data["metrics"] = {name: float(value) for name, value in data["metrics"].items()}
+    for name in _NUMBERS:
+        # An attempt of an older store has fewer of them.
+        data[name] = {key: float(value) for key, value in data.get(name, {}).items()}
     for name in ("skipped", "undone"):
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     return Attempt(**data)

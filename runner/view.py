@@ -110,6 +110,9 @@ def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
     else:
         lines = ["  checkpoint  none: from scratch"]
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
+    numbers = [f"{clean(name)} {_cell(value)}" for name, value in attempt["latest"].items()]
+    numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]
+    lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
     lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
     if attempt["fault"]:
         fault = attempt["fault"]

@@ -83,6 +83,8 @@ def with_progress(attempt: Attempt, watch: Watch, success: Success | None, now: 
         loss=seen.loss,
         first_loss=watch.detector.history.first_loss,
         metrics=_measured(seen.values, success),
+        latest=dict(seen.latest),
+        throughput=dict(seen.throughput),
         progress_at=attempt.progress_at or (now if seen.step is not None or seen.loss is not None else None),
     )
 

@@ -4,6 +4,7 @@
 import pytest
 
 from recovery.metrics import read
+from recovery.reading import Reading
 from recovery.tables import Tables
 
 # name, line, the fields that it must give; everything that is not named must be empty.
@@ -133,8 +134,9 @@ FORMATS = [
     ("srun --label", "3: step 10 loss 2.5", {"step": 10, "loss": 2.5}),
     ("stable-baselines", "|    loss                 | 0.0125   |", {"loss": 0.0125}),
     ("our own", "rung| step step=10 loss=2.5 lr=0.001 grad_norm=0.5 scale=1024 skipped=0 kd=0.5",
-     {"step": 10, "loss": 2.5, "lr": 1e-3, "grad_norm": 0.5, "scale": 1024, "skipped": False, "is_record": True,
-      "loss_name": "loss"}),
+     {"step": 10, "loss": 2.5, "lr": 1e-3, "grad_norm": 0.5, "scale": 1024, "skipped": False, "parts": ("kd",)}),
+    ("our own, one part bad", "rung| step step=10 loss=2.5 ce=inf kd=0.5",
+     {"step": 10, "loss": float("inf"), "parts": ("ce", "kd")}),
 ]  # fmt: skip
 FIELDS = ("step", "loss", "lr", "grad_norm", "scale", "skipped", "held_out_loss", "total", "epoch", "in_epoch",
           "first_epoch", "lags", "parts", "throughput", "resumed_step")  # fmt: skip
@@ -147,6 +149,15 @@ def test_a_line_gives_its_numbers_and_no_others(text, expected):
     assert {name: getattr(reading, name) for name in FIELDS} == {
         name: expected.get(name, EMPTY.get(name)) for name in FIELDS
     }
+
+
+@pytest.mark.parametrize("text", [row[1] for row in FORMATS], ids=[row[0] for row in FORMATS])
+def test_a_line_reads_the_same_with_what_ranks_and_loggers_put_before_it(text):
+    plain = read(text)
+    for prefix in ("[rank3]: ", "[1,0]<stdout>: ", "2026-03-01 10:00:00,123 INFO root: "):
+        told = read(prefix + text) or Reading()
+        for name in ("step", "loss", "lr", "grad_norm", "scale", "throughput", "parts"):
+            assert getattr(told, name) == getattr(plain, name), (prefix, name)
 
 
 def test_the_parts_of_a_loss_are_kept_by_name():

@@ -92,7 +92,8 @@ def job(store: Store) -> Job:
             Attempt(
                 job.id, 1, "localhost", first, None, "as submitted", by_person=True, effective={"lr": 1e-3},
                 first_step=0, furthest_step=520, loss=math.nan, metrics={"val_loss": math.inf}, fault=fault,
-                outcome=Outcome.FAULT, progress_at=10.0, ended_at=36.0,
+                latest={"lr": 1e-3, "ce": math.nan}, throughput={"it/s": 9.5}, outcome=Outcome.FAULT,
+                progress_at=10.0, ended_at=36.0,
             )
         )  # fmt: skip
         asked = first.but(lr=1e-4)
@@ -128,6 +129,8 @@ def test_the_historys_json_keeps_its_contract(job: Job, store: Store, rung: Rung
     first, second = data["attempts"]
     assert set(first) >= ATTEMPT_KEYS and set(second) >= ATTEMPT_KEYS
     assert (first["loss"], first["metrics"]) == ("nan", {"val_loss": "inf"})
+    assert (first["latest"], first["throughput"]) == ({"lr": 1e-3, "ce": "nan"}, {"it/s": 9.5})
+    assert first["series"] == second["series"] == []  # there is no log
     assert {name: first[name] for name in ("number", "steps_lost", "seconds_lost", "outcome", "rung")} == {
         "number": 1, "steps_lost": 20, "seconds_lost": 5.0, "outcome": "fault", "rung": None,
     }  # fmt: skip
@@ -161,3 +164,21 @@ def test_the_first_change_is_told_against_the_job_file(store: Store) -> None:
         store.put_attempt(Attempt(job.id, 1, "h", asked, None, "a person set it", by_person=True))
     (row,) = history(store, job, HomePaths(Path("/h")))["attempts"]
     assert row["changed"] == {"lr": [1.0, 0.5], "precision": ["amp_fp16", "fp32"]}
+
+
+def test_the_historys_json_has_the_course_of_an_attempt(job: Job, store: Store, rung: Rung, home: Path) -> None:
+    log = HomePaths(home).attempt(job.id, 1).log
+    log.parent.mkdir(parents=True)
+    lines = [f"step {step} | loss {1 / (step + 1)} | lr 1e-3" for step in range(3000)]
+    log.write_text("\n".join([*lines[:1500], "step 1500 | loss nan | lr 1e-3", *lines[1501:]]))
+    store.close()
+    series = strict(rung("history", "--json", "two tries").out)["attempts"][0]["series"]
+    assert len(series) <= 500
+    assert series[0] == {"step": 0, "loss": 1.0, "grad_norm": None, "lr": 1e-3, "scale": None}
+    assert [point["step"] for point in series] == sorted(point["step"] for point in series)
+    assert [point["step"] for point in series if point["loss"] == "nan"] == [1500]
+
+
+def test_the_history_shows_what_was_last_seen(job: Job, store: Store, rung: Rung) -> None:
+    store.close()
+    assert "last seen   lr 0.001, ce nan, 9.5 it/s" in rung("history", "two tries").out

@@ -22,6 +22,8 @@ def train():
     optimizer = torch.optim.SGD(net.parameters(), lr=rate(fault))
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=1 if fault == "thrash" else 2000)
     for step in range(steps):
+        if fault == "disk_full" and step == 20:
+            torch.save(net.state_dict(), "/dev/full")
         began = time.perf_counter()
         x, y = batch()
         with torch.autocast("cpu", dtype=torch.float16):
@@ -189,6 +191,18 @@ def show_pandas():
         {"epoch": step // PER_EPOCH, "step": step, "loss": v["loss"], "val_acc": float("nan")} for step, v in train()
     ]
     say(pandas.DataFrame(rows).to_string())
+
+
+def show_records():
+    for step, v in train():
+        values = " ".join(f"{name}={v[name]!r}" for name in ("loss", "lr", "grad_norm", "scale", "kd", "ce"))
+        say(f"rung| step step={step} {values}")
+
+
+def show_lines():
+    for step, v in train():
+        say(f"loss: {v['loss']}")
+        say(f"Step {step} done. Learning rate: {v['lr']}")
 
 
 def show_megatron():
