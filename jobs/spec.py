@@ -8,7 +8,16 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import re2
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from jobs.fault import FaultKind
 from jobs.knobs import KNOB_NAMES, Knobs, Precision, RungName
@@ -176,16 +185,21 @@ class Rule(Model):
     fault: FaultKind | None = None
     action: RuleAction | None = None
 
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str, info: ValidationInfo) -> str:
+        try:
+            compile_rule(pattern)
+        except ValueError as error:
+            raise ValueError(f"rule {info.data.get('name', '')!r}: {error}") from None
+        return pattern
+
     @model_validator(mode="after")
     def _complete(self) -> Rule:
         if (self.fault is None) == (self.action is None):
             raise ValueError(f"rule {self.name!r}: give exactly one of fault and action")
         if self.fault in (FaultKind.RULE_STOP, FaultKind.RULE_RETRY):
             raise ValueError(f"rule {self.name!r}: write action: {self.fault.removeprefix('rule_')} instead of a fault")
-        try:
-            compile_rule(self.pattern)
-        except ValueError as error:
-            raise ValueError(f"rule {self.name!r}: {error}") from None
         return self
 
 

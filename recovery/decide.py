@@ -59,7 +59,8 @@ def decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoi
     budget = TREATMENTS[fault.kind].budget
     own = len(attempts) - standing.infra
     if budget is Budget.STOP:
-        return Stop(_advised(f"{_told(fault)}: no relaunch can help", fault))
+        why = "as asked" if fault.kind is FaultKind.RULE_STOP else "no relaunch can help"
+        return Stop(_advised(f"{_told(fault)}: {why}", fault))
     if budget is Budget.INFRA:
         return _again_later(job, attempts, checkpoints, standing)
     if own >= job.spec.recovery.max_attempts:
@@ -89,7 +90,8 @@ def _again_later(
         return Stop(_advised(f"{_told(last.fault)}: came {standing.infra} times", last.fault))
     delay = min(BACKOFF[0] * 2 ** (standing.infra - 1), BACKOFF[1])
     choice = choose(checkpoints, attempts, None)
-    because = f"{_told(last.fault)}: the machine's fault, not the run's; the same knobs again after {delay:g} s"
+    why = "as asked" if last.fault.kind is FaultKind.RULE_RETRY else "the machine's fault, not the run's"
+    because = f"{_told(last.fault)}: {why}; the same knobs again after {delay:g} s"
     return Relaunch(None, last.asked, choice.checkpoint, _from(because, choice), delay=delay)
 
 

@@ -6,35 +6,30 @@ It only says what it sees. What to do about a fault is in decide.py; whether the
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 from jobs.fault import Fault, FaultKind
-from jobs.spec import EarlyWarning, Rule, RuleAction, compile_rule
+from jobs.spec import EarlyWarning, Rule, RuleAction
 from recovery.divergence import DivergenceWatch
 from recovery.findings import Findings, Weight
 from recovery.freetext import read_free_text
 from recovery.gradients import GradientWatch
 from recovery.learning import LossHistory
 from recovery.lines import Line
-from recovery.messages import Match, is_first_hand, search, search_frame
-from recovery.metrics import MARK, read
+from recovery.messages import Match, is_first_hand, search
+from recovery.metrics import MARK, LineReader
 from recovery.nonfinite import LossWatch
 from recovery.progress import Progress, Track
 from recovery.reading import Reading
+from recovery.rules import Rules, named_fault
 from recovery.runup import RunUp
 from recovery.scale import ScaleWatch, read_backoff
-from recovery.shown import is_frame, is_indented, is_program, without_comment
+from recovery.shown import without_comment
 from recovery.signatures import Role
+from recovery.tail import MAX_EVIDENCE, Tail, Traceback
 from recovery.wrapped import Unwrapper
 
-MAX_EVIDENCE = 500
-TAIL_LINES = 20
 EARLY_WARNING = EarlyWarning()
-# A user's own pattern may be slow on long lines; no message worth a rule is longer than this.
-MAX_RULE_TEXT = 4096
-# A traceback shows at most so many lines of the program below one frame.
-MAX_SOURCE = 6
 
 _K = FaultKind
 # Faults whose numbers before them tell which checkpoint is still good.
@@ -44,7 +39,6 @@ _NUMERIC = frozenset(
 _BAD_VALUE = frozenset({_K.NAN_LOSS, _K.GRAD_NONFINITE})
 # A loss that is finite again proves nothing about the scale: it is finite all the time while the scale collapses.
 _SCALE = frozenset({_K.SCALE_COLLAPSE, _K.SCALE_THRASH})
-_ACTIONS = {RuleAction.STOP: _K.RULE_STOP, RuleAction.RETRY: _K.RULE_RETRY}
 
 
 class Detector:
@@ -52,7 +46,7 @@ class Detector:
 
     def __init__(self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING) -> None:
         self.history = LossHistory()
-        self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
+        self._rules = Rules(rules)
         self._track = Track()
         self._losses = LossWatch()
         self._gradients = GradientWatch()
@@ -62,13 +56,12 @@ class Detector:
         self._warning_weight = Weight.DECISIVE if warning and warning.stop else Weight.AT_END
         self._findings = Findings()
         self._held_out_bad = False
-        self._below_frame = 0
+        self._traceback = Traceback()
         self._unwrapper = Unwrapper()
-        self._stranger = ""  # the first exception that nobody caught and no signature knows
+        self._reader = LineReader()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
-        self._cut: Fault | None = None  # the frame that the log ends in
         self._seen = Line(0, "")
-        self._tail: deque[Line] = deque(maxlen=TAIL_LINES)
+        self._tail = Tail()
 
     @property
     def progress(self) -> Progress:
@@ -76,21 +69,22 @@ class Detector:
 
     @property
     def tail(self) -> list[str]:
-        """Return the last lines for an exit nobody can explain; an exception comes last, what follows it says less."""
-        lines = [line.text[:MAX_EVIDENCE] for line in self._tail]
-        return [*lines[1:], self._stranger] if self._stranger and self._stranger != lines[-1] else lines
+        """Return the last lines, for an exit that nobody can explain."""
+        return self._tail.lines()
 
     def feed(self, line: Line) -> list[Fault]:
         """Take one line; return the findings that it brings."""
         text = self._unwrapper.mend(line.text)
-        self._remember(line if text is line.text else Line(line.number, text))
-        if self._is_source(text):
+        self._seen = line if text is line.text else Line(line.number, text)
+        self._tail.remember(self._seen)
+        if self._traceback.holds(text):
             return []
-        rule = self._match_rules(text) if self._rules and MARK not in text else None
+        is_ours = MARK in text
+        rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._pass_by(text)
-        found = [] if MARK in text else self._add_rule(rule) if rule else self._search(text)
-        reading = read(text)
+        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text)
+        reading = self._reader.read(text)
         if reading is None:
             return found + self._quoted_loss(text)
         return found + self._take(reading)
@@ -105,48 +99,16 @@ class Detector:
         """Return the fault to act on now: the first cause, never what followed from it."""
         return (self._with_late() if ended else self._findings).first(ended=ended)
 
-    def _remember(self, line: Line) -> None:
-        self._seen = line
-        # A progress bar redrawn on its line takes one place, as on a terminal.
-        if self._tail and self._tail[-1].number == line.number:
-            self._tail.pop()
-        if line.text.strip():
-            self._tail.append(line)
-
-    def _is_source(self, text: str) -> bool:
-        """Tell whether a line is a frame of a traceback, or the program's own text that is shown below one."""
-        if is_frame(text):
-            self._below_frame = MAX_SOURCE
-            row = search_frame(text)
-            self._cut = self._fault(row.fault) if row and row.fault else None
-            return True
-        if self._below_frame and is_indented(text):
-            self._below_frame -= 1
-            return True
-        self._below_frame = 0
-        if text.strip():
-            self._cut = None
-        return False
-
     # What the words say.
 
-    def _match_rules(self, text: str) -> Rule | None:
-        text = text[:MAX_RULE_TEXT]
-        for rule, pattern in self._rules:
-            if pattern.search(text):
-                # The job file echoed into the log must not set off its own rule.
-                return None if is_program(text) or without_comment(text) is not None else rule
-        return None
-
     def _add_rule(self, rule: Rule) -> list[Fault]:
-        kind = rule.fault or _ACTIONS[rule.action or RuleAction.STOP]
-        return self._add(kind, Weight.RULE, note=f"the job's own rule {rule.name!r}")
+        return self._add(named_fault(rule), Weight.RULE, note=f"the job's own rule {rule.name!r}")
 
     def _pass_by(self, text: str) -> list[Fault]:
         """Take only the step of a line that a rule says is never a fault."""
-        reading = read(text)
+        reading = self._reader.read(text)
         if reading is not None and not self._track.has_records:
-            self._track.advance(Reading(step=reading.step, total=reading.total))
+            self._track.advance(reading._replace(loss=None, lags=False))
         return []
 
     def _search(self, text: str) -> list[Fault]:
@@ -159,15 +121,15 @@ class Detector:
         match = search(text, lower)
         if match:
             return self._take_match(match)
-        if not self._stranger and is_first_hand(text):
-            self._stranger = text[:MAX_EVIDENCE].rstrip()
+        if not self._tail.stranger and is_first_hand(text):
+            self._tail.stranger = text[:MAX_EVIDENCE].rstrip()
         return []
 
     def _take_match(self, match: Match) -> list[Fault]:
         row = match.signature
         assert row.fault is not None, "guards are no matches"
         # After an exception of its own that nobody knows, a run's end has its cause there.
-        if (row.role is Role.CASCADE or match.quoted) and self._stranger:
+        if (row.role is Role.CASCADE or match.quoted) and self._tail.stranger:
             return []
         if match.quoted:
             return self._add(row.fault, Weight.QUOTED, start=match.start)
@@ -191,7 +153,7 @@ class Detector:
         """List a bad loss that a comment quotes (`# output: loss: nan`), when there is nothing else."""
         told = without_comment(text) if "loss" in text and "#" in text else None
         reading = read_free_text(told) if told else None
-        if reading is None or reading.loss is None or math.isfinite(reading.loss) or self._stranger:
+        if reading is None or reading.loss is None or math.isfinite(reading.loss) or self._tail.stranger:
             return []
         return self._add(_K.NAN_LOSS, Weight.QUOTED)
 
@@ -220,7 +182,7 @@ class Detector:
         began = self._losses.see(reading)
         self._run_up.add(step, reading.loss, reading.grad_norm)
         if self._losses.healthy:
-            self._stranger = ""
+            self._tail.stranger = ""
         if self._findings:
             self._weigh_nan()
             if self._losses.healthy:
@@ -305,6 +267,6 @@ class Detector:
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:
             whole.hold(self._bad_gradient, Weight.PENDING)
-        if self._cut is not None:
-            whole.hold(self._cut, Weight.CASCADE)
+        if self._traceback.cut is not None and self._traceback.cut.fault is not None:
+            whole.hold(self._fault(self._traceback.cut.fault), Weight.CASCADE)
         return whole

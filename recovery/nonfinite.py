@@ -22,6 +22,7 @@ class LossWatch:
         self._silent = 0
         self._frozen = 0
         self._last: float | None = None
+        self._moved = False
         self._good = 0
         self._ever_good = False
         self._all_skipped = True
@@ -78,13 +79,16 @@ class LossWatch:
 
     def _see_hidden(self, reading: Reading) -> str:
         """Return why a finite loss hides a NaN, once it has gone on for long enough."""
-        bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm)
+        bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm) and not reading.skipped
         same, self._last = reading.loss == self._last, reading.loss
+        self._moved = self._moved or (reading.loss != 0 and not bad_gradients)
         self._silent = self._silent + 1 if bad_gradients and reading.loss == 0 else self._silent
         self._frozen = (self._frozen + 1 if same else 1) if bad_gradients and reading.loss != 0 else 0
         if self._silent >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
             return HIDDEN_BY_ZERO
-        return HIDDEN_BY_FREEZE if self._frozen >= FROZEN_LOSS.consecutive else ""
+        # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
+        enough = FROZEN_LOSS.consecutive if self._moved else FROZEN_LOSS.from_start
+        return HIDDEN_BY_FREEZE if self._frozen >= enough else ""
 
     def _begin_hidden(self, note: str) -> bool:
         if self._bad:

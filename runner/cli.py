@@ -178,7 +178,10 @@ def explain(log: Any, as_json: bool) -> None:
         return
     for fault in found:
         step = f" step {fault['step']}" if fault["step"] is not None else ""
-        click.echo(f"line {fault['line']}:{step} {click.style(fault['fault'], fg='red')}: {fault['evidence']}")
+        cause = " (first cause)" if fault["first_cause"] and len(found) > 1 else ""
+        note = f" [{fault['note']}]" if fault["note"] else ""
+        named = click.style(fault["fault"], fg="red")
+        click.echo(f"line {fault['line']}:{step} {named}{cause}: {fault['evidence']}{note}")
     if not found:
         click.echo("no fault that Rung knows")
 

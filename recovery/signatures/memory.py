@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.fault import FaultKind
+from recovery.shown import PREFIX
 from recovery.signatures.row import Role, row
 
 _OOM = FaultKind.OOM
@@ -80,7 +81,8 @@ ROWS = (
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
         "|exit code -9|exit code: -9|exit code: 137",
-        r"(?:^|(?<!signal): |\] ?|> ?|\) ?|\| ?)Killed\.?(?: {2,}.{0,200})?$|: line \d+: +\d+ Killed\b"
+        rf"^{PREFIX}Killed\.?(?: {{2,}}.{{0,200}})?$"
+        r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
         r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"
         r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code ?[:=]? ?(?:-9|137)\b"

@@ -13,7 +13,7 @@ _LOSS, _GRAD = FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE
 BAD_LOSS = Window(consecutive=2, from_start=64)
 # A loss of 0, or one that no longer moves at all, beside gradients of NaN: the log filters NaN out.
 HIDDEN_NAN = Window(consecutive=2)
-FROZEN_LOSS = Window(consecutive=3)
+FROZEN_LOSS = Window(consecutive=3, from_start=64)
 # Ten bad batches in a row are where people stop a run by hand. A scaler that begins at 2^32 skips twenty and is well.
 BAD_GRADIENT = Window(consecutive=10, from_start=64)
 # Finite losses in a row that prove a run got past whatever it was.
@@ -123,7 +123,8 @@ ROWS = (
     row(
         "bad weights",
         _LOSS,
-        "nan detected in|nan found in|nan values in|nan in |parameters contain|weights contain|logits contain"
+        "nan detected in|nan found in|nan values in|nan values found|nan in |parameters contain|weights contain"
+        "|logits contain"
         "|parameters are nan|weights are nan|weights became|parameters became|logits are nan",
         rf"\b{_BADS}(?: values?)? (?:{_SEEN} )?in (?:the )?(?:model(?:'s)? )?(?:weights|parameters|logits"
         rf"|activations)\b"

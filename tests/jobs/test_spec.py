@@ -97,7 +97,7 @@ def test_a_knob_reaches_the_script_by_flag_variable_or_inside() -> None:
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
 numbers = st.floats(min_value=1e-300, max_value=1e300)
 specs = st.fixed_dictionaries(
-    {"name": texts, "run": st.lists(texts.map(lambda text: text.replace("{", "")), min_size=1, max_size=4)},
+    {"name": texts, "run": st.lists(texts.map(lambda text: text.replace("{", "-")), min_size=1, max_size=4)},
     optional={
         "knobs": st.fixed_dictionaries(
             {},

@@ -83,7 +83,16 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
         4,
         "invalid perl operator: (?=",
     ),
-    "bad rule": (HEAD + "recovery:\n  rules: [{name: x, pattern: '(', fault: oom}]\n", 4, "not a regular expression"),
+    "bad rule": (
+        HEAD + "recovery:\n  rules: [{name: x, pattern: '(', fault: oom}]\n",
+        4,
+        "rule 'x': not a regular expression",
+    ),
+    "rule of nothing": (
+        HEAD + "recovery: {rules: [{name: x, pattern: y}]}\n",
+        3,
+        "rule 'x': give exactly one of fault",
+    ),
     "rule of no fault": (HEAD + "recovery: {rules: [{name: x, pattern: y, fault: z}]}\n", 3, "'nan_loss'"),
     "endless rule": (HEAD + f"recovery: {{rules: [{{name: x, pattern: {'y' * 501}, fault: oom}}]}}\n", 3, "500"),
     "unknown placeholder": ("name: a\nrun: x {rl}\n", 2, "unknown placeholder {rl}"),

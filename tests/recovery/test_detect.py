@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.fault import FaultKind
-from jobs.spec import Rule
-from recovery.detect import MAX_EVIDENCE, TAIL_LINES, Detector
+from recovery.detect import Detector
 from recovery.lines import Line, LineSplitter
+from recovery.nonfinite import HIDDEN_BY_FREEZE, HIDDEN_BY_ZERO
 from recovery.progress import MAX_VALUES
+from recovery.tail import MAX_EVIDENCE, TAIL_LINES
 
 K = FaultKind
 TRACEBACK = """\
@@ -23,9 +24,9 @@ ValueError: Attempting to unscale FP16 gradients.
 """
 
 
-def watch(text, *rules):
+def watch(text):
     """Return the detector after a whole log, and everything it listed."""
-    detector, splitter = Detector(rules), LineSplitter()
+    detector, splitter = Detector(), LineSplitter()
     data = text if isinstance(text, bytes) else text.encode()
     found = [fault for line in [*splitter.feed(data), *splitter.flush()] for fault in detector.feed(line)]
     return detector, found + detector.finish()
@@ -93,13 +94,78 @@ def test_batches_told_to_be_skipped_count_like_nan_losses():
 
 def test_loss_zero_beside_a_nan_gradient_norm_counts_from_the_second_on():
     line = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
-    assert kinds(line) == []
-    assert kinds(line * 3) == [K.NAN_LOSS] and now(line * 2) is K.NAN_LOSS
+    assert kinds(line) == [K.GRAD_NONFINITE] and now(line) is None
+    assert set(kinds(line * 3)) == {K.NAN_LOSS, K.GRAD_NONFINITE} and now(line * 2) is at_end(line * 2) is K.NAN_LOSS
+    fault = watch(line * 2)[0].finding(ended=False)
+    assert (fault.line, fault.note) == (2, HIDDEN_BY_ZERO)
+    assert "logging_nan_inf_filter" in fault.note
 
 
-def test_a_gradient_norm_alone_is_nothing_here():
+def test_a_loss_that_no_longer_moves_beside_gradients_of_nan_hides_a_nan():
     line = "{'loss': 1.5, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
-    assert kinds(line * 5) == []
+    begun = line.replace("nan", "0.4")
+    assert now(begun + line * 2) is None and now(begun * 20) is None
+    assert watch(begun + line * 3)[0].finding(ended=False).note == HIDDEN_BY_FREEZE
+    # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
+    assert now(line * 63) is None and now(line * 64) is K.GRAD_NONFINITE
+
+
+# Gradients
+
+
+def norms(*values):
+    return "".join(f"{{'loss': {2 - n / 100}, 'grad_norm': {value}, 'epoch': 0.1}}\n" for n, value in enumerate(values))
+
+
+def test_gradients_of_nan_at_the_end_of_a_log_explain_it_and_stop_nothing():
+    text = norms(0.4, 0.5, "nan", "nan")
+    detector, found = watch(text)
+    assert [(fault.kind, fault.line) for fault in found] == [(K.GRAD_NONFINITE, 3)]
+    assert detector.finding(ended=False) is None and detector.finding(ended=True).line == 3
+
+
+def test_gradients_that_are_finite_again_were_a_scaler_at_work():
+    for text in (
+        norms(0.4, "nan", "inf", "nan", 0.5),
+        norms("inf"),
+        norms("inf", "inf", "inf", 0.4),
+        norms(0.3, "inf"),
+    ):
+        assert kinds(text) == [] and at_end(text) is None
+
+
+def test_ten_bad_gradients_in_a_row_are_acted_on_and_one_less_is_not():
+    assert now(norms(0.4, *["nan"] * 9)) is None
+    _, found = watch(norms(0.4, *["nan"] * 10, 0.4, 0.4))
+    assert [(fault.kind, fault.line) for fault in found] == [(K.GRAD_NONFINITE, 2)]
+    assert now(norms(0.4, *["nan"] * 10)) is K.GRAD_NONFINITE
+    assert now(norms(0.4, *["inf", "nan"] * 5)) is K.GRAD_NONFINITE
+
+
+def test_a_new_scaler_has_longer_to_find_its_scale():
+    assert now(norms(*["nan"] * 63)) is None and now(norms(*["nan"] * 64)) is K.GRAD_NONFINITE
+    assert kinds(norms(*["nan"] * 63, 0.4)) == []
+
+
+def test_a_back_off_or_a_skipped_step_explains_bad_gradients():
+    assert kinds("0: Gradient norm: nan\n0: Skipped batch, new scale: 4096.0\n") == []
+    assert kinds("".join(f"rung| step step={n} loss=2.0 grad_norm=nan skipped=1\n" for n in range(20))) == []
+
+
+def test_a_loss_of_nan_after_bad_gradients_is_one_incident_that_began_with_them():
+    text = "".join(f"rung| step step={n} loss=2.0 grad_norm={'nan' if n > 11 else 0.4}\n" for n in range(14))
+    text += "".join(f"rung| step step={n} loss=nan grad_norm=nan\n" for n in range(14, 17))
+    detector, found = watch(text)
+    assert [fault.kind for fault in found] == [K.NAN_LOSS]
+    assert detector.finding(ended=True).began == 12
+
+
+def test_bad_gradients_told_in_words_count_like_norms_and_raised_ones_at_once():
+    told = "WARNING Non-finite gradient detected (norm=nan), skipping optimizer step\n"
+    assert kinds(told) == [K.GRAD_NONFINITE] and now(told) is None
+    assert now(norms(0.4) + told * 10) is K.GRAD_NONFINITE
+    assert now("RuntimeError: found NaN in local grad norm for bucket #0 in backward pass\n") is K.GRAD_NONFINITE
+    assert now("ValueError: NaN gradients at step 4\n") is K.GRAD_NONFINITE
 
 
 def test_losses_of_exactly_zero_do_not_clear_a_nan():
@@ -142,14 +208,32 @@ def test_the_exception_counts_and_the_source_line_above_it_does_not():
     detector, found = watch(TRACEBACK)
     assert [(fault.kind, fault.line) for fault in found] == [(K.UNSCALE_ERROR, 6)]
     assert detector.finding(ended=False).evidence == "ValueError: Attempting to unscale FP16 gradients."
-    assert kinds(TRACEBACK[: TRACEBACK.rindex("ValueError")]) == []
+
+
+def test_a_traceback_that_was_cut_off_in_the_unscaler_explains_the_end_alone():
+    cut = TRACEBACK[: TRACEBACK.rindex("ValueError")]
+    assert kinds(cut) == [K.UNSCALE_ERROR] and now(cut) is None and at_end(cut) is K.UNSCALE_ERROR
+    assert kinds(cut + "KeyError: 'label'\n") == []
+    assert kinds("MemoryError\n" + cut) == [K.OOM]
 
 
 def test_program_text_below_a_frame_is_never_a_message():
-    source = '    assert free > need, "CUDA out of memory"\n'
-    for rank in ("", "[rank1]:"):
-        assert kinds(f'{rank}  File "/opt/train.py", line 7, in main\n{rank}{source}') == []
+    source = "    # RuntimeError: CUDA out of memory\n    oops CUDA out of memory\n"
+    for rank in ("", "[rank1]:", "[1,3]<stderr>:", "0: ", "(pid=7, ip=10.0.0.2) "):
+        shown = source.replace("    ", f"{rank}    ")
+        assert kinds(f'{rank}  File "/opt/train.py", line 7, in main\n{shown}') == []
     assert kinds(source) == [K.OOM]
+
+
+def test_a_message_in_a_comment_explains_an_end_when_nothing_else_does():
+    quoted = "# RuntimeError: value cannot be converted to type at::Half without overflow\n"
+    assert kinds(quoted) == [K.FP16_OVERFLOW] and now(quoted) is None and at_end(quoted) is K.FP16_OVERFLOW
+    assert kinds(quoted + "Killed\n") == [K.OOM]
+    assert kinds(quoted + "KeyError: 'label'\nloss: 2.0\n") == [K.FP16_OVERFLOW]
+    assert at_end("KeyError: 'label'\n" + quoted) is None
+    assert at_end(quoted + healthy(3)) is None
+    assert kinds("# output: 20/20 - 2s - loss: nan - accuracy: 0.9\n") == [K.NAN_LOSS]
+    assert now("# output: 20/20 - 2s - loss: nan - accuracy: 0.9\n" * 9) is None
 
 
 def test_tracebacks_of_many_ranks_are_one_fault():
@@ -161,7 +245,7 @@ def test_tracebacks_of_many_ranks_are_one_fault():
 
 def test_the_first_cause_wins_over_what_follows_from_it():
     chain = "RuntimeError: CUDA error: an illegal memory access was encountered\n" + TRACEBACK
-    assert at_end(chain) is K.CUDA_FAULT
+    assert at_end(chain) is now(chain) is K.CUDA_FAULT
     worker = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n"
     assert kinds(worker) == [K.INFRA_FAULT] and now(worker) is None
     for text in (worker + "torch.OutOfMemoryError: CUDA out of memory.\n", "MemoryError: x\n" + worker):
@@ -174,6 +258,46 @@ def test_a_caught_error_is_no_reason_to_stop_and_none_at_all_once_the_run_goes_o
     assert at_end(caught + "step 5 loss 2.0\nstep 6 loss 2.0\nstep 7 loss 2.0\n") is None
 
 
+def test_in_a_wall_of_errors_the_first_that_tells_of_a_cause_is_acted_on():
+    wall = (
+        "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n"
+        "[rank1]:[E1 ProcessGroupNCCL.cpp:6] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9\n"
+        "[rank1]: torch.distributed.DistBackendError: NCCL error in: /b/x.cpp:1, unhandled cuda error\n"
+        "[rank0]: RuntimeError: CUDA error: unspecified launch failure\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "  traceback : Signal 9 (SIGKILL) received by PID 7\n"
+        "resource_tracker: There appear to be 6 leaked semaphore objects to clean up at shutdown\nTerminated\n"
+    )
+    detector, found = watch(wall)
+    assert [fault.kind for fault in found] == [K.CUDA_FAULT, K.COMM_FAULT]
+    assert detector.finding(ended=False) == detector.finding(ended=True) == found[0]
+
+
+def test_of_chained_exceptions_the_original_is_the_cause():
+    for link in (
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ):
+        text = (
+            f"{TRACEBACK}\n{link}\n\nTraceback (most recent call last):\nRuntimeError: CUDA error: misaligned address\n"
+        )
+        assert now(text) is at_end(text) is K.UNSCALE_ERROR
+
+
+def test_ranks_that_fail_together_are_one_fault_whatever_stands_before_their_lines():
+    prefixes = ["[rank0]: ", "1: ", "[1,2]<stderr>:", "(pid=3, ip=10.0.0.3) ", "worker-4: ", "[default5]:"]
+    lines = [[f"{prefix}{line}" for line in TRACEBACK.splitlines()] for prefix in prefixes]
+    text = "".join(f"{line}\n" for ranks in zip(*lines, strict=True) for line in ranks)
+    detector, found = watch(text)
+    assert [fault.kind for fault in found] == [K.UNSCALE_ERROR]
+    assert detector.finding(ended=False).line == 5 * len(prefixes) + 1
+
+
+def test_one_bad_loss_gives_way_to_an_exception_that_tells_the_cause():
+    text = healthy(5) + "rung| step step=5 loss=nan\nRuntimeError: CUDA error: misaligned address\n"
+    assert kinds(text) == [K.NAN_LOSS, K.CUDA_FAULT] and at_end(text) is now(text) is K.CUDA_FAULT
+
+
 def test_a_full_disk_counts_when_the_job_has_ended():
     text = "OSError: [Errno 28] No space left on device\n"
     assert now(text) is None and at_end(text) is K.INFRA_FAULT
@@ -181,20 +305,6 @@ def test_a_full_disk_counts_when_the_job_has_ended():
 
 def test_a_message_after_a_progress_bar_without_a_line_end_is_found():
     assert kinds("\r 3/90 [00:01<00:30, 2.9it/s, loss=2.0]RuntimeError: CUDA out of memory.\n") == [K.OOM]
-
-
-def test_our_own_records_and_the_echoed_job_file_never_match():
-    echo = 'run: python train.py\nrules: [{name: ours, pattern: "disk on fire", fault: infra_fault}]\n'
-    rule = Rule(name="ours", pattern="disk on fire", fault=K.INFRA_FAULT)
-    assert watch(echo + "rung| saved step=1 file=disk on fire\n", rule)[1] == []
-    assert [fault.kind for fault in watch(echo + "the disk on fire is sda\n", rule)[1]] == [K.INFRA_FAULT]
-
-
-def test_a_users_rule_is_tried_first_and_acted_on_at_once():
-    rule = Rule(name="ours", pattern=r"^CUDA out of", fault=K.CUDA_FAULT)
-    detector, found = watch("CUDA out of memory\n", rule)
-    assert [fault.kind for fault in found] == [K.CUDA_FAULT]
-    assert detector.finding(ended=False).kind is K.CUDA_FAULT
 
 
 def test_evidence_is_cut_but_still_shows_the_message():
@@ -358,10 +468,3 @@ def test_what_is_to_be_acted_on_now_is_still_a_fault_at_the_end(pieces):
 def test_any_line_is_taken_without_a_crash(text):
     for fault in Detector().feed(Line(1, text)):
         assert fault.line == 1 and len(fault.evidence) <= MAX_EVIDENCE
-
-
-def test_no_line_can_make_a_persons_rule_take_long():
-    # With Python's own `re` this pattern takes longer than the universe is old.
-    rule = Rule(name="ours", pattern="(a+)+$", fault=FaultKind.NAN_LOSS)
-    detector, _ = watch("a" * 4000 + "!\n" + "aaa\n", rule)
-    assert detector.finding(ended=False).line == 2

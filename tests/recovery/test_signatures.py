@@ -1,79 +1,69 @@
-"""The messages: what tells of a fault, what only shows its words."""
+"""The messages: what tells of a fault, what only quotes one, what only shows its words."""
 
 import pytest
+from message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, QUOTED, SAMPLES, SHOWN
 
-from jobs.fault import FaultKind
-from recovery.messages import is_raised, search
-from recovery.signatures import SIGNATURES, Role
+from recovery.messages import is_first_hand, is_raised, is_teardown, search, search_frame
+from recovery.scale import read_backoff
+from recovery.shown import bare
+from recovery.signatures import ANCHORS, BACKOFFS, GUARDS, SIGNATURES, Role
 
-K = FaultKind
-MESSAGES = [
-    (K.FP16_OVERFLOW, "RuntimeError: value cannot be converted to type at::Half without overflow"),
-    (K.FP16_OVERFLOW, "RuntimeError: value cannot be converted to type c10::Half without overflow"),
-    (K.FP16_OVERFLOW, "[rank3]: RuntimeError: value cannot be converted to type c10::BFloat16 without overflow"),
-    (K.UNSCALE_ERROR, "ValueError: Attempting to unscale FP16 gradients."),
-    (K.UNSCALE_ERROR, "RuntimeError: unscale_() has already been called on this optimizer since the last update()."),
-    (K.UNSCALE_ERROR, "RuntimeError: unscale_() is being called after step()."),
-    (K.UNSCALE_ERROR, "AssertionError: No inf checks were recorded for this optimizer."),
-    (K.UNSCALE_ERROR, "RuntimeError: step() has already been called since the last update()."),
-    (K.UNSCALE_ERROR, 'RuntimeError: "_amp_foreach_non_finite_check_and_unscale_cuda" not implemented'),
-    (K.SCALE_COLLAPSE, "Exception: Current loss scale already at minimum - cannot decrease scale anymore."),
-    (K.SCALE_COLLAPSE, "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding."),
-    (K.NAN_LOSS, "ValueError: Training loss is nan"),
-    (K.NAN_LOSS, "FloatingPointError: Loss became infinite or NaN at iteration=12!"),
-    (K.NAN_LOSS, "RuntimeError: Function 'LogBackward0' returned nan values in its 0th output."),
-    (K.NAN_LOSS, "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"),
-    (K.NAN_LOSS, "Batch 40: Invalid loss, terminating training"),
-    (K.NAN_LOSS, "Loss is nan, stopping training"),
-    (K.OOM, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
-    (K.OOM, "RuntimeError: CUDA error: out of memory"),
-    (K.OOM, "RuntimeError: [enforce fail at alloc_cpu.cpp:1] err == 0. DefaultCPUAllocator: can't allocate memory"),
-    (K.OOM, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB for an array with shape (9, 9)"),
-    (K.OOM, "[ 99.1] Out of memory: Killed process 77 (python) total-vm:9kB"),
-    (K.IMAGE_ARCH, "RuntimeError: CUDA error: no kernel image is available for execution on the device"),
-    (K.CUDA_FAULT, "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
-    (K.CUDA_FAULT, "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus."),
-    (K.CUDA_FAULT, "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
-    (K.COMM_FAULT, "[rank1]:[E1 ProcessGroupNCCL.cpp:6] Watchdog caught collective operation timeout: WorkNCCL("),
-    (K.COMM_FAULT, "ncclSystemError: System call (e.g. socket, malloc) or external library call failed."),
-    (K.COMM_FAULT, "RuntimeError: [/b/gloo/transport/tcp/unbound_buffer.cc:8] Timed out waiting 1800000ms for recv"),
-    (K.COMM_FAULT, "[W socket.cpp:4] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98)."),
-    (K.INFRA_FAULT, "OSError: [Errno 28] No space left on device"),
-    (K.INFRA_FAULT, "OSError: [Errno 122] Disk quota exceeded"),
-    (K.INFRA_FAULT, "RuntimeError: DataLoader worker (pid 42) is killed by signal: Bus error."),
-    (K.INFRA_FAULT, "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***"),
-]  # fmt: skip
-SHOWN = [
-    '    raise ValueError("Attempting to unscale FP16 gradients.")',
-    "print('RuntimeError: CUDA out of memory')",
-    "# RuntimeError: value cannot be converted to type at::Half without overflow",
-    "// CUDA out of memory",
-    r'pattern: "value cannot be converted to type \S+ without overflow"',
-    r"value cannot be converted to type \S+ without overflow",
-    "rules: [{name: ours, pattern: CUDA out of memory, fault: oom}]",
-    "Namespace(lr=0.1, note='No space left on device')",
-    "Set the batch to 4 to avoid CUDA out of memory errors",
-    "Large batches may cause CUDA out of memory",
-    "node1:77:77 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol.",
-    "INFO: Running on CPU to avoid GPU OOM.",
-    "UserWarning: Anomaly Detection has been enabled.",
-    "grad_norm: nan",
-]
+ROWS = {row.name: row for row in (*SIGNATURES, *BACKOFFS)}
+LINES = [(name, text) for name, texts in SAMPLES.items() for text in texts]
 
 
 def find(text):
     return search(text, text.lower())
 
 
-@pytest.mark.parametrize(("fault", "text"), MESSAGES)
-def test_a_message_names_its_fault(fault, text):
-    assert find(text).signature.fault is fault
-    assert text[find(text).start :]
+@pytest.mark.parametrize(("name", "text"), LINES)
+def test_a_message_is_found_by_its_row(name, text):
+    match = find(text)
+    assert match is not None and match.signature.name == name
+    assert not match.quoted
+
+
+@pytest.mark.parametrize(("name", "text"), LINES)
+def test_a_message_fits_no_row_of_another_fault_before_its_own(name, text):
+    others = {row.fault for row in SIGNATURES if row.role is not Role.CUT and row.pattern.search(text)}
+    first = next(row for row in SIGNATURES if row.role is not Role.CUT and row.pattern.search(text))
+    assert first.fault is ROWS[name].fault, others
+
+
+def test_every_row_has_a_line_and_a_name_of_its_own():
+    assert len(ROWS) == len(SIGNATURES) + len(BACKOFFS)
+    assert {*SAMPLES, *BACKOFF_SAMPLES, *CUT_SAMPLES} == set(ROWS)
+
+
+@pytest.mark.parametrize(("name", "text"), BACKOFF_SAMPLES.items())
+def test_a_back_off_is_read_and_is_no_fault(name, text):
+    assert read_backoff(text, text.lower()) is not None
+    assert [row.name for row in BACKOFFS if row.pattern.search(text)] == [name]
+    assert find(text) is None
+
+
+@pytest.mark.parametrize(("name", "text"), CUT_SAMPLES.items())
+def test_the_frame_of_a_cut_traceback_is_known(name, text):
+    assert search_frame(text).name == name
+    assert search_frame(text.replace("_unscale_grads_", "step")) is None
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_a_quoted_message_is_found_as_such(text):
+    match = find(text)
+    assert match is not None and match.quoted and not match.raised
 
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_words_that_are_only_shown_are_no_fault(text):
     assert find(text) is None
+
+
+def test_anchors_are_long_and_absent_from_healthy_lines():
+    healthy = "\n".join(SHOWN[-8:]).lower()
+    for anchor in ANCHORS:
+        assert anchor == anchor.lower() and len(anchor.encode()) >= 6, anchor
+        assert anchor not in healthy, anchor
 
 
 def test_a_line_with_source_and_exception_counts_for_its_exception():
@@ -82,30 +72,50 @@ def test_a_line_with_source_and_exception_counts_for_its_exception():
     assert find(text).start > text.index(") ValueError")
 
 
-def test_every_row_is_reachable_by_its_anchors_and_has_a_name_of_its_own():
-    assert len({row.name for row in SIGNATURES}) == len(SIGNATURES)
-    for row in SIGNATURES:
-        assert all(anchor == anchor.lower() and len(anchor) > 2 for anchor in row.anchors), row.name
-    named = {find(text).signature.name for _, text in MESSAGES}
-    assert len(named) > 25
-
-
-def test_what_follows_from_something_else_is_marked_so():
-    for text in (
-        "Killed",
-        "RuntimeError: DataLoader worker (pid 42) exited unexpectedly",
-        "RuntimeError: Pin memory thread exited unexpectedly",
-        "ConnectionResetError: [Errno 104] Connection reset by peer",
-        "[rank2]: EOFError",
-        "[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:415",
-    ):
-        assert find(text).signature.role is Role.CASCADE
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "[rank3]: ",
+        "[rank3]:",
+        "rank 3: ",
+        "0: ",
+        " 12: ",
+        "[1,3]<stderr>:",
+        "(pid=123, ip=10.0.0.2) ",
+        "(RayTrainWorker pid=9) ",
+        "worker-0: ",
+        "trainer-1  | ",
+        "[default7]:",
+        "2025-03-01T10:00:00.123Z ",
+        "worker-0: [rank3]: ",
+    ],
+)
+def test_whoever_speaks_an_exception_is_one(prefix):
+    text = f"{prefix}RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert is_raised(text) and find(text).raised
+    assert bare(f"{prefix}Killed") == "Killed" and find(f"{prefix}Killed").signature.name == "killed"
 
 
 def test_an_exception_nobody_caught_is_told_from_one_that_was_logged():
     assert is_raised("torch.OutOfMemoryError: CUDA out of memory.")
-    assert is_raised("[rank0]: RuntimeError: x")
     assert is_raised("Exception: x")
     assert is_raised("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB")
     assert not is_raised("2025-01-01 WARNING - batch failed: RuntimeError: CUDA out of memory")
     assert not is_raised("    raise RuntimeError: x")
+    assert not is_raised("srun: error: x")
+
+
+@pytest.mark.parametrize("row", [row for row in GUARDS if row.role is Role.TEARDOWN], ids=lambda row: row.name)
+def test_guards_tell_of_no_fault(row):
+    assert row.fault is None and row.window is None and not row.anchors
+
+
+def test_the_noise_of_an_end_is_no_exception_of_the_runs_own():
+    for text in (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "KeyError: Caught KeyError in DataLoader worker process 0.",
+        "subprocess.CalledProcessError: Command 'x' returned non-zero exit status 1.",
+    ):
+        assert is_teardown(text) and not is_first_hand(text)
+    assert is_first_hand("KeyError: 'label'")

@@ -330,9 +330,23 @@ def test_explain_reads_a_file_or_standard_input(tmp_path: Path, rung: Rung) -> N
     assert from_file.code == from_stdin.code == 0
     assert json.loads(from_file.out) == json.loads(from_stdin.out)
     (found,) = json.loads(from_file.out)
-    assert set(found) == {"fault", "line", "step", "evidence"}
+    assert set(found) == {"fault", "line", "step", "evidence", "note", "first_cause"} and found["first_cause"]
     assert (found["fault"], found["line"]) == ("fp16_overflow", 2)
     assert rung("explain", tmp_path / "log").out.startswith("line 2: step 1 fp16_overflow: ")
+
+
+def test_explain_lists_by_line_and_marks_the_first_cause(tmp_path: Path, rung: Rung) -> None:
+    hidden = "{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.1}\n"
+    (tmp_path / "log").write_text(f"step 1 loss 2.0\n{hidden * 3}RuntimeError: CUDA error: misaligned address\n")
+    found = json.loads(rung("explain", "--json", tmp_path / "log").out)
+    assert [(row["fault"], row["line"], row["first_cause"]) for row in found] == [
+        ("grad_nonfinite", 2, False),
+        ("nan_loss", 3, True),
+        ("cuda_fault", 5, False),
+    ]
+    assert "logging_nan_inf_filter" in found[1]["note"]
+    said = rung("explain", tmp_path / "log").out
+    assert said.count("(first cause)") == 1 and "logging_nan_inf_filter" in said
 
 
 @pytest.mark.parametrize(("name", "told"), [("missing", "No such file"), (".", "Is a directory")])

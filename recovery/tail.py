@@ -1,0 +1,58 @@
+"""Owns the last lines of a log, for an exit that nobody can explain, and the traceback that a line may stand in."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from recovery.lines import Line
+from recovery.messages import search_frame
+from recovery.shown import is_frame, is_indented
+from recovery.signatures import Signature
+
+MAX_EVIDENCE = 500
+TAIL_LINES = 20
+# A traceback shows at most so many lines of the program below one frame.
+MAX_SOURCE = 6
+
+
+class Tail:
+    """Remembers the last lines, and the first exception that nobody caught and no signature knows."""
+
+    def __init__(self) -> None:
+        self.stranger = ""
+        self._lines: deque[Line] = deque(maxlen=TAIL_LINES)
+
+    def remember(self, line: Line) -> None:
+        # A progress bar redrawn on its line takes one place, as on a terminal.
+        if self._lines and self._lines[-1].number == line.number:
+            self._lines.pop()
+        if line.text.strip():
+            self._lines.append(line)
+
+    def lines(self) -> list[str]:
+        """Return the last lines; an exception comes last, what follows it says less."""
+        lines = [line.text[:MAX_EVIDENCE] for line in self._lines]
+        return [*lines[1:], self.stranger] if self.stranger and self.stranger != lines[-1] else lines
+
+
+class Traceback:
+    """Follows the frames of tracebacks: the program's own text below a frame is never a message."""
+
+    def __init__(self) -> None:
+        # The row of the frame that the log has come to, when no exception has followed it yet.
+        self.cut: Signature | None = None
+        self._below = 0
+
+    def holds(self, text: str) -> bool:
+        """Tell whether a line is a frame, or the program's own text that is shown below one."""
+        if is_frame(text):
+            self._below = MAX_SOURCE
+            self.cut = search_frame(text)
+            return True
+        if self._below and is_indented(text):
+            self._below -= 1
+            return True
+        self._below = 0
+        if self.cut is not None and text.strip():
+            self.cut = None
+        return False
