@@ -1,0 +1,35 @@
+"""The page of faults: each has a line that Rung really finds as that fault, and as no other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jobs.fault import FaultKind
+from recovery.detect import Detector
+from recovery.lines import LineSplitter
+from recovery.signatures import SIGNATURES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \|", re.MULTILINE)
+SHOWN = {kind: re.search(r"`(.+)`", cell) for kind, cell in ROW.findall(PAGE.partition("\n## ")[0])}
+# Told by a curve, by an end without a word, by a person, or by many lines together.
+WITHOUT_A_LINE = {"divergence", "not_learning", "unknown_exit", "rule_stop", "rule_retry", "scale_thrash"}
+
+
+def test_every_fault_has_its_row():
+    assert set(SHOWN) == {kind.value for kind in FaultKind}
+
+
+def test_every_fault_that_a_message_tells_of_has_a_signature():
+    told = {row.fault.value for row in SIGNATURES if row.fault}
+    assert told == {kind.value for kind in FaultKind} - WITHOUT_A_LINE
+
+
+@pytest.mark.parametrize("kind", sorted({kind.value for kind in FaultKind} - WITHOUT_A_LINE))
+def test_the_line_that_shows_a_fault_is_found_as_that_fault_alone(kind):
+    line = SHOWN[kind][1].replace("\\|", "|")
+    detector, splitter = Detector(), LineSplitter()
+    found = [fault for each in splitter.feed(f"{line}\n".encode()) for fault in detector.feed(each)] + detector.finish()
+    assert [fault.kind for fault in found] == [kind]
+    assert detector.finding(ended=True).kind == kind
