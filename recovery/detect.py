@@ -83,7 +83,7 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._pass_by(text)
-        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text)
+        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
         reading = self._reader.read(text)
         if reading is None:
             return found + self._quoted_loss(text)
@@ -111,7 +111,7 @@ class Detector:
             self._track.advance(reading._replace(loss=None, lags=False))
         return []
 
-    def _search(self, text: str) -> list[Fault]:
+    def _search(self, text: str, reading: Reading | None) -> list[Fault]:
         lower = text.lower()
         event = read_backoff(text, lower)
         if event:
@@ -120,12 +120,12 @@ class Detector:
                 return self._add(kind, Weight.DECISIVE, onset=self._scales.low_since)
         match = search(text, lower)
         if match:
-            return self._take_match(match)
+            return self._take_match(match, reading)
         if not self._tail.stranger and is_first_hand(text):
             self._tail.stranger = text[:MAX_EVIDENCE].rstrip()
         return []
 
-    def _take_match(self, match: Match) -> list[Fault]:
+    def _take_match(self, match: Match, reading: Reading | None) -> list[Fault]:
         row = match.signature
         assert row.fault is not None, "guards are no matches"
         # After an exception of its own that nobody knows, a run's end has its cause there.
@@ -134,7 +134,7 @@ class Detector:
         if match.quoted:
             return self._add(row.fault, Weight.QUOTED, start=match.start)
         if row.window is not None and not match.raised:
-            return self._take_hint(row.fault)
+            return [] if _tells_itself(reading) else self._take_hint(row.fault)
         if row.role is Role.CASCADE:
             return self._add(row.fault, Weight.CASCADE, start=match.start)
         # A full disk may be the trouble of a logging thread alone: it counts when the job has ended.
@@ -270,3 +270,9 @@ class Detector:
         if self._traceback.cut is not None and self._traceback.cut.fault is not None:
             whole.hold(self._fault(self._traceback.cut.fault), Weight.CASCADE)
         return whole
+
+
+def _tells_itself(reading: Reading | None) -> bool:
+    """Tell whether a line's own numbers are the bad ones: then its words are no second batch."""
+    values = (reading.loss, reading.grad_norm) if reading else ()
+    return any(value is not None and not math.isfinite(value) for value in values)

@@ -8,6 +8,8 @@ _A = Role.ADVICE
 
 # Each is asked about the part of a line up to the message, or, where it names what follows, about the whole line.
 BEFORE = (
+    guard("tip", _A, r"\b(?:tip|hint|faq|troubleshooting|example)s?: .{0,60}$"),
+    guard("none of it", _A, r"\b(?:skipped|found|had|detected|ignored|dropped) 0 .{0,40}$"),
     guard(
         "advice",
         _A,
@@ -33,6 +35,7 @@ BEFORE = (
     ),
 )
 WHOLE = (
+    guard("question", _A, r"(?:out of memory|no space left on device|is nan|cuda error)\W?\?"),
     guard("retry is fine", _A, r"caller indicates that this is not a failure|\bPlan failed with an? \w+"),
     guard("a probe", _A, r"failed call to cuInit: \S*NO_DEVICE"),
     guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),

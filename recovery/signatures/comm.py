@@ -20,10 +20,10 @@ ROWS = (
         "NCCL",
         _COMM,
         "nccl error|ncclsystemerror|ncclinternalerror|ncclremoteerror|ncclunhandledcuda|ncclinvalidusage"
-        "|ncclinvalidargument|nccl operations have",
+        "|ncclinvalidargument|nccl operations have|nccl timeout|nccl communicator was",
         r"\bNCCL error\b|\bnccl(?:SystemError|InternalError|RemoteError|UnhandledCudaError|InvalidUsage"
         r"|InvalidArgument)\b"
-        r"|NCCL operations have failed or timed out",
+        r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted",
     ),
     # NCCL warns of much that does no harm (a plugin or a library that is not there): only what breaks a link counts.
     row(
@@ -100,8 +100,10 @@ ROWS = (
     row(
         "other ranks",
         _COMM,
-        "mpi_abort was invoked|horovod has been shut down|horovodinternalerror",
-        r"MPI_ABORT was invoked on rank|Horovod has been shut down|HorovodInternalError",
+        "mpi_abort was invoked|mpi communication peer|and retrieving ncclunique|waiting for key: "
+        "|horovod has been shut down|horovodinternalerror",
+        r"MPI_ABORT was invoked on rank|MPI communication peer process has|and retrieving ncclUniqueId"
+        r"|Timeout waiting for key: |Horovod has been shut down|HorovodInternalError",
         Role.CASCADE,
     ),
 )

@@ -34,19 +34,29 @@ ROWS = (
         "Xid",
         _CUDA,
         "nvrm: |xid error|sxid (pci",
-        r"NVRM: (?:Xid\b|API mismatch|RmInitAdapter failed|.{0,160}(?:fallen off the bus|needs to be reset))"
+        r"NVRM: (?:Xid\b|API mismatch|.{0,160}(?:RmInitAdapter failed|fallen off the bus|needs to be reset))"
         r"|\bXid errors?\b[^0-9]{0,40}[1-9]|\bSXid \(PCI",
     ),
-    row("off the bus", _CUDA, "fallen off the bus|gpu is lost", r"GPU .{0,60}fallen off the bus|GPU is lost"),
-    row("ECC", _CUDA, "ecc error", r"uncorrectable (?:double bit )?ECC error|double.bit ECC error"),
+    row(
+        "off the bus",
+        _CUDA,
+        "fallen off the bus|fell off the bus|gpu is lost",
+        r"\bGPU .{0,60}(?:fallen|fell) off the bus|GPU is lost",
+    ),
+    row(
+        "ECC",
+        _CUDA,
+        "ecc error|nvlink error",
+        r"uncorrectable (?:double bit )?(?:ECC|NVLink) error|double.bit ECC error",
+    ),
     row(
         "NVML",
         _CUDA,
-        "to initialize nvml|nvidia-smi has failed|determine the device handle|driver/library version",
+        "to initialize nvml|nvidia-smi has failed|determine the device handle|find libnvidia-ml|driver/library version",
         r"Failed to initialize NVML|NVIDIA-SMI has failed|Unable to determine the device handle for GPU"
-        r"|Driver/library version mismatch",
+        r"|Driver/library version mismatch|couldn't find libnvidia-ml",
     ),
-    row("no devices", _CUDA, "no devices were found", r"^No devices were found\.?$"),
+    row("no devices", _CUDA, "no devices were found", r"(?:^|: )No devices were found\.?$"),
     row(
         "CUDA",
         _CUDA,
@@ -56,6 +66,13 @@ ROWS = (
         r"|CUDA_ERROR_(?!OUT_OF)[A-Z]|CUDA unknown error|No CUDA GPUs are available"
         r"|cuda runtime error \((?!2\))\d+\)|Cuda failure (?:\d+ )?'(?!out of memory)\w"
         r"|Unexpected error from cudaGetDeviceCount",
+    ),
+    row(
+        "CUDA start",
+        _CUDA,
+        "triton error [cuda]|ptx codegen error|failed lazily at|only supported with gpus",
+        r"Triton Error \[CUDA\]: (?!out of memory)|PTX codegen error|CUDA call failed lazily at initialization"
+        r"|ProcessGroupNCCL is only supported with GPUs",
     ),
     row("CUDA code", _CUDA, "cudaerror", r"\bcudaError(?!MemoryAlloc|NotReady|NoKernel|Peer|_t\b|Code)[A-Z]\w{3,}"),
     row(
@@ -75,6 +92,6 @@ ROWS = (
         r"cuDNN error: (?!CUDNN_STATUS_ALLOC)\w|CUDNN_STATUS_(?!SUCCESS|NOT_SUPPORTED|ALLOC_FAILED)[A-Z]",
     ),
     row("cuSOLVER", _CUDA, "cusolver error|cufft error|cusparse error", r"\b(?:cusolver|cuFFT|cusparse) error: "),
-    row("driver", _CUDA, "found no nvidia driver", r"Found no NVIDIA driver on your system"),
+    row("driver", _CUDA, "found no nvidia driver", r"Found no NVIDIA driver"),
     row("ROCm", _CUDA, "memory access fault by gpu|hsa_status_error", r"Memory access fault by GPU|HSA_STATUS_ERROR"),
 )

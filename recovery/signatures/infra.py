@@ -8,14 +8,20 @@ from recovery.signatures.row import Role, row
 _INFRA = FaultKind.INFRA_FAULT
 
 ROWS = (
-    row("disk full", _INFRA, "no space left", r"No space left on device|\bENOSPC\b.{0,20}no space left"),
+    row(
+        "disk full",
+        _INFRA,
+        "no space left|errno 28|disk is full|disk full|storagefull",
+        r"No space left on device|\bErrno 28\b|\bdisk (?:is )?full\b|kind: StorageFull",
+    ),
     row("quota", _INFRA, "quota exceeded", r"Disk quota exceeded|\bEDQUOT\b"),
     row(
         "file system",
         _INFRA,
         "[errno 5]|[errno 30]|[errno 107]|[errno 116]|[errno 121]|[errno 112]|[errno 24]|stale file handle"
-        "|too many open files|read-only file system|endpoint is not connected",
+        "|too many open files|read-only file system|endpoint is not connected|host is down",
         r"\[Errno (?:5|30|107|112|116|121|24)\] |: Stale file handle|: Too many open files|: Read-only file system"
+        r"|: Host is down"
         r"|Transport endpoint is not connected",
     ),
     row(
@@ -36,15 +42,19 @@ ROWS = (
     row(
         "Slurm",
         _INFRA,
-        "cancelled at |node failure on|due to time limit|due to node fail|due to preemption|step creation",
-        r"(?:slurmstepd|srun): error: .{0,20}(?:JOB|STEP) .{0,120}CANCELLED AT|srun: error: Node failure on"
+        "cancelled at |node failure on|due to time limit|due to node fail|due to preemption"
+        "|unable to allocate resources|unable to create step",
+        r"(?:slurmstepd|srun): error: .{0,20}(?:JOB|STEP) .{0,120}CANCELLED AT|srun: error: (?:Node failure on"
+        r"|Unable to (?:allocate resources|create step))"
         r"|CANCELLED .{0,60}DUE TO (?:TIME LIMIT|NODE FAIL|PREEMPTION)",
     ),
     row(
         "scheduler",
         _INFRA,
-        "term_runlimit|job killed: walltime|job killed: cput|was preempted|being preempted|spot instance",
-        r"TERM_RUNLIMIT|PBS: job killed: (?:walltime|cput)|(?:instance|node|job|pod) (?:was|is being) preempted"
+        "exceeded the wall|exceeded the time|due to time limit|term_runlimit|job killed: walltime|job killed: cput"
+        "|was preempted|being preempted|spot instance",
+        r"exceeded the (?:wall ?time|wall clock|time) limit|TERM_RUNLIMIT|PBS: job killed: (?:walltime|cput)"
+        r"|(?:instance|node|job|pod) (?:was|is being) preempted"
         r"|spot instance .{0,40}(?:terminat|interrupt|reclaim)",
     ),
     row(
@@ -99,19 +109,22 @@ ROWS = (
         "died",
         _INFRA,
         "segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
-        "|illegal instruction|got signal: 1",
+        "|illegal instruction|got signal: 1|exited on signal",
         r"\bSegmentation fault\b|\bBus error\b|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
-        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|got signal: (?:1|15)$",
+        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|exited on signal \d|got signal: (?:1|15)$",
         Role.CASCADE,
     ),
     row(
         "link",
         _INFRA,
         "send disconnect:|kex_exchange|ssh_exchange_ident|closed by remote host|packet_write_wait|port 22: "
-        "|during banner exchange|rsync error:|connection unexpectedly closed|unexpected disconnect",
+        "|host key verification|not responding.|write failed: broken|during banner exchange|rsync error:"
+        "|connection unexpectedly closed|unexpected disconnect",
         r"client_loop: send disconnect|kex_exchange_identif|ssh_exchange_identif"
         r"|Connection to \S{1,80} closed by remote host"
-        r"|packet_write_wait: |ssh: connect to host|timed out during banner exchange|rsync error: "
+        r"|packet_write_wait: |ssh: connect to host|Host key verification failed"
+        r"|Timeout, server \S{1,80} not responding|^Write failed: Broken pipe|timed out during banner exchange"
+        r"|rsync error: "
         r"|connection unexpectedly closed|unexpected disconnect while reading",
         Role.CASCADE,
     ),

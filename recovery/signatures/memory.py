@@ -19,6 +19,15 @@ ROWS = (
     row("OutOfMemoryError", _OOM, "outofmemoryerror", r"\bOutOfMemoryError\b"),
     row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
     row(
+        "said short",
+        _OOM,
+        "cuda oom|gpu oom|of gpu memory|of cuda memory|of vram|enough gpu memory|all available ram|low on memory"
+        "|for the cache blocks|memory allocation of",
+        r"\b(?:CUDA|GPU) OOM\b|\b(?:ran|run|running) out of (?:GPU memory|CUDA memory|VRAM)|not enough GPU memory"
+        r"|using all available RAM|node running low on memory|No available memory for the cache blocks"
+        r"|memory allocation of \d+ bytes failed",
+    ),
+    row(
         "ran out",
         _OOM,
         "ran out of memory|out of memory error on",
@@ -47,8 +56,9 @@ ROWS = (
     row(
         "array",
         _OOM,
-        "unable to allocate|oom when allocating|insufficient memory",
-        r"Unable to allocate \S+ \S+ for an array|OOM when allocating tensor|:Insufficient memory\)",
+        "unable to allocate|oom when allocating|insufficient memory|resourceexhaustederror",
+        r"Unable to allocate \S+ \S+ for an array|OOM when allocating|\bResourceExhaustedError: "
+        r"|:Insufficient memory\)",
     ),
     row("XLA", _OOM, "resource_exhausted: ", r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate|OOM)"),
     row("C++", _OOM, "std::bad_alloc", r"std::bad_alloc"),
@@ -80,12 +90,13 @@ ROWS = (
         "killed",
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
-        "|exit code -9|exit code: -9|exit code: 137",
+        "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have",
         rf"^{PREFIX}Killed\.?(?: {{2,}}.{{0,200}})?$"
         r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
         r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"
-        r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code ?[:=]? ?(?:-9|137)\b"
+        r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code ?(?:[:=]"
+        r"|is)? ?(?:-9|137)\b|kernel appears to have died"
         r"|exit(?:ed with)? (?:status|code) 137\b",
         Role.CASCADE,
     ),

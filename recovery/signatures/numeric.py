@@ -21,7 +21,9 @@ PROOF_OF_HEALTH = Window(consecutive=3)
 
 _BAD = r"(?:nan|inf|infinite|infinity|non[- ]?finite|not finite)s?"
 _BADS = rf"{_BAD}(?:(?:/| or | and |, ?){_BAD})?"
-_TURNED = r"(?:is|are|was|were|be|became|becomes?|turned|turns|went|goes|has become|contains?|has|have)"
+_TURNED = (
+    r"(?:is|are|was|were|be|became|becomes?|turned|turns|went|goes|has become|contains?|has|have|diverged|exploded)"
+)
 _SEEN = r"(?:detected|found|encountered|appeared|occurred|occurs)"
 
 ROWS = (
@@ -40,8 +42,10 @@ ROWS = (
         "nan grad|inf grad|finite grad|infinite grad|nan in grad|inf in grad|in grad|nan values in grad"
         "|gradient is|gradients is|gradient norm is|grad norm is|grad_norm is|grad is|grads are|gradient was"
         "|gradient became|grad_norm became|grad norm became|gradient norm became|gradients became|gradients contain"
-        "|gradient contains|gradients have|gradient has|gradients has|for grad",
-        rf"\bgrad(?:ient)?s?(?:[ _-]norms?)?[`'\"]? {_TURNED} (?:now |to |a |all |either )?{_BAD}\b"
+        "|gradients: nan|gradient: nan|gradients: inf|gradient contains|gradients have|gradient has|gradients has"
+        "|for grad",
+        rf"\bgrad(?:ient)?s?\W{{1,3}}{_BAD} {_SEEN}|\bgrad(?:ient)?s?(?:[ _-]norms?)?[`'\"]? {_TURNED} (?:now |to "
+        rf"|a |all |either )?{_BAD}\b"
         rf"|\b{_BADS}(?: values?)?,? (?:{_SEEN} )?(?:in |for |of )?(?:the |all )?(?:\w{{1,20}} )?grad(?:ient)?s?\b",
         window=BAD_GRADIENT,
     ),
@@ -81,7 +85,8 @@ ROWS = (
         "loss is nan",
         _LOSS,
         "loss is nan|loss is inf|loss is now|loss is non|loss is not|loss was nan|loss became|loss become|loss turned"
-        "|loss went|loss goes|loss has become|loss contains|loss has nan|losses are|loss returned|losses became",
+        "|loss went|loss goes|loss diverged|loss exploded|loss has become|loss contains|loss has nan|losses are"
+        "|loss returned|losses became",
         rf"\bloss(?:es)? (?:{_TURNED}|returned .{{0,40}} is) (?:now |to |a |all |either )?{_BAD}\b",
     ),
     row(
@@ -103,8 +108,10 @@ ROWS = (
         _LOSS,
         "nan loss|inf loss|finite loss|infinite loss|nan training loss|nan total loss|loss nan|loss inf"
         "|nan detect|inf detect|nan found|inf found|nan encountered|nan in |inf in |nan values in|finite in "
-        "|infinite values in|finite values in|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan",
-        rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)"
+        "|nan/inf enc|inf encountered|invalid loss|bad loss|abnormal loss|infinite values in|finite values in"
+        "|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan",
+        rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b(?:.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)|\.?$)"
+        rf"|\b(?:invalid|bad|abnormal) loss(?: value)?\W{{1,3}}{_BAD}\b"
         rf"|\bloss(?:es)?\b.{{0,15}}\b{_BAD}\b.{{0,20}}(?:{_SEEN}|skipp)"
         rf"|\b{_BADS}(?: values?)? (?:(?:was|were) )?(?:{_SEEN} )?(?:in|for) (?:the )?(?:\w{{1,20}}[ _.])?loss",
         window=BAD_LOSS,
@@ -118,6 +125,16 @@ ROWS = (
         r"\b(?:p[\u00e9e]rdida|perte|perda|verlust)(?: es| est| \u00e9| ist)? (?:NaN|inf)\b"
         r"|(?:\u635f\u5931|\u640d\u5931|\bloss) ?(?:\u503c)?(?:\u4e3a|\u53d8\u6210|\u53d8\u4e3a|\u51fa\u73b0|\u662f)?"
         r"(?:\u4e86)? ?(?:NaN|inf)\b",
+        window=BAD_LOSS,
+    ),
+    row(
+        "bad numbers",
+        _LOSS,
+        "nan detected|nan found|nan encountered|nan occurred|nan appeared|encountered nan|detected nan|found nan"
+        "|inf found",
+        rf"\b{_BADS}(?: values?)? {_SEEN} (?:during|in) (?:the )?(?:training|forward|backward|model output|output)"
+        rf"|\b(?:encountered|detected|found) (?:a |some )?{_BADS}(?: values?)? (?:during|in) (?:the )?"
+        r"(?:training|forward|backward|model output|output|loss|logits|activations|weights|parameters)\b",
         window=BAD_LOSS,
     ),
     row(
