@@ -83,8 +83,8 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._pass_by(text)
-        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
         reading = self._reader.read(text)
+        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
         if reading is None:
             return found + self._quoted_loss(text)
         return found + self._take(reading)
