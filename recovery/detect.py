@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jobs.fault import Fault, FaultKind
 from jobs.spec import EarlyWarning, Rule, RuleAction
@@ -205,7 +206,10 @@ class Detector:
         before, warned = watch.active, watch.see(step, reading)
         if before and not watch.active:
             self._findings.drop(_K.DIVERGENCE)
-        return self._add(_K.DIVERGENCE, self._warning_weight, onset=warned.onset, note=warned.said) if warned else []
+        if warned is None:
+            return []
+        fault = self._fault(_K.DIVERGENCE, onset=warned.onset, note=warned.said)
+        return self._findings.add(replace(fault, shape=warned.shape), self._warning_weight)
 
     def _take_held_out(self, loss: float) -> list[Fault]:
         """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
@@ -252,8 +256,6 @@ class Detector:
         if kind in _NUMERIC:
             traced, shape = self._run_up.trace(step, is_bad_value=kind in _BAD_VALUE)
             onset = min((each for each in (onset, traced) if each is not None), default=None)
-        if kind is _K.DIVERGENCE:
-            shape = shape or "drift"
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
         return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note)

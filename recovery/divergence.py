@@ -22,15 +22,18 @@ LEAST_RISE = 0.1
 # Gradient norms go up and down by themselves. Five times the usual counts, and only where the loss too is half proven.
 GRAD_NORM_RISE = math.log(5.0)
 LOSS_TOO = 0.5
+# Where nearly every reading since the first counts in full, the loss has jumped; otherwise it has drifted away.
+AT_ONCE = 1.25
 # A step count that goes back is a restart where the trouble begins within this many readings of it.
 RESTART = 8
 
 
 @dataclass(frozen=True)
 class Warned:
-    """A run that leaves its course: since which step, and what shows it."""
+    """A run that leaves its course: since which step, at once or little by little, and what shows it."""
 
     onset: int | None
+    shape: str
     said: str
 
 
@@ -75,7 +78,7 @@ class DivergenceWatch:
             return self._tell(course)
         elif self._skips.evidence:
             self._told = self._skips
-            return Warned(self._skips.began, self._skips.said)
+            return Warned(self._skips.began, "drift", self._skips.said)
         return None
 
     def _take_loss(self, step: int | None, reading: Reading) -> Course | None:
@@ -108,4 +111,5 @@ class DivergenceWatch:
         level = course.level if course.level is not None else math.nan
         since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
         said = f"loss about {level + course.rise():.4g} {since}, about {level:.4g} before"
-        return Warned(course.began, said)
+        sudden = course.length <= AT_ONCE * self._limits.patience
+        return Warned(course.began, "spike" if sudden else "drift", said)
