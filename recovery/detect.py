@@ -96,9 +96,13 @@ class Detector:
         new = [found for found in whole if not found.listed and found.weight < Weight.CASCADE]
         return sorted([found.fault for found in new] or whole.at_end(), key=lambda fault: fault.line or 0)
 
-    def finding(self, *, ended: bool) -> Fault | None:
-        """Return the fault to act on now: the first cause, never what followed from it."""
-        return (self._with_late() if ended else self._findings).first(ended=ended)
+    def finding(self, *, ended: bool, well: bool = False) -> Fault | None:
+        """Return the fault to act on now: the first cause, never what followed from it.
+
+        After an end that looks well, only a cause counts, and a loss that is not finite.
+        """
+        whole = self._with_late() if ended else self._findings
+        return whole.first(ended=ended, weakest=Weight.PENDING if well else Weight.QUOTED)
 
     # What the words say.
 
@@ -268,7 +272,7 @@ class Detector:
         # A loss of NaN tells the same; where the log hides it, the gradients are what can be seen of it.
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:
-            whole.hold(self._bad_gradient, Weight.PENDING)
+            whole.hold(self._bad_gradient, Weight.UNSURE)
         if self._traceback.cut is not None and self._traceback.cut.fault is not None:
             whole.hold(self._fault(self._traceback.cut.fault), Weight.CASCADE)
         return whole

@@ -20,12 +20,13 @@ class Weight(IntEnum):
     DECISIVE = 1  # act on it now
     AT_END = 2  # it explains the end, if the job ends
     PENDING = 3  # one bad value that nothing has confirmed: it explains the end when no cause is known
-    CASCADE = 4  # follows from something else
-    QUOTED = 5  # somebody quotes the message
+    UNSURE = 4  # bad gradients that nothing has confirmed: perhaps a scaler at work in the last steps
+    CASCADE = 5  # follows from something else
+    QUOTED = 6  # somebody quotes the message
 
 
 # Findings of one rank here tell of a cause, and the first of them by line is the first cause.
-_RANK = {Weight.RULE: 0, Weight.DECISIVE: 1, Weight.AT_END: 1, Weight.PENDING: 2, Weight.CASCADE: 3, Weight.QUOTED: 4}
+_RANK = {weight: weight.value for weight in Weight} | {Weight.AT_END: Weight.DECISIVE.value}
 
 
 @dataclass
@@ -97,8 +98,9 @@ class Findings:
             return []
         return [found.fault for found in self if found.weight is best and not found.listed]
 
-    def first(self, *, ended: bool) -> Fault | None:
+    def first(self, *, ended: bool, weakest: Weight = Weight.QUOTED) -> Fault | None:
         """Return the fault to act on now: the first cause, never what followed from it."""
         if not self._open or not (ended or min(found.weight for found in self) <= Weight.DECISIVE):
             return None
-        return min(self, key=_precedence).fault
+        found = [each for each in self if each.weight <= weakest]
+        return min(found, key=_precedence).fault if found else None

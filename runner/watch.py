@@ -60,7 +60,15 @@ class Watch:
         self.detector.finish()
 
 
-SPOILT = frozenset({FaultKind.NAN_LOSS, FaultKind.SCALE_COLLAPSE, FaultKind.SCALE_THRASH, FaultKind.DIVERGENCE})
+SPOILT = frozenset(
+    {
+        FaultKind.NAN_LOSS,
+        FaultKind.GRAD_NONFINITE,
+        FaultKind.SCALE_COLLAPSE,
+        FaultKind.SCALE_THRASH,
+        FaultKind.DIVERGENCE,
+    }
+)
 
 # Of all the numbers a log names, these are worth a line in the history.
 HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNORECASE)
@@ -97,7 +105,7 @@ def with_fault(attempt: Attempt, fault: Fault, watch: Watch) -> Attempt:
 
 def fault_at_end(observation: Observation, watch: Watch) -> Fault | None:
     """Say what an ended attempt died of; None when it came to its end by itself."""
-    seen = watch.detector.finding(ended=True)
+    seen = watch.detector.finding(ended=True, well=observation.exit_code == 0)
     # A run that ends well has got over whatever its log complained of, unless its numbers are spoilt.
     if seen is not None and (observation.exit_code != 0 or seen.kind in watch.spoilt):
         return seen

@@ -124,6 +124,15 @@ def test_gradients_of_nan_at_the_end_of_a_log_explain_it_and_stop_nothing():
     assert detector.finding(ended=False) is None and detector.finding(ended=True).line == 3
 
 
+def test_an_end_that_looks_well_is_spoilt_by_a_loss_of_nan_but_not_by_a_hint_or_a_quotation():
+    def spoilt(text):
+        return watch(text)[0].finding(ended=True, well=True)
+
+    assert spoilt(norms(0.4, "nan")) is None and spoilt("# RuntimeError: CUDA error: misaligned address\n") is None
+    assert spoilt(norms(0.4, *["nan"] * 10)).kind is K.GRAD_NONFINITE
+    assert spoilt("step 1 loss nan\n").kind is K.NAN_LOSS
+
+
 def test_gradients_that_are_finite_again_were_a_scaler_at_work():
     for text in (
         norms(0.4, "nan", "inf", "nan", 0.5),
