@@ -26,6 +26,7 @@ class LossWatch:
         self._good = 0
         self._ever_good = False
         self._all_skipped = True
+        self._scale: float | None = None
 
     def see(self, reading: Reading) -> bool:
         """Take one reading; return True when an incident begins with it."""
@@ -33,13 +34,20 @@ class LossWatch:
         if loss is None:
             return False
         if not math.isfinite(loss):
-            return self._see_bad(reading.loss_name, skipped=bool(reading.skipped))
+            return self._see_bad(reading.loss_name, skipped=self._was_skipped(reading))
         if hidden := self._see_hidden(reading):
             return self._begin_hidden(hidden)
         # Exactly 0 is what a log shows that filters NaN out: it proves nothing either way.
         if loss != 0 and not self._frozen:
             self._see_good(reading.loss_name)
         return False
+
+    def _was_skipped(self, reading: Reading) -> bool:
+        """Tell whether the scaler skipped a bad step: by the reading's word, else by a scale that fell with it."""
+        before, self._scale = self._scale, reading.scale
+        if reading.skipped is not None or reading.scale is None:
+            return bool(reading.skipped)
+        return before is None or reading.scale < before or reading.scale == 0
 
     def hint(self) -> bool:
         """Take a bad loss that was told in words; return True when an incident begins with it."""

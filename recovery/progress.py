@@ -125,7 +125,7 @@ class Track:
         for name in PLAN_NAMES & reading.values.keys():
             self._clock.plan(name, reading.values[name])
         if reading.step is None:
-            if reading.epoch is not None and reading.loss is None:
+            if reading.epoch is not None and not reading.values:
                 self._bars.heading(reading.epoch)
             return None
         if reading.total is not None and not reading.in_epoch:

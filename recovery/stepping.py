@@ -35,7 +35,7 @@ class EpochCount:
     def overall(self, reading: Reading, resumed: int | None) -> int:
         """Return the step over the whole run."""
         done, total = reading.step or 0, reading.total
-        epoch = reading.epoch if reading.epoch is not None else self._heading
+        epoch = self._heading if reading.epoch is None and reading.in_epoch else reading.epoch
         if total is not None and epoch is not None and reading.in_epoch:
             self._epoch, self._done = epoch, done
             first = reading.first_epoch
@@ -57,11 +57,10 @@ class EpochCount:
 
     def _count(self, epoch: float | None, total: int | None, done: int) -> int:
         """Count epochs by the restarts of a count, as far as they can be told from several ranks' bars."""
-        restarted = done < self._done
         if epoch is not None and self._epoch is not None:
-            restarted = restarted and epoch > self._epoch
+            restarted = done <= self._done and epoch > self._epoch
         else:
-            restarted = restarted and self._passed_middle and done <= (total or self._done) * 0.2 + 1
+            restarted = done < self._done and self._passed_middle and done <= (total or self._done) * 0.2 + 1
         if restarted:
             self._before += total or self._done
             self._passed_middle = False
@@ -82,6 +81,8 @@ class EpochClock:
         self._interval: int | None = None
         self._bar: Reading | None = None
         self._plan: dict[str, float] = {}
+        # Epochs have four digits (transformers 5), and not two decimals.
+        self._four_digits = False
 
     def plan(self, name: str, value: float) -> None:
         """Take what the run says of its length before it begins."""
@@ -96,7 +97,7 @@ class EpochClock:
         epoch, self._waiting = self._waiting, None
         if epoch is None or bar.step is None or epoch <= 0:
             return
-        margin = _rounding(epoch)
+        margin = self._rounding(epoch)
         low, high = bar.step / (epoch + margin), bar.step / max(epoch - margin, 1e-9)
         if low > self._high or high < self._low:
             # Output that was held back, so that numbers and bars do not belong together.
@@ -125,7 +126,7 @@ class EpochClock:
     def _by_epoch(self, epoch: float, bar: Reading | None) -> int | None:
         if math.isinf(self._high):
             return None
-        margin = _rounding(epoch)
+        margin = self._rounding(epoch)
         first = math.ceil((epoch - margin) * self._low - 1e-6)
         last = math.floor((epoch + margin) * self._high + 1e-6)
         if bar is not None:
@@ -138,12 +139,12 @@ class EpochClock:
             return first if first <= last < first + self._interval else None
         return first if first == last else None
 
-
-def _rounding(epoch: float) -> float:
-    """Return by how much a printed epoch may be off: transformers rounds to two decimals or to four digits."""
-    decimals = max(2, len(repr(epoch).partition(".")[2]))
-    digits = 3 - math.floor(math.log10(epoch)) if epoch > 0 else decimals
-    return float(0.5 * 10.0 ** -min(decimals, digits))
+    def _rounding(self, epoch: float) -> float:
+        """Return by how much a printed epoch may be off."""
+        decimals = len(repr(epoch).partition(".")[2])
+        self._four_digits = self._four_digits or decimals > 2
+        digits = 3 - math.floor(math.log10(epoch)) if epoch > 0 else 2
+        return float(0.5 * 10.0 ** -(digits if self._four_digits else min(max(2, decimals), digits)))
 
 
 def _shows_all(bar: Reading) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Name of the log, then the script and its arguments.
 RUNS = [line.split(maxsplit=1) for line in (HERE / "runs.txt").read_text().splitlines() if line and line[0] != "#"]
-KEPT_LINES = 90
+KEPT_LINES = 150
 
 
 def shorten(lines: list[str]) -> list[str]:

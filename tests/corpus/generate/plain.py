@@ -210,7 +210,7 @@ def show_megatron():
         say(
             f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {32 * (step + 1):12d} | elapsed time per iteration (ms): {v['ms']:.1f} |"
             f" learning rate: {v['lr']:.6E} | global batch size: {32:5d} | lm loss: {v['loss']:.6E} | loss scale: {v['scale']:.1f} |"
-            f" grad norm: {v['grad_norm']:.3f} | number of skipped iterations: {0:3d} | number of nan iterations: {0:3d} |"
+            f" grad norm: {v['grad_norm']:.3f} | number of skipped iterations: {int(v['grad_norm'] - v['grad_norm'] != 0):3d} | number of nan iterations: {0:3d} |"
         )
 
 
