@@ -14,6 +14,8 @@ from statistics import median
 BLOCK = 16
 PAST = 16
 FEWEST_BLOCKS = 4
+# The very first readings are what an untrained model says; soon after, the loss has already fallen.
+FIRST = 4
 # The distance of the quartiles gives a standard deviation that a few wild values do not move; the second largest of
 # sixteen lies 1.3 of them above the middle. The tail counts by half, so that noise with a heavy tail is known as such.
 QUARTILES = 0.7413
@@ -27,7 +29,7 @@ SLACK = 0.4
 # Blocks for which a level may be left without going far: then it is the new level, as after a change of the data.
 NEW_LEVEL = 32
 # A number that is on its way back stands below this share of how high it has been.
-COMING_BACK = 0.75
+COMING_BACK = 0.9
 LATEST = 4
 
 
@@ -50,6 +52,7 @@ class Course:
         "began",
         "evidence",
         "first",
+        "held",
         "length",
         "level",
     )
@@ -70,9 +73,11 @@ class Course:
         # The step since which there has been evidence at all, and how many readings ago that was.
         self.began: int | None = None
         self.length = 0
-        # The level of the first block, which is the untrained model's where a run starts anew.
+        # The level of the first readings, which is the untrained model's where a run starts anew.
         self.first: float | None = None
         self.level: float | None = None
+        # Set while the level is what a run that was warned of may still come back to.
+        self.held = False
 
     def add(self, step: int | None, value: float) -> bool:
         """Take one value, which is finite; return whether the evidence is complete."""
@@ -108,11 +113,11 @@ class Course:
         middle = (block[BLOCK // 2 - 1] + block[BLOCK // 2]) / 2
         self._seen += BLOCK
         if self.first is None:
-            self.first = middle
+            self.first = median(self._last[:FIRST])
         if self.evidence > self._patience / 2:
             self._frozen += 1
             # What is far from the level is not its past; what has stayed near it for long enough is.
-            if self._frozen < NEW_LEVEL:
+            if self._frozen < NEW_LEVEL or self.held:
                 return
             self._forget()
         self._frozen = 0

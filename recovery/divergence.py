@@ -74,6 +74,8 @@ class DivergenceWatch:
         if self._told is not None:
             if self._told.evidence == 0.0:
                 self._told = None
+                for each in self._losses.values():
+                    each.held = False
         elif course is not None:
             return self._tell(course)
         elif self._skips.evidence:
@@ -108,6 +110,7 @@ class DivergenceWatch:
             self._start_over()
             return None
         self._told = course
+        course.held = True
         level = course.level if course.level is not None else math.nan
         since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
         said = f"loss about {level + course.rise():.4g} {since}, about {level:.4g} before"

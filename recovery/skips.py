@@ -48,18 +48,19 @@ class SkipWatch:
         self._skipped = (self._skipped << 1 | bad) & self._mask
         self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
         self._falling = fell
-        self.said = self._judge() if self._seen > self._limits.warm_up else ""
+        self.said = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
         self.evidence = 1.0 if self.said else 0.0
 
-    def _judge(self) -> str:
+    def _judge(self, *, bad: bool) -> str:
         limits = self._limits
         if self._scale is None and self._skipped & self._in_a_row == self._in_a_row:
             return f"{limits.skipped_in_a_row} steps skipped in a row"
         falls = self._falls.bit_count()
         if falls >= limits.backoffs:
             return f"the loss scale fell {falls} times in {WINDOW} reports and never grew"
-        reports = min(self._seen - self._limits.warm_up, WINDOW)
-        share = self._skipped.bit_count() / reports
-        if reports >= FEWEST and share > limits.skipped_share:
+        reports = min(self._seen - limits.warm_up, WINDOW)
+        share = (self._skipped & (1 << reports) - 1).bit_count() / reports
+        # While every step is skipped, it may be a collapse, and nothing is lost by waiting.
+        if reports >= FEWEST and share > limits.skipped_share and not bad:
             return f"{share:.0%} of the last {reports} steps skipped"
         return ""

@@ -1,0 +1,286 @@
+"""The early warning: what counts as leaving the course for good, and all that does not."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.spec import EarlyWarning
+from recovery.detect import Detector
+from recovery.divergence import MAX_NAMES, DivergenceWatch
+from recovery.lines import Line
+from recovery.reading import Reading
+
+LIMITS = EarlyWarning()
+
+
+def noise(count, level=2.0, spread=0.1, seed=0):
+    source = random.Random(seed)
+    return [level + source.gauss(0, spread) for _ in range(count)]
+
+
+def learned(count=300, start=8.0, level=2.0, spread=0.1, seed=0):
+    """Return a loss that falls from `start` and stays at `level`, with noise."""
+    return [
+        value + (start - level) * math.exp(-index / 25) for index, value in enumerate(noise(count, level, spread, seed))
+    ]
+
+
+def warnings(losses, norms=None, *, limits=LIMITS, first=0, every=1, name="loss"):
+    watch, found = DivergenceWatch(limits), []
+    for index, loss in enumerate(losses):
+        step = first + every * index
+        norm = norms[index] if norms else None
+        warned = watch.see(step, Reading(step, loss, grad_norm=norm, loss_name=name))
+        found += [(step, warned)] if warned else []
+    return found
+
+
+def near(step, wanted, every=1):
+    """Tell whether an onset is right: not later, since a checkpoint must be older, and hardly earlier."""
+    return wanted - 6 * every <= step <= wanted
+
+
+# What is a divergence.
+
+
+def test_a_loss_that_jumps_and_stays_is_told_once_with_its_onset():
+    ((step, warned),) = warnings([*learned(300), *noise(200, 6.0)])
+    assert 300 + LIMITS.patience - 1 <= step <= 300 + LIMITS.patience + 8
+    assert near(warned.onset, 300) and warned.shape == "spike"
+    assert re.fullmatch(r"loss about (5\.9|6)\S* since step \d+, about (1\.9|2)\S* before", warned.said)
+
+
+def test_a_loss_that_climbs_little_by_little_is_a_drift():
+    climb = [value + 0.01 * index for index, value in enumerate(noise(600, seed=1))]
+    ((step, warned),) = warnings([*learned(300), *climb])
+    assert warned.shape == "drift"
+    assert 300 <= warned.onset < step < 300 + 250
+
+
+def test_exponential_growth_is_told_long_before_it_overflows():
+    growth = [2.0 * 1.02**index for index in range(600)]
+    ((step, _),) = warnings([*learned(300), *growth])
+    assert step < 300 + 100
+
+
+def test_a_negative_loss_has_a_course_too():
+    ((_, warned),) = warnings([*learned(300, 3.0, -5.0), *noise(100, -1.0, seed=2)])
+    assert near(warned.onset, 300)
+
+
+def test_gradients_that_grow_tell_earlier_where_the_loss_agrees():
+    losses = [*learned(300), *[2.0 + 0.004 * index + noise(1, 0, 0.1, index)[0] for index in range(400)]]
+    norms = [math.exp(value) for value in [*noise(300, 0.0, 0.2), *[0.02 * index for index in range(400)]]]
+    ((alone, _),) = warnings(losses)
+    ((both, _),) = warnings(losses, norms)
+    assert both < alone
+
+
+# What is none.
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_no_divergence(seed):
+    assert warnings(learned(2000, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_without_a_variance_is_no_divergence(seed):
+    source = random.Random(seed)
+    heavy = [2.0 + 0.1 * source.gauss(0, 1) / math.sqrt(source.gammavariate(0.75, 1) / 0.75) for _ in range(2000)]
+    norms = [math.exp(source.gauss(0, 1.5)) for _ in range(2000)]
+    assert warnings(heavy, norms) == []
+
+
+@pytest.mark.parametrize("length", [1, 3, 8, 14])
+def test_a_spike_that_comes_back_within_the_patience_is_no_divergence(length):
+    losses = learned(300)
+    for _ in range(5):
+        losses += [*noise(length, 50.0), *noise(100)]
+    assert warnings(losses) == []
+
+
+@pytest.mark.parametrize("decay", [3.0, 8.0, 20.0])
+def test_a_spike_on_its_way_back_is_no_divergence_however_long_it_takes(decay):
+    spike = [value + 6.0 * math.exp(-index / decay) for index, value in enumerate(noise(300, seed=3))]
+    assert warnings([*learned(300), *spike]) == []
+
+
+def test_nothing_is_told_in_the_warm_up():
+    assert warnings([*learned(80, seed=4), *[40.0] * 10]) == []
+
+
+def test_a_loss_that_falls_steeply_leaves_room_above():
+    falling = [10.0 * 0.97**index + 0.3 * noise(1, 0, 1, index)[0] for index in range(300)]
+    assert warnings(falling) == []
+
+
+def test_giving_back_less_than_a_quarter_of_what_was_learned_is_no_divergence():
+    # As after a restart of a cosine schedule, or when harder data come.
+    assert warnings([*learned(300), *noise(1500, 3.2, seed=5)]) == []
+    assert len(warnings([*learned(300), *noise(1500, 4.2, seed=5)])) == 1
+
+
+def test_a_restart_in_the_same_log_is_no_divergence():
+    watch = DivergenceWatch(LIMITS)
+    for step, loss in [*enumerate(learned(400)), *enumerate(learned(400, seed=6), 1), *enumerate(learned(400, seed=7))]:
+        assert watch.see(step, Reading(step, loss)) is None
+
+
+def test_other_losses_beside_the_loss_have_courses_of_their_own():
+    watch = DivergenceWatch(LIMITS)
+    for step, loss in enumerate(learned(600)):
+        assert watch.see(step, Reading(step, loss, loss_name="loss")) is None
+        if step % 20 == 0:
+            assert watch.see(step, Reading(step, 40.0 + loss, loss_name="epoch_loss")) is None
+
+
+def test_growing_gradients_of_a_run_that_learns_are_none():
+    norms = [math.exp(0.01 * index) for index in range(800)]
+    assert warnings([3.0 - 0.002 * index + noise(1, 0, 0.05, index)[0] for index in range(800)], norms) == []
+
+
+def test_a_log_of_every_fiftieth_step_is_read_as_it_is():
+    assert warnings(learned(500), every=50) == []
+    ((step, warned),) = warnings([*learned(300), *noise(100, 6.0)], every=50)
+    assert near(warned.onset, 300 * 50, 50) and step > 300 * 50
+
+
+def test_a_resumed_run_has_no_untrained_level_and_is_watched_all_the_same():
+    assert warnings(noise(1000), first=5000) == []
+    ((_, warned),) = warnings([*noise(300), *noise(100, 4.0)], first=5000)
+    assert near(warned.onset, 5300)
+
+
+# Over, and once more.
+
+
+def test_a_run_that_comes_back_is_no_longer_diverging_and_may_diverge_again():
+    watch, told = DivergenceWatch(LIMITS), []
+    course = [*learned(300), *noise(60, 6.0), *noise(200), *noise(60, 6.0)]
+    for step, loss in enumerate(course):
+        if watch.see(step, Reading(step, loss)):
+            told.append(step)
+        if step == 430:
+            assert not watch.active
+    assert len(told) == 2 and watch.active
+
+
+# Skipped steps.
+
+
+def skips(reports, limits=LIMITS):
+    watch = DivergenceWatch(limits)
+    for step, (scale, skipped) in enumerate(reports):
+        warned = watch.see(step, Reading(step, 2.0, scale=scale, skipped=skipped))
+        if warned:
+            return step, warned
+    return None
+
+
+def test_a_scale_that_falls_now_and_then_and_never_grows_is_a_divergence():
+    scales = [65536.0 / 2 ** max(0, (step - 200) // 10) for step in range(400)]
+    told = skips([(scale, None) for scale in scales])
+    assert told is not None and told[0] == 250 and told[1].onset == 210
+    assert told[1].said == "the loss scale fell 5 times in 128 reports and never grew"
+
+
+def test_a_scaler_that_looks_for_its_scale_in_the_first_steps_is_none():
+    assert skips([(2.0**32 / 2 ** min(step, 17), step < 17) for step in range(600)]) is None
+
+
+def test_a_back_off_after_every_growth_is_none():
+    reports = [(65536.0 * (1 + step // 50 % 2), step % 100 == 99) for step in range(2000)]
+    assert skips(reports) is None
+
+
+def test_a_scale_that_falls_on_every_step_is_a_collapse_and_left_to_it():
+    assert skips([(65536.0 / 2 ** max(0, step - 300), step >= 300) for step in range(330)]) is None
+
+
+def test_many_skipped_steps_are_a_divergence_where_no_scale_is_told():
+    assert skips([(None, step >= 200) for step in range(300)])[0] == 209
+    assert skips([(None, step % 5 == 0) for step in range(300)])[1].said == "20% of the last 101 steps skipped"
+    assert skips([(None, step % 10 == 0) for step in range(1000)]) is None
+
+
+# In the spec, and in the detector.
+
+
+def test_every_threshold_can_be_set():
+    course = [*learned(300), *noise(200, 6.0)]
+    assert warnings(course, limits=EarlyWarning(patience=40))[0][0] >= 339
+    assert warnings(course, limits=EarlyWarning(sigmas=100)) == []
+    assert warnings(course, limits=EarlyWarning(rise=1.5)) == []
+    assert warnings(course, limits=EarlyWarning(warm_up=400)) == []
+    falls = [(65536.0 / 2 ** max(0, (step - 200) // 10), None) for step in range(400)]
+    assert skips(falls, EarlyWarning(backoffs=9))[0] == 290
+    often = [(None, step % 5 == 0) for step in range(300)]
+    assert skips(often, EarlyWarning(skipped_share=0.3)) is None
+    assert skips([(None, step >= 200) for step in range(300)], EarlyWarning(skipped_in_a_row=3))[0] == 202
+
+
+def listed(losses, **options):
+    detector = Detector(**options)
+    found = [f for n, loss in enumerate(losses, 1) for f in detector.feed(Line(n, f"step {n} loss {loss:.5f}"))]
+    return detector, found
+
+
+def test_the_detector_acts_on_a_divergence_and_says_what_shows_it():
+    detector, (fault,) = listed([*learned(300), *noise(100, 6.0)])
+    assert fault.kind == "divergence" and near(fault.began, 301) and fault.shape == "spike"
+    assert fault.evidence.startswith(f"step {fault.step} loss") and "since step" in fault.note
+    assert detector.finding(ended=False) == fault
+
+
+def test_a_divergence_that_is_over_is_not_acted_on():
+    detector, found = listed([*learned(300), *noise(60, 6.0), *noise(200)])
+    assert [fault.kind for fault in found] == ["divergence"]
+    assert detector.finding(ended=False) is None and detector.finding(ended=True) is None
+
+
+def test_a_divergence_is_the_first_cause_of_the_nan_that_follows():
+    detector, found = listed([*learned(300), *noise(60, 6.0), math.nan, math.nan, math.nan])
+    assert [fault.kind for fault in found] == ["divergence", "nan_loss"]
+    assert detector.finding(ended=True).kind == "divergence"
+
+
+def test_a_warning_that_stops_nothing_explains_only_the_end():
+    course = [*learned(300), *noise(100, 6.0)]
+    detector, _ = listed(course, warning=EarlyWarning(stop=False))
+    assert detector.finding(ended=False) is None and detector.finding(ended=True).kind == "divergence"
+    assert listed(course, warning=None)[1] == []
+
+
+# Bounds.
+
+
+def test_memory_is_bounded_whatever_a_log_names():
+    watch = DivergenceWatch(LIMITS)
+    for step in range(5000):
+        watch.see(step, Reading(step, float(step % 7), loss_name=f"loss_{step}"))
+    assert len(watch._losses) == MAX_NAMES
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.integers(0, 10**15)),
+            st.one_of(st.none(), st.floats(), st.sampled_from([0.0, 1e308, -1e308])),
+            st.one_of(st.none(), st.floats()),
+            st.one_of(st.none(), st.floats()),
+            st.one_of(st.none(), st.booleans()),
+        ),
+        max_size=200,
+    )
+)
+def test_no_number_makes_it_fail(rows):
+    watch = DivergenceWatch(EarlyWarning(warm_up=16, patience=2))
+    for step, loss, norm, scale, skipped in rows:
+        watch.see(step, Reading(step, loss, grad_norm=norm, scale=scale, skipped=skipped))
