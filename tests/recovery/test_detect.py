@@ -3,12 +3,9 @@
 import math
 import random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from jobs.fault import FaultKind
 from recovery.detect import Detector
-from recovery.lines import Line, LineSplitter
+from recovery.lines import LineSplitter
 from recovery.nonfinite import HIDDEN_BY_FREEZE, HIDDEN_BY_ZERO
 from recovery.progress import MAX_VALUES
 from recovery.tail import MAX_EVIDENCE, TAIL_LINES
@@ -430,50 +427,3 @@ def test_ever_new_names_are_held_in_bounded_memory():
     detector, _ = watch("".join(f"name_{n}=1.0\n" for n in range(5 * MAX_VALUES)))
     assert len(detector.progress.values) == MAX_VALUES
     assert f"name_{5 * MAX_VALUES - 1}" in detector.progress.values
-
-
-# Anything at all
-
-NOISE = st.lists(
-    st.one_of(
-        st.binary(max_size=30),
-        st.sampled_from(
-            [
-                b"\n", b"rung| step step=1 loss=nan\n", b"step 2 loss 2.0\n", b"loss: nan\n", b"scale=0 step=3\n",
-                b"Killed\n",                 b"ValueError: Training loss is nan\n", b"[WARNING] NaN loss detected!\n",
-                b"val_loss=inf\n", b"OVERFLOW! Skipping step. Attempted loss scale: 1, reducing to 1\n",
-                b'  File "x.py", line 3\n', b"\r9/9 [",
-            ]
-        ),
-    ),
-    max_size=40,
-)  # fmt: skip
-
-
-@given(NOISE, st.integers(1, 64))
-@settings(max_examples=150)
-def test_any_bytes_in_any_chunks_lead_to_the_same_findings(pieces, size):
-    data = b"".join(pieces)
-    whole, listed = watch(data)
-    detector, splitter = Detector(), LineSplitter()
-    chunks = [data[at : at + size] for at in range(0, len(data), size)]
-    lines = [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.flush()
-    found = [fault for line in lines for fault in detector.feed(line)]
-    assert found + detector.finish() == listed
-    assert detector.finding(ended=True) == whole.finding(ended=True)
-    # Loss may be NaN, which is unlike itself: compare what is printed.
-    assert repr(detector.progress) == repr(whole.progress)
-
-
-@given(NOISE)
-@settings(max_examples=80)
-def test_what_is_to_be_acted_on_now_is_still_a_fault_at_the_end(pieces):
-    detector, _ = watch(b"".join(pieces))
-    acted_on = detector.finding(ended=False)
-    assert acted_on is None or detector.finding(ended=True) == acted_on
-
-
-@given(st.text(max_size=400))
-def test_any_line_is_taken_without_a_crash(text):
-    for fault in Detector().feed(Line(1, text)):
-        assert fault.line == 1 and len(fault.evidence) <= MAX_EVIDENCE
