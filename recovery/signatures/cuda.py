@@ -64,7 +64,7 @@ ROWS = (
         "|hip error|cudagetdevicecount",
         r"\bCUDA (?:driver )?error(?: \d{1,4})?: (?!out of memory|no kernel image)\w|\bHIP error: (?!out of memory)\w"
         r"|CUDA_ERROR_(?!OUT_OF)[A-Z]|CUDA unknown error|No CUDA GPUs are available"
-        r"|cuda runtime error \((?!2\))\d+\)|Cuda failure (?:\d+ )?'(?!out of memory)\w"
+        r"|cuda runtime error \((?!2\))\d+\)|Cuda failure (?:\d{1,4} )?'(?!out of memory)\w"
         r"|Unexpected error from cudaGetDeviceCount",
     ),
     row(

@@ -91,7 +91,7 @@ ROWS = (
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
         "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have",
-        rf"^{PREFIX}Killed\.?(?: {{2,}}.{{0,200}})?$"
+        rf"^{PREFIX}Killed\.?(?: {{2,20}}.{{0,200}})?$"
         r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
         r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"

@@ -1,5 +1,8 @@
 """The messages: what tells of a fault, what only quotes one, what only shows its words."""
 
+from re._constants import BRANCH, MAX_REPEAT, MAXREPEAT, MIN_REPEAT, SUBPATTERN
+from re._parser import parse
+
 import pytest
 from message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, QUOTED, SAMPLES, SHOWN
 
@@ -64,6 +67,26 @@ def test_anchors_are_long_and_absent_from_healthy_lines():
     for anchor in ANCHORS:
         assert anchor == anchor.lower() and len(anchor.encode()) >= 6, anchor
         assert anchor not in healthy, anchor
+
+
+def unbounded(parts, inside=False):
+    """Yield whether a repetition without a bound stands inside another, for each one in a pattern."""
+    for operation, value in parts:
+        if operation in (MAX_REPEAT, MIN_REPEAT):
+            _, most, body = value
+            yield inside and most == MAXREPEAT
+            yield from unbounded(body, inside=True)
+        elif operation is SUBPATTERN:
+            yield from unbounded(value[-1], inside)
+        elif operation is BRANCH:
+            for branch in value[1]:
+                yield from unbounded(branch, inside)
+
+
+@pytest.mark.parametrize("row", [*SIGNATURES, *BACKOFFS, *GUARDS], ids=lambda row: row.name)
+def test_no_pattern_repeats_a_repetition_without_a_bound(row):
+    assert not any(unbounded(parse(row.pattern.pattern)))
+    assert ".*" not in row.pattern.pattern and ".+" not in row.pattern.pattern
 
 
 def test_a_line_with_source_and_exception_counts_for_its_exception():
