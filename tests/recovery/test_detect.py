@@ -279,6 +279,19 @@ def test_in_a_wall_of_errors_the_first_that_tells_of_a_cause_is_acted_on():
     assert detector.finding(ended=False) == detector.finding(ended=True) == found[0]
 
 
+def test_a_cause_that_was_only_logged_comes_before_an_exception_that_followed_from_it():
+    text = (
+        "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\nRuntimeError: NCCL error in: x.cpp:1, unhandled\n"
+    )
+    assert now(text.splitlines(keepends=True)[0]) is None
+    assert now(text) is at_end(text) is K.CUDA_FAULT
+
+
+def test_a_cause_takes_the_place_of_a_follow_up_of_its_own_kind():
+    text = "Killed\n# RuntimeError: CUDA error: misaligned address\nMemoryError\nRuntimeError: CUDA error: no\n"
+    assert [(fault.kind, fault.line) for fault in watch(text)[1]] == [(K.OOM, 3), (K.CUDA_FAULT, 4)]
+
+
 def test_of_chained_exceptions_the_original_is_the_cause():
     for link in (
         "During handling of the above exception, another exception occurred:",

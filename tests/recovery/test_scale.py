@@ -93,3 +93,27 @@ def test_a_log_that_ends_below_one_ends_low():
     assert not watch.is_low
     watch.back_off(None, Backoff(None, 0.25))
     assert watch.is_low
+
+
+def test_a_single_back_off_far_below_one_ends_low():
+    watch = ScaleWatch()
+    watch.back_off(None, Backoff(None, 2.0**-6))
+    assert not watch.is_low
+    deep = ScaleWatch()
+    deep.back_off(None, Backoff(None, 2.0**-7))
+    assert deep.is_low
+
+
+def test_two_back_offs_at_the_floor_end_low_and_one_does_not():
+    watch = ScaleWatch()
+    watch.back_off(1, Backoff(1, 1))
+    assert not watch.is_low
+    watch.back_off(2, Backoff(1, 1))
+    assert watch.is_low
+
+
+def test_a_scale_that_stands_at_its_floor_while_steps_are_skipped_is_a_collapse():
+    assert [kind for _, kind in reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0], skipped=True)[0]] == [FaultKind.SCALE_COLLAPSE]
+    assert reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], skipped=False)[0] == []
+    # A scale that was always 1 is that of bfloat16, which has none.
+    assert reports([1.0] * 9, skipped=True)[0] == []
