@@ -169,6 +169,8 @@ class Detector:
         if self._track.has_records and not reading.is_record:
             return []
         step = self._track.advance(reading)
+        if self._track.redrawn:
+            return []
         found: list[Fault] = []
         if reading.loss is not None:
             found += self._take_loss(step, reading)

@@ -9,7 +9,8 @@ import re
 from typing import NamedTuple
 
 _SPACED_STEP = re.compile(
-    r"(?:(?<!\w)|(?<=global_))(?:step|iter|iteration|batch|num_update)s?(?: {0,8}+\[ {0,8}+#?| {1,8}+#?)(\d{1,15}+)(?!\w|\.\d)",
+    r"(?:(?<!\w)|(?<=global_))(?:step|iter|iteration|batch|num_update)s?"
+    r"(?: {0,8}+\[ {0,8}+#?| {1,8}+#?)(\d{1,15}+)(?!\w|\.\d)",
     re.IGNORECASE | re.ASCII,
 )
 _STEP_WORDS = ("step", "iter", "batch", "num_update")

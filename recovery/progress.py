@@ -52,6 +52,9 @@ class Track:
         # A bar and a named count may stand side by side, one per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
         self._clock = EpochClock()
+        # A bar is drawn again when it is closed, also by a run that has just failed: that is no news.
+        self.redrawn = False
+        self._drawn: tuple[int | None, str] | None = None
         self._largest_total = 0
         self._total_with_loss: int | None = None
 
@@ -89,15 +92,26 @@ class Track:
     def advance(self, reading: Reading) -> int | None:
         """Move on by a reading and return the step it belongs to."""
         if reading.total is not None and self._is_another_bar(reading, reading.total):
+            self.redrawn = False
             return self.step
         if reading.loss is not None:
             self._loss = reading.loss
             self._keep_latest(reading)
         step = self._place(reading)
+        self._compare(reading, step)
         if step is not None and step < MAX_STEP:
             self._move_to(step)
             return step
         return None if reading.lags else self.step
+
+    def _compare(self, reading: Reading, step: int | None) -> None:
+        """Note whether this is a bar's last state once more: the same loss, at the same step or at none."""
+        self.redrawn = False
+        if reading.total is None or reading.loss is None:
+            return
+        drawn = (step, repr(reading.loss))
+        self.redrawn = self._drawn is not None and drawn in (self._drawn, (None, self._drawn[1]))
+        self._drawn = self._drawn if self.redrawn else drawn
 
     def _is_another_bar(self, reading: Reading, total: int) -> bool:
         """Tell whether a bar counts something else than training steps, such as an evaluation."""

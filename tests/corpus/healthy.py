@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Healthy logs of any length, made up line by line in the formats of the field, with NaN and inf in harmless places."""
 
 import json
