@@ -16,7 +16,7 @@ from recovery.findings import Findings, Weight
 from recovery.freetext import read_free_text
 from recovery.gradients import GradientWatch
 from recovery.learning import LossHistory
-from recovery.lines import Line
+from recovery.lines import Line, RawLine
 from recovery.messages import Match, is_first_hand, search
 from recovery.metrics import MARK, LineReader
 from recovery.nonfinite import LossWatch
@@ -59,9 +59,9 @@ class Detector:
         self._held_out_bad = False
         self._traceback = Traceback()
         self._unwrapper = Unwrapper()
-        self._reader = LineReader()
+        self.reader = LineReader()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
-        self._seen = Line(0, "")
+        self._seen: Line | RawLine = Line(0, "")
         self._tail = Tail()
 
     @property
@@ -84,11 +84,24 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._pass_by(text)
-        reading = self._reader.read(text)
+        reading = self.reader.read(text)
         found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
         if reading is None:
             return found + self._quoted_loss(text)
         return found + self._take(reading)
+
+    @property
+    def wants_all(self) -> bool:
+        """Tell whether the next line must be fed whole, because of the lines before it or a person's own rules."""
+        return self._traceback.is_open or self._unwrapper.in_frame or bool(self._rules)
+
+    def take(self, line: RawLine, reading: Reading | None) -> list[Fault]:
+        """Take the numbers of a line that holds none of the words we know; return the findings that they bring."""
+        self._seen = line
+        self._tail.remember(line)
+        if reading is not None:
+            return self._take(reading)
+        return self._quoted_loss(line.text) if b"#" in line.raw else []
 
     def finish(self) -> list[Fault]:
         """Return the findings that only the end of the log decides."""
@@ -111,7 +124,7 @@ class Detector:
 
     def _pass_by(self, text: str) -> list[Fault]:
         """Take only the step of a line that a rule says is never a fault."""
-        reading = self._reader.read(text)
+        reading = self.reader.read(text)
         if reading is not None and not self._track.has_records:
             self._track.advance(reading._replace(loss=None, lags=False))
         return []

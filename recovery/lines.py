@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Room for a traceback's longest message or a wide table row; what is longer is a dump of data, not a message.
 MAX_TEXT = 64 * 1024
@@ -17,7 +18,7 @@ MAX_RAW = 4 * MAX_TEXT
 # Terminal commands: window titles and the like (ended by BEL or ESC \), cursor and colour codes, two-character codes.
 # A title that never ends loses only its first two characters, so that it cannot hide the rest of a line.
 _ESCAPE = re.compile(
-    r"\x1b[\]PX^_][^\x07\x1b\x9c]{0,1000}(?:\x07|\x1b\\|\x9c)"
+    r"\x1b[\]PX^_][^\x07\x1b\x9c\r\n]{0,1000}(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     r"|\x1b[ -/]{0,8}[0-~]"
 )
@@ -28,6 +29,14 @@ _HIDDEN = re.compile(
     r"\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
 )
 
+_HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){_HIDDEN.pattern}")
+# Where any of these stands in raw bytes, `clean` has something to take out: control codes, and its other prey in UTF-8.
+ODD_BYTES = (
+    rb"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\xa0\xad]|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f|\xe1(?:\xa0\x8e|\x9a\x80)"
+    rb"|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xaf]|\xe3\x80\x80|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80\x81]"
+)
+_TOO_LONG = re.compile(rb"(?<![^\r\n])([^\r\n]{%d})[^\r\n]+" % MAX_RAW)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -36,6 +45,25 @@ class Line:
     number: int
     text: str
 
+    @property
+    def is_blank(self) -> bool:
+        return not self.text.strip()
+
+
+class RawLine(NamedTuple):
+    """A line that has not been decoded, since few lines are ever shown."""
+
+    number: int
+    raw: bytes
+
+    @property
+    def text(self) -> str:
+        return text_of(self.raw)
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.raw.strip()
+
 
 def clean(text: str) -> str:
     """Return the text without anything that could steer a terminal; tabs become spaces."""
@@ -43,6 +71,19 @@ def clean(text: str) -> str:
         return text
     text = _ESCAPE.sub("", text)
     return _HIDDEN.sub("", _BLANK.sub(" ", text))
+
+
+def bare(block: bytes) -> bytes:
+    """Return whole lines without what `clean` takes out of each; a long one is cut as if it had been held."""
+    if len(block) > MAX_RAW:
+        block = _TOO_LONG.sub(rb"\1", block)
+    text = _BLANK.sub(" ", _ESCAPE.sub("", block.decode("utf-8", "replace")))
+    return _HIDDEN_BUT_BREAKS.sub("", text).encode("utf-8", "replace")
+
+
+def text_of(raw: bytes) -> str:
+    """Return a raw line as text that is safe to show, of bounded length."""
+    return clean(raw[:MAX_RAW].decode("utf-8", "replace"))[:MAX_TEXT]
 
 
 class LineSplitter:
@@ -96,6 +137,5 @@ class LineSplitter:
         self._returned = False
 
     def _emit(self, lines: list[Line]) -> None:
-        text = clean(self._held.decode("utf-8", "replace"))
-        lines.append(Line(self._number, text[:MAX_TEXT]))
+        lines.append(Line(self._number, text_of(self._held)))
         self._held = b""

@@ -19,6 +19,9 @@ class Rules:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
 
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
     def match(self, text: str) -> Rule | None:
         if not self._rules:
             return None

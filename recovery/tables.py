@@ -40,6 +40,10 @@ class Tables:
         self._header: _Header | None = None
         self._since = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self._header is not None
+
     def read(self, text: str) -> Reading | None:
         """Return the numbers of a table's row; None for every other line, a header included."""
         if self._header is not None:
@@ -50,12 +54,18 @@ class Tables:
             self._since += 1
             if self._since > FORGET_AFTER:
                 self._header = None
-        if ("loss" in text or "Loss" in text) and len(text) <= MAX_ROW:
-            self._header = _read_header(text) or self._header
+        self._header = _read_header(text) or self._header
         return None
 
 
+def is_header(text: str) -> bool:
+    """Tell whether a line opens a table."""
+    return _read_header(text) is not None
+
+
 def _read_header(text: str) -> _Header | None:
+    if not ("loss" in text or "Loss" in text) or len(text) > MAX_ROW:
+        return None
     for separator in (",", "|", "\u2502", None):
         if separator is not None and separator not in text:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from recovery.lines import Line
+from recovery.lines import Line, RawLine
 from recovery.messages import search_frame
 from recovery.shown import is_frame, is_indented
 from recovery.signatures import Signature
@@ -20,14 +20,15 @@ class Tail:
 
     def __init__(self) -> None:
         self.stranger = ""
-        self._lines: deque[Line] = deque(maxlen=TAIL_LINES)
+        self._lines: deque[Line | RawLine] = deque(maxlen=TAIL_LINES)
 
-    def remember(self, line: Line) -> None:
+    def remember(self, line: Line | RawLine) -> None:
+        lines = self._lines
         # A progress bar redrawn on its line takes one place, as on a terminal.
-        if self._lines and self._lines[-1].number == line.number:
-            self._lines.pop()
-        if line.text.strip():
-            self._lines.append(line)
+        if lines and lines[-1].number == line.number:
+            lines.pop()
+        if not line.is_blank:
+            lines.append(line)
 
     def lines(self) -> list[str]:
         """Return the last lines; an exception comes last, what follows it says less."""
@@ -42,6 +43,11 @@ class Traceback:
         # The row of the frame that the log has come to, when no exception has followed it yet.
         self.cut: Signature | None = None
         self._below = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the next line may belong to the traceback."""
+        return self._below > 0 or self.cut is not None
 
     def holds(self, text: str) -> bool:
         """Tell whether a line is a frame, or the program's own text that is shown below one."""

@@ -22,18 +22,18 @@ class Unwrapper:
     """Puts the name that a frame's line ends with before the value that the next line begins with."""
 
     def __init__(self) -> None:
-        self._in_frame = False
+        self.in_frame = False
         self._name = ""
 
     def mend(self, text: str) -> str:
         """Return the line, led by the name that its first value belongs to."""
-        if not self._in_frame and "\u2022" not in text:
+        if not self.in_frame and "\u2022" not in text:
             return text
-        if self._in_frame and text.startswith(" " * _FEWEST_BLANKS):
+        if self.in_frame and text.startswith(" " * _FEWEST_BLANKS):
             text = f"{self._name}{text.lstrip(' ')}"
         else:
-            self._in_frame = bool(_FRAME.search(text))
+            self.in_frame = bool(_FRAME.search(text))
         self._name = ""
-        if self._in_frame and (match := _NAME_AT_END.search(text, max(0, len(text) - 300))):
+        if self.in_frame and (match := _NAME_AT_END.search(text, max(0, len(text) - 300))):
             self._name = match[0].rstrip(" ") + " "
         return text

@@ -167,12 +167,13 @@ def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> Non
 
 @cli.command()
 @click.argument("log", type=click.File("rb"))
+@click.option("--quick", is_flag=True, help="Look for faults alone, at the speed of grep: no steps, no early warning.")
 @JSON
-def explain(log: Any, as_json: bool) -> None:
+def explain(log: Any, quick: bool, as_json: bool) -> None:
     """Say what Rung would see in any LOG file (- for standard input)."""
-    from runner.desk import explain_log
+    from runner.explain import explain_log
 
-    found = explain_log(log)
+    found = explain_log(log, quick=quick)
     if as_json:
         _print_json(found)
         return

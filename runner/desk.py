@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import click
 
@@ -25,7 +24,6 @@ from recovery.lines import clean
 from runner import submit
 from runner.check import Finding, change_text, check_job, check_machine, preview_request, preview_rungs
 from runner.controller import TURN_SECONDS, Controller
-from runner.explain import explain
 from runner.follow import Follower, LogReader
 from runner.home import find_home, make_home
 from runner.lock import is_owned, ownership
@@ -183,12 +181,3 @@ def check(file: Path | None) -> list[Finding]:
         found.append(Finding(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
     return found
-
-
-def explain_log(log: IO[bytes]) -> list[dict[str, Any]]:
-    """Explain a log, with a progress bar on a terminal for one that takes a while."""
-    size = os.fstat(log.fileno()).st_size if log.name != "<stdin>" else 0
-    if size < 1 << 24 or not sys.stderr.isatty():
-        return explain(log, lambda read: None)
-    with click.progressbar(length=size, label="reading", file=sys.stderr) as bar:
-        return explain(log, bar.update)

@@ -17,7 +17,7 @@ from jobs.paths import AttemptPaths
 from jobs.spec import Success
 from recovery.detect import Detector
 from recovery.learning import Judgement, Verdict, Yardstick, healthy_level, judge, window_after
-from recovery.lines import LineSplitter
+from recovery.scan import Scan
 from recovery.standing import stand
 from runner.engine import Engine, Observation, Presence
 
@@ -33,9 +33,9 @@ class Watch:
         self._engine = engine
         self._paths = paths
         self._offset = 0
-        self._lines = LineSplitter()
         warning = job.spec.recovery.early_warning
         self.detector = Detector(job.spec.recovery.rules, warning)
+        self._scan = Scan(self.detector)
         # A warning that was to stop nothing takes no success away either.
         self.spoilt = SPOILT if warning is None or warning.stop else SPOILT - {FaultKind.DIVERGENCE}
 
@@ -47,17 +47,14 @@ class Watch:
             if not chunk:
                 return False
             self._offset += len(chunk)
-            for line in self._lines.feed(chunk):
-                self.detector.feed(line)
+            self._scan.feed(chunk)
         return True
 
     def read_to_end(self) -> None:
         """Take in all of a log that nobody writes any more."""
         while self.read():
             pass
-        for line in self._lines.flush():
-            self.detector.feed(line)
-        self.detector.finish()
+        self._scan.finish()
 
 
 SPOILT = frozenset(
