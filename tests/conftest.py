@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes on a busy machine proves nothing about the product.
+settings.register_profile("rung", deadline=None)
+settings.load_profile("rung")
 
 BIN = Path(sys.executable).parent
 # A loaded machine may be slow; a condition that takes longer than this will never come.
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
