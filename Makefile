@@ -6,11 +6,12 @@ PYTHON ?= python3
 VENV := .venv
 # A job file or job id reaches the command as one quoted word, whatever characters it holds.
 override JOB := $(value JOB)
-export JOB RUNG_HOME
+override LOGS := $(value LOGS)
+export JOB LOGS BY RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
-.PHONY: help setup demo test check lint submit queue logs history cancel retry controller lock clean
+.PHONY: help setup demo test check lint corpus bench submit queue logs history cancel retry controller lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -45,6 +46,12 @@ check: lint test ## Lint, types and tests: what CI runs
 lint: setup ## Ruff and mypy
 	@ruff check . && ruff format --check . && mypy
 
+corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.jsonl] [BY=framework]
+	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}
+
+bench: setup ## Measure: lead and false alarms of the early warning, speed of the detector
+	@python -m tests.bench
+
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)
 	@rung launch -- "$$JOB"
@@ -77,5 +84,5 @@ lock: ## Write requirements.lock from what is installed in .venv
 	@mv requirements.lock.new requirements.lock
 
 clean: ## Remove what was built here; jobs and their history under RUNG_HOME stay
-	@rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

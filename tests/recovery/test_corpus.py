@@ -1,49 +1,41 @@
 """Whole small logs in the formats of the field, and what must be seen in each: tests/corpus/expected.json.
 
-Those with a `progress` are what real runs of torch 2.13, transformers 5, Accelerate and Lightning 2 wrote, shortened.
+Most are what real runs wrote, shortened (`origin`); what no single machine without a GPU can show is written by hand.
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
+from tests.corpus.collection import HEALTHY, HERE, as_expected, load, outcome
+from tests.corpus.collection import watch as watch_chunks
+from tests.corpus.healthy import FORMATS, healthy_log
 
-CORPUS = Path(__file__).parent.parent / "corpus"
-EXPECTED = json.loads((CORPUS / "expected.json").read_text())
-REAL = sorted(name for name in EXPECTED if "progress" in EXPECTED[name])
+CASES = {case.name: case for case in load()}
+EXPECTED = {name: case.expected for name, case in CASES.items()}
+ROOT = HERE.parent.parent
 
 
 def watch(name):
     """Return the detector after a whole log, and everything it listed."""
-    detector, splitter = Detector(), LineSplitter()
-    lines = [*splitter.feed((CORPUS / name).read_bytes()), *splitter.flush()]
-    return detector, [fault for line in lines for fault in detector.feed(line)] + detector.finish()
+    seen = watch_chunks([CASES[name].data])
+    return seen.detector, seen.listed
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_a_log_shows_what_it_is_expected_to(name):
-    detector, listed = watch(name)
-    now, at_end = detector.finding(ended=False), detector.finding(ended=True)
-    assert {
-        "listed": [[fault.kind, fault.line, fault.step] for fault in listed],
-        "now": now and now.kind,
-        "at_end": at_end and at_end.kind,
-        "began": at_end and at_end.began,
-    } == {key: value for key, value in EXPECTED[name].items() if key != "progress"}
+    seen = watch_chunks([CASES[name].data])
+    assert {**EXPECTED[name], **outcome(seen)} == EXPECTED[name]
+    assert as_expected(CASES[name], seen) == ""
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_steps_and_losses_of_a_real_log_are_read(name):
-    progress = watch(name)[0].progress
-    assert {
-        "first": progress.first_step,
-        "furthest": progress.furthest_step,
-        "loss": str(progress.loss),
-        "resumed": progress.resumed_step,
-    } == EXPECTED[name]["progress"]
+def test_the_way_a_log_was_cut_into_chunks_changes_nothing():
+    for name, case in CASES.items():
+        chunks = [case.data[at : at + 977] for at in range(0, len(case.data), 977)]
+        assert outcome(watch_chunks(chunks)) == outcome(watch_chunks([case.data])), name
 
 
 def test_numbers_that_a_bar_broke_over_lines_are_whole_again():
@@ -63,4 +55,71 @@ def test_an_exception_nobody_knows_is_the_last_word_of_its_run(name, words):
 
 
 def test_every_log_of_the_corpus_has_an_expectation():
-    assert {path.name for path in CORPUS.glob("*.log")} == set(EXPECTED)
+    assert {path.name for path in HERE.glob("*.log")} == set(EXPECTED)
+    for name, expected in EXPECTED.items():
+        assert expected["origin"] in ("run", "written") and expected["framework"], name
+
+
+def test_a_log_that_is_called_healthy_shows_no_fault():
+    assert [name for name, case in CASES.items() if "healthy" in name and case.label != HEALTHY] == []
+
+
+def test_the_corpus_is_large_and_its_files_are_small():
+    assert len(CASES) >= 120
+    assert sum(case.label == HEALTHY for case in CASES.values()) >= 40
+    assert sum(len(case.data) for case in CASES.values()) < 2_000_000
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_healthy_log_sets_off_no_alarm(name):
+    lines = list(healthy_log(name, 1500, seed=7))
+    seen = watch_chunks(lines)
+    assert [(fault.kind, fault.line, fault.evidence) for fault in seen.listed] == []
+    assert lines == list(healthy_log(name, 1500, seed=7))
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"transformers", "parts"}))
+def test_the_steps_of_a_healthy_log_are_read(name):
+    progress = watch_chunks(healthy_log(name, 1500, seed=7)).detector.progress
+    assert progress.first_step in (0, 1)
+    assert progress.furthest_step > 300 and progress.loss is not None
+
+
+# The tool
+
+
+def run_tool(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "tests.corpus", *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_collection_of_ones_own_is_measured(tmp_path: Path):
+    rows = [
+        {"id": "a", "label": "nan_loss", "framework": "mine", "lines": ["step 1 loss nan", "step 2 loss nan"]},
+        {"id": "b", "label": "oom", "lines": "step 1 loss 2.0\nall is well"},
+        {"id": "c", "label": "benign", "lines": ["step 1 loss 2.0"]},
+        {
+            "id": "d",
+            "label": "cuda_fault",
+            "lines": ["RuntimeError: CUDA error: no kernel image is available for execution"],
+        },
+    ]
+    collection = tmp_path / "mine.jsonl"
+    collection.write_text("\n".join(map(json.dumps, rows)))
+    done = run_tool(collection, "--by", "framework", "--lines", "0")
+    assert done.returncode == 1, done.stderr
+    told = [line.split() for line in done.stdout.splitlines()]
+    assert ["nan_loss", "1", "1", "100.0%"] in told and ["oom", "0", "1", "0.0%"] in told
+    assert ["cuda_fault", "1", "1", "100.0%"] in told
+    assert ["mine", "1", "1", "0", "0"] in told and ["other", "2", "1", "1", "0"] in told
+    assert "not as expected: b: expected oom, seen healthy" in done.stdout
+    assert "0 false alarms in" in done.stdout
+
+
+def test_a_collection_that_is_as_expected_ends_well(tmp_path: Path):
+    collection = tmp_path / "mine.jsonl"
+    collection.write_text(json.dumps({"label": "healthy", "lines": ["step 1 loss 2.0", "best_loss=inf"]}))
+    done = run_tool(collection, "--lines", "600")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0.00 per 100k" in done.stdout

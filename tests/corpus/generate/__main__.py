@@ -27,8 +27,10 @@ def shorten_bar(line: str) -> str:
 
 
 def clean(text: str) -> str:
+    text = text.replace(sys.prefix, "/usr").replace(sys.base_prefix, "/usr")
     text = re.sub(r"(?:/[\w.+-]+)+/(?:site-packages|lib/python3\.\d+)/", "/usr/lib/python3/", text)
     text = text.replace(f"{HERE}/", "/home/user/").replace(str(Path.cwd()), "/home/user")
+    text = re.sub(r"https?://[\w./#-]+", "https://example.org/", text)
     return re.sub(r"/tmp/\w+", "/tmp/run", text)
 
 
