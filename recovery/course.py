@@ -55,6 +55,8 @@ class Course:
         "held",
         "length",
         "level",
+        "since_restart",
+        "step",
     )
 
     def __init__(self, sigmas: float, patience: int, warm_up: int) -> None:
@@ -76,11 +78,19 @@ class Course:
         # The level of the first readings, which is the untrained model's where a run starts anew.
         self.first: float | None = None
         self.level: float | None = None
+        # The latest step, and the readings since it last went back, as it does when a run starts again in the same log.
+        self.step = -1
+        self.since_restart = BLOCK
         # Set while the level is what a run that was warned of may still come back to.
         self.held = False
 
     def add(self, step: int | None, value: float) -> bool:
         """Take one value, which is finite; return whether the evidence is complete."""
+        self.since_restart += 1
+        if step is not None:
+            if step < self.step:
+                self.since_restart = 1
+            self.step = step
         block = self._block
         block.append(value)
         if value > self._quiet or self.evidence:
@@ -136,7 +146,7 @@ class Course:
         moved = abs(level) + abs((self.first or 0.0) - level)
         spread = max(median(self._spreads), median(self._tails), FLAT * moved, 1e-12)
         self._per_sigma = 1.0 / (self._sigmas * spread)
-        self._quiet = level + SLACK / self._per_sigma
+        self._quiet = level + SLACK * self._sigmas * spread
 
     def _forget(self) -> None:
         self._levels.clear()

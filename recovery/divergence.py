@@ -22,6 +22,7 @@ LEAST_RISE = 0.1
 # Gradient norms go up and down by themselves. Five times the usual counts, and only where the loss too is half proven.
 GRAD_NORM_RISE = math.log(5.0)
 LOSS_TOO = 0.5
+MOST = 700.0  # of a logarithm that has a number
 # Where nearly every reading since the first counts in full, the loss has jumped; otherwise it has drifted away.
 AT_ONCE = 1.25
 # A step count that goes back is a restart where the trouble begins within this many readings of it.
@@ -42,8 +43,6 @@ class DivergenceWatch:
 
     def __init__(self, limits: EarlyWarning) -> None:
         self._limits = limits
-        self._step = -1
-        self._since_restart = RESTART + 1
         self._start_over()
 
     def _start_over(self) -> None:
@@ -63,11 +62,6 @@ class DivergenceWatch:
 
     def see(self, step: int | None, reading: Reading) -> Warned | None:
         """Take one reading; return the warning that it completes, if any."""
-        self._since_restart += 1
-        if step is not None:
-            if step < self._step:
-                self._since_restart = 0
-            self._step = step
         course = self._take_loss(step, reading) if reading.loss is not None else None
         if reading.skipped is not None or reading.scale is not None:
             self._skips.add(step, reading.scale, reading.skipped)
@@ -84,9 +78,8 @@ class DivergenceWatch:
         return None
 
     def _take_loss(self, step: int | None, reading: Reading) -> Course | None:
-        """Take loss and gradient norm; return the course of the loss when both together are out of hand."""
+        """Take loss and gradient norm; return the loss's course when it is out of hand, or half so with the norm."""
         loss, norm = reading.loss, reading.grad_norm
-        grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
         if loss is None or not -math.inf < loss < math.inf:
             return None
         course = self._losses.get(reading.loss_name)
@@ -94,25 +87,42 @@ class DivergenceWatch:
             if len(self._losses) >= MAX_NAMES:
                 return None
             course = self._losses[reading.loss_name] = self._course()
-        far = course.add(step, loss) and course.rise() >= self._far(course)
-        if not far and grown:
-            far = course.evidence >= LOSS_TOO * self._limits.patience and self._norms.rise() >= GRAD_NORM_RISE
-        return course if far else None
+        elif reading.step is not None and step == course.step:
+            return None  # a bar drawn again, or another rank
+        complete = course.add(step, loss)
+        grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
+        return course if (complete and self._is_far(course)) or (grown and self._has_grown(course)) else None
 
-    def _far(self, course: Course) -> float:
-        """Return the rise that is too much: a share of all that was learned, and not too little beside the level."""
+    def _is_far(self, course: Course) -> bool:
+        """Tell whether the loss has lost a good share of what was learned, and not too little beside its level."""
         assert course.level is not None and course.first is not None
-        return max(self._limits.rise * (course.first - course.level), LEAST_RISE * abs(course.level))
+        far = max(self._limits.rise * (course.first - course.level), LEAST_RISE * abs(course.level))
+        return course.rise() >= far
+
+    def _has_grown(self, course: Course) -> bool:
+        """Tell whether the gradients have grown for good while the loss too was leaving its level."""
+        return course.evidence >= LOSS_TOO * self._limits.patience and self._norms.rise() >= GRAD_NORM_RISE
 
     def _tell(self, course: Course) -> Warned | None:
         # The log of a run that was started again, from scratch or from an older state: its loss is not out of hand.
-        if 0 <= self._since_restart - course.length + 1 <= RESTART:
+        if 0 <= course.since_restart - course.length <= RESTART:
             self._start_over()
             return None
         self._told = course
         course.held = True
-        level = course.level if course.level is not None else math.nan
-        since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
-        said = f"loss about {level + course.rise():.4g} {since}, about {level:.4g} before"
         sudden = course.length <= AT_ONCE * self._limits.patience
-        return Warned(course.began, "spike" if sudden else "drift", said)
+        return Warned(course.began, "spike" if sudden else "drift", self._say(course))
+
+    def _say(self, course: Course) -> str:
+        since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
+        if self._is_far(course):
+            now, before = _about(course)
+            return f"loss about {now:.4g} {since}, about {before:.4g} before"
+        now, before = (math.exp(min(each, MOST)) for each in _about(self._norms))
+        return f"loss above its level {since}, and gradient norm about {now:.4g}, about {before:.4g} before"
+
+
+def _about(course: Course) -> tuple[float, float]:
+    """Return where a number stands now and where it stood before."""
+    before = course.level if course.level is not None else math.nan
+    return before + course.rise(), before

@@ -78,8 +78,11 @@ def test_gradients_that_grow_tell_earlier_where_the_loss_agrees():
     losses = [*learned(300), *[2.0 + 0.004 * index + noise(1, 0, 0.1, index)[0] for index in range(400)]]
     norms = [math.exp(value) for value in [*noise(300, 0.0, 0.2), *[0.02 * index for index in range(400)]]]
     ((alone, _),) = warnings(losses)
-    ((both, _),) = warnings(losses, norms)
+    ((both, warned),) = warnings(losses, norms)
     assert both < alone
+    assert re.fullmatch(
+        r"loss above its level since step \d+, and gradient norm about \S+, about \S+ before", warned.said
+    )
 
 
 # What is none.
@@ -139,6 +142,13 @@ def test_other_losses_beside_the_loss_have_courses_of_their_own():
         assert watch.see(step, Reading(step, loss, loss_name="loss")) is None
         if step % 20 == 0:
             assert watch.see(step, Reading(step, 40.0 + loss, loss_name="epoch_loss")) is None
+
+
+def test_a_line_drawn_again_and_one_of_every_rank_count_once():
+    watch = DivergenceWatch(LIMITS)
+    for step, loss in enumerate([*learned(300), *noise(10, 6.0), *noise(100)]):
+        for _ in range(8):
+            assert watch.see(step, Reading(step, loss)) is None
 
 
 def test_growing_gradients_of_a_run_that_learns_are_none():
