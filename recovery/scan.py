@@ -17,6 +17,8 @@ from recovery.shapes import Shapes
 
 # Lines after a hit that a quick look reads too: whether a run got past a bad value, the next few losses tell.
 AFTER_HIT = 8
+# Lines at the head of a log that a quick look reads too: there a table has its header, and a run its first numbers.
+HEAD = 200
 
 _BREAK = re.compile(rb"[\r\n]")
 _FAR = 1 << 62
@@ -33,7 +35,8 @@ class Scan:
         self._held = b""
         # The number of the line that is held.
         self._number = 1
-        self._after_hit = 0
+        # Lines that a quick look is still to read, whether they hold a word or not.
+        self._reading_on = HEAD
 
     def feed(self, chunk: bytes) -> list[Fault]:
         """Take the next bytes of the log; return the faults that the lines they complete bring."""
@@ -81,7 +84,7 @@ class Scan:
         """Take the lines with a hit and a few after each."""
         found: list[Fault] = []
         at = counted = 0
-        if self._after_hit:
+        if self._reading_on:
             at = self._read_on(block, 0, number, found)
         for hit in places:
             if hit < at:
@@ -89,18 +92,18 @@ class Scan:
             start = max(block.rfind(b"\n", at, hit), block.rfind(b"\r", at, hit), at - 1) + 1
             number += block.count(b"\n", counted, start)
             counted = start
-            self._after_hit = 1 + AFTER_HIT
+            self._reading_on = 1 + AFTER_HIT
             at = self._read_on(block, start, number, found)
         return found
 
     def _read_on(self, block: bytes, at: int, number: int, found: list[Fault]) -> int:
         """Feed as many lines as are still wanted; return where they end."""
-        while self._after_hit and at < len(block):
+        while self._reading_on and at < len(block):
             stop = _BREAK.search(block, at)
             end = stop.start() if stop else len(block)
             if end > at:
                 found += self.detector.feed(Line(number, text_of(block[at:end])))
-                self._after_hit -= 1
+                self._reading_on -= 1
             number += block.startswith(b"\n", end)
             at = end + 1
         return at

@@ -18,8 +18,9 @@ from recovery.signatures import ANCHORS
 
 # The words of Python itself: a frame of a traceback, an exception's last line, a bar that rich draws.
 _TRACES = (rb'File "', rb"(?:Error|Exception|Exit) ?:", rb"\xe2\x80\xa2")
-# A value that is not finite, in any place where a number may stand; Megatron's "nan iterations" is a name, not a value.
-_VALUES = (rb"\bnan\b(?:[^ \n]| [^i\r\n]|$)", rb"\binf(?:inity)?\b")
+# A value that is not finite, in any place where a number may stand. Megatron's "nan iterations" is a name, not a value,
+# and stands in every line of its logs; their number is what tells.
+_VALUES = (rb"\bnan\b(?:[^ \n]| [^i\r\n]|$)", rb"\binf(?:inity)?\b", rb"nan iterations: {0,8}[1-9]")
 
 _EVERY = hyperscan.HS_FLAG_MULTILINE
 _ANY_CASE = hyperscan.HS_FLAG_CASELESS
