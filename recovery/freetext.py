@@ -73,7 +73,9 @@ class _Line:
         if "loss" in lower:
             if _LOSS not in self.found and _HELD_OUT not in self.found:
                 self.sort(find_spaced_losses(text))
-            self.sort(find_spaced(text))
+            # Most lines have none of these, and looking for them takes a while.
+            if "lr " in lower or "norm " in lower or "scale " in lower or "/s" in lower:
+                self.sort(find_spaced(text))
         else:
             self.sort(find_columns(text))
 
@@ -124,24 +126,25 @@ class _Line:
         where = self._where()
         if not self.values and where == NOWHERE and not self.speed:
             return self._without_numbers()
-        name, loss = self._loss()
-        skipped = self._get(_SKIPPED_ITERATIONS)
+        name, loss = self._loss() if self.found else ("", None)
+        skipped, get = self._get(_SKIPPED_ITERATIONS), self._get
+        step, epoch, total, in_epoch, first_epoch = where
         return Reading(
-            where.step,
+            step,
             loss,
-            self._get(_LR),
-            self._get(_GRAD_NORM),
+            get(_LR),
+            get(_GRAD_NORM),
             # A scale alone on its line is a setting: 0 means "dynamic" in DeepSpeed's.
-            self._get(_SCALE) if loss is not None or where.step is not None else None,
+            get(_SCALE) if loss is not None or step is not None else None,
             self._skipped() if skipped is None else skipped > 0,
             self.values,
             loss_name=name,
-            held_out_loss=self._get(_HELD_OUT),
-            total=where.total,
-            epoch=where.epoch,
-            in_epoch=where.in_epoch,
-            first_epoch=where.first_epoch,
-            lags=loss is not None and where.step is None and "'epoch': " in self.text,
+            held_out_loss=get(_HELD_OUT),
+            total=total,
+            epoch=epoch,
+            in_epoch=in_epoch,
+            first_epoch=first_epoch,
+            lags=loss is not None and step is None and "'epoch': " in self.text,
             parts=tuple(self._parts),
             throughput=self.speed,
         )

@@ -19,14 +19,14 @@ _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
 _EQUALS = rf"[\"'\])]{{0,2}}+ {{0,20}}+[:=\uff1a] {{0,20}}+{_WRAPPED}({_NUMBER}){_ENDS}"
 # Not behind a colon: loguru prints module:function:line, and a function may be called train_step.
-_PAIR = re.compile(rf"(?<![\w:])({_NAME}){_EQUALS}", re.ASCII)
+_PAIR = re.compile(rf"\b(?<!:)({_NAME}){_EQUALS}", re.ASCII)
 # Names of two words are known by the first. Looking for them takes three times as long, so it is done where the second
 # word is in the line.
 _FIRST_WORD = (
     r"(?:(?:[lL]earning|[gG]rad(?:ient)?|[lL]oss(?= scale)|[lL][mM]|[tT]rain(?:ing)?|[vV]al(?:id|idation)?"
     r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?+"
 )
-_TWO_WORDS = re.compile(rf"(?<![\w:])({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
+_TWO_WORDS = re.compile(rf"\b(?<!:)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
 # A loss is often printed with nothing but blanks, or a table's bar, between name and number.
 _SPACED_LOSS = re.compile(

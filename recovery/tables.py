@@ -107,8 +107,8 @@ def _read_row(text: str, header: _Header) -> Reading | None:
             return None
         if value:
             pairs.append((name, value))
-    # A row of blanks is none.
-    if not pairs or not any(role(name) in (Role.STEP, Role.EPOCH) for name, _ in pairs):
+    # A row has a place in the run, or the form of one (`2/50`).
+    if not any(role(name) in (Role.STEP, Role.EPOCH) for name, _ in pairs) and "/" not in cells[0]:
         return None
     reading = read_pairs(pairs, text)
     return reading if reading is not None and (reading.loss is not None or reading.held_out_loss is not None) else None
@@ -125,8 +125,9 @@ def _fit(cells: list[str], names: tuple[str, ...]) -> list[str]:
 
 def _value(cell: str, what: Role) -> str | None:
     """Return a cell's number as text, "" for one that holds none, None where the line cannot be a row of the table."""
-    if what is Role.EPOCH and (match := _OF.fullmatch(cell)):
-        return match[1]
+    if what is Role.EPOCH and "/" in cell:
+        match = _OF.fullmatch(cell)
+        return match[1] if match else ""
     is_number = _NUMBER.fullmatch(cell) is not None
     # pandas writes NaN where a value is missing; a loss that is not a number is printed as nan.
     if cell in ("", "NaN", "None", "-"):

@@ -66,10 +66,8 @@ def load(path: Path = HERE) -> list[Case]:
 
 def _from_folder(folder: Path) -> Iterator[Case]:
     for name, expected in sorted(json.loads((folder / "expected.json").read_text()).items()):
-        kinds = [kind for kind, _, _ in expected["listed"]]
-        label = expected["at_end"] or (kinds[0] if kinds else HEALTHY)
-        data = (folder / name).read_bytes()
-        yield Case(name, expected.get("framework", "other"), label, data, frozenset(kinds), expected)
+        label, data = expected["fault"] or HEALTHY, (folder / name).read_bytes()
+        yield Case(name, expected.get("framework", "other"), label, data, expected=expected)
 
 
 def _from_records(path: Path) -> Iterator[Case]:

@@ -30,6 +30,8 @@ def test_a_log_shows_what_it_is_expected_to(name):
     seen = watch_chunks([CASES[name].data])
     assert {**EXPECTED[name], **outcome(seen)} == EXPECTED[name]
     assert as_expected(CASES[name], seen) == ""
+    # What the log was made to show is told, and nothing is told of a log that was made to show nothing.
+    assert CASES[name].label in seen.kinds or (CASES[name].label == HEALTHY and not seen.kinds)
 
 
 def test_the_way_a_log_was_cut_into_chunks_changes_nothing():
