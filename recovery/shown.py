@@ -29,7 +29,9 @@ _LISTING = re.compile(
 # Program text that can hold a message but never says one.
 _PROGRAM = re.compile(
     r"\s{0,80}(?:except\b|raise\b|import |from [\w.]{1,80} import|def \w|class \w|return\b(?! code)|assert\b|elif\b"
-    r"|(?:if|while|for|with) .{1,300}:$)"
+    r"|(?:if|while|for|with) .{1,300}:$|\w{1,60} = (?:[frbFRB]{0,2}[\"']|[\w.]{1,200}$)|\w{1,60}=[frbFRB]{1,2}[\"'])"
+    # A text alone on its line, as a call over several lines has it.
+    r"|\s{4,80}[frbFRB]{0,2}(?:\".{0,400}\"|'.{0,400}')[,)]{0,3}$"
 )
 # A message inside a call of the program's own text: raise ValueError("..."), warnings.warn("...").
 _CALL = re.compile(
@@ -47,6 +49,9 @@ _CONFIG = re.compile(
 )
 # In a comment or a print call, a message counts where it is quoted as what came out: with its exception, or first.
 _QUOTED = re.compile(r"\b\w{0,60}(?:error|exception)\b[\"'`]?: [^:]{0,80}$", re.IGNORECASE)
+
+
+_DETAIL = re.compile(r"[:\d]")
 
 
 @lru_cache(maxsize=64)
@@ -85,7 +90,9 @@ def quoting(text: str, start: int) -> bool | None:
     if begin is None:
         return None
     before = text[begin:start]
-    return len(before.strip(" -*\"'`")) <= 1 or bool(_QUOTED.search(before))
+    # A remark speaks of a fault; what came out has a colon or a number in it. A heading is prose.
+    is_first = len(before.strip(" -*\"'`")) <= 1 and bool(_DETAIL.search(text, start) or "##" in text[:begin])
+    return is_first or bool(_QUOTED.search(before))
 
 
 def without_comment(text: str) -> str | None:

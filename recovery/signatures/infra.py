@@ -110,7 +110,8 @@ ROWS = (
         _INFRA,
         "segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
         "|illegal instruction|got signal: 1|exited on signal",
-        r"\bSegmentation fault\b|\bBus error\b|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
+        r"(?:^|: |\d )(?:Segmentation fault|Bus error)\b|(?:Segmentation fault|Bus error) \(core dumped\)"
+        r"|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
         r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|exited on signal \d|got signal: (?:1|15)$",
         Role.CASCADE,
     ),

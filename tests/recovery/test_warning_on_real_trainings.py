@@ -1,0 +1,39 @@
+"""The early warning on what real trainings printed (tests/bench/traces.py); `make bench` measures it on many more."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+from tests.bench.traces import load
+from tests.bench.warning import SLOW, by_detector, left_course
+
+TRACES = load()
+HEALTHY = [trace for sick, trace in TRACES if sick is None]
+BROKEN = [(sick, trace) for sick, trace in TRACES if sick is not None and trace.broke is not None]
+
+
+def name_of(trace):
+    return trace.plan
+
+
+def test_many_kinds_of_trainings_are_kept():
+    assert sum(len(trace.loss) for trace in HEALTHY) > 15_000
+    assert len({trace.task for trace in HEALTHY}) == 8 and len(BROKEN) >= 10
+
+
+@pytest.mark.parametrize("trace", HEALTHY, ids=name_of)
+def test_a_healthy_training_is_left_alone(trace):
+    assert by_detector(trace) == []
+
+
+def test_slow_divergences_are_told_before_the_first_value_that_is_not_finite():
+    slow = [(sick, trace) for sick, trace in BROKEN if trace.broke - left_course(trace, sick) >= SLOW]
+    leads = [trace.broke - next(iter(by_detector(trace)), trace.broke) for _, trace in slow]
+    assert len(slow) >= 8
+    assert min(leads) > 0 and median(leads) >= 50
+
+
+def test_no_divergence_is_told_before_anything_was_wrong():
+    early = [trace.plan for sick, trace in TRACES if sick and any(step <= sick for step in by_detector(trace))]
+    assert early == []
