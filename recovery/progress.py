@@ -102,7 +102,10 @@ class Track:
         if step is not None and step < MAX_STEP:
             self._move_to(step)
             return step
-        return None if reading.lags else self.step
+        if reading.lags:
+            # The bar above these numbers may be older than they are.
+            self.step = None
+        return self.step
 
     def _compare(self, reading: Reading, step: int | None) -> None:
         """Note whether this is a bar's last state once more: the same loss, at the same step or at none."""

@@ -1,4 +1,4 @@
-"""Prints how well faults are seen: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N]`.
+"""Prints how well faults are seen: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N] [--seed N]`.
 
 COLLECTION is a folder with an expected.json, or a file of JSON lines with `label` and `lines` (and `framework`, `also`,
 `id`). Exit code 1 when a log is not as expected.
@@ -52,12 +52,12 @@ def by_framework(cases: list[tuple[Case, Seen]]) -> None:
         say(f"{framework:<18}{len(ill):>6}{hits:>6}{len(well):>9}{alarms:>8}")
 
 
-def false_alarms(cases: list[tuple[Case, Seen]], made_up: int) -> int:
+def false_alarms(cases: list[tuple[Case, Seen]], made_up: int, seed: int) -> int:
     """Print the rate over the healthy logs of the collection and over made-up ones; return the alarms."""
     lines = sum(len(case.data.splitlines()) for case, _ in cases if case.label == HEALTHY)
     alarms = sum(len(seen.listed) for case, seen in cases if case.label == HEALTHY)
     for name in FORMATS if made_up else ():
-        each = list(healthy_log(name, made_up // len(FORMATS)))
+        each = list(healthy_log(name, made_up // len(FORMATS), seed))
         seen = watch(each)
         lines, alarms = lines + len(each), alarms + len(seen.listed)
         for fault in seen.listed:
@@ -72,6 +72,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("collection", nargs="?", type=Path, default=HERE)
     parser.add_argument("--by", choices=["framework"])
     parser.add_argument("--lines", type=int, default=240_000, help="made-up healthy lines (0: none)")
+    parser.add_argument("--seed", type=int, default=0, help="of the made-up lines")
     asked = parser.parse_args(words)
     cases = [(case, watch([case.data])) for case in load(asked.collection)]
     wrong = [(case.name, words) for case, seen in cases if (words := as_expected(case, seen))]
@@ -83,7 +84,7 @@ def main(words: list[str]) -> int:
         say()
     confusion(cases)
     say()
-    alarms = false_alarms(cases, asked.lines)
+    alarms = false_alarms(cases, asked.lines, asked.seed)
     for name, words in wrong:
         say(f"not as expected: {name}: {words}")
     return 1 if wrong or alarms else 0

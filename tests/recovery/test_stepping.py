@@ -111,6 +111,14 @@ def test_numbers_have_the_step_of_the_bar_behind_them_not_before_them():
     assert (found[4], found[6]) == (10, 15)
 
 
+def test_a_fault_in_numbers_without_a_step_has_none():
+    follower = Follower()
+    follower.step(bar(3, 60))
+    follower.step(numbers(5, 40, 5))
+    assert follower.track.step is None and follower.track.snapshot().furthest_step == 3
+    assert follower.step(bar(5, 60)) == 5
+
+
 def test_a_slow_bar_shows_every_step():
     assert steps(bar(5, 60, rate=2.5), numbers(5, 40, 4))[1] == 5
 
