@@ -31,6 +31,8 @@ NEW_LEVEL = 32
 # A number that is on its way back stands below this share of how high it has been.
 COMING_BACK = 0.9
 LATEST = 4
+# The first readings since the evidence began, which tell a jump from a climb.
+EARLY = 8
 
 
 class Course:
@@ -38,6 +40,7 @@ class Course:
 
     __slots__ = (
         "_block",
+        "_early",
         "_frozen",
         "_last",
         "_levels",
@@ -63,6 +66,7 @@ class Course:
         self._sigmas, self._patience, self._warm_up = sigmas, patience, warm_up
         self._block: list[float] = []
         self._last: list[float] = []
+        self._early: list[float] = []
         self._levels: deque[float] = deque(maxlen=PAST)
         self._spreads: deque[float] = deque(maxlen=PAST)
         self._tails: deque[float] = deque(maxlen=PAST)
@@ -104,8 +108,10 @@ class Course:
         if self.level is None:
             return
         if self.evidence == 0.0:
-            self.began, self.length = step, 0
+            self.began, self.length, self._early = step, 0, []
         self.length += 1
+        if self.length <= EARLY:
+            self._early.append(value)
         share = max(-1.0, min(1.0, (value - self.level) * self._per_sigma))
         self.evidence = max(0.0, min(self.evidence + (share - SLACK) / (1 - SLACK), 2.0 * self._patience))
 
@@ -117,6 +123,12 @@ class Course:
         rise = median(recent) - self.level
         latest = median(recent[-LATEST:]) - self.level
         return rise if latest >= COMING_BACK * rise else 0.0
+
+    def has_jumped(self) -> bool:
+        """Tell whether the number was up at once: half as high within the first readings as it is now, or higher."""
+        if self.level is None or not self._early:
+            return False
+        return median(self._early) - self.level >= self.rise() / 2
 
     def _close(self) -> None:
         block, self._last, self._block = sorted(self._block), self._block, []

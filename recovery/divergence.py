@@ -8,6 +8,7 @@ docs/early-warning.md for what was measured.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from jobs.spec import EarlyWarning
@@ -23,8 +24,10 @@ LEAST_RISE = 0.1
 GRAD_NORM_RISE = math.log(5.0)
 LOSS_TOO = 0.5
 MOST = 700.0  # of a logarithm that has a number
-# Where nearly every reading since the first counts in full, the loss has jumped; otherwise it has drifted away.
-AT_ONCE = 1.25
+# The learning rate is kept of every 16th reading; one that is higher than four of those ago is being raised.
+LR_EVERY = 16
+LR_KEPT = 5
+LR_RAISED = 1.1
 # A step count that goes back is a restart where the trouble begins within this many readings of it.
 RESTART = 8
 
@@ -43,6 +46,8 @@ class DivergenceWatch:
 
     def __init__(self, limits: EarlyWarning) -> None:
         self._limits = limits
+        self._lrs: deque[float] = deque(maxlen=LR_KEPT)
+        self._seen = 0
         self._start_over()
 
     def _start_over(self) -> None:
@@ -62,6 +67,9 @@ class DivergenceWatch:
 
     def see(self, step: int | None, reading: Reading) -> Warned | None:
         """Take one reading; return the warning that it completes, if any."""
+        self._seen += 1
+        if self._seen % LR_EVERY == 0 and reading.lr is not None:
+            self._lrs.append(reading.lr)
         course = self._take_loss(step, reading) if reading.loss is not None else None
         if reading.skipped is not None or reading.scale is not None:
             self._skips.add(step, reading.scale, reading.skipped)
@@ -110,8 +118,10 @@ class DivergenceWatch:
             return None
         self._told = course
         course.held = True
-        sudden = course.length <= AT_ONCE * self._limits.patience
-        return Warned(course.began, "spike" if sudden else "drift", self._say(course))
+        # A loss that goes up while the learning rate is raised goes up because of it, however quickly.
+        raised = bool(self._lrs) and self._lrs[-1] > LR_RAISED * self._lrs[0]
+        jumped = course.has_jumped() and not raised
+        return Warned(course.began, "spike" if jumped else "drift", self._say(course))
 
     def _say(self, course: Course) -> str:
         since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"

@@ -63,6 +63,14 @@ def test_a_loss_that_climbs_little_by_little_is_a_drift():
     assert 300 <= warned.onset < step < 300 + 250
 
 
+def test_a_jump_while_the_learning_rate_is_raised_is_a_drift():
+    watch, found = DivergenceWatch(LIMITS), []
+    for step, loss in enumerate([*learned(300), *noise(100, 6.0)]):
+        lr = 0.1 + max(0, step - 250) * 0.01
+        found += [watch.see(step, Reading(step, loss, lr=lr))]
+    assert [warned.shape for warned in found if warned] == ["drift"]
+
+
 def test_exponential_growth_is_told_long_before_it_overflows():
     growth = [2.0 * 1.02**index for index in range(600)]
     ((step, _),) = warnings([*learned(300), *growth])
