@@ -157,3 +157,18 @@ def test_the_schema_knows_what_is_wrong() -> None:
     assert sorted(schema["required"]) == ["name", "run"]
     assert fits(schema, schema, {"name": "a", "knobs": {"lrr": 1}, "success": {}}) == ["run", "lrr", "metric"]
     assert all("description" in field for field in schema["$defs"]["KnobSpec"]["properties"].values())
+
+
+@pytest.mark.parametrize("off", [False, None, "off"])
+def test_the_early_warning_is_on_with_its_defaults_and_can_be_switched_off(off: Any) -> None:
+    assert spec().recovery.early_warning == spec(recovery={"early_warning": True}).recovery.early_warning
+    assert spec(recovery={"early_warning": off}).recovery.early_warning is None
+    warning = spec(recovery={"early_warning": {"patience": 32}}).recovery.early_warning
+    assert warning is not None and (warning.patience, warning.sigmas, warning.stop) == (32, 4.0, True)
+
+
+@pytest.mark.parametrize("field", ["sigmas", "patience", "rise", "warm_up", "backoffs", "skipped_share"])
+@pytest.mark.parametrize("value", [0, -1, True, "many", float("nan")])
+def test_a_threshold_of_the_early_warning_is_a_number_above_zero(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        spec(recovery={"early_warning": {field: value}})

@@ -126,6 +126,29 @@ def test_every_signal_makes_a_fault_also_one_without_a_name(attempts: Attempts, 
     assert "last words" in fault.evidence
 
 
+@pytest.mark.parametrize(
+    ("warning", "code", "kind"),
+    [
+        ({}, 0, FaultKind.DIVERGENCE),
+        ({"stop": False}, 0, None),
+        ({"stop": False}, 3, FaultKind.DIVERGENCE),
+        ("off", 3, FaultKind.UNKNOWN_EXIT),
+    ],
+)
+def test_a_run_that_ends_diverging_is_no_success_unless_the_warning_is_to_stop_nothing(
+    attempts: Attempts, warning: object, code: int, kind: FaultKind | None
+) -> None:
+    healthy = "for n in $(seq 200); do echo step $n loss 2.$((n % 7)); done"
+    losses = f"{healthy}; for n in $(seq 201 240); do echo step $n loss 9; done"
+    request = attempts.sh(f"{losses}; exit {code}")
+    end = attempts.end(request)
+    spec = JobSpec.model_validate({"name": "a", "run": "x", "recovery": {"early_warning": warning}})
+    watch = Watch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
+    watch.read_to_end()
+    fault = fault_at_end(end, watch)
+    assert (fault and fault.kind) == kind
+
+
 def test_a_command_that_is_not_there_ends_with_127_and_a_line_in_the_log(attempts: Attempts) -> None:
     request = attempts.start("no-such-command", "x")
     end = attempts.end(request)
