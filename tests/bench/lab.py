@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from tests.bench.tasks import TASKS, Setting, Task
-
-# A run that has been ruined for this many steps without a value that is not finite is not followed further.
-AFTER_RUIN = 150
+from tests.bench.traces import Trace
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Plan:
     fault: str = ""
     steps: int = 1000
     seeds: int = 8
-    setting: Setting = Setting()
+    setting: Setting = field(default_factory=Setting)
     optimizer: str = "adamw"
     options: dict[str, Any] = field(default_factory=dict)
     lr: float = 1e-3
@@ -34,51 +32,36 @@ class Plan:
     amp: bool = False
 
 
-@dataclass
-class Trace:
-    """What one training printed: a row a step, up to its first loss that is not finite."""
+def _cosine(done: float) -> float:
+    return 0.5 + 0.5 * math.cos(math.pi * done)
 
-    plan: str
-    task: str
-    fault: str
-    seed: int
-    loss: list[float] = field(default_factory=list)
-    grad_norm: list[float] = field(default_factory=list)
-    lr: list[float] = field(default_factory=list)
-    scale: list[float] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    update_rms: list[float] = field(default_factory=list)
-    # The step of the first loss that is not finite; None where there was none.
-    broke: int | None = None
+
+# What the learning rate is multiplied by, from the share of the run that is done.
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "warm_up": lambda done: min(1.0, 10 * done) * _cosine(done),
+    "slow_warm_up": lambda done: min(1.0, 2 * done),
+    "restarts": lambda done: 0.01 + 0.99 * _cosine(4 * done % 1.0),
+    "decay": lambda done: 0.2 ** int(3 * done),
+    "one_cycle": lambda done: 1.0 - 0.9 * abs(2 * done - 1),
+    "linear": lambda done: 1.0 - 0.95 * done,
+}
+# What goes wrong: the same from the number of steps since the healthy part was over.
+MISTAKES: dict[str, Callable[[float], float]] = {
+    "ramp": lambda steps: 1.01**steps,
+    "slow_ramp": lambda steps: 1.004**steps,
+    "jump": lambda steps: 30.0,
+    "small_jump": lambda steps: 8.0,
+}
+HEALTHY_PART = 0.3
 
 
 def factor(schedule: str, step: int, steps: int) -> float:
     """Return what the learning rate is multiplied by at a step."""
-    done = step / steps
-    if schedule == "constant":
-        return 1.0
-    if schedule == "warm_up":
-        return min(1.0, (step + 1) / (0.1 * steps)) * (0.5 + 0.5 * math.cos(math.pi * done))
-    if schedule == "slow_warm_up":
-        return min(1.0, (step + 1) / (0.5 * steps))
-    if schedule == "restarts":
-        return 0.01 + 0.99 * (0.5 + 0.5 * math.cos(math.pi * (4 * done % 1.0)))
-    if schedule == "decay":
-        return 0.2 ** int(3 * done)
-    if schedule == "one_cycle":
-        return 0.1 + 0.9 * (1 - abs(2 * done - 1))
-    if schedule == "linear":
-        return 1.0 - 0.95 * done
-    # What goes wrong: the rate is raised after a healthy part, by little and little or at once.
-    if schedule == "ramp":
-        return 1.0 if done < 0.3 else 1.01 ** (step - 0.3 * steps)
-    if schedule == "slow_ramp":
-        return 1.0 if done < 0.3 else 1.004 ** (step - 0.3 * steps)
-    if schedule == "jump":
-        return 1.0 if done < 0.3 else 30.0
-    if schedule == "small_jump":
-        return 1.0 if done < 0.3 else 8.0
-    raise ValueError(schedule)
+    if schedule in SCHEDULES:
+        return SCHEDULES[schedule]((step + 1) / steps if "warm_up" in schedule else step / steps)
+    since = step - HEALTHY_PART * steps
+    return MISTAKES[schedule](since) if since >= 0 else 1.0
 
 
 def train(plan: Plan, seed: int) -> list[Trace]:
@@ -106,8 +89,6 @@ def _note(trace: Trace, row: dict[str, Any], n: int) -> bool:
     if row["scale"] is not None:
         trace.scale.append(row["scale"])
         trace.skipped.append(row["skipped"])
-    if row["update_rms"]:
-        trace.update_rms.append(row["update_rms"][n])
     if not math.isfinite(row["loss"][n]):
         trace.broke = len(trace.loss)
     return trace.broke is None
@@ -130,12 +111,11 @@ class _Training:
                 group["lr"] = lr
             losses = self._backward(step)
             norms = self._clip()
-            rms = self._update_rms() if step % 10 == 0 else None
             scale = self.scaler.get_scale() if self.plan.amp else None
             self.scaler.step(self.optimizer)
             self.scaler.update()
             skipped = int(self.plan.amp and not math.isfinite(norms[0]))
-            yield {"loss": losses, "grad_norm": norms, "lr": lr, "scale": scale, "skipped": skipped, "update_rms": rms}
+            yield {"loss": losses, "grad_norm": norms, "lr": lr, "scale": scale, "skipped": skipped}
 
     def _backward(self, step: int) -> list[float]:
         self.optimizer.zero_grad()
@@ -157,12 +137,3 @@ class _Training:
             for each in self.held:
                 each.grad.mul_(shrink.view(-1, *[1] * (each.dim() - 1)))
         return norms.tolist()
-
-    def _update_rms(self) -> list[float] | None:
-        """Return, for each seed, the root of the mean of g^2 / v: how far gradients are from what Adam expects."""
-        ratios = [
-            (each.grad.pow(2) / state["exp_avg_sq"].clamp_min(1e-16)).flatten(1)
-            for each in self.held
-            if "exp_avg_sq" in (state := self.optimizer.state.get(each, {}))
-        ]
-        return torch.cat(ratios, 1).mean(1).sqrt().tolist() if ratios else None

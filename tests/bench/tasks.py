@@ -133,7 +133,7 @@ class Teacher(Task):
 class Language(Task):
     """A language in which the next word hangs on the last two, and a transformer of two layers that learns it."""
 
-    WORDS, LENGTH, WIDTH = 24, 12, 24
+    WORDS, LENGTH, WIDTH = 24, 8, 16
 
     def prepare(self) -> None:
         self.habits = self.normal(self.WORDS, self.WORDS, scale=1.5)
@@ -236,7 +236,7 @@ class Waves(Task):
 class Adding(Task):
     """Two numbers marked in a sequence are to be added up, by a plain recurrent network that explodes easily."""
 
-    LENGTH, WIDTH = 12, 24
+    LENGTH, WIDTH = 8, 24
 
     def prepare(self) -> None:
         self.weight("in", 2, self.WIDTH)

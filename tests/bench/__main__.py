@@ -1,0 +1,23 @@
+"""Runs the measurements: `python -m tests.bench` all of them, `python -m tests.bench NAME` one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+NAMES = ("speed", "warning")
+
+
+def main() -> None:
+    wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
+    options = [word for word in sys.argv[1:] if word.startswith("-")]
+    present = [name for name in NAMES if (Path(__file__).parent / f"{name}.py").exists()]
+    unknown = [name for name in wanted if name not in present]
+    if unknown:
+        sys.exit(f"rung: no measurement {unknown[0]}; there are {', '.join(present)}")
+    for name in wanted or present:
+        importlib.import_module(f"tests.bench.{name}").main(options)
+
+
+main()
