@@ -157,6 +157,9 @@ def role(name: str) -> Role:
         return _EXACT[plain]
     if plain in STEP_NAMES:
         return Role.STEP
+    # Of one network of several (actor/grad_norm); a bound on it is a setting.
+    if words[-2:] == ["grad", "norm"] and not {"max", "min", "clip"} & set(words):
+        return Role.GRAD_NORM
     if "loss" not in words and "losses" not in words:
         own = set(words) - _OF_TRAINING - {"step", "epoch"}
         return Role.TERM if len(own) == 1 and own <= _TERMS else Role.OTHER

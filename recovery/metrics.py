@@ -52,6 +52,9 @@ def read(text: str) -> Reading | None:
     # A comment in a program's text that was printed.
     if "# " in text and text.lstrip(" ").startswith("# "):
         return None
+    # So is a field of an object in JavaScript; JSON has its names in quotes.
+    if text.endswith(": NaN,") and text.startswith("  ") and text.strip(" ")[:-6].isidentifier():
+        return None
     return read_free_text(without_rank(text[:MAX_READ]))
 
 

@@ -12,8 +12,8 @@ Pairs = list[tuple[str, str]]
 
 _NUMBER = r"[-+]?(?:\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,5}+)?+|\.\d{1,40}+|[nN][aA][nN]|[iI][nN][fF](?:inity)?+)"
 # What must not follow: a unit (`nanms`), more of a version (2.18.3), of a time (0:12:30) or of a date, a bar (12%|).
-# Lightning's bar fills a number up to its usual width and so prints `nan.0` and `inf.0`.
-_ENDS = r"(?:(?<=[nNfF])\.0{1,8}+)?+(?!\w|\.\d|:\d|-\w|%\|)"
+# Lightning's bar fills a number up to its usual width and so prints `nan.0` and `inf.0`; PaddleOCR prints `nanxxx`.
+_ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?+(?!\w|\.\d|:\d|-\w|%\|)"
 # A tensor or a list printed where a number was meant, or transformers' numbers in quotes.
 _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.fault import FaultKind
 from recovery.signatures import BACKOFFS
-from recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, THRASH
+from recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, STRAIGHT_FALL, THRASH
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ScaleWatch:
         self._low = 0
         self._floor = 0
         self._highest = 0.0
+        self._falls = 0
         self._last_backoff: Backoff | None = None
         self._forget_steps()
         self._told: set[FaultKind] = set()
@@ -92,7 +93,8 @@ class ScaleWatch:
     @property
     def is_low(self) -> bool:
         """Tell whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
-        deep = self._low >= 1 and self._scale is not None and self._scale <= LOW_SCALE.deep
+        fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)
+        deep = self._low >= 1 and fallen
         return deep or self._low >= LOW_SCALE.at_end or self._floor >= AT_FLOOR.at_end
 
     def _advance(self, step: int) -> None:
@@ -104,6 +106,7 @@ class ScaleWatch:
     def _turn(self, scale: float) -> None:
         if self._scale is not None and scale != self._scale:
             (self._ups if scale > self._scale else self._downs).append(self._step)
+            self._falls = self._falls + 1 if scale < self._scale else 0
         self._scale = scale
         self._highest = max(self._highest, scale)
 

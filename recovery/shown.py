@@ -32,6 +32,8 @@ _PROGRAM = re.compile(
     r"|(?:if|while|for|with) .{1,300}:$|\w{1,60} = (?:[frbFRB]{0,2}[\"']|[\w.]{1,200}$)|\w{1,60}=[frbFRB]{1,2}[\"'])"
     # A text alone on its line, as a call over several lines has it.
     r"|\s{4,80}[frbFRB]{0,2}(?:\".{0,400}\"|'.{0,400}')[,)]{0,3}$"
+    # A pattern, as the key of a table of them.
+    r"|\s{2,80}[rR][\"']"
 )
 # A message inside a call of the program's own text: raise ValueError("..."), warnings.warn("...").
 _CALL = re.compile(
@@ -48,7 +50,7 @@ _CONFIG = re.compile(
     r"|^\s{0,40}-?\s{0,4}[\"']?(?:name|description|help|comment|note|title)[\"']?\s{0,4}[:=]\s"
 )
 # In a comment or a print call, a message counts where it is quoted as what came out: with its exception, or first.
-_QUOTED = re.compile(r"\b\w{0,60}(?:error|exception)\b[\"'`]?: [^:]{0,80}$", re.IGNORECASE)
+_QUOTED = re.compile(r"(?i:\b\w{0,60}(?:error|exception)\b[\"'`]?: [^:]{0,80}$)|[a-z](?:Error|Exception): .{0,160}$")
 
 
 _DETAIL = re.compile(r"[:\d]")

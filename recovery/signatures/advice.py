@@ -9,6 +9,7 @@ _A = Role.ADVICE
 # Each is asked about the part of a line up to the message, or, where it names what follows, about the whole line.
 BEFORE = (
     guard("tip", _A, r"\b(?:tip|hint|faq|troubleshooting|example)s?: .{0,60}$"),
+    guard("for instance", _A, r"\b(?:something like|such as|for example|e\.g\.|errors? (?:of|like))\W{0,4}$"),
     guard("none of it", _A, r"\b(?:skipped|found|had|detected|ignored|dropped) 0 .{0,40}$"),
     guard(
         "advice",
@@ -37,7 +38,10 @@ BEFORE = (
 WHOLE = (
     guard("question", _A, r"(?:out of memory|no space left on device|is nan|cuda error)\W?\?"),
     guard("retry is fine", _A, r"caller indicates that this is not a failure|\bPlan failed with an? \w+"),
-    guard("a probe", _A, r"failed call to cuInit: \S*NO_DEVICE"),
+    guard(
+        "a probe", _A, r"failed call to cuInit: \S*NO_DEVICE|: I (?:tensorflow|external)/\S{1,120} failed to allocate"
+    ),
+    guard("caught", _A, r"^\W{0,4}Warning: caught exception "),
     guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),
 )
 ROWS = (*BEFORE, *WHOLE)

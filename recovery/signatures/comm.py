@@ -33,7 +33,16 @@ ROWS = (
         r"NCCL WARN .{0,160}(?:completion (?:from|with)|with error \d|\bfailed : |returned (?:Connection|No route)"
         r"|Connection (?:refused|reset|closed|timed out)|timed out|Timeout|Duplicate GPU|[Nn]o socket interface"
         r"|Cuda failure|Proxy thread error|async (?:event|fatal)|socket progress error|Failed to execute operation"
-        r"|Socket recv failed|while creating shared memory)",
+        r"|Socket recv failed|while creating shared memory|has already checked in)",
+    ),
+    # The way a failed call took back through NCCL's own files is often all that it says.
+    row(
+        "NCCL return codes",
+        _COMM,
+        "nccl info misc/|nccl info bootstrap.cc|nccl info init.cc|nccl info group.cc|nccl info transport"
+        "|nccl info proxy.cc|nccl info enqueue.cc|nccl info channel.cc",
+        r"NCCL INFO [\w./]{1,60}\.cc:\d{1,6} -> [1-9]\d?\b",
+        Role.NOTICE,
     ),
     row(
         "process group",

@@ -43,8 +43,8 @@ ROWS = (
         "Slurm",
         _INFRA,
         "cancelled at |node failure on|due to time limit|due to node fail|due to preemption"
-        "|unable to allocate resources|unable to create step",
-        r"(?:slurmstepd|srun): error: .{0,20}(?:JOB|STEP) .{0,120}CANCELLED AT|srun: error: (?:Node failure on"
+        "|unable to allocate resources|unable to create step|not ending with signals",
+        r"\berror: .{0,20}(?:JOB|STEP) .{0,120}(?:CANCELLED AT|NOT ENDING WITH SIGNALS)|srun: error: (?:Node failure on"
         r"|Unable to (?:allocate resources|create step))"
         r"|CANCELLED .{0,60}DUE TO (?:TIME LIMIT|NODE FAIL|PREEMPTION)",
     ),

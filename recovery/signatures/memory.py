@@ -14,7 +14,7 @@ ROWS = (
         _OOM,
         "out of memory",
         r"\b(?:CUDA|HIP|MPS|XPU|NPU|GPU|cudaMalloc|hipMalloc|Cuda failure)\b.{0,40}\bout of memory"
-        r"|cuda runtime error \(2\) ?: ?out of memory",
+        r"|(?:cuda runtime error \(2\)|\berror=2) ?: ?out of memory",
     ),
     row("OutOfMemoryError", _OOM, "outofmemoryerror", r"\bOutOfMemoryError\b"),
     row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
@@ -60,7 +60,13 @@ ROWS = (
         r"Unable to allocate \S+ \S+ for an array|OOM when allocating|\bResourceExhaustedError: "
         r"|:Insufficient memory\)",
     ),
-    row("XLA", _OOM, "resource_exhausted: ", r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate|OOM)"),
+    # A terminal may have broken the line behind the first word.
+    row(
+        "XLA",
+        _OOM,
+        "resource_exhausted: |resource exhausted: ",
+        r"RESOURCE[_ ]EXHAUSTED: (?:Out\b|Failed to allocate|OOM)",
+    ),
     row("C++", _OOM, "std::bad_alloc", r"std::bad_alloc"),
     row("MemoryError", _OOM, "memoryerror", r"(?:^|[\s.\]>_])(?:_Array)?MemoryError(?::|\s*$)"),
     row("Windows", _OOM, "paging file is too small", r"The paging file is too small"),

@@ -50,7 +50,7 @@ ROWS = (
         window=BAD_GRADIENT,
     ),
     row("anomaly mode", _LOSS, "returned nan values", r"returned nan values in its \d+\w* output"),
-    row("loss: Megatron", _LOSS, "in local forward loss", r"found (?:NaN|Inf)\w* in local forward loss"),
+    row("loss: Megatron", _LOSS, "in local forward loss", r"(?:NaN|Inf)\w* in local forward loss"),
     row(
         "sampling",
         _LOSS,
@@ -64,6 +64,7 @@ ROWS = (
         r"satisfy the constraint .{1,200}but found invalid values|The parameter \w{1,40} has invalid values",
     ),
     row("overflow hook", _LOSS, "inf/nan during batch", r"Detected inf/nan during batch_number="),
+    row("web UI", _LOSS, "nans was produced", r"A tensor with (?:all )?NaNs was produced in"),
     row("Keras", _LOSS, "invalid loss, term", r"Invalid loss, terminating training"),
     row("TensorFlow", _LOSS, "nan loss during", r"NaN loss during training"),
     row("check numerics", _LOSS, "tensor had nan|tensor had inf", r"Tensor had (?:NaN|Inf)"),

@@ -10,6 +10,8 @@ _K = FaultKind
 # A scaler whose forward pass overflows every batch halves on to exactly 0; 20 reports below 1 are no accident. At the
 # end of a log two will do, since one dip is a back-off, and a single one that is far down.
 LOW_SCALE = Window(consecutive=20, at_end=2, floor=1.0, deep=2.0**-7)
+# Nor is a single one that it came to without once going up: 65536 is halved so often on its way below 1.
+STRAIGHT_FALL = Window(at_end=8)
 # "Cannot go lower", by a scaler that stands at its floor: said this many times in a row.
 AT_FLOOR = Window(consecutive=3, at_end=2, floor=1.0)
 # More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.

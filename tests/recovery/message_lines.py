@@ -2,6 +2,11 @@
 
 # By the name of the row that must find it.
 SAMPLES = {
+    "NCCL return codes": [
+        "node7:4411:4502 [2] NCCL INFO transport/net_ib.cc:921 -> 6",
+        "node7:4411:4502 [2] NCCL INFO group.cc:71 -> 3 [Async thread]",
+    ],
+    "web UI": ["NansException: A tensor with all NaNs was produced in Unet. Use --no-half to fix this."],
     "half conversion": [
         "RuntimeError: value cannot be converted to type at::Half without overflow",
         "RuntimeError: value cannot be converted to type c10::Half without overflow: -1e+30",
@@ -115,6 +120,7 @@ SAMPLES = {
     "device memory": [
         "RuntimeError: CUDA error: out of memory",
         "RuntimeError: MPS backend out of memory (MPS allocated: 42.28 GiB, max allowed: 42.43 GiB)",
+        "THCudaCheck FAIL file=/b/THCStorage.cu line=71 error=2 : out of memory",
         "RuntimeError: cuda runtime error (2) : out of memory at /b/THCStorage.cu:58",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 900 MiB on device 0: cudaMalloc failed: out of memory",
@@ -141,7 +147,10 @@ SAMPLES = {
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB for an array with shape (9, 9)",
         "ResourceExhaustedError: OOM when allocating tensor with shape[64,512]",
     ],
-    "XLA": ["XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes."],
+    "XLA": [
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.",
+        "E local_client.cc:601] Execution of replica 1 failed: Resource exhausted: Out ",
+    ],
     "C++": ["terminate called after throwing an instance of 'std::bad_alloc'"],
     "MemoryError": ["MemoryError", "[rank0]: MemoryError"],
     "Windows": ["OSError: [WinError 1455] The paging file is too small for this operation to complete."],
@@ -223,6 +232,7 @@ SAMPLES = {
     "NCCL warning": [
         "n1:83:2526 [0] misc/socket.cc:503 NCCL WARN Call to recv from 10.0.0.9<4> failed : Connection timed out",
         "n1:3:9 [0] init.cc:1 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
+        "n2:70:71 [0] bootstrap.cc:140 NCCL WARN Bootstrap Root : rank 3 of 4 ranks has already checked in",
     ],
     "process group": [
         "RuntimeError: Timed out initializing process group in store based barrier on rank: 0",
@@ -262,6 +272,7 @@ SAMPLES = {
     "Slurm": [
         "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
         "srun: error: Node failure on gpu17",
+        "[7.0] error: *** STEP 7.0 STEPD TERMINATED ON n1 AT 2025-01-01T00:00:00 DUE TO JOB NOT ENDING WITH SIGNALS ***",
     ],
     "scheduler": [">> PBS: job killed: walltime 3629 exceeded limit 3600", "the node is being preempted"],
     "pod": ["Warning  Evicted  The node was low on resource: ephemeral-storage.", "Back-off: ImagePullBackOff"],
@@ -306,6 +317,12 @@ QUOTED = [
 
 # Words of a fault that only talk about it, or belong to a program, a configuration, a healthy start or a normal end.
 SHOWN = [
+    "So the error of 'CUDA out of memory' went away with a smaller batch.",
+    "- write something like `Memory cgroup out of memory: Killed process` to the report",
+    '    r"no space left on device|Disk quota exceeded": "disk",',
+    "2021-03-04 10:11:12.131415: I tensorflow/stream_executor/cuda/cuda_driver.cc:789] failed to allocate 2.00G "
+    "(2147483648 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    "Warning: caught exception 'Found no NVIDIA driver on your system.', statistics are off",
     '    raise ValueError("Attempting to unscale FP16 gradients.")',
     'warnings.warn("CUDA out of memory")',
     'logger.error("NaN loss detected")',

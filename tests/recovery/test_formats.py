@@ -1,6 +1,8 @@
 # ruff: noqa: E501
 """Every number of one line, exactly, in the format of each framework that Rung knows."""
 
+import math
+
 import pytest
 
 from recovery.metrics import read
@@ -255,3 +257,20 @@ def test_columns_between_bars_are_read_by_their_header():
 )
 def test_what_is_no_row_of_a_table_is_not_read(head, row):
     assert rows(head, row) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "line", ["loss: nanxxx, ips: 423.9 samples/s", "step 3 loss: nan.0", "CTCLoss: 1.5, loss: infxx"]
+)
+def test_a_number_that_is_filled_up_to_its_width_is_still_not_finite(line):
+    assert not math.isfinite(read(line).loss)
+
+
+def test_a_field_of_an_object_in_a_program_is_no_loss():
+    assert read("      train_loss: NaN,") is None
+    assert math.isnan(read('  "train_loss": NaN,').loss)
+
+
+def test_the_gradient_norm_of_one_network_of_several_is_one():
+    assert read("step 3 loss 0.5 actor/grad_norm:2.5").grad_norm == 2.5
+    assert read("step 3 loss 0.5 max_grad_norm: 1.0").grad_norm is None

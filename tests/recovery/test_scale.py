@@ -117,3 +117,8 @@ def test_a_scale_that_stands_at_its_floor_while_steps_are_skipped_is_a_collapse(
     assert reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], skipped=False)[0] == []
     # A scale that was always 1 is that of bfloat16, which has none.
     assert reports([1.0] * 9, skipped=True)[0] == []
+
+
+def test_a_log_that_ends_after_a_straight_fall_below_one_ends_low():
+    assert reports(halving(32768.0, 17))[1].is_low
+    assert not reports([*halving(8.0, 4), 2.0, 1.0, 0.5])[1].is_low
