@@ -272,7 +272,7 @@ SAMPLES = {
     "Slurm": [
         "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***",
         "srun: error: Node failure on gpu17",
-        "[7.0] error: *** STEP 7.0 STEPD TERMINATED ON n1 AT 2025-01-01T00:00:00 DUE TO JOB NOT ENDING WITH SIGNALS ***",
+        "[7.0] error: *** STEP 7.0 STEPD TERMINATED ON n1 AT 2025-01-01 DUE TO JOB NOT ENDING WITH SIGNALS ***",
     ],
     "scheduler": [">> PBS: job killed: walltime 3629 exceeded limit 3600", "the node is being preempted"],
     "pod": ["Warning  Evicted  The node was low on resource: ephemeral-storage.", "Back-off: ImagePullBackOff"],
