@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from jobs.errors import SpecError
 from jobs.knobs import Precision
-from jobs.specfile import MAX_BYTES, load_spec, parse_spec
+from jobs.specfile import load_spec, parse_spec
+from jobs.yamlfile import MAX_BYTES
 from runner.cli import main
 
 Rung = Callable[..., Any]
@@ -263,7 +264,7 @@ def test_the_largest_file_is_read_in_bearable_time() -> None:
 
 
 @given(st.binary(max_size=300) | st.text(alphabet="name: run&*!{}[]'\"|\n -#%@`<>?,\\ud800x1e.:", max_size=200))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_whatever_the_bytes_are_the_answer_is_a_spec_or_its_problems(raw: bytes | str) -> None:
     try:
         made = parse_spec(raw if isinstance(raw, bytes) else raw.encode())
@@ -283,7 +284,7 @@ SECTIONS = ("name", "run", "image", "resources", "envs", "secrets", "volumes", "
 
 
 @given(st.dictionaries(st.sampled_from(SECTIONS), values, max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_whatever_stands_under_a_known_key_never_breaks_the_reader(data: dict[str, Any]) -> None:
     import yaml
 
