@@ -1,16 +1,42 @@
-"""Owns what Rung knows of a GPU when it chooses a rung."""
+"""Owns what Rung knows of a GPU: what it is called, what it can do, and the one word that wishes name it by."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+# Words of a driver's name that tell the maker, the form or the packaging, never which GPU it is.
+NOISE = re.compile(
+    r"NVIDIA|TESLA|GEFORCE|QUADRO|GRID|DGX|PCIE|SXM\d*|NVL\d*|HBM\d\w*|\d+[GT]B|MAX|Q|LAPTOP|MOBILE|GPU"
+    r"|GENERATION|WITH|DESIGN|BLACKWELL|PASCAL|TURING|SERVER|WORKSTATION|EDITION"
+)
+WORD = re.compile(r"[A-Z0-9]+")
 
 
 @dataclass(frozen=True)
 class Gpu:
     name: str
     capability: tuple[int, int]
+    index: int = 0
+    uuid: str = ""
+    memory: int = 0  # bytes; 0 where the driver does not say
+    driver: str = ""
+
+    @property
+    def type(self) -> str:
+        return gpu_type(self.name)
 
     @property
     def fp16_tensor_cores(self) -> bool:
         """Tell whether FP16 is many times faster than FP32; Pascal (sm_60) has no tensor cores."""
         return self.capability >= (7, 0)
+
+
+def gpu_type(name: str) -> str:
+    """Return the word for a driver's name: `Tesla P100-PCIE-16GB` is P100, `NVIDIA TITAN RTX` is TITANRTX."""
+    # What follows MIG names a slice of the GPU.
+    words = [word for word in WORD.findall(name.upper().partition(" MIG ")[0]) if not NOISE.fullmatch(word)]
+    # The workstation cards A2000 to A6000 are sold as RTX A6000 and spoken of as A6000.
+    if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d000", words[1]):
+        words = words[1:]
+    return "".join(words)[:32] or "GPU"
