@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,9 +28,13 @@ class KeyLogin:
 
     def authenticate(self, transport: paramiko.Transport) -> None:
         """Log in, or raise: this is what paramiko asks of a strategy."""
-        for key in self._keys():
-            if self._accepts(transport, key):
+        agent = self._agent()
+        try:
+            if any(self._accepts(transport, key) for key in self._keys(agent)):
                 return
+        finally:
+            if agent is not None:
+                agent.close()
         target = self._target
         tried = f"none of {self._offered} keys is accepted" if self._offered else "there is no key to offer"
         port = "" if target.port == 22 else f"-p {target.port} "
@@ -61,9 +66,9 @@ class KeyLogin:
             ) from None
         raise HostUnreachable(f"the connection was lost while logging in: {clean(str(error))}") from None
 
-    def _keys(self) -> Iterator[paramiko.PKey]:
+    def _keys(self, agent: paramiko.Agent | None) -> Iterator[paramiko.PKey]:
         """Yield the keys named for the host, from the agent where it holds them, then the agent's others."""
-        held = {key.asbytes(): key for key in self._agent()}
+        held = {key.asbytes(): key for key in agent.get_keys()} if agent else {}
         for path in self._target.keys:
             from_agent = held.pop(_public_part(path), None)
             key = from_agent or self._load(path)
@@ -72,12 +77,15 @@ class KeyLogin:
         if self._target.agent:
             yield from held.values()
 
-    def _agent(self) -> tuple[paramiko.PKey, ...]:
+    def _agent(self) -> paramiko.Agent | None:
+        # paramiko looks in this variable too, but forgets to close what it could not connect.
+        if not Path(os.environ.get("SSH_AUTH_SOCK", "")).is_socket():
+            return None
         try:
-            return paramiko.Agent().get_keys()
+            return paramiko.Agent()
         except (paramiko.SSHException, OSError) as error:
             self._notes.append(f"the agent does not answer: {error}")
-            return ()
+            return None
 
     def _load(self, path: Path) -> paramiko.PKey | None:
         try:

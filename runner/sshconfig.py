@@ -69,7 +69,7 @@ class SshConfig:
             keys or tuple(self._folder / name for name in DEFAULT_KEYS),
             bool(keys),
             agent=not (keys and said.get("identitiesonly") == "yes"),
-            jump=None if jump in (None, "none") or self._is_itself(jump, host, address) else jump,
+            jump=None if jump in (None, "none") or _is_itself(jump, {host.address, address}, port) else jump,
             key_name=said.get("hostkeyalias") or (address if port == 22 else f"[{address}]:{port}"),
             known_hosts=self._known_hosts(host, said.get("userknownhostsfile")),
         )
@@ -80,10 +80,6 @@ class SshConfig:
             return (self._path(named),)
         own = [self._path(name) for name in (said or "").split() if name != "none"]
         return (*(own or [self._folder / "known_hosts"]), SYSTEM_KNOWN_HOSTS)
-
-    def _is_itself(self, jump: str, host: Host, address: str) -> bool:
-        """Tell whether a jump host named for everybody (`Host *`) is the very host it leads to."""
-        return last_hop(jump).address in (host.name, host.address, address)
 
     def _path(self, name: str) -> Path:
         return self._folder.parent / name[2:] if name.startswith("~/") else Path(name)
@@ -127,3 +123,9 @@ def last_hop(jump: str) -> Host:
         raise HostRefused(f"jump host {text!r} cannot be read; write [user@]address[:port]")
     port = int(match["port"]) if match["port"] else None
     return Host(text, match["address"].strip("[]"), match["user"], port, jump=before or None)
+
+
+def _is_itself(jump: str, addresses: set[str], port: int) -> bool:
+    """Tell whether a jump host named for everybody (`Host *`) is the very host it leads to."""
+    hop = last_hop(jump)
+    return hop.address in addresses and hop.port in (None, port)

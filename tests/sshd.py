@@ -1,4 +1,4 @@
-"""Owns a real sshd on the loopback for tests: its own keys, config and port, which can be killed, frozen and restarted."""
+"""Owns a real sshd on the loopback for tests: own keys, config and port; it can be killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from jobs.host import Host
 
 SSHD = "/usr/sbin/sshd"
 # Where sshd, started as root, wants an empty folder to be.
@@ -50,6 +53,9 @@ class Sshd:
     def name(self) -> str:
         """Return what this host's key is filed under."""
         return f"[127.0.0.1]:{self.port}"
+
+    def host(self, name: str = "titan1", **fields: Any) -> Host:
+        return Host(name, "127.0.0.1", self.user, self.port, **fields)
 
     @property
     def log(self) -> Path:
