@@ -143,6 +143,12 @@ class Sshd:
         if self._process is not None:
             self._process.wait()
 
+    def drop(self) -> None:
+        """End every connection, while the listener goes on."""
+        for pid in self.pids()[1:]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def said(self, text: str) -> int:
         """Count the lines of the log that hold this text."""
         return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
