@@ -16,7 +16,7 @@ from typing import IO, Any
 import click
 
 from jobs.attempt import Job
-from jobs.errors import StoreError, StoreOwned, UsageError
+from jobs.errors import InventoryError, StoreError, StoreOwned, UsageError
 from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from jobs.specfile import load_spec
@@ -24,13 +24,16 @@ from jobs.state import JobState
 from recovery.lines import clean
 from runner import submit
 from runner.check import Finding, change_text, check_job, check_machine, preview_request, preview_rungs
+from runner.checkhost import check_host
 from runner.controller import TURN_SECONDS, Controller
 from runner.explain import explain
 from runner.follow import Follower, LogReader
 from runner.home import find_home, make_home
+from runner.hosts import find_hosts
 from runner.lock import is_owned, ownership
 from runner.process import ProcessEngine
 from runner.store import Store
+from runner.survey import Report, survey_all
 from runner.view import event_line
 
 
@@ -174,10 +177,29 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     return "\n".join(clean(line) for line in lines)
 
 
+def look_at_hosts() -> list[Report]:
+    """Return what is seen of every host of the list, all asked at the same time."""
+    hosts = find_hosts(os.environ)
+    if not hosts:
+        return []
+    # Loaded only here: a job that runs on this machine needs no SSH.
+    from runner.ssh import Remotes
+
+    remotes = Remotes(hosts, Path.home(), os.environ)
+    try:
+        return survey_all(hosts, remotes.remote, time.time)
+    finally:
+        remotes.close()
+
+
 def check(file: Path | None) -> list[Finding]:
-    """Return what is there and what is missing on this machine, and for a job."""
+    """Return what is there and what is missing on this machine, on every host, and for a job."""
     paths = find_home(os.environ)
     found = list(check_machine(paths))
+    try:
+        found += [finding for report in look_at_hosts() for finding in check_host(report)]
+    except InventoryError as error:
+        found += [Finding(False, problem) for problem in error.problems]
     if file is not None:
         spec = load_spec(file)
         found.append(Finding(True, f"job file {file} is valid"))
