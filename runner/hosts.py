@@ -176,7 +176,7 @@ def _word(value: Any) -> str:
 
 
 def _port(value: Any) -> str:
-    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 6 else value
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value
     good = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 65536
     return "" if good else "should be a number from 1 to 65535"
 

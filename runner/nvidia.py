@@ -19,8 +19,9 @@ USER_QUERY = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,proce
 MAX_LINES = 1000
 MAX_TEXT = 200
 MEBIBYTE = 1 << 20
-CAPABILITY = re.compile(r"(\d{1,3})\.(\d{1,3})")
-DRIVER = re.compile(r"\d{1,5}(?:\.\d{1,5}){0,3}")
+NUMBER = re.compile(r"[0-9]{1,9}")
+CAPABILITY = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
+DRIVER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,5}){0,3}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def parse_users(text: str) -> tuple[GpuUser, ...]:
     for line in _lines(text):
         fields = [field.strip() for field in line.split(",", 3)]
         if len(fields) == 4 and fields[0].startswith("GPU-"):
-            pid = int(fields[1]) if fields[1].isdecimal() and len(fields[1]) < 10 else None
+            pid = int(fields[1]) if NUMBER.fullmatch(fields[1]) else None
             found.append(GpuUser(fields[0], pid, fields[3]))
     return tuple(found)
 
@@ -67,9 +68,9 @@ def _gpu(line: str) -> Gpu | None:
         return None
     index, uuid, memory, driver, capability, name = fields
     match = CAPABILITY.fullmatch(capability)
-    if match is None or not index.isdecimal() or len(index) > 3 or not uuid.startswith("GPU-") or not name:
+    if match is None or not NUMBER.fullmatch(index) or not uuid.startswith("GPU-") or not name:
         return None
-    size = int(memory) * MEBIBYTE if memory.isdecimal() and len(memory) < 10 else 0
+    size = int(memory) * MEBIBYTE if NUMBER.fullmatch(memory) else 0
     known = driver if DRIVER.fullmatch(driver) else ""
     return Gpu(name, (int(match[1]), int(match[2])), int(index), uuid, size, known)
 

@@ -55,7 +55,8 @@ exit 0
 """
 PART = re.compile(r"^--\n", re.MULTILINE)
 CONTAINER = re.compile(r"[0-9a-f]{64}")
-DISK = re.compile(r"disk .* (\d{1,18}) +(\d{1,18}) +(\d{1,18}) +\d+% (/.*)")
+NUMBER = re.compile(r"[0-9]{1,12}")
+DISK = re.compile(r"disk .* ([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +[0-9]+% (/.*)")
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def parse_facts(report: Report, text: str, before: float, after: float) -> Repor
     }
     clock = said.get("time", "")
     # The host read its clock at some moment in between, to the whole second.
-    skew = max(before - 1 - int(clock), int(clock) - after, 0.0) if clock.isdecimal() and len(clock) < 13 else 0.0
+    skew = max(before - 1 - int(clock), int(clock) - after, 0.0) if NUMBER.fullmatch(clock) else 0.0
     return replace(
         report,
         user=said.get("user", ""),
@@ -167,7 +168,7 @@ def parse_owners(text: str, jobs: Mapping[str, str]) -> dict[int, str]:
     for line in text.splitlines()[:MAX_LINES]:
         pid, _, groups = line.partition(" ")
         found = [jobs[name] for name in CONTAINER.findall(groups) if name in jobs]
-        if found and pid.isdecimal() and len(pid) < 10:
+        if found and NUMBER.fullmatch(pid):
             owners[int(pid)] = found[0]
     return owners
 
