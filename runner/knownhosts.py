@@ -30,7 +30,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(base64.b64decode(self.base64)).digest()
+        digest = hashlib.sha256(base64.b64decode(self.base64, validate=True)).digest()
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
