@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 # Words of a driver's name that tell the maker, the form or the packaging, never which GPU it is.
 NOISE = re.compile(
@@ -21,6 +23,14 @@ class Gpu:
     uuid: str = ""
     memory: int = 0  # bytes; 0 where the driver does not say
     driver: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "type": self.type, "capability": list(self.capability)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Gpu:
+        major, minor = data["capability"]
+        return cls(**{k: v for k, v in data.items() if k != "type"} | {"capability": (major, minor)})
 
     @property
     def type(self) -> str:

@@ -11,12 +11,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from jobs.fault import FaultKind
 from jobs.knobs import KNOB_NAMES, Knobs, Precision, RungName
+from jobs.wish import Wish
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
 PLACEHOLDERS = (*KNOB_NAMES, "checkpoint", "checkpoint_dir")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
+DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 DEFAULT_LADDER = (
     RungName.RAISE_CLIP,
     RungName.LOWER_LR,
@@ -57,6 +59,14 @@ def _on_off(value: Any) -> Any:
     return None if value is False or value == "off" else value
 
 
+def _duration(value: Any) -> Any:
+    """Read 90s, 30m and 2h as seconds; `off` is no bound at all."""
+    match = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    return _on_off(value) if value is not True else _not_bool(value)
+
+
 def _not_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("give a number, not a yes or no")
@@ -85,14 +95,14 @@ class Model(BaseModel):
 class Resources(Model):
     """What the job needs of a host."""
 
-    gpu: tuple[Line, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
+    gpu: tuple[Wish, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
     cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
     memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
 
     @field_validator("gpu", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+        return [value] if isinstance(value, (str, dict)) else value
 
 
 class KnobSpec(Model):
@@ -122,6 +132,10 @@ class CheckpointSpec(Model):
     dir: Line = Field("checkpoints", description="A relative folder lies in the job's own folder under RUNG_HOME.")
     pattern: Line = Field("step_*.pt", description="File name pattern; * stands for the step.")
     every: PositiveInt | None = Field(None, description="Steps between checkpoints, told to the script.")
+    mirror: Annotated[Size | None, BeforeValidator(_on_off)] = Field(
+        "1g", description="A healthy checkpoint up to this size is copied here from a host now and then; off: never."
+    )
+    mirror_every: PositiveFloat = Field(600.0, description="Seconds between two such copies.")
 
     @field_validator("pattern")
     @classmethod
@@ -192,6 +206,9 @@ class Recovery(Model):
         3, description="Further launches for faults of the machine, counted apart."
     )
     grace: PositiveFloat = Field(10.0, description="Seconds between TERM and KILL.")
+    host_lost_after: Annotated[PositiveFloat | None, BeforeValidator(_duration)] = Field(
+        1800.0, description="Seconds (or 30m, 2h) a host may be out of reach before the job moves; off: it never does."
+    )
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
 
     @field_validator("ladder", mode="before")
@@ -225,6 +242,9 @@ class JobSpec(Model):
     run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
+    priority: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1000, le=1000)] = Field(
+        0, description="Among jobs that wait for a host, the higher number goes first."
+    )
     envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
     secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")
     volumes: tuple[Line, ...] = Field((), description="host:container folders for a job in a container.")

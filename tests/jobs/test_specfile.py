@@ -337,7 +337,7 @@ def test_a_good_file_becomes_what_it_says() -> None:
     assert (knobs.lr, knobs.clip, knobs.growth_interval, knobs.precision) == (1e-3, None, 1000, Precision.BF16)
     assert made.run[-2:] == ("--resume", "{checkpoint}")
     assert made.image == {"p100": f"r/a@sha256:{'0' * 64}", "a100": f"r/b@sha256:{'0' * 64}"}
-    assert made.resources.gpu == ("TITANRTX:1",)
+    assert [wish.text for wish in made.resources.gpu] == ["a TITANRTX"]
     assert made.success is not None and made.success.below == 2.0
     assert made.recovery.ladder[0].values == (10.0, 1.0)
     assert made.recovery.max_attempts == 3
