@@ -10,7 +10,7 @@ export JOB RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
-.PHONY: help setup demo test check lint submit queue logs history cancel retry controller lock clean
+.PHONY: help setup demo test check lint submit queue hosts logs history cancel retry controller lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 
 queue: setup ## List the jobs
 	@rung queue
+
+hosts: setup ## List the hosts with their GPUs, and who is out of reach
+	@rung hosts
 
 logs: setup ## Show a job's log: make logs JOB=id
 	@$(WANT_JOB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -36,9 +37,10 @@ class Sshd:
     home: Path
     host_keys: tuple[str, ...] = ("ed25519",)
     settings: tuple[str, ...] = ()
-    user: str = field(default_factory=lambda: os.environ.get("USER") or "root")
+    user: str = field(default_factory=lambda: pwd.getpwuid(os.geteuid()).pw_name)
 
     def __post_init__(self) -> None:
+        assert Path(SSHD).exists(), "openssh-server is not installed: make system"
         self.folder.mkdir(parents=True)
         (self.home / ".ssh").mkdir(parents=True, exist_ok=True)
         for kind in self.host_keys:

@@ -481,8 +481,8 @@ def test_the_gpu_is_the_drivers_word(attempts: Attempts, tmp_path: Path, monkeyp
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for said, found in [
-        ("TITAN RTX, 7.5\\nTITAN RTX, 7.5\\n", ("TITAN RTX", (7, 5))),
-        ("Tesla P100, 6.0\\n", ("Tesla P100", (6, 0))),
+        ("0, GPU-1, 1, 580.1, 7.5, TITAN RTX\\n1, GPU-2, 1, 580.1, 7.5, TITAN RTX\\n", ("TITAN RTX", (7, 5))),
+        ("0, GPU-1, 1, 580.1, 6.0, Tesla P100\\n", ("Tesla P100", (6, 0))),
         ("", None),
         ("No devices were found\\n", None),
         ("[N/A], [N/A]\\n", None),
