@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 import re2
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from jobs.fault import FaultKind
+from jobs.image import is_pinned
 from jobs.knobs import KNOB_NAMES, Knobs, Precision, RungName
+from jobs.volume import Volume, host_path, parse_volume
 from jobs.wish import Wish
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
 PLACEHOLDERS = (*KNOB_NAMES, "checkpoint", "checkpoint_dir")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
-IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 DEFAULT_LADDER = (
@@ -43,9 +45,16 @@ def _size(text: str) -> str:
 
 
 def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
-    if not all(IMAGE.fullmatch(name) for name in ([image] if isinstance(image, str) else image.values())):
-        raise ValueError("pin the image by digest: name@sha256:<64 hex digits>")
+    if not all(is_pinned(name) for name in ([image] if isinstance(image, str) else image.values())):
+        raise ValueError(
+            "pin the image by digest: name@sha256:<64 hex digits>, or by its id: sha256:<64 hex digits>; "
+            "`rung image lock` finds the digest of a tag"
+        )
     return image
+
+
+def _volume(text: str) -> str:
+    return parse_volume(text).text
 
 
 def _no_control(text: str) -> str:
@@ -98,6 +107,8 @@ class Resources(Model):
     gpu: tuple[Wish, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
     cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
     memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
+    shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
+    pids: PositiveInt = Field(4096, description="At most this many processes and threads in a container.")
 
     @field_validator("gpu", mode="before")
     @classmethod
@@ -247,7 +258,12 @@ class JobSpec(Model):
     )
     envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
     secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")
-    volumes: tuple[Line, ...] = Field((), description="host:container folders for a job in a container.")
+    volumes: tuple[Annotated[Line, AfterValidator(_volume)], ...] = Field(
+        (), description="Folders of the host that a container may use: host:container, or host:container:ro."
+    )
+    network: Literal["bridge", "none", "host"] = Field(
+        "bridge", description="bridge: a container's own, behind the host's address; none; host: the host's own."
+    )
     workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
     knobs: KnobSpec = KnobSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -295,3 +311,22 @@ class JobSpec(Model):
         if self.knobs.mode == "inside":
             return True
         return any(knob in placeholders(text) for text in (*self.run, *self.envs.values()))
+
+    @property
+    def mounted(self) -> tuple[Volume, ...]:
+        return tuple(parse_volume(text) for text in self.volumes)
+
+    @model_validator(mode="after")
+    def _checkpoints_outlive_the_container(self) -> JobSpec:
+        folder = self.checkpoint.dir
+        if self.image is None:
+            return self
+        if ".." in PurePosixPath(folder).parts:
+            raise ValueError(f"checkpoint.dir: {folder}: a folder in a container has no ..")
+        found = host_path(folder, self.mounted)
+        if folder.startswith("/") and (found is None or found[1].read_only):
+            raise ValueError(
+                f"checkpoint.dir: {folder} would be lost with the container: put it into a volume, or give "
+                "a relative folder"
+            )
+        return self

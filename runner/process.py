@@ -112,8 +112,8 @@ class ProcessEngine:
             raise EngineError(f"{argv[0]}: could not be run: {error}") from None
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
-    def list_files(self, folder: Path, pattern: str) -> list[FileEntry]:
-        found = []
+    def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
+        folder, found = request.checkpoint_dir, []
         try:
             for path in folder.glob(pattern) if folder.is_dir() else ():
                 with suppress(FileNotFoundError):

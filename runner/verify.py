@@ -24,10 +24,7 @@ Verdicts = Mapping[str, Mapping[str, Any]]
 
 def find_checkpoints(engine: Engine, request: Request, pattern: str, verdicts: Verdicts) -> list[Checkpoint]:
     """Return the job's checkpoint files with the verdicts known so far."""
-    return [
-        _checkpoint(entry, verdicts.get(entry.fingerprint, {}))
-        for entry in engine.list_files(request.checkpoint_dir, pattern)
-    ]
+    return [_checkpoint(entry, verdicts.get(entry.fingerprint, {})) for entry in engine.list_files(request, pattern)]
 
 
 def _checkpoint(entry: FileEntry, said: Mapping[str, Any]) -> Checkpoint:
@@ -47,7 +44,7 @@ def verify_enough(
     """
     known = {name: dict(said) for name, said in verdicts.items()}
     while True:
-        entries = {entry.name: entry for entry in engine.list_files(request.checkpoint_dir, pattern)}
+        entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
         found = [_checkpoint(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
         best = choose(found, attempts, limit).checkpoint
         candidates = usable(found, attempts, limit)
