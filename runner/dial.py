@@ -53,8 +53,15 @@ def dial(target: Target, jump: Transport | None) -> Transport:
         raise HostRefused(f"{target.name}: no algorithm in common with the host: {clean(str(error))}") from None
     # A host may send anything, and paramiko stumbles over some of it in ways of its own.
     except Exception as error:
-        why = clean(getattr(error, "strerror", None) or str(error)) or "it closed the connection"
-        raise HostUnreachable(f"{target.name}: {target.address}:{target.port} does not answer: {why}") from None
+        raise HostUnreachable(f"{target.name}: {target.address}:{target.port} does not answer: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    said = clean(getattr(error, "strerror", None) or str(error))
+    # paramiko's words for a peer that accepts the connection and then says nothing, or nothing that is SSH.
+    if "banner" in said or "No existing session" in said:
+        return f"it takes the connection, but does not greet as an SSH server within {STEP_SECONDS:g} s"
+    return said or "it closed the connection"
 
 
 def _socket(target: Target, jump: Transport | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -264,6 +265,14 @@ def test_the_example_in_the_list_that_ships_is_right() -> None:
     assert set(hosts) == {"titan1", "pascal1", "ampere1", "ampere2", "ampere3", "ampere4"}
     assert hosts["pascal1"].jump == "titan1" and hosts["ampere4"].should_have("A100")
     assert {host.user for host in hosts.values()} == {"trainer"}
+
+
+def test_the_example_in_the_docs_is_right() -> None:
+    page = (DEFAULT.parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
+    hosts = read(example)
+    assert set(hosts) == {"titan1", "titan2", "ampere1"}
+    assert (hosts["ampere1"].user, hosts["ampere1"].port, hosts["ampere1"].jump) == ("trainer", 2222, "titan1")
 
 
 def test_another_list_can_be_named_and_its_problems_name_it(tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def test_a_host_that_never_greets_is_away_and_is_asked_by_one_at_a_time(reach: R
         with ThreadPoolExecutor(20) as pool:
             assert not any(pool.map(lambda number: alive(remote), range(40)))
         assert keepers() == 1
+        with pytest.raises(HostUnreachable, match="does not greet as an SSH server"):
+            remote.run(["true"], timeout=LONG)
         wait_until(lambda: len(ended) >= 2, LONG)
         remote.close()
         listener.shutdown(socket.SHUT_RDWR)
