@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from jobs.errors import HostRefused
+
 # A large site's file has some thousand lines of about 150 bytes.
 MAX_BYTES = 16 << 20
 FIELDS = re.compile(r"(?:(@\S+)\s+)?(\S+)\s+(\S+)\s+(\S+)")
@@ -62,6 +64,8 @@ def read_known_keys(paths: Iterable[Path]) -> list[KnownKey]:
                 text = file.read(MAX_BYTES).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError as error:
+            raise HostRefused(f"{path}, where host keys are known from, cannot be read: {error.strerror}") from None
         found += _parse(text, path)
     return found
 

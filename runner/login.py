@@ -48,7 +48,8 @@ class KeyLogin:
         except paramiko.BadAuthenticationType as error:
             allowed = clean(", ".join(error.allowed_types))
             raise HostRefused(f"the host takes no keys, only {allowed}; allow PubkeyAuthentication there") from None
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        # paramiko stumbles over kinds of keys that it does not know, such as those of hardware tokens, in many ways.
+        except Exception as error:
             self._raise_if_lost(transport, error)
             return False
         if more:

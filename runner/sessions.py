@@ -147,13 +147,19 @@ class _Talk:
             return False
         sent = 0
         while self._stdin and channel.send_ready():
-            sent = channel.send(bytes(self._stdin[:CHUNK_BYTES]))
+            sent = self._send(bytes(self._stdin[:CHUNK_BYTES]))
             self._stdin = self._stdin[sent:]
             if self._channel.recv_ready() or not sent:
                 break
         if not self._stdin:
             channel.shutdown_write()
         return bool(sent)
+
+    def _send(self, data: bytes) -> int:
+        try:
+            return self._channel.send(data)
+        except OSError:
+            return 0  # the command has ended, or the connection: what was received tells which
 
 
 def _keep(kept: bytearray, new: bytes) -> None:

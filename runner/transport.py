@@ -58,7 +58,9 @@ class Pulse(Packetizer):
         now = self._polled = time.monotonic()
         if self._ask is None:
             return
-        if now - self._heard > SILENCE_SECONDS and self._asked > self._heard:
+        silence = now - self._heard
+        # While keys are exchanged nothing can be asked; that too must come to an end.
+        if (silence > SILENCE_SECONDS and self._asked > self._heard) or silence > STUCK_SECONDS:
             self._silent = True
         elif now - max(self._heard, self._asked) > ASK_SECONDS and self._ask():
             self._asked = now

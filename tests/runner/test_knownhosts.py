@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.errors import HostRefused
 from runner.knownhosts import HostKey, complaint, known_for, read_known_keys
 
 OURS = HostKey("ssh-ed25519", base64.b64encode(b"ours").decode())
@@ -94,6 +95,11 @@ def test_an_unreadable_known_key_is_told_from_the_shown_one(tmp_path: Path) -> N
 
 def test_files_that_are_not_there_know_nothing(tmp_path: Path) -> None:
     assert read_known_keys([tmp_path / "none", tmp_path / "none" / "deeper"]) == []
+
+
+def test_a_file_that_cannot_be_read_is_no_reason_to_trust(tmp_path: Path) -> None:
+    with pytest.raises(HostRefused, match=f"{tmp_path}, where .* cannot be read: Is a directory"):
+        read_known_keys([tmp_path])
 
 
 def test_the_line_that_mends_it_is_safe_in_a_shell() -> None:
