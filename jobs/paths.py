@@ -83,6 +83,10 @@ class HomePaths:
     def attempt(self, job_id: str, number: int) -> AttemptPaths:
         return AttemptPaths(self.job(job_id) / "attempts" / str(number))
 
+    def mirror(self, job_id: str) -> Path:
+        """Return where copies of checkpoints lie that were written on a host."""
+        return self.job(job_id) / "mirror"
+
     def checkpoints(self, job_id: str, folder: str) -> Path:
         """Return the checkpoint folder; an absolute one stays as the job file says."""
         return self.job(job_id) / folder

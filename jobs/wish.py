@@ -1,4 +1,4 @@
-"""Owns what a job may wish of a GPU: a type, a capability, memory, how many. Pure; who gets which is slots' question."""
+"""Owns what a job may wish of a GPU: a type, a capability, memory, how many. Pure; who gets which, slots says."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from runner.follow import Follower, LogReader
 from runner.home import find_home, make_home
 from runner.hosts import find_hosts
 from runner.lock import is_owned, ownership
+from runner.parts import RealEngines
 from runner.process import ProcessEngine
 from runner.store import Store
 from runner.survey import Report, survey_all
@@ -135,7 +136,8 @@ class Desk:
         return seen
 
     def _controller(self) -> Controller:
-        return Controller(self.store, self.engine, self.paths, os.environ, time.time, time.sleep)
+        engines = RealEngines(os.environ, Path.home(), self.store.store_id)
+        return Controller(self.store, engines, self.paths, os.environ, (time.time, time.sleep))
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)

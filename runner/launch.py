@@ -16,7 +16,7 @@ from typing import Any
 import tenacity
 
 from jobs.attempt import Attempt, Job
-from jobs.errors import EngineError
+from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.paths import IN_JOB, IN_WORK, HomePaths
 from jobs.spec import PLACEHOLDER, JobSpec, parse_size, placeholders
 from runner.engine import Container, Engine, Request
@@ -175,10 +175,15 @@ def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str,
     return found
 
 
+def _away(error: BaseException) -> bool:
+    """Tell whether it is the host that does not answer: that may last, and is not for us to wait for."""
+    return isinstance(error, (HostUnreachable, HostRefused))
+
+
 def start(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
     """Start an attempt, trying again when the machine is short of something for a moment."""
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(EngineError),
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, EngineError) and not _away(error)),
         stop=tenacity.stop_after_attempt(START_TRIES),
         wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
         sleep=sleep,

@@ -25,8 +25,8 @@ VERSION_2 = (
         job_id TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, fingerprint))""",
 )
 
-# A GPU has at most one lease, whatever happens: its UUID is the key. `stale` are attempts that were given up while their
-# host was away; what they hold there is free only when the host has been asked.
+# A GPU has at most one lease, whatever happens: its UUID is the key. `stale` are attempts that were given up while
+# their host was away; what they hold there is free only when the host has been asked.
 VERSION_3 = (
     """CREATE TABLE leases (
         gpu TEXT PRIMARY KEY, host TEXT NOT NULL, job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL,

@@ -7,10 +7,11 @@ back nobody who wants something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jobs.gpu import Gpu, gpu_type
+from jobs.gpu import Gpu
 from jobs.host import Host
+from jobs.image import for_gpu
 from jobs.wish import Wish
 
 # A reason is one sentence: this many of the things that are in the way are named.
@@ -44,9 +45,9 @@ class Waiting:
     wishes: tuple[Wish, ...]
     image: str | Mapping[str, str]
     priority: int = 0
-    # Where its files are already, and where it must not go.
+    # Where its files are already, and where it must not go, each with why: `is avoided after 2 faults`.
     near: str | None = None
-    avoid: frozenset[str] = frozenset()
+    avoid: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,10 @@ def place(waiting: Sequence[Waiting], sites: Sequence[Site], leases: Mapping[str
     return [answers[index] for index in range(len(waiting))]
 
 
-def image_for(image: str | Mapping[str, str], gpu: Gpu | None) -> str | None:
-    """Return the image for a GPU: the one there is, or the map's for its type; None where the map has none."""
-    if isinstance(image, str):
-        return image
-    return next((name for key, name in image.items() if gpu and gpu_type(key) == gpu.type), None)
+def could_go(job: Waiting, sites: Sequence[Site], misfit: Misfit) -> list[str]:
+    """Return the hosts that have what a job wishes and can be used, whoever uses it now."""
+    floor = _Floor(sites, {}, misfit)
+    return [site.host.name for site in sites if floor.fits(job, site)]
 
 
 class _Floor:
@@ -112,6 +112,10 @@ class _Floor:
         self._keep(job)
         return Waits(job.job, self._reason(job))
 
+    def fits(self, job: Waiting, site: Site) -> bool:
+        usable = not site.trouble and site.host.name not in job.avoid
+        return usable and (not job.wishes or any(self._could_ever(job, wish, site) for wish in job.wishes))
+
     # A place
 
     def _with_gpus(self, job: Waiting) -> Placed | None:
@@ -120,14 +124,14 @@ class _Floor:
             enough = [(site, free) for site, free in choices if len(free) >= wish.count]
             if enough:
                 site, free = min(enough, key=lambda choice: (choice[0].host.name != job.near, -len(choice[1])))
-                image = image_for(job.image, free[0])
+                image = for_gpu(job.image, free[0].type)
                 assert image is not None, "a GPU without an image is not free for the job"
                 return Placed(job.job, site.host.name, tuple(free[: wish.count]), image)
         return None
 
     def _without(self, job: Waiting) -> Placed | None:
         sites = self._open(job)
-        image = image_for(job.image, None)
+        image = for_gpu(job.image, "cpu")
         if not sites or image is None:
             return None
         site = min(sites, key=lambda site: (site.host.name != job.near, self._load[site.host.name]))
@@ -159,7 +163,7 @@ class _Floor:
         return None
 
     def _unfit(self, job: Waiting, gpu: Gpu) -> str | None:
-        image = image_for(job.image, gpu)
+        image = for_gpu(job.image, gpu.type)
         if image is None:
             return f"cannot be used: the job file names no image for {gpu.type}"
         why = self._misfit(image, gpu)
@@ -207,7 +211,7 @@ class _Floor:
             return
         fitting = [slot for slot in site.slots if any(wish.fits(slot.gpu) for wish in job.wishes)]
         if name in job.avoid and (fitting or not job.wishes):
-            yield f"{name} is avoided after its faults"
+            yield f"{name} {job.avoid[name]}"
             return
         ways = [(slot, self._in_the_way(job, slot)) for slot in fitting]
         for slot, why in ways:

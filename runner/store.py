@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.attempt import Attempt, Job
-from jobs.errors import StoreError, UsageError
+from jobs.errors import EngineError, StoreError, UsageError
 from jobs.knobs import Knobs
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
@@ -251,7 +251,9 @@ class Store:
             try:
                 self._db.execute("INSERT INTO leases VALUES (?,?,?,?,?)", row)
             except sqlite3.IntegrityError:
-                raise StoreError(f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done") from None
+                raise EngineError(
+                    f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
+                ) from None
 
     def release(self, job_id: str) -> None:
         """End the leases of a job, but not those of attempts that may still run on a host that is away."""
