@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from jobs.host import Host
@@ -61,8 +62,16 @@ class Roster:
             self._gpus[host.name] = report.gpus
 
     def _site(self, host: Host, load: int) -> Site:
-        slots = tuple(Slot(state.gpu, _stranger(state)) for state in self._gpus.get(host.name, ()))
-        return Site(host, slots, trouble(self._reports.get(host.name)), load)
+        report = self._reports.get(host.name)
+        # What a host that is away had when it was last seen, it still has.
+        seen = replace(report or Report(host, away=UNSEEN), gpus=self._gpus.get(host.name, ()))
+        return replace(site_of(seen), load=load, trouble=trouble(report))
+
+
+def site_of(report: Report) -> Site:
+    """Return a host as the placing sees it."""
+    slots = tuple(Slot(state.gpu, _stranger(state)) for state in report.gpus)
+    return Site(report.host, slots, trouble(report))
 
 
 def _stranger(state: GpuState) -> str:

@@ -16,7 +16,20 @@ FLOORS = ("jobs", "recovery", "runner")
 BELOW = {"jobs": {"jobs"}, "recovery": {"recovery", "jobs"}, "runner": {"runner", "recovery", "jobs"}}
 PURE_MAY_USE = {
     *("__future__", "array", "bisect", "collections", "dataclasses", "difflib", "enum", "functools", "heapq"),
-    *("itertools", "json", "math", "pathlib", "pydantic", "pydantic_core", "re2", "re", "shlex", "statistics", "types"),
+    *(
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "pathlib",
+        "pydantic",
+        "pydantic_core",
+        "re2",
+        "re",
+        "shlex",
+        "statistics",
+        "types",
+    ),
     *("typing", "yaml", "jobs", "recovery"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
