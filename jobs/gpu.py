@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ NOISE = re.compile(
     r"|GENERATION|WITH|DESIGN|BLACKWELL|PASCAL|TURING|SERVER|WORKSTATION|EDITION"
 )
 WORD = re.compile(r"[A-Z0-9]+")
+# The last digit is the minor version: sm_75, sm_120, compute_90, sm_90a.
+ARCH = re.compile(r"(sm|compute)_([0-9]{1,2})([0-9])([a-z]?)")
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,21 @@ def gpu_type(name: str) -> str:
     if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d000", words[1]):
         words = words[1:]
     return "".join(words)[:32] or "GPU"
+
+
+def kernels_for(capability: tuple[int, int], archs: Iterable[str]) -> bool:
+    """Tell whether code built for these architectures runs on a GPU of this capability.
+
+    A kernel (sm_80) runs on its own major version from its minor on; PTX (compute_80) is compiled for anything newer. A
+    letter at the end ties either to the one capability.
+    """
+    return any(_runs(capability, match) for arch in archs if (match := ARCH.fullmatch(arch)))
+
+
+def _runs(capability: tuple[int, int], match: re.Match[str]) -> bool:
+    built = (int(match[2]), int(match[3]))
+    if match[4]:
+        return built == capability
+    if match[1] == "compute":
+        return built <= capability
+    return built[0] == capability[0] and built[1] <= capability[1]
