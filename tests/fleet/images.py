@@ -3,9 +3,10 @@
 tiny         busybox, labelled for all three cards: a shell that prints lines, 2 MB
 tiny-current the same, for a torch without kernels for the P100
 tiny-plain   the same, with no labels
-far          busybox and some weight; in the registry alone, so that there is something to pull
 train        the training image of the Dockerfile, labelled as if it had kernels for all three cards
 train-cpu    the same with its true labels
+far          busybox and some weight; in the registry alone, so that there is something to pull
+python       what the training image is built on; in the registry alone
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ TAGS = {
     "tiny": "rung/tiny:all",
     "tiny-current": "rung/tiny:current",
     "tiny-plain": "rung/tiny:plain",
-    "far": "rung/far:latest",
     "train": "rung/train:all",
     "train-cpu": "rung/train:cpu",
+    "far": "rung/far:latest",
+    "python": "fleet/python:base",
 }
+FAR = {"far", "python"}
 ALL_THREE = "sm_60 sm_75 sm_80"
 TINY = {"tiny": ALL_THREE, "tiny-current": "sm_75 sm_80 sm_90", "tiny-plain": None, "far": None}
-PYTHON_BASE = "fleet/python:base"
 
 
 def recipe() -> list[str | bytes]:
@@ -58,7 +60,7 @@ def make_images(to: Path, engine_part: Path, wheels: Path) -> None:
             say("... pushing the images")
             digests = {name: push(engine, registry, tag) for name, tag in TAGS.items()}
             say("... pulling them on a host")
-            first = pull_on_a_host(engine, scratch, [tag for name, tag in TAGS.items() if name != "far"])
+            first = pull_on_a_host(engine, scratch, [tag for name, tag in TAGS.items() if name not in FAR])
         finally:
             engine.stop()
         folders.keep_images(first, to / "data")
@@ -101,9 +103,9 @@ def import_folder(engine: Engine, folder: Path, name: str) -> None:
 def make_training(engine: Engine, registry: Machine, wheels: Path) -> None:
     """Build the training image as a person does, with make, on a base that is known by its digest."""
     engine.docker(
-        "build", "--quiet", "--network=host", f"--tag={PYTHON_BASE}", f"--file={MACHINE}/python.Dockerfile", MACHINE
+        "build", "--quiet", "--network=host", f"--tag={TAGS['python']}", f"--file={MACHINE}/python.Dockerfile", MACHINE
     )
-    base = f"{registry.address}:{PORT}/fleet/python@{push(engine, registry, PYTHON_BASE)}"
+    base = f"{registry.address}:{PORT}/fleet/python@{push(engine, registry, TAGS['python'])}"
     settings = {"GPU": "cpu", "BASE": base, "WHEELS": wheels, "TAG": TAGS["train-cpu"], "DOCKER": CLIENT}
     settings |= {"PIP_NO_INDEX": "1", "BUILD_FLAGS": "--network=host"}
     run("make", "--directory", ROOT, "image", *(f"{name}={value}" for name, value in settings.items()), env=engine.env)

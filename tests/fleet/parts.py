@@ -81,7 +81,7 @@ def prepare() -> Parts:
         inside = [path.read_bytes() for path in sorted(MACHINE.iterdir()) if path.name != "python.Dockerfile"]
         engine = part("engine", [base.name, *inside], lambda to: make_engine(to, base), "the image of a host")
         names = [path.name for path in sorted(wheels.glob("*.whl"))]
-        made_of = [engine.name, (MACHINE / "python.Dockerfile").read_bytes(), *names, *recipe()]
+        made_of = [base.name, (MACHINE / "python.Dockerfile").read_bytes(), *names, *recipe()]
         images = part("images", made_of, lambda to: make_images(to, engine, wheels), "the images that jobs run in")
     return Parts(engine, images)
 

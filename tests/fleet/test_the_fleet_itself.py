@@ -16,6 +16,7 @@ from runner.hosts import parse_hosts
 from tests.fleet import parts
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host
+from tests.fleet.images import FAR
 from tests.fleet.leftovers import groups_of, mounts_under, processes_of
 from tests.fleet.patience import FleetError, run, wait_for
 
@@ -101,7 +102,7 @@ def test_hosts_reach_each_other_and_the_registry(fleet: Fleet, host: Host) -> No
 def test_all_hosts_have_the_images_by_digest_and_pull_others(fleet: Fleet) -> None:
     for host in fleet.hosts.values():
         known = host.docker("images", "--digests", "--format={{.Repository}}@{{.Digest}}").splitlines()
-        assert {ref for name, ref in fleet.images.items() if name != "far"} == set(known)
+        assert {ref for name, ref in fleet.images.items() if name not in FAR} == set(known)
     host.docker("pull", fleet.images["far"])
     assert host.docker("run", "--rm", fleet.images["far"], "stat", "-c", "%s", "/weight") == str(8 << 20)
     host.docker("rmi", fleet.images["far"])
