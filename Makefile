@@ -15,12 +15,9 @@ NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
 DOCKER ?= docker
-override NUMBER := $(value NUMBER)
-override HOSTS := $(value HOSTS)
-override GPUS := $(value GPUS)
-override BASE := $(value BASE)
-override WHEELS := $(value WHEELS)
-export NUMBER HOSTS GPUS GPU BASE WHEELS TAG DOCKER BUILD_FLAGS
+PASSED := NUMBER HOSTS GPUS GPU BASE WHEELS TAG DOCKER BUILD_FLAGS
+$(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
+export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 
 .PHONY: help setup demo test check lint submit queue hosts logs history cancel retry controller lock clean system fleet fleet-down image
