@@ -11,7 +11,17 @@ export JOB LOGS BY RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
-.PHONY: help setup demo test check lint corpus bench submit queue logs history cancel retry controller lock clean
+# The fleet for tests and people, and the training image; values reach programs through the environment alone.
+NUMBER ?= 1
+HOSTS ?= 3
+GPUS ?= 1
+DOCKER ?= docker
+PASSED := NUMBER HOSTS GPUS GPU BASE WHEELS TAG DOCKER BUILD_FLAGS
+$(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
+export $(PASSED)
+SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
+
+.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet fleet-down image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -38,8 +48,18 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 	@echo "  jobs/catalog/three-faults         the training script and its job file"
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
-test: setup ## Run all tests
-	@pytest -n auto
+# The fleet's parts are made beside the first tests; its tests come after them, because both at once are too much for two cores.
+test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out those on the fleet, which need root
+ifeq ($(RUNG_TEST_FLEET),off)
+	@pytest -n auto --ignore=tests/fleet
+else
+	@$(MAKE) --no-print-directory system
+	@nice python -m tests.fleet prepare & preparing=$$!; \
+	pytest -n auto --ignore=tests/fleet || failed=$$?; \
+	wait $$preparing; \
+	[ -z "$${failed:-}" ] || exit $$failed; \
+	pytest tests/fleet
+endif
 
 check: lint test ## Lint, types and tests: what CI runs
 
@@ -58,6 +78,9 @@ submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 
 queue: setup ## List the jobs
 	@rung queue
+
+hosts: setup ## List the hosts with their GPUs, and who is out of reach
+	@rung hosts
 
 logs: setup ## Show a job's log: make logs JOB=id
 	@$(WANT_JOB)
@@ -82,6 +105,38 @@ lock: ## Write requirements.lock from what is installed in .venv
 	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
 	   $(VENV)/bin/pip list --format=freeze --exclude rung --exclude pip | sed 's/+cpu$$//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+
+system: ## Install the programs that a fleet needs (Debian, as root); what is there already stays as it is
+	@export PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \
+	for pair in $(SYSTEM); do command -v "$${pair%%=*}" > /dev/null || lacking="$$lacking $${pair#*=}"; done; \
+	[ -n "$$lacking" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+		echo "rung: the fleet needs$$lacking; on Debian, as root: make system" >&2; exit 2; fi; \
+	echo "Installing$$lacking"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$lacking > /dev/null
+
+fleet: setup system ## Start real hosts to try things on: make fleet [NUMBER=1] [HOSTS=3] [GPUS=1]
+	@python -m tests.fleet up --number "$$NUMBER" --hosts "$$HOSTS" --gpus "$$GPUS"
+
+fleet-down: setup ## Take that fleet down: make fleet-down [NUMBER=1]
+	@python -m tests.fleet down --number "$$NUMBER"
+
+# Built twice, the second time from the cache: torch's own word on its kernels can become a label only once torch is there.
+image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... (docs/images.md)
+	@case "$${GPU:-}" in p100 | titanrtx | a100 | cpu) ;; *) \
+		echo "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..." >&2; exit 2 ;; esac
+	@case "$${BASE:-}" in *@sha256:*) ;; *) \
+		echo "rung: name the base by its digest: make image GPU=$$GPU BASE=name@sha256:... (docs/images.md)" >&2; exit 2 ;; esac
+	@context=$$(mktemp -d); trap 'rm -rf "$$context"' EXIT; mkdir "$$context/wheels"; cp requirements.lock "$$context"; \
+	[ -z "$${WHEELS:-}" ] || cp -- "$$WHEELS"/*.whl "$$context/wheels"; \
+	tag=$${TAG:-rung-train:$$GPU}; \
+	build() { DOCKER_BUILDKIT=1 "$$DOCKER" build --file Dockerfile --tag "$$tag" --build-arg GPU --build-arg BASE --build-arg PIP_INDEX_URL \
+		--build-arg PIP_EXTRA_INDEX_URL --build-arg PIP_NO_INDEX $${BUILD_FLAGS:-} "$$@" "$$context"; }; \
+	ask() { "$$DOCKER" run --rm --network none --entrypoint cat "$$tag" "/opt/train/$$1"; }; \
+	build; torch=$$(ask torch); archs=$$(ask archs); \
+	build --quiet --label "rung.gpu=$$GPU" --label "rung.torch=$$torch" --label "rung.cuda.archs=$$archs" > /dev/null; \
+	echo "$$tag: torch $$torch, kernels for $${archs:-no GPU}"; \
+	echo "Push it, and name it in job files by the digest that the push prints."
 
 clean: ## Remove what was built here; jobs and their history under RUNG_HOME stay
 	@rm -rf $(VENV) .bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from jobs.fault import Fault
+from jobs.gpu import Gpu
 from jobs.knobs import Knobs
 from jobs.spec import JobSpec
 from jobs.state import ENDED, JobState
@@ -57,8 +58,15 @@ class Attempt:
     # Rungs that were passed over or taken back when this attempt was decided, each with its reason.
     skipped: tuple[tuple[str, str], ...] = ()
     undone: tuple[tuple[str, str], ...] = ()
+    # On a host: the GPUs it has to itself, the image it runs in, and which stay of the job on this host it belongs to.
+    # A job that comes back to a host begins a new one, in a new folder: what a lost attempt left there never mixes in.
+    gpus: tuple[Gpu, ...] = ()
+    image: str | None = None
+    stay: int = 1
     resumed_from: str | None = None
     planned_step: int | None = None
+    # The stay in which that checkpoint was written, when it is another one and the file has to be brought here first.
+    checkpoint_from: tuple[str, int] | None = None
     # Until this moment the launch is held back (after an infra fault); None: at once.
     not_before: float | None = None
     effective: dict[str, Any] = field(default_factory=dict)
@@ -81,6 +89,10 @@ class Attempt:
     started_at: float | None = None
     progress_at: float | None = None
     ended_at: float | None = None
+    # Since when the host has not answered; None while it does.
+    unreachable_since: float | None = None
+    # Given up because its host stayed away; whatever still runs there no longer counts.
+    host_lost: bool = False
 
     @property
     def fault_step(self) -> int:

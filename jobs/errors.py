@@ -5,7 +5,10 @@ RungError                  one line for a person, exit code 2
 ├── UsageError             a command asked for something that is not there or makes no sense now
 ├── StoreError             the store cannot be opened, read or written
 │   └── StoreOwned         another controller owns it
+├── InventoryError         a list of hosts that cannot be taken; carries every problem found
 ├── EngineError            an engine could not start, find or stop an attempt
+│   ├── HostUnreachable    the host does not answer now; it may come back, and nothing is dead for it
+│   └── HostRefused        the host, or its key, is refused; only a person can mend that
 └── TransitionError        a change of state the table does not know (a bug of ours)
 """
 
@@ -18,6 +21,14 @@ class RungError(Exception):
 
 class SpecError(RungError):
     """Carries every problem of one job file, each a line of its own."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class InventoryError(RungError):
+    """Carries every problem of one list of hosts, each a line of its own."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -38,6 +49,14 @@ class StoreOwned(StoreError):
 
 class EngineError(RungError):
     """An engine could not do what was asked; nothing was started twice."""
+
+
+class HostUnreachable(EngineError):
+    """No answer from the host: a state that may pass, never a verdict on what runs there."""
+
+
+class HostRefused(EngineError):
+    """An unknown or changed host key, or a login that is not accepted: time will not mend it."""
 
 
 class TransitionError(RungError):

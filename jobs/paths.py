@@ -22,6 +22,14 @@ class AttemptPaths:
     folder: Path
 
     @property
+    def number(self) -> int:
+        return int(self.folder.name)
+
+    @property
+    def job_id(self) -> str:
+        return self.folder.parent.parent.name
+
+    @property
     def request(self) -> Path:
         return self.folder / "request.json"
 
@@ -44,6 +52,11 @@ class AttemptPaths:
     @property
     def log(self) -> Path:
         return self.folder / "log"
+
+    @property
+    def cursor(self) -> Path:
+        """How much of the log of an attempt on a host is here."""
+        return self.folder / "cursor.json"
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,50 @@ class HomePaths:
     def attempt(self, job_id: str, number: int) -> AttemptPaths:
         return AttemptPaths(self.job(job_id) / "attempts" / str(number))
 
+    def mirror(self, job_id: str) -> Path:
+        """Return where copies of checkpoints lie that were written on a host."""
+        return self.job(job_id) / "mirror"
+
     def checkpoints(self, job_id: str, folder: str) -> Path:
         """Return the checkpoint folder; an absolute one stays as the job file says."""
         return self.job(job_id) / folder
+
+
+# Where a container finds its things. The wrapper and the code inside know these names too.
+IN_WORK = "/rung/work"
+IN_JOB = "/rung/job"
+IN_RECORD = "/rung/record"
+IN_INSIDE = "/rung/inside"
+IN_SECRETS = "/rung/secrets"
+
+
+@dataclass(frozen=True)
+class HostPaths:
+    """The folders of one store on a host, in the account's own home."""
+
+    home: str
+    store_id: str
+
+    @property
+    def root(self) -> str:
+        return f"{self.home}/.rung/{self.store_id}"
+
+    @property
+    def trees(self) -> str:
+        """What was shipped, each content once; never written to again."""
+        return f"{self.root}/trees"
+
+    def job(self, job_id: str, stay: int) -> str:
+        """Return what a job writes and keeps for its next attempt: its checkpoints lie here."""
+        return f"{self.root}/jobs/{job_id}/stays/{stay}"
+
+    def attempt(self, job_id: str, number: int) -> str:
+        return f"{self.root}/jobs/{job_id}/attempts/{number}"
+
+    def work(self, job_id: str, number: int) -> str:
+        """Return the attempt's own copy of what was shipped."""
+        return f"{self.attempt(job_id, number)}/work"
+
+    def record(self, job_id: str, number: int) -> str:
+        """Return where the wrapper writes how the attempt ended."""
+        return f"{self.attempt(job_id, number)}/record"

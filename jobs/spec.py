@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 import re2
@@ -20,13 +21,16 @@ from pydantic import (
 )
 
 from jobs.fault import FaultKind
+from jobs.image import is_pinned
 from jobs.knobs import KNOB_NAMES, Knobs, Precision, RungName
+from jobs.volume import Volume, host_path, parse_volume
+from jobs.wish import Wish
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
 PLACEHOLDERS = (*KNOB_NAMES, "checkpoint", "checkpoint_dir")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
-IMAGE = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
+DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 DEFAULT_LADDER = (
     RungName.RAISE_CLIP,
     RungName.LOWER_LR,
@@ -51,9 +55,16 @@ def _size(text: str) -> str:
 
 
 def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
-    if not all(IMAGE.fullmatch(name) for name in ([image] if isinstance(image, str) else image.values())):
-        raise ValueError("pin the image by digest: name@sha256:<64 hex digits>")
+    if not all(is_pinned(name) for name in ([image] if isinstance(image, str) else image.values())):
+        raise ValueError(
+            "pin the image by digest: name@sha256:<64 hex digits>, or by its id: sha256:<64 hex digits>; "
+            "`rung image lock` finds the digest of a tag"
+        )
     return image
+
+
+def _volume(text: str) -> str:
+    return parse_volume(text).text
 
 
 def _no_control(text: str) -> str:
@@ -65,6 +76,14 @@ def _no_control(text: str) -> str:
 def _on_off(value: Any) -> Any:
     # YAML reads a bare `off` as False.
     return None if value is False or value == "off" else value
+
+
+def _duration(value: Any) -> Any:
+    """Read 90s, 30m and 2h as seconds; `off` is no bound at all."""
+    match = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    return _on_off(value) if value is not True else _not_bool(value)
 
 
 def _not_bool(value: Any) -> Any:
@@ -95,14 +114,16 @@ class Model(BaseModel):
 class Resources(Model):
     """What the job needs of a host."""
 
-    gpu: tuple[Line, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
+    gpu: tuple[Wish, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
     cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
     memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
+    shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
+    pids: PositiveInt = Field(4096, description="At most this many processes and threads in a container.")
 
     @field_validator("gpu", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+        return [value] if isinstance(value, (str, dict)) else value
 
 
 class KnobSpec(Model):
@@ -132,6 +153,10 @@ class CheckpointSpec(Model):
     dir: Line = Field("checkpoints", description="A relative folder lies in the job's own folder under RUNG_HOME.")
     pattern: Line = Field("step_*.pt", description="File name pattern; * stands for the step.")
     every: PositiveInt | None = Field(None, description="Steps between checkpoints, told to the script.")
+    mirror: Annotated[Size | None, BeforeValidator(_on_off)] = Field(
+        "1g", description="A healthy checkpoint up to this size is copied here from a host now and then; off: never."
+    )
+    mirror_every: PositiveFloat = Field(600.0, description="Seconds between two such copies.")
 
     @field_validator("pattern")
     @classmethod
@@ -243,6 +268,9 @@ class Recovery(Model):
         3, description="Further launches for faults of the machine, counted apart."
     )
     grace: PositiveFloat = Field(10.0, description="Seconds between TERM and KILL.")
+    host_lost_after: Annotated[PositiveFloat | None, BeforeValidator(_duration)] = Field(
+        1800.0, description="Seconds (or 30m, 2h) a host may be out of reach before the job moves; off: it never does."
+    )
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
         EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
@@ -279,9 +307,17 @@ class JobSpec(Model):
     run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
+    priority: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1000, le=1000)] = Field(
+        0, description="Among jobs that wait for a host, the higher number goes first."
+    )
     envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
     secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")
-    volumes: tuple[Line, ...] = Field((), description="host:container folders for a job in a container.")
+    volumes: tuple[Annotated[Line, AfterValidator(_volume)], ...] = Field(
+        (), description="Folders of the host that a container may use: host:container, or host:container:ro."
+    )
+    network: Literal["bridge", "none", "host"] = Field(
+        "bridge", description="bridge: a container's own, behind the host's address; none; host: the host's own."
+    )
     workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
     knobs: KnobSpec = KnobSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -329,3 +365,22 @@ class JobSpec(Model):
         if self.knobs.mode == "inside":
             return True
         return any(knob in placeholders(text) for text in (*self.run, *self.envs.values()))
+
+    @property
+    def mounted(self) -> tuple[Volume, ...]:
+        return tuple(parse_volume(text) for text in self.volumes)
+
+    @model_validator(mode="after")
+    def _checkpoints_outlive_the_container(self) -> JobSpec:
+        folder = self.checkpoint.dir
+        if self.image is None:
+            return self
+        if ".." in PurePosixPath(folder).parts:
+            raise ValueError(f"checkpoint.dir: {folder}: a folder in a container has no ..")
+        found = host_path(folder, self.mounted)
+        if folder.startswith("/") and (found is None or found[1].read_only):
+            raise ValueError(
+                f"checkpoint.dir: {folder} would be lost with the container: put it into a volume, or give "
+                "a relative folder"
+            )
+        return self

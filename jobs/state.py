@@ -27,7 +27,7 @@ _S = JobState
 
 # Few states, many reasons: the why is `Job.reason`, never a new state.
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.QUEUED: frozenset({_S.LAUNCHING, _S.CANCELLED}),
+    _S.QUEUED: frozenset({_S.LAUNCHING, _S.FAILED, _S.CANCELLED}),
     _S.LAUNCHING: frozenset({_S.RUNNING, _S.RECOVERING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
     _S.RUNNING: frozenset({_S.RECOVERING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
     _S.STOPPING: frozenset({_S.RECOVERING, _S.CANCELLED}),

@@ -26,6 +26,8 @@ class Checkpoint:
     written_at: float
     verdict: str | None = None
     detail: str = ""
+    # The stay it lies in: a host, and which stay of the job there. None: where the last attempt was.
+    stay: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ Detect, decide and act are apart: this file sees faults and attempts as data and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from jobs.attempt import Attempt, Job
@@ -21,6 +22,8 @@ from recovery.standing import Standing, later, stand
 
 # Seconds before an infra fault is tried again: the first wait, doubled each time, at most.
 BACKOFF = (5.0, 300.0)
+# A host gets one more chance after an infra fault; then the job goes elsewhere, where there is such a place.
+FAULTS_PER_HOST = 2
 # A dtype error after this many steps may come from values that grew; before, clipping cured none (0 of 104 settings).
 LONG_PROGRESS = 10_000
 # A scale that collapses this early does so because every batch overflows, which only FP32 cures.
@@ -38,6 +41,8 @@ class Relaunch:
     skipped: tuple[tuple[str, str], ...] = ()
     undone: tuple[tuple[str, str], ...] = ()
     delay: float = 0.0
+    # Hosts that it must not go to; empty where there is no other one that could take it.
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,39 @@ class Stop:
 Decision = Relaunch | Stop
 
 
-def decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], gpu: Gpu | None) -> Decision:
-    """Return what to do after the last of these attempts (oldest first, since a person last set the knobs)."""
+def decide(
+    job: Job,
+    attempts: Sequence[Attempt],
+    checkpoints: Sequence[Checkpoint],
+    gpu: Gpu | None,
+    elsewhere: Sequence[str] = (),
+) -> Decision:
+    """Return what to do after the last of these attempts (oldest first, since a person last set the knobs).
+
+    `elsewhere` are the other hosts that could take the job, whether or not they are free now.
+    """
+    avoid = _avoid(attempts, elsewhere)
+    decision = _decide(job, attempts, checkpoints, gpu)
+    if not isinstance(decision, Relaunch) or not avoid:
+        return decision
+    return replace(decision, avoid=avoid, because=f"{decision.because}; on another host than {' and '.join(avoid)}")
+
+
+def _avoid(attempts: Sequence[Attempt], elsewhere: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts that a job has had enough of, as long as one is left for it."""
+    last = attempts[-1]
+    failed = Counter(each.host for each in attempts if each.fault and _infra(each.fault))
+    avoid = {host: None for host, times in failed.items() if times >= FAULTS_PER_HOST}
+    if last.host_lost:
+        avoid[last.host] = None
+    return tuple(avoid) if any(host not in avoid for host in elsewhere) else ()
+
+
+def _infra(fault: Fault) -> bool:
+    return TREATMENTS[fault.kind].budget is Budget.INFRA
+
+
+def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], gpu: Gpu | None) -> Decision:
     fault = attempts[-1].fault
     assert fault is not None, "decide is asked about a fault"
     standing = stand(attempts, job.knobs)
@@ -88,10 +124,12 @@ def _again_later(
     assert last.fault is not None
     if standing.infra > job.spec.recovery.infra_retries:
         return Stop(_advised(f"{_told(last.fault)}: came {standing.infra} times", last.fault))
-    delay = min(BACKOFF[0] * 2 ** (standing.infra - 1), BACKOFF[1])
+    # Who has waited for a lost host has waited enough.
+    delay = 0.0 if last.host_lost else min(BACKOFF[0] * 2 ** (standing.infra - 1), BACKOFF[1])
     choice = choose(checkpoints, attempts, None)
     why = "as asked" if last.fault.kind is FaultKind.RULE_RETRY else "the machine's fault, not the run's"
-    because = f"{_told(last.fault)}: {why}; the same knobs again after {delay:g} s"
+    after = f" after {delay:g} s" if delay else ""
+    because = f"{_told(last.fault)}: {why}; the same knobs again{after}"
     return Relaunch(None, last.asked, choice.checkpoint, _from(because, choice), delay=delay)
 
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.attempt import Attempt, Job, Outcome
-from jobs.fault import Fault
+from jobs.fault import Fault, FaultKind
 from jobs.state import JobState
-from runner.store import Store
+from runner.store import Stale, Store
 
 BY_A_PERSON = "cancelled by a person"
 
@@ -22,7 +22,10 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         if store.job(job.id).state is not JobState.QUEUED:
             return  # cancelled a moment ago
         store.put_attempt(attempt)
-        data = {"because": attempt.because, "checkpoint": attempt.resumed_from}
+        store.lease(attempt, at=at)
+        data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
+        if attempt.image is not None:
+            data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
         store.add_event(job.id, attempt.number, "decided", data, at=at)
         # QUEUED -> LAUNCHING: its turn has come
         store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
@@ -41,6 +44,65 @@ def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float
         store.put_attempt(replace(attempt, outcome=Outcome.FAULT, ended_at=at))
         # LAUNCHING -> FAILED: the engine could not start it
         store.move(job.id, JobState.FAILED, reason=why, at=at)
+
+
+def refused(store: Store, job: Job, why: str, *, at: float) -> None:
+    with store.transaction():
+        if store.job(job.id).state is JobState.QUEUED:
+            # QUEUED -> FAILED: no GPU that it accepts can run its image
+            store.move(job.id, JobState.FAILED, reason=why, at=at)
+
+
+def out_of_reach(store: Store, attempt: Attempt, why: str, *, at: float) -> Attempt:
+    """Note since when the host has not answered; nothing else changes for it."""
+    away = replace(attempt, unreachable_since=at)
+    with store.transaction():
+        store.put_attempt(away)
+        store.add_event(attempt.job_id, attempt.number, "unreachable", {"because": why}, at=at)
+    return away
+
+
+def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
+    back = replace(attempt, unreachable_since=None)
+    with store.transaction():
+        store.put_attempt(back)
+        away = at - (attempt.unreachable_since or at)
+        said = f"{attempt.host} answers again after {away:.0f} s"
+        store.add_event(attempt.job_id, attempt.number, "reachable", {"because": said}, at=at)
+        store.say(attempt.job_id, said)
+    return back
+
+
+def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    """Give up an attempt whose host stays away. What it holds there stays leased until the host has been asked."""
+    away = at - (attempt.unreachable_since or at)
+    evidence = f"{attempt.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
+    fault = attempt.fault or Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
+    lost = replace(attempt, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)
+    with store.transaction():
+        store.put_attempt(lost)
+        store.give_up(lost, at=at)
+        store.add_event(job.id, attempt.number, "host_lost", {"because": evidence}, at=at)
+        if attempt.fault is None:
+            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        _ended(store, lost, Outcome.FAULT, at=at)
+        if not job.cancel_requested:
+            # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
+            store.move(job.id, JobState.RECOVERING, reason=evidence, at=at)
+            return
+        if job.state is not JobState.STOPPING:
+            # LAUNCHING or RUNNING -> STOPPING: nothing could be stopped
+            store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+        # STOPPING -> CANCELLED: as a person asked; what still runs there is ended when the host is back
+        store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
+
+
+def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
+    """Note that a lost attempt is gone from its host for sure; its GPUs are free only now."""
+    with store.transaction():
+        store.settle(stale)
+        said = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
+        store.add_event(stale.job_id, stale.attempt, "stale_gone", {"because": said}, at=at)
 
 
 def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:

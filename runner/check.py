@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.attempt import Attempt, Job
+from jobs.attempt import Job
 from jobs.errors import RungError
 from jobs.paths import HomePaths, job_id
 from jobs.spec import DEFAULT_LADDER, JobSpec
 from jobs.state import JobState
 from recovery.ladder import climb
 from runner.engine import Engine, Request
+from runner.hosts import find_hosts
 from runner.launch import build_request, find_secrets
 from runner.lock import is_owned
+from runner.relaunch import Spot, asked_by_person
 from runner.submit import refuse_impossible
 from runner.verify import python_of
 
@@ -53,19 +55,14 @@ def check_machine(paths: HomePaths) -> Iterator[Finding]:
 def check_job(
     spec: JobSpec, origin: Path, paths: HomePaths, engine: Engine, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Say what a job would miss on this engine."""
+    """Say what a job would miss: on this machine where it runs here, and in any case of what it is given from here."""
     try:
-        refuse_impossible(spec, origin, engine.capabilities)
+        refuse_impossible(spec, origin, lambda: find_hosts(environ))
     except RungError as error:
-        yield Finding(False, str(error))
+        yield from (Finding(False, problem) for problem in str(error).splitlines())
         return
-    request = preview_request(spec, origin, paths, environ, 1)
-    path = request.env.get("PATH", "")
-    command = shutil.which(request.argv[0], path=f"{path}:{request.cwd}") or (request.cwd / request.argv[0]).exists()
-    yield Finding(
-        bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
-    )
-    yield _torch(engine, request)
+    if spec.image is None:
+        yield from _here(preview_request(spec, origin, (paths, environ), 1, Spot(engine.host)), engine)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     rungs = preview_rungs(spec)
@@ -75,6 +72,15 @@ def check_job(
     for rung in DEFAULT_LADDER:
         if rung not in rungs:
             yield Finding(True, f"rung {rung} is not in this job's ladder")
+
+
+def _here(request: Request, engine: Engine) -> Iterator[Finding]:
+    path = request.env.get("PATH", "")
+    command = shutil.which(request.argv[0], path=f"{path}:{request.cwd}") or (request.cwd / request.argv[0]).exists()
+    yield Finding(
+        bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
+    )
+    yield _torch(engine, request)
 
 
 def _torch(engine: Engine, request: Request) -> Finding:
@@ -110,10 +116,9 @@ def change_text(change: str | Changes) -> str:
 
 
 def preview_request(
-    spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str, str], sequence: int
+    spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, spot: Spot
 ) -> Request:
-    """Return the very request that a launch of this job would start."""
-    knobs = spec.knobs.knobs()
-    job = Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, knobs)
-    attempt = Attempt(job.id, 1, "localhost", knobs, None, "as submitted", by_person=True)
-    return build_request(job, attempt, paths, origin, environ)
+    """Return the very request that a launch of this job would start there."""
+    job = Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, spec.knobs.knobs())
+    paths, environ = home
+    return build_request(job, asked_by_person(job, (), (), spot), paths, origin, environ)

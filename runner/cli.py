@@ -188,10 +188,25 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
 
 
 @cli.command()
+@JSON
+def hosts(as_json: bool) -> None:
+    """List the hosts with their GPUs: what is there, what is free, and who is out of reach."""
+    from runner.desk import look_at_hosts
+    from runner.hostview import hosts_json, hosts_table
+
+    found = look_at_hosts()
+    if as_json:
+        _print_json(hosts_json(found))
+    else:
+        nothing = "no hosts yet: list them in ansible/inventory/hosts.yml, or in the file that RUNG_HOSTS names"
+        click.echo(hosts_table(found, _width()) if found else nothing)
+
+
+@cli.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @JSON
 def check(file: Path | None, as_json: bool) -> None:
-    """Check this machine and, with FILE, whether that job could run here and which rungs it can use."""
+    """Check this machine, the hosts and, with FILE, whether that job could run here and which rungs it can use."""
     from runner.desk import check as findings
 
     found = findings(file)

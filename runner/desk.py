@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import signal
 import sys
 import time
@@ -15,20 +13,26 @@ from pathlib import Path
 import click
 
 from jobs.attempt import Job
-from jobs.errors import StoreError, StoreOwned, UsageError
+from jobs.errors import InventoryError, StoreError, StoreOwned, UsageError
 from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from jobs.specfile import load_spec
 from jobs.state import JobState
 from recovery.lines import clean
 from runner import submit
-from runner.check import Finding, change_text, check_job, check_machine, preview_request, preview_rungs
+from runner.check import Finding, check_job, check_machine
+from runner.checkhost import check_host
 from runner.controller import TURN_SECONDS, Controller
+from runner.fitting import check_places
 from runner.follow import Follower, LogReader
 from runner.home import find_home, make_home
+from runner.hosts import find_hosts
 from runner.lock import is_owned, ownership
+from runner.parts import RealEngines
+from runner.preview import Preview
 from runner.process import ProcessEngine
-from runner.store import Store
+from runner.store import Event, Store
+from runner.survey import Report, survey_all
 from runner.view import event_line
 
 
@@ -50,7 +54,7 @@ class Desk:
         return cls(paths, Store(paths.store), ProcessEngine())
 
     def submit(self, spec: JobSpec, origin: Path) -> Job:
-        submit.refuse_impossible(spec, origin, self.engine.capabilities)
+        submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
         return submit.submit(self.store, spec, origin, at=time.time())
 
     def cancel(self, job: Job) -> Job:
@@ -125,12 +129,19 @@ class Desk:
 
     def _tell(self, seen: int) -> int:
         for event in self.store.events(after=seen):
-            click.echo(event_line(event, self.engine.host))
+            click.echo(event_line(event, self._host_of(event)))
             seen = event.seq
         return seen
 
+    def _host_of(self, event: Event) -> str:
+        attempts = self.store.attempts(event.job_id)
+        if not attempts:
+            return "-"
+        return attempts[(event.attempt or len(attempts)) - 1].host
+
     def _controller(self) -> Controller:
-        return Controller(self.store, self.engine, self.paths, os.environ, time.time, time.sleep)
+        engines = RealEngines(os.environ, Path.home(), self.store.store_id)
+        return Controller(self.store, engines, self.paths, os.environ, (time.time, time.sleep))
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
@@ -151,33 +162,40 @@ def _setting(text: str) -> tuple[str, str]:
 
 def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     """Return what a launch would run, and what each rung would change; nothing is written."""
-    paths, engine = find_home(os.environ), ProcessEngine()
-    submit.refuse_impossible(spec, origin, engine.capabilities)
-    sequence = len(Store(paths.store).jobs()) + 1 if paths.store.exists() else 1
-    request = preview_request(spec, origin, paths, os.environ, sequence)
-    rungs = preview_rungs(spec)
-    if as_json:
-        return json.dumps({**request.to_dict(), "host": engine.host, "ladder": rungs}, indent=2)
-    lines = [
-        f"host  {engine.host}",
-        f"cwd   {request.cwd}",
-        f"run   {shlex.join(request.argv)}",
-        f"log   {request.paths.log}",
-    ]
-    lines += [f"limit {name} {value}" for name, value in request.limits.items()]
-    lines += [f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items())]
-    lines += [f"env   {name} (secret, its value is not shown)" for name in request.secrets]
-    for rung, change in rungs.items():
-        lines.append(f"rung  {rung}: {'skipped, ' if isinstance(change, str) else ''}{change_text(change)}")
-    return "\n".join(clean(line) for line in lines)
+    submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+    preview = Preview(spec, origin, find_home(os.environ), os.environ, look_at_hosts)
+    return preview.to_json() if as_json else preview.text()
+
+
+def look_at_hosts() -> list[Report]:
+    """Return what is seen of every host of the list, all asked at the same time."""
+    hosts = find_hosts(os.environ)
+    if not hosts:
+        return []
+    # Loaded only here: a job that runs on this machine needs no SSH.
+    from runner.ssh import Remotes
+
+    remotes = Remotes(hosts, Path.home(), os.environ)
+    try:
+        return survey_all(hosts, remotes.remote, time.time)
+    finally:
+        remotes.close()
 
 
 def check(file: Path | None) -> list[Finding]:
-    """Return what is there and what is missing on this machine, and for a job."""
+    """Return what is there and what is missing on this machine, on every host, and for a job."""
     paths = find_home(os.environ)
     found = list(check_machine(paths))
+    reports: list[Report] = []
+    try:
+        reports = look_at_hosts()
+        found += [finding for report in reports for finding in check_host(report)]
+    except InventoryError as error:
+        found += [Finding(False, problem) for problem in error.problems]
     if file is not None:
         spec = load_spec(file)
         found.append(Finding(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
+        if spec.image is not None and reports:
+            found += check_places(spec, reports)
     return found

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
+from jobs.volume import Volume
 
 
 class Presence(StrEnum):
@@ -37,8 +38,27 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Container:
+    """What an attempt in a container needs beyond its command."""
+
+    # name@sha256:... as a registry has it, or sha256:... as an engine has it.
+    image: str
+    # By UUID, or by index where the driver names no UUID.
+    gpus: tuple[str, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    shm: int = 1 << 30
+    pids: int = 4096
+    network: str = "bridge"
+    # Which stay of the job on this host; each has a folder of its own for what the job writes.
+    stay: int = 1
+
+
+@dataclass(frozen=True)
 class Request:
-    """Everything an engine needs to run an attempt; printable, so that a dry run shows the real thing."""
+    """Everything an engine needs to run an attempt; printable, so that a dry run shows the real thing.
+
+    For a container, `cwd` and `checkpoint_dir` are paths in it, and `source` is the folder here that is shipped.
+    """
 
     job_id: str
     attempt: int
@@ -50,6 +70,8 @@ class Request:
     checkpoint_dir: Path
     secrets: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
+    container: Container | None = None
+    source: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -103,7 +125,7 @@ class Engine(Protocol):
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in the attempt's own environment: exit code, output, errors."""
 
-    def list_files(self, folder: Path, pattern: str) -> list[FileEntry]:
-        """Return the plain files of this pattern in a folder of the attempt's host."""
+    def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
+        """Return the plain files of this pattern in the attempt's checkpoint folder."""
 
     def gpu(self) -> Gpu | None: ...

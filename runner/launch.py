@@ -16,10 +16,10 @@ from typing import Any
 import tenacity
 
 from jobs.attempt import Attempt, Job
-from jobs.errors import EngineError
-from jobs.paths import HomePaths
+from jobs.errors import EngineError, HostRefused, HostUnreachable
+from jobs.paths import IN_JOB, IN_WORK, HomePaths
 from jobs.spec import PLACEHOLDER, JobSpec, parse_size, placeholders
-from runner.engine import Engine, Request
+from runner.engine import Container, Engine, Request
 from runner.process import INSIDE
 
 # What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
@@ -34,7 +34,9 @@ OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else No
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
-    checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    contained = attempt.image is not None
+    checkpoint_dir = _checkpoint_dir(job, attempt, paths)
+    source = (origin / job.spec.workdir).absolute()
     resources = job.spec.resources
     limits = {
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
@@ -44,13 +46,47 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
         job_id=job.id,
         attempt=attempt.number,
         argv=fill_command(job.spec.run, _values(job.spec, attempt, checkpoint_dir)),
-        cwd=(origin / job.spec.workdir).absolute(),
-        env=_environment(job, attempt, paths, environ),
+        cwd=Path(IN_WORK) if contained else source,
+        env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
         paths=paths.attempt(job.id, attempt.number),
         checkpoint_dir=checkpoint_dir,
         secrets=job.spec.secrets,
         limits=limits,
+        container=_container(job.spec, attempt),
+        source=source if contained else None,
     )
+
+
+def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
+    """Return where the command finds its checkpoints: in the container, or on this machine."""
+    if attempt.image is not None:
+        return Path(IN_JOB) / job.spec.checkpoint.dir
+    return paths.checkpoints(job.id, job.spec.checkpoint.dir)
+
+
+def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
+    if attempt.image is None:
+        return None
+    return Container(
+        image=attempt.image,
+        gpus=tuple(gpu.uuid or str(gpu.index) for gpu in attempt.gpus),
+        volumes=spec.mounted,
+        shm=parse_size(spec.resources.shm),
+        pids=spec.resources.pids,
+        network=spec.network,
+        stay=attempt.stay,
+    )
+
+
+def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
+    """Return the environment in a container, over what its image says: nothing of this machine goes along."""
+    checkpoint_dir = _checkpoint_dir(job, attempt, paths)
+    values = _values(job.spec, attempt, checkpoint_dir)
+    # The account of the host has no name and no home in the image; programs ask for both.
+    env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
+    env |= {name: _fill(text, values) for name, text in job.spec.envs.items()}
+    env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1"}
+    return env
 
 
 def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
@@ -139,10 +175,15 @@ def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str,
     return found
 
 
+def _away(error: BaseException) -> bool:
+    """Tell whether it is the host that does not answer: that may last, and is not for us to wait for."""
+    return isinstance(error, (HostUnreachable, HostRefused))
+
+
 def start(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
     """Start an attempt, trying again when the machine is short of something for a moment."""
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(EngineError),
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, EngineError) and not _away(error)),
         stop=tenacity.stop_after_attempt(START_TRIES),
         wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
         sleep=sleep,

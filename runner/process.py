@@ -21,6 +21,7 @@ from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
 from runner.engine import Capabilities, FileEntry, Observation, Presence, Request
+from runner.nvidia import GPU_QUERY, parse_gpus
 
 INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
 WRAPPER = INSIDE / "rung_inside" / "wrapper.py"
@@ -111,8 +112,8 @@ class ProcessEngine:
             raise EngineError(f"{argv[0]}: could not be run: {error}") from None
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
-    def list_files(self, folder: Path, pattern: str) -> list[FileEntry]:
-        found = []
+    def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
+        folder, found = request.checkpoint_dir, []
         try:
             for path in folder.glob(pattern) if folder.is_dir() else ():
                 with suppress(FileNotFoundError):
@@ -125,14 +126,11 @@ class ProcessEngine:
 
     def gpu(self) -> Gpu | None:
         """Return the first GPU that the driver names, or None on a machine without one."""
-        command = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=True)
-            name, _, capability = done.stdout.splitlines()[0].rpartition(",")
-            major, minor = capability.strip().split(".")
-            return Gpu(name.strip(), (int(major), int(minor)))
-        except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+            done = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=START_SECONDS, check=True)
+        except (OSError, subprocess.SubprocessError, ValueError):
             return None
+        return next(iter(parse_gpus(done.stdout)[0]), None)
 
 
 def _alive(claim: Mapping[str, Any]) -> bool:

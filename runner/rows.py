@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.attempt import Attempt, Job, Outcome
 from jobs.fault import Fault
+from jobs.gpu import Gpu
 from jobs.knobs import Knobs
 from jobs.spec import JobSpec
 from jobs.state import JobState
@@ -38,6 +39,7 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["asked"] = attempt.asked.to_dict()
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
     data["outcome"] = attempt.outcome.value
+    data["gpus"] = [gpu.to_dict() for gpu in attempt.gpus]
     data["loss"] = finite_or_text(attempt.loss)
     for name in _NUMBERS:
         data[name] = finite_or_text(data[name])
@@ -69,4 +71,8 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
         data[name] = {key: float(value) for key, value in data.get(name, {}).items()}
     for name in ("skipped", "undone"):
         data[name] = tuple((rung, reason) for rung, reason in data[name])
+    data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
+    if data.get("checkpoint_from"):
+        host, stay = data["checkpoint_from"]
+        data["checkpoint_from"] = (str(host), int(stay))
     return Attempt(**data)

@@ -25,4 +25,15 @@ VERSION_2 = (
         job_id TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, fingerprint))""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2)
+# A GPU has at most one lease, whatever happens: its UUID is the key. `stale` are attempts that were given up while
+# their host was away; what they hold there is free only when the host has been asked.
+VERSION_3 = (
+    """CREATE TABLE leases (
+        gpu TEXT PRIMARY KEY, host TEXT NOT NULL, job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL,
+        taken_at REAL NOT NULL)""",
+    """CREATE TABLE stale (
+        job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL, host TEXT NOT NULL, since REAL NOT NULL,
+        PRIMARY KEY (job_id, attempt))""",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3)

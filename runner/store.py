@@ -1,4 +1,4 @@
-"""Owns the store: jobs, attempts, verdicts and the append-only events, in one SQLite file (WAL).
+"""Owns the store: jobs, attempts, verdicts, leases and the append-only events, in one SQLite file (WAL).
 
 State and the event that tells of it are written in one transaction. Deciding and acting are elsewhere; nothing here
 talks to an engine.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.attempt import Attempt, Job
-from jobs.errors import StoreError, UsageError
+from jobs.errors import EngineError, StoreError, UsageError
 from jobs.knobs import Knobs
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
@@ -40,6 +40,27 @@ class Event:
     attempt: int | None
     kind: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A GPU that an attempt has to itself."""
+
+    gpu: str
+    host: str
+    job_id: str
+    attempt: int
+    taken_at: float
+
+
+@dataclass(frozen=True)
+class Stale:
+    """An attempt that was given up while its host was away, and may still run there."""
+
+    job_id: str
+    attempt: int
+    host: str
+    since: float
 
 
 class Store:
@@ -172,6 +193,12 @@ class Store:
         rows = self._rows("SELECT fingerprint, data FROM verdicts WHERE job_id = ?", job_id)
         return {row["fingerprint"]: json.loads(row["data"]) for row in rows}
 
+    def leases(self) -> list[Lease]:
+        return [Lease(**dict(row)) for row in self._rows("SELECT * FROM leases ORDER BY taken_at, gpu")]
+
+    def stale(self) -> list[Stale]:
+        return [Stale(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
+
     # Writing, all inside a transaction
 
     def add_job(self, spec: JobSpec, origin: Path, *, at: float) -> Job:
@@ -190,6 +217,8 @@ class Store:
         self._db.execute(
             "UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", (to.value, reason, at, job_id)
         )
+        if job.ended:
+            self.release(job_id)
         self.add_event(job_id, None, "state", {"from": before.state, "to": to, "reason": reason}, at=at)
         return job
 
@@ -213,6 +242,34 @@ class Store:
 
     def put_verdict(self, job_id: str, fingerprint: str, data: Mapping[str, Any]) -> None:
         self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?,?,?)", (job_id, fingerprint, json.dumps(data)))
+
+    def lease(self, attempt: Attempt, *, at: float) -> None:
+        """Give an attempt its GPUs and take from its job all others; one that another job has is refused."""
+        self.release(attempt.job_id)
+        for gpu in attempt.gpus:
+            row = (gpu.uuid, attempt.host, attempt.job_id, attempt.number, at)
+            try:
+                self._db.execute("INSERT INTO leases VALUES (?,?,?,?,?)", row)
+            except sqlite3.IntegrityError:
+                raise EngineError(
+                    f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
+                ) from None
+
+    def release(self, job_id: str) -> None:
+        """End the leases of a job, but not those of attempts that may still run on a host that is away."""
+        kept = "attempt NOT IN (SELECT attempt FROM stale WHERE stale.job_id = leases.job_id)"
+        self._db.execute(f"DELETE FROM leases WHERE job_id = ? AND {kept}", (job_id,))  # noqa: S608
+
+    def give_up(self, attempt: Attempt, *, at: float) -> None:
+        """Note that an attempt no longer counts, though its host could not be asked to end it."""
+        row = (attempt.job_id, attempt.number, attempt.host, at)
+        self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
+
+    def settle(self, stale: Stale) -> None:
+        """Note that an attempt which was given up is gone from its host for sure: what it held is free."""
+        key = (stale.job_id, stale.attempt)
+        self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ?", key)
+        self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ?", key)
 
     def add_event(self, job_id: str, attempt: int | None, kind: str, data: Mapping[str, Any], *, at: float) -> None:
         row = (at, job_id, attempt, kind, json.dumps(finite_or_text(data), allow_nan=False))

@@ -1,26 +1,35 @@
-"""Owns taking a job in: the spec is held against what the engine can do, then written as QUEUED."""
+"""Owns taking a job in: what could never run is refused, the rest is written as QUEUED."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jobs.attempt import Job
 from jobs.errors import UsageError
+from jobs.host import Host
+from jobs.image import for_gpu
 from jobs.knobs import Knobs
 from jobs.spec import JobSpec, KnobSpec
 from jobs.state import JobState
-from runner.engine import Capabilities
 from runner.store import Store
 
 
-def refuse_impossible(spec: JobSpec, origin: Path, capabilities: Capabilities) -> None:
-    """Refuse a job that this engine could never run, before it waits."""
-    wants = {"image": spec.image, "volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
-    needs_container = [name for name, value in wants.items() if value]
-    if needs_container and not capabilities.images:
+def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
+    """Refuse a job that could never run, before it waits. `hosts` gives the list of hosts, for a job with an image."""
+    wants = {"volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
+    needs_image = [name for name, value in wants.items() if value]
+    if needs_image and spec.image is None:
         raise UsageError(
-            f"{spec.name}: {needs_container[0]} needs a container engine, and this version runs jobs as processes on "
-            "this machine; take it out of the job file to run here"
+            f"{spec.name}: {needs_image[0]} needs an image: a job without one runs as a process on this machine; "
+            "name an image, or take it out of the job file"
+        )
+    if isinstance(spec.image, dict) and not spec.resources.gpu and for_gpu(spec.image, "cpu") is None:
+        raise UsageError(f"{spec.name}: image is a map by GPU: say in resources.gpu which ones the job accepts")
+    if spec.image is not None and not hosts():
+        raise UsageError(
+            f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: list one in "
+            "ansible/inventory/hosts.yml, or in the file that RUNG_HOSTS names"
         )
     workdir = (origin / spec.workdir).absolute()
     if not workdir.is_dir():

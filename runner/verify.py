@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from jobs.attempt import Attempt
-from jobs.errors import EngineError
+from jobs.errors import EngineError, HostRefused, HostUnreachable
 from recovery.checkpoint import UNVERIFIED, Checkpoint, choose, usable
 from recovery.lines import clean
 from runner.engine import Engine, FileEntry, Request
@@ -24,13 +24,10 @@ Verdicts = Mapping[str, Mapping[str, Any]]
 
 def find_checkpoints(engine: Engine, request: Request, pattern: str, verdicts: Verdicts) -> list[Checkpoint]:
     """Return the job's checkpoint files with the verdicts known so far."""
-    return [
-        _checkpoint(entry, verdicts.get(entry.fingerprint, {}))
-        for entry in engine.list_files(request.checkpoint_dir, pattern)
-    ]
+    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, {})) for entry in engine.list_files(request, pattern)]
 
 
-def _checkpoint(entry: FileEntry, said: Mapping[str, Any]) -> Checkpoint:
+def checkpoint_of(entry: FileEntry, said: Mapping[str, Any]) -> Checkpoint:
     step = said.get("step")
     if not isinstance(step, int):
         numbers = re.findall(r"\d+", entry.name)
@@ -47,8 +44,8 @@ def verify_enough(
     """
     known = {name: dict(said) for name, said in verdicts.items()}
     while True:
-        entries = {entry.name: entry for entry in engine.list_files(request.checkpoint_dir, pattern)}
-        found = [_checkpoint(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
+        entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
+        found = [checkpoint_of(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
         best = choose(found, attempts, limit).checkpoint
         candidates = usable(found, attempts, limit)
         newer = candidates[: candidates.index(best)] if best else candidates
@@ -66,6 +63,8 @@ def _ask(engine: Engine, request: Request, names: Sequence[str]) -> dict[str, di
     argv = [python_of(request.argv), "-m", "rung_inside.verify", "--first-healthy", *paths]
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
+    except (HostUnreachable, HostRefused):
+        raise  # nothing was learned of the files; they are looked into when the host answers
     except EngineError as error:
         return _unverified(names, str(error))
     said = {name: verdict for name, verdict in _verdicts(output).items() if name in names}

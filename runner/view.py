@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from jobs.gpu import gpu_type
 from recovery.lines import clean
 from runner.store import Event
 
@@ -54,7 +55,13 @@ def _cell(value: Any) -> str:
 
 def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     headers = ("ID", "NAME", "STATE", "STEP", "LOSS", "RECOVERIES", "HOST", "REASON")
-    return table(headers, [[row[name.lower()] for name in headers] for row in rows], width)
+    shown = [{**row, "host": _host(row["host"], row["gpus"])} for row in rows]
+    return table(headers, [[row[name.lower()] for name in headers] for row in shown], width)
+
+
+def _host(host: str | None, gpus: Sequence[str]) -> str | None:
+    """Return a host with the GPUs that are used there, by the words that wishes name them by."""
+    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
 
 
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
@@ -74,10 +81,13 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
 
 
 def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
-    title = f"attempt {attempt['number']} on {attempt['host']}: {attempt['rung'] or 'same knobs'}"
-    if attempt["by_person"]:
-        title = f"attempt {attempt['number']} on {attempt['host']}"
+    gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
+    title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
+    if not attempt["by_person"]:
+        title = f"{title}: {attempt['rung'] or 'same knobs'}"
     lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
+    if attempt["image"]:
+        lines.append(f"  image       {clean(attempt['image'])}")
     lines += [f"  changed     {name}: {_knob(old)} -> {_knob(new)}" for name, (old, new) in attempt["changed"].items()]
     if diff:
         lines += _knob_lines(attempt)
@@ -106,7 +116,9 @@ def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
     if attempt["resumed_from"]:
         proven = attempt["resumed_step"]
         seen = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
-        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {seen}"]
+        source = attempt["checkpoint_from"]
+        brought = f", brought from {source[0] or 'the copy here'}" if source else ""
+        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {seen}{clean(brought)}"]
     else:
         lines = ["  checkpoint  none: from scratch"]
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
@@ -121,6 +133,8 @@ def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
         lines.append(f"              {clean(fault['evidence'])}")
     if attempt["steps_lost"] or attempt["seconds_lost"]:
         lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
+    if attempt["host_lost"]:
+        lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
     good = attempt["outcome"] == "succeeded"
     outcome = attempt["outcome"] + (", learning again" if attempt["recovered"] else "")
     return [*lines, click.style(f"  outcome     {outcome}", fg="green" if good else None)]

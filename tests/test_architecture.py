@@ -15,8 +15,32 @@ FLOORS = ("jobs", "recovery", "runner")
 # Each floor, and the floors it may stand on.
 BELOW = {"jobs": {"jobs"}, "recovery": {"recovery", "jobs"}, "runner": {"runner", "recovery", "jobs"}}
 PURE_MAY_USE = {
-    *("__future__", "array", "bisect", "collections", "dataclasses", "difflib", "enum", "functools", "heapq", "hyperscan"),
-    *("itertools", "json", "math", "pathlib", "pydantic", "pydantic_core", "random", "re2", "re", "shlex", "statistics"),
+    *(
+        "__future__",
+        "array",
+        "bisect",
+        "collections",
+        "dataclasses",
+        "difflib",
+        "enum",
+        "functools",
+        "heapq",
+        "hyperscan",
+    ),
+    *(
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "pathlib",
+        "pydantic",
+        "pydantic_core",
+        "random",
+        "re2",
+        "re",
+        "shlex",
+        "statistics",
+    ),
     *("types",),
     *("typing", "yaml", "jobs", "recovery"),
 }
@@ -113,10 +137,19 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+REMOTE = {"paramiko", "fabric", "docker", "cryptography", "requests"}
+
+
 def test_the_controller_never_loads_torch() -> None:
-    modules = loaded_after("import runner.cli, runner.desk, runner.controller")
-    assert {"runner.desk", "pydantic"} <= modules
+    modules = loaded_after("import runner.cli, runner.desk, runner.controller, runner.ssh")
+    assert {"runner.desk", "pydantic", "paramiko"} <= modules
     assert not {"torch", "numpy"} & modules
+
+
+def test_jobs_that_run_here_load_nothing_of_what_remote_hosts_need() -> None:
+    modules = loaded_after("import runner.cli, runner.desk, runner.controller, runner.process")
+    assert "runner.desk" in modules
+    assert not REMOTE & modules
 
 
 def test_help_loads_neither_pydantic_nor_torch() -> None:
@@ -124,4 +157,4 @@ def test_help_loads_neither_pydantic_nor_torch() -> None:
     code += "    sys.argv = ['rung', '--help']\n    runner.cli.main()\nassert 'launch' in said.getvalue()"
     modules = loaded_after(code)
     assert "click" in modules
-    assert not {"pydantic", "torch", "yaml", "sqlite3", "tenacity"} & modules
+    assert not {"pydantic", "torch", "yaml", "sqlite3", "tenacity", *REMOTE} & modules

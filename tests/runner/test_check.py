@@ -16,6 +16,7 @@ from jobs.spec import JobSpec
 from runner.check import Finding, check_job, check_machine, preview_request
 from runner.lock import ownership
 from runner.process import ProcessEngine
+from runner.relaunch import Spot
 
 Rung = Callable[..., Any]
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -81,8 +82,8 @@ def test_a_secret_that_is_not_set_is_found_out(tmp_path: Path) -> None:
 
 
 def test_a_job_that_could_never_run_here_is_found_out(tmp_path: Path) -> None:
-    (finding,) = findings(tmp_path, image=f"x@sha256:{'0' * 64}")
-    assert not finding.good and "needs a container engine" in finding.what
+    (finding,) = findings(tmp_path, volumes=["/data:/data"])
+    assert not finding.good and "volumes needs an image" in finding.what
 
 
 def test_a_rung_taken_off_the_ladder_is_told(tmp_path: Path) -> None:
@@ -119,6 +120,6 @@ def test_the_command_says_it_by_its_exit_code(home: Path, tmp_path: Path, rung: 
 @pytest.mark.parametrize("sequence", [1, 7])
 def test_the_preview_is_what_the_first_attempt_would_run(tmp_path: Path, sequence: int) -> None:
     spec = JobSpec.model_validate({"name": "A b", "run": "x {lr}", "knobs": {"lr": 0.5}})
-    request = preview_request(spec, tmp_path, HomePaths(tmp_path / "h"), PATH, sequence)
+    request = preview_request(spec, tmp_path, (HomePaths(tmp_path / "h"), PATH), sequence, Spot("localhost"))
     assert (request.argv, request.cwd) == (("x", "0.5"), tmp_path)
     assert request.paths.folder == tmp_path / "h" / "jobs" / f"a-b-{sequence}" / "attempts" / "1"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -494,18 +495,19 @@ def test_only_plain_files_of_the_pattern_are_checkpoints(attempts: Attempts, tmp
     (tmp_path / "step_3.pt").symlink_to(tmp_path / "step_1.pt")
     (tmp_path / "other.pt").touch()
     os.utime(tmp_path / "step_1.pt", (5.0, 5.0))
-    (entry,) = attempts.engine.list_files(tmp_path, "step_*.pt")
+    request = replace(attempts.request("true"), checkpoint_dir=tmp_path)
+    (entry,) = attempts.engine.list_files(request, "step_*.pt")
     assert (entry.name, entry.size, entry.written_at) == ("step_1.pt", 3, 5.0)
     assert entry.fingerprint == "step_1.pt:3:5.0"
-    assert attempts.engine.list_files(tmp_path / "nowhere", "*") == []
+    assert attempts.engine.list_files(replace(request, checkpoint_dir=tmp_path / "nowhere"), "*") == []
 
 
 def test_the_gpu_is_the_drivers_word(attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for said, found in [
-        ("TITAN RTX, 7.5\\nTITAN RTX, 7.5\\n", ("TITAN RTX", (7, 5))),
-        ("Tesla P100, 6.0\\n", ("Tesla P100", (6, 0))),
+        ("0, GPU-1, 1, 580.1, 7.5, TITAN RTX\\n1, GPU-2, 1, 580.1, 7.5, TITAN RTX\\n", ("TITAN RTX", (7, 5))),
+        ("0, GPU-1, 1, 580.1, 6.0, Tesla P100\\n", ("Tesla P100", (6, 0))),
         ("", None),
         ("No devices were found\\n", None),
         ("[N/A], [N/A]\\n", None),

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.attempt import Attempt, Outcome
-from jobs.errors import StoreError, TransitionError, UsageError
+from jobs.errors import EngineError, StoreError, TransitionError, UsageError
 from jobs.fault import Fault, FaultKind
+from jobs.gpu import Gpu
 from jobs.knobs import Knobs, Precision
 from jobs.spec import JobSpec
 from jobs.state import JobState
 from runner.rows import attempt_from_row, attempt_to_json
-from runner.schema import MIGRATIONS, VERSION_1
+from runner.schema import MIGRATIONS, VERSION_1, VERSION_2
 from runner.store import Store
 
 Rung = Callable[..., Any]
@@ -226,6 +228,79 @@ def test_a_store_of_version_1_is_brought_up_and_keeps_its_rows(tmp_path: Path) -
     Store(path).close()  # and once is enough
 
 
+def test_a_store_of_version_2_gets_leases_and_keeps_its_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "rung.db"
+    old_store(path)
+    raw = sqlite3.connect(path, isolation_level=None)
+    for statement in VERSION_2:
+        raw.execute(statement)
+    raw.execute("PRAGMA user_version = 2")
+    raw.execute("INSERT INTO verdicts VALUES ('old-1', 'a.pt:1:2.0', '{}')")
+    # An attempt as that version wrote it: nothing of hosts in it.
+    (data,) = raw.execute("SELECT data FROM attempts").fetchone()
+    new = ("gpus", "image", "stay", "checkpoint_from", "unreachable_since", "host_lost")
+    old = {name: value for name, value in json.loads(data).items() if name not in new}
+    raw.execute("UPDATE attempts SET data = ?", (json.dumps(old),))
+    raw.close()
+    store = Store(path)
+    assert store._rows("PRAGMA user_version")[0][0] == len(MIGRATIONS) == 3
+    assert (store.leases(), store.stale(), list(store.verdicts("old-1"))) == ([], [], ["a.pt:1:2.0"])
+    (attempt,) = store.attempts("old-1")
+    assert (attempt.because, attempt.gpus, attempt.image, attempt.stay) == ("as submitted", (), None, 1)
+    store.close()
+
+
+def leased(job_id: str, number: int, *uuids: str) -> Attempt:
+    gpus = tuple(Gpu("NVIDIA A100-SXM4-40GB", (8, 0), 0, uuid, 1) for uuid in uuids)
+    return Attempt(job_id, number, "ampere", Knobs(), None, "why", gpus=gpus, image="i", checkpoint_from=("turing", 2))
+
+
+def test_a_gpu_has_one_lease_and_the_second_undoes_everything_around_it(store: Store) -> None:
+    first, second = add(store), add(store)
+    with store.transaction():
+        store.lease(leased(first, 1, "GPU-1", "GPU-2"), at=1.0)
+    with pytest.raises(EngineError, match="leased already"), store.transaction():
+        store.put_attempt(leased(second, 1, "GPU-3", "GPU-2"))
+        store.lease(leased(second, 1, "GPU-3", "GPU-2"), at=2.0)
+    assert [(lease.gpu, lease.job_id) for lease in store.leases()] == [("GPU-1", first), ("GPU-2", first)]
+    assert store.attempts(second) == []
+
+
+def test_a_lease_goes_over_to_the_next_attempt_and_ends_with_the_job(store: Store) -> None:
+    job = add(store)
+    with store.transaction():
+        store.lease(leased(job, 1, "GPU-1", "GPU-2"), at=1.0)
+        store.lease(leased(job, 2, "GPU-2"), at=2.0)
+    assert [(lease.gpu, lease.attempt) for lease in store.leases()] == [("GPU-2", 2)]
+    with store.transaction():
+        store.move(job, JobState.CANCELLED, reason="r", at=3.0)
+    assert store.leases() == []
+
+
+def test_what_a_lost_attempt_holds_is_free_only_when_it_is_gone_for_sure(store: Store) -> None:
+    job = add(store)
+    lost = leased(job, 1, "GPU-1")
+    with store.transaction():
+        store.lease(lost, at=1.0)
+        store.give_up(lost, at=2.0)
+        store.lease(leased(job, 2, "GPU-9"), at=3.0)
+        store.move(job, JobState.CANCELLED, reason="r", at=4.0)
+    assert [lease.gpu for lease in store.leases()] == ["GPU-1"]
+    (stale,) = store.stale()
+    assert (stale.job_id, stale.attempt, stale.host) == (job, 1, "ampere")
+    with store.transaction():
+        store.settle(stale)
+    assert (store.leases(), store.stale()) == ([], [])
+
+
+def test_an_attempt_on_a_host_comes_back_as_it_was(store: Store) -> None:
+    job = add(store)
+    attempt = replace(leased(job, 1, "GPU-1"), unreachable_since=5.0, host_lost=True, stay=3)
+    with store.transaction():
+        store.put_attempt(attempt)
+    assert store.attempts(job) == [attempt]
+
+
 def test_a_killed_migration_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rung.db"
     old_store(path)
@@ -318,6 +393,7 @@ def test_a_row_changed_by_another_hand_is_told(store: Store, tmp_path: Path, sta
 
 WRITER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from jobs.spec import JobSpec
 from runner.store import Store

@@ -10,15 +10,15 @@ import pytest
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import UsageError
+from jobs.host import Host
 from jobs.knobs import Knobs, Precision
 from jobs.spec import JobSpec
 from jobs.state import JobState
-from runner.engine import Capabilities
 from runner.store import Store
 from runner.submit import cancel, changed_knobs, refuse_impossible, retry, submit
 
-PROCESSES = Capabilities(limits=True, images=False, gpu_choice=False)
-CONTAINERS = Capabilities(limits=True, images=True, gpu_choice=True)
+HOSTS = [Host("titan", "192.0.2.1")]
+IMAGE = f"x@sha256:{'0' * 64}"
 
 
 @pytest.fixture
@@ -40,22 +40,32 @@ def submitted(store: Store, *states: JobState) -> Job:
     return store.job(job.id)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("image", f"x@sha256:{'0' * 64}"), ("volumes", ["/a:/b"]), ("resources", {"gpu": "A100:1"})],
-)
-def test_a_job_for_a_container_is_refused_by_an_engine_without(name: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"a: {name}.* needs a container engine"):
-        refuse_impossible(spec(**{name: value}), tmp_path, PROCESSES)
-    refuse_impossible(spec(**{name: value}), tmp_path, CONTAINERS)
+@pytest.mark.parametrize(("name", "value"), [("volumes", ["/a:/b"]), ("resources", {"gpu": "A100:1"})])
+def test_what_only_a_container_can_have_is_refused_without_an_image(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"a: {name}.* needs an image"):
+        refuse_impossible(spec(**{name: value}), tmp_path, lambda: HOSTS)
+    refuse_impossible(spec(image=IMAGE, **{name: value}), tmp_path, lambda: HOSTS)
+
+
+def test_a_job_with_an_image_is_refused_where_no_host_is_listed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the list of hosts is empty"):
+        refuse_impossible(spec(image=IMAGE), tmp_path, list)
+    refuse_impossible(spec(), tmp_path, list)
+
+
+def test_images_by_gpu_need_a_wish_for_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="image is a map by GPU"):
+        refuse_impossible(spec(image={"p100": IMAGE}), tmp_path, lambda: HOSTS)
+    refuse_impossible(spec(image={"p100": IMAGE}, resources={"gpu": "P100"}), tmp_path, lambda: HOSTS)
+    refuse_impossible(spec(image={"cpu": IMAGE}), tmp_path, lambda: HOSTS)
 
 
 def test_a_workdir_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    refuse_impossible(spec(), tmp_path, PROCESSES)
+    refuse_impossible(spec(), tmp_path, list)
     for workdir in ("nowhere", "file"):
         with pytest.raises(UsageError, match=f"workdir {tmp_path}/{workdir} is not a folder"):
-            refuse_impossible(spec(workdir=workdir), tmp_path, PROCESSES)
+            refuse_impossible(spec(workdir=workdir), tmp_path, list)
 
 
 def test_new_to_queued(store: Store) -> None:

@@ -72,7 +72,7 @@ def test_the_newest_is_looked_at_first_and_the_look_ends_at_a_healthy_one(reques
 
 def test_what_was_looked_at_before_is_not_looked_at_again(request_: Request) -> None:
     checkpoints(request_, 100, 200)
-    known = {entry.fingerprint: healthy(200) for entry in Asked({}).list_files(request_.checkpoint_dir, "step_200*")}
+    known = {entry.fingerprint: healthy(200) for entry in Asked({}).list_files(request_, "step_200*")}
     engine = Asked({})
     assert verify_enough(engine, request_, PATTERN, attempt(), None, known) == {}
     assert engine.asked == []
@@ -80,7 +80,7 @@ def test_what_was_looked_at_before_is_not_looked_at_again(request_: Request) -> 
 
 def test_newer_files_are_looked_at_although_an_older_one_is_known_to_be_healthy(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
-    known = {entry.fingerprint: healthy(100) for entry in Asked({}).list_files(request_.checkpoint_dir, "step_100*")}
+    known = {entry.fingerprint: healthy(100) for entry in Asked({}).list_files(request_, "step_100*")}
     engine = Asked({"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": ""}, "step_200.pt": healthy(200)})
     verify_enough(engine, request_, PATTERN, attempt(), None, known)
     assert engine.asked == [["step_300.pt", "step_200.pt"]]
@@ -154,7 +154,7 @@ def test_no_checkpoint_means_nothing_to_look_at(request_: Request) -> None:
 def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: Request) -> None:
     checkpoints(request_, 100)
     engine = Asked({})
-    (entry,) = engine.list_files(request_.checkpoint_dir, PATTERN)
+    (entry,) = engine.list_files(request_, PATTERN)
     (before,) = find_checkpoints(engine, request_, PATTERN, {})
     (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: healthy(90)})
     assert (before.step, before.verdict) == (100, None)

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Owns the life of one attempt in its container: hands over the secrets, starts the command once, waits, and writes how
+# it ended. Any POSIX shell will do, so that any image will. It must not judge anything, and it prints nothing of its own
+# unless it cannot go on.
+#
+#   /rung/record/began      the command was about to start
+#   /rung/record/done.json  the exit code and the time, written when the command is gone
+#   /rung/secrets/NAME      on a tmpfs of the host: becomes the variable NAME, and is removed at once
+#
+# Its names begin with _rung_, so that no secret's name can be one of them.
+
+exec 2>&1
+_rung_stop=
+# -1 is every process of the container but this one.
+trap '_rung_stop=yes; kill -TERM -1' TERM
+
+if [ -e /rung/record/began ]; then
+    echo "rung: this attempt has been started before; it runs once"
+    exit 125
+fi
+# Its place on the disk is taken now: a run that filled the disk can still say how it ended.
+if ! { printf '%128s' '' >/rung/record/done.draft && : >/rung/record/began; }; then
+    echo "rung: the record of this attempt cannot be written"
+    exit 125
+fi
+
+for _rung_file in /rung/secrets/*; do
+    [ -f "$_rung_file" ] || continue
+    # The dot keeps line ends that $( ) would cut off.
+    _rung_value=$(cat "$_rung_file" && echo .) || exit 125
+    rm -f "$_rung_file"
+    export "${_rung_file##*/}=${_rung_value%.}"
+done
+_rung_value=
+
+export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
+_rung_code=143
+if [ -z "$_rung_stop" ]; then
+    "$@" </dev/null &
+    _rung_child=$!
+    while :; do
+        wait "$_rung_child"
+        _rung_code=$?
+        # A signal ends the wait, not the command.
+        kill -0 "$_rung_child" 2>/dev/null || break
+    done
+fi
+
+printf '{"exit_code": %d, "ended_at": %d}' "$_rung_code" "$(date +%s)" 1<>/rung/record/done.draft
+mv -f /rung/record/done.draft /rung/record/done.json
+exit "$_rung_code"

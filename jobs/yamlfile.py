@@ -1,0 +1,132 @@
+"""Owns reading YAML that people write: plain values, with the line of each, and bounds before anything is built.
+
+The text is hostile input. What a value means is the business of the file's own reader (specfile, the runner's hosts).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+# PyYAML reads about 100 kB a second; a job file has one or two.
+MAX_BYTES = 100_000
+MAX_VALUES = 10_000
+MAX_DEPTH = 40
+
+PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+Location = tuple[str | int, ...]
+
+
+class YamlFile:
+    """The plain values of one text, the line of each, and the problems found on the way as (line, what)."""
+
+    def __init__(self, raw: bytes, kind: str, start: str) -> None:
+        """Read the text; `kind` and `start` are the words for it in messages (a job file, name: and run:)."""
+        self.lines: dict[Location, int] = {}
+        self.problems: list[tuple[int, str]] = []
+        self._values = 0
+        self.data: Any = None
+        try:
+            self.data = self._build(_compose(raw, kind, start), ())
+        except _Refused as refused:
+            self.problems = [(refused.line, refused.what)]
+            self.readable = False
+            return
+        self.readable = isinstance(self.data, dict)
+        if not self.readable:
+            self.problems = [(1, f"{kind} is a mapping that starts with {start}")]
+
+    def line(self, at: Location) -> int:
+        """Return the line of a value, or of the nearest thing around it that stands in the file."""
+        while at not in self.lines:
+            at = at[:-1]
+        return self.lines[at]
+
+    def told(self) -> list[str]:
+        """Return every problem once, in the order of the file."""
+        return [f"{line}: {what}" for line, what in sorted(set(self.problems))]
+
+    def _build(self, node: yaml.Node, at: Location) -> Any:
+        self._values += 1
+        if self._values > MAX_VALUES or len(at) > MAX_DEPTH:
+            raise _Refused(_line(node), "too many or too deeply nested values (aliases count each time)")
+        self.lines[at] = _line(node)
+        if isinstance(node, yaml.CollectionNode) and node.tag not in PLAIN_TAGS:
+            raise _Refused(_line(node), f"the tag {node.tag!r} has no meaning here")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, at)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(child, (*at, index)) for index, child in enumerate(node.value)]
+        return _scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = _scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str) or not key.isprintable():
+                self.problems.append((_line(key_node), "a key must be plain text"))
+            elif key in built:
+                self.problems.append((_line(key_node), f"{path_text((*at, key))}: given twice"))
+            else:
+                built[key] = self._build(value_node, (*at, key))
+                self.lines[(*at, key)] = _line(key_node)
+        return built
+
+
+class _Refused(Exception):
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def path_text(location: Iterable[str | int]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Name the known word nearest to a wrong one, or list them all."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(names)}"
+
+
+def _compose(raw: bytes, kind: str, start: str) -> yaml.Node:
+    if len(raw) > MAX_BYTES:
+        raise _Refused(1, f"{len(raw)} bytes is no {kind.removeprefix('a ')} (at most {MAX_BYTES})")
+    try:
+        node: yaml.Node | None = yaml.compose(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        raise _Refused(raw[: error.start].count(b"\n") + 1, "is not UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _Refused(mark.line + 1 if mark else 1, f"is not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise _Refused(1, f"is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise _Refused(1, "too many or too deeply nested values (aliases count each time)") from None
+    if node is None:
+        raise _Refused(1, f"is empty; {kind} starts with {start}")
+    return node
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _scalar(node: yaml.Node) -> Any:
+    try:
+        value = yaml.SafeLoader("").construct_object(node)
+    # PyYAML's own constructors trip over values that do not fit their tag (!!int "", !!bool maybe).
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+        what = getattr(error, "problem", None) or f"it does not fit {node.tag.rpartition(':')[2]}"
+        raise _Refused(_line(node), f"cannot be read as a value: {what}") from None
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise _Refused(_line(node), "cannot be read as a value: a lone surrogate is no character")
+    return value

@@ -1,0 +1,147 @@
+"""Owns finding what a job can go on from, wherever it has been: its stays newest first, then the copies kept here.
+
+The looking is done beside the loop; what is found is kept until the next attempt is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError, HostRefused, HostUnreachable
+from recovery.checkpoint import HEALTHY, UNVERIFIED, Checkpoint, choose
+from recovery.decide import resume_limit
+from runner.engine import Engine, FileEntry, Request
+from runner.parts import Parts
+from runner.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
+
+REST_SECONDS = 2.0
+# The place of a checkpoint that is kept on this machine; no host has an empty name.
+MIRROR = ("", 0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stay of the job, and how to look into its checkpoints. `lost`: its host may stay silent."""
+
+    stay: tuple[str, int]
+    engine: Engine
+    request: Request
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a checkpoint must be for these attempts, and what is known of files already."""
+
+    pattern: str
+    attempts: Sequence[Attempt]
+    limit: int | None
+    verdicts: Verdicts
+    mirror: Path
+
+
+@dataclass
+class Found:
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def search(sources: Sequence[Source], query: Query) -> Found:
+    """Look into the stays of a job until one has a healthy checkpoint that is old enough."""
+    found = Found()
+    for source in sources:
+        try:
+            found.verdicts |= verify_enough(
+                source.engine, source.request, query.pattern, query.attempts, query.limit, query.verdicts
+            )
+            known = {**query.verdicts, **found.verdicts}
+            here = find_checkpoints(source.engine, source.request, query.pattern, known)
+        except (HostUnreachable, HostRefused):
+            if not source.lost:
+                raise
+            here = mirrored(query.mirror, query.verdicts)
+        else:
+            here = [replace(each, stay=source.stay) for each in here]
+        found.checkpoints += here
+        if choose(found.checkpoints, query.attempts, query.limit).checkpoint is not None:
+            return found
+    found.checkpoints += mirrored(query.mirror, query.verdicts)
+    return found
+
+
+def mirrored(folder: Path, verdicts: Mapping[str, Mapping[str, Any]]) -> list[Checkpoint]:
+    """Return the copies here whose originals were found healthy: a copy has the original's size and time."""
+    if not folder.is_dir():
+        return []
+    entries = [
+        FileEntry(path.name, path.stat().st_size, path.stat().st_mtime)
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    known = [(entry, verdicts.get(entry.fingerprint, {})) for entry in entries]
+    healthy = [checkpoint_of(entry, said) for entry, said in known if said.get("verdict") == HEALTHY]
+    return [replace(each, stay=MIRROR) for each in healthy]
+
+
+class Finder:
+    """Finds each job's checkpoints once per decision."""
+
+    def __init__(self, parts: Parts, given_up: Callable[[Job, str], bool]) -> None:
+        """Take the parts, and the word on whether a host has been away for longer than a job waits for it."""
+        self._parts, self._given_up = parts, given_up
+        self._found: dict[str, tuple[int, list[Checkpoint]]] = {}
+
+    def find(self, job: Job, attempts: Sequence[Attempt]) -> list[Checkpoint] | None:
+        """Return what the job can go on from; None until that is known."""
+        known = self._found.get(job.id)
+        if known is not None and known[0] == attempts[-1].number:
+            return known[1]
+        if self._parts.errands.busy(job.id):
+            return None
+        sources = self._sources(job)
+        query = Query(
+            job.spec.checkpoint.pattern,
+            attempts,
+            resume_limit(attempts, job.knobs),
+            self._parts.store.verdicts(job.id),
+            self._parts.paths.mirror(job.id),
+        )
+        answer = (self._take, self._failed)
+        self._parts.errands.send(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
+        return None
+
+    def forget(self, job_id: str) -> None:
+        self._found.pop(job_id, None)
+
+    def _sources(self, job: Job) -> list[Source]:
+        stays: dict[tuple[str, int], Attempt] = {}
+        for attempt in self._parts.store.attempts(job.id):
+            # The last attempt of a stay knows its folder; a later stay comes first.
+            stays.pop((attempt.host, attempt.stay), None)
+            stays[attempt.host, attempt.stay] = attempt
+        return [
+            Source(stay, self._parts.engine(last), self._parts.request(job, last), self._is_lost(job, last))
+            for stay, last in reversed(stays.items())
+        ]
+
+    def _is_lost(self, job: Job, attempt: Attempt) -> bool:
+        return attempt.host_lost or (attempt.image is not None and self._given_up(job, attempt.host))
+
+    def _take(self, job: Job, found: Found) -> None:
+        store, at = self._parts.store, self._parts.now()
+        number = store.attempts(job.id)[-1].number
+        with store.transaction():
+            for fingerprint, said in found.verdicts.items():
+                if said["verdict"] != UNVERIFIED:
+                    store.put_verdict(job.id, fingerprint, said)
+                data = {"file": fingerprint.rsplit(":", 2)[0], **said}
+                store.add_event(job.id, number, "checkpoint", data, at=at)
+        self._found[job.id] = (number, found.checkpoints)
+
+    def _failed(self, job: Job, error: EngineError) -> None:
+        self._parts.say(job, f"its checkpoints cannot be looked at: {error}")
+        self._parts.rest(job.id, REST_SECONDS)

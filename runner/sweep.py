@@ -1,0 +1,65 @@
+"""Owns ending what was given up: an attempt of a lost host is stopped when it is back, before its GPU is free."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from jobs.errors import EngineError
+from jobs.paths import AttemptPaths
+from runner import arrows
+from runner.engine import Engine, Observation, Presence
+from runner.errands import Errand
+from runner.parts import Parts
+from runner.store import Stale
+
+# How often a host that is away is asked again, per attempt left there.
+REST_SECONDS = 2.0
+GONE = {
+    Presence.ENDED: "it had ended by itself",
+    Presence.LOST: "it did not outlive its host",
+    Presence.ABSENT: "it had never started",
+}
+
+
+def end(engine: Engine, paths: AttemptPaths) -> tuple[Observation, bool]:
+    """End an attempt that no longer counts; return what is there now, and whether something had to be ended."""
+    seen = engine.observe(paths)
+    if seen.presence is not Presence.RUNNING:
+        return seen, False
+    engine.stop(paths, force=True)
+    return engine.observe(paths), True
+
+
+class Sweep:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._stopped: set[str] = set()
+
+    def turn(self) -> None:
+        for stale in self._parts.store.stale():
+            key = f"stale {stale.job_id} {stale.attempt}"
+            errand = self._parts.errands.take(key)
+            if errand is not None:
+                self._parts.rest(key, REST_SECONDS)
+                self._take(stale, key, errand)
+            elif not self._parts.errands.busy(key) and not self._parts.rests(key):
+                self._send(stale, key)
+
+    def _send(self, stale: Stale, key: str) -> None:
+        paths = self._parts.paths.attempt(stale.job_id, stale.attempt)
+        try:
+            engine = self._parts.engines.on(stale.host)
+        except EngineError:
+            self._parts.rest(key, REST_SECONDS)  # no longer in the list of hosts
+        else:
+            self._parts.errands.send(key, stale.host, partial(end, engine, paths))
+
+    def _take(self, stale: Stale, key: str, errand: Errand) -> None:
+        if errand.error is not None:
+            return
+        seen, stopped = errand.future.result()
+        if stopped:
+            self._stopped.add(key)
+        if seen.presence in GONE:
+            how = "it still ran and was stopped" if key in self._stopped else GONE[seen.presence]
+            arrows.stale_gone(self._parts.store, stale, how, at=self._parts.now())

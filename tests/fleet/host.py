@@ -1,0 +1,231 @@
+"""Owns one machine of the fleet and everything that can happen to it: a cut link, a freeze, a power loss, a full disk.
+
+Power, link and freezer are the outer engine's, as elsewhere they are the rack's; what happens inside goes through
+`run`, which works as root and does not need the network. Every verb returns when what it says is so.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fleet import folders
+from tests.fleet.cards import Card, card_of, gpu_table, gpu_uuid, process_table
+from tests.fleet.engine import Engine
+from tests.fleet.patience import run, wait_for
+
+IMAGE = "fleet/host"
+REGISTRY = "registry.fleet"
+ACCOUNT = "rung"
+# All but those that a virtual machine may not have to give away itself; --privileged would ask for every one.
+CAPABILITIES = (
+    *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
+    *("LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER"),
+    *("SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_TTY_CONFIG"),
+    *("MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL"),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Anything with power and a link: a container of the fleet's engine, at an address of its own."""
+
+    name: str
+    address: str
+    engine: Engine
+
+    def create(self, *words: object) -> None:
+        place = ("--name", self.name, "--hostname", self.name, "--network", "fleet", "--ip", self.address)
+        self.engine.docker("run", "--detach", *place, *words)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the outer engine knows of it."""
+        found: dict[str, Any] = json.loads(self.engine.docker("inspect", self.name))[0]
+        return found
+
+    def is_on(self) -> bool:
+        return bool(self.state()["State"]["Running"])
+
+    def is_frozen(self) -> bool:
+        return bool(self.state()["State"]["Paused"])
+
+    def is_cut(self) -> bool:
+        return "fleet" not in self.state()["NetworkSettings"]["Networks"]
+
+    def run(self, *argv: object, input: bytes | None = None, check: bool = True) -> str:
+        """Run a program on it as root and return what it prints."""
+        return self.engine.docker("exec", "--interactive", self.name, *argv, input=input, check=check)
+
+    def cut(self) -> None:
+        """Pull the network cable: packets are lost, nobody is told."""
+        if not self.is_cut():
+            self.engine.docker("network", "disconnect", "fleet", self.name)
+
+    def mend(self) -> None:
+        """Plug the cable in again; connections that were not given up go on."""
+        if self.is_cut():
+            self.engine.docker("network", "connect", "--ip", self.address, "fleet", self.name)
+
+    def freeze(self) -> None:
+        """Let everything on it stand still: connections stay open, nobody answers."""
+        if not self.is_frozen():
+            self.engine.docker("pause", self.name)
+
+    def thaw(self) -> None:
+        if self.is_frozen():
+            self.engine.docker("unpause", self.name)
+
+    def power_off(self) -> None:
+        """Take the power away: nothing gets to say goodbye."""
+        self.thaw()
+        if self.is_on():
+            self.engine.docker("kill", self.name)
+            wait_for(lambda: not self.is_on(), f"the end of {self.name}")
+
+    def power_on(self) -> None:
+        if not self.is_on():
+            self.engine.docker("start", self.name)
+
+    def serves(self, port: int) -> bool:
+        """Say whether a connection to a port is taken, from here."""
+        try:
+            with socket.create_connection((self.address, port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True)
+class Host(Machine):
+    """A machine with sshd, an engine of its own, and stand-ins for GPUs."""
+
+    folder: Path
+    gpus: int = 1
+
+    @property
+    def work(self) -> Path:
+        """The account's home on the host, /home/rung, as a folder here: a small disk of its own."""
+        return self.folder / "work"
+
+    @property
+    def settings(self) -> Path:
+        """The host's /etc/fleet as a folder here."""
+        return self.folder / "etc"
+
+    # Coming and going
+
+    def prepare(self, images: Path | None, client_key: str, host_key: Path) -> None:
+        """Fill the host's folders: its keys, its GPUs, its small disk, and the images its engine starts with."""
+        self.settings.mkdir(parents=True)
+        (self.settings / "authorized_keys").write_text(client_key)
+        run("cp", "--archive", host_key, self.settings / "host_key")
+        run("cp", "--archive", host_key, self.folder / "first_key")
+        self.set_gpus(self.gpus)
+        self.set_gpu_processes()
+        folders.make_disk(self.folder / "disk", self.work)
+        run("chown", "1000:1000", self.work)
+        if images:
+            folders.share_images(images, self.folder / "docker")
+
+    def boot(self) -> None:
+        """Create the host and wait until it serves."""
+        volumes = {"docker": "/var/lib/docker", "etc": "/etc/fleet", "work": f"/home/{ACCOUNT}"}
+        registry = self.address.rpartition(".")[0] + ".2"
+        self.create(
+            *(f"--cap-add={name}" for name in CAPABILITIES),
+            *(f"--security-opt={name}=unconfined" for name in ("seccomp", "apparmor", "systempaths")),
+            *("--device-cgroup-rule=a *:* rwm", "--volume=/sys/fs/cgroup:/sys/fs/cgroup:rw"),
+            *(f"--volume={self.folder / here}:{there}" for here, there in volumes.items()),
+            *("--tmpfs=/run", "--tmpfs=/tmp", f"--add-host={REGISTRY}:{registry}", IMAGE),
+        )
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        wait_for(self.engine_answers, f"the engine of {self.name}")
+        wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
+
+    def power_on(self) -> None:
+        super().power_on()
+        self.wait_until_ready()
+
+    def reboot(self) -> None:
+        """Go down in good order and come up again."""
+        self.engine.docker("stop", "--time", 60, self.name)
+        self.power_on()
+
+    # Its engine, its sshd, its disk, its GPUs
+
+    def docker(self, *words: object, check: bool = True) -> str:
+        """Run the docker client on the host's own engine."""
+        return self.run("docker", *words, check=check)
+
+    def engine_answers(self) -> bool:
+        return bool(self.docker("version", "--format={{.Server.Version}}", check=False))
+
+    def kill_engine(self) -> None:
+        """Kill the host's engine; its containers run on until it is started again."""
+        self.run("engine", "kill")
+
+    def start_engine(self, *flags: str) -> None:
+        """Start the host's engine; without --live-restore it ends the containers that it finds running."""
+        self.run("engine", "start", *flags)
+        wait_for(self.engine_answers, f"the engine of {self.name}")
+
+    def restart_sshd(self) -> None:
+        """Restart sshd and end every session, as a crash would; Debian's own restart leaves sessions alone."""
+        self.run("pkill", "-KILL", "-x", "sshd", check=False)
+        wait_for(lambda: not self.run("pgrep", "-x", "sshd", check=False), f"the end of sshd on {self.name}")
+        self.run("/usr/sbin/sshd")
+        wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
+
+    def change_host_key(self) -> None:
+        """Give the host another key, as a reinstalled or an impostor host has one."""
+        key = self.settings / "host_key"
+        key.unlink()
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", key)
+        self.restart_sshd()
+
+    def restore_host_key(self) -> None:
+        run("cp", "--archive", self.folder / "first_key", self.settings / "host_key")
+        self.restart_sshd()
+
+    def fill_disk(self, leave: int = 0) -> None:
+        """Fill the account's disk until only some bytes are free."""
+        folders.fill(self.work, leave)
+
+    def free_disk(self) -> None:
+        folders.free(self.work)
+
+    @property
+    def card(self) -> Card:
+        return card_of(self.name)
+
+    def gpu_uuid(self, index: int) -> str:
+        return gpu_uuid(self.name, index)
+
+    def set_gpus(self, many: int) -> None:
+        """Give the host so many GPUs; they can fall off the bus while it runs."""
+        (self.settings / "gpus").write_text(gpu_table(self.name, many))
+
+    def set_gpu_processes(self, processes: Iterable[tuple[int, int, str]] = ()) -> None:
+        """Let others compute on its GPUs: (index of the GPU, pid, name) each."""
+        (self.settings / "gpu_processes").write_text(process_table(self.name, processes))
+
+    # Back to how it began
+
+    def restore(self) -> None:
+        """Undo whatever a test did: the host is on, linked, awake, empty and itself again."""
+        self.thaw()
+        self.mend()
+        super().power_on()
+        self.free_disk()
+        self.set_gpus(self.gpus)
+        self.set_gpu_processes()
+        self.run("tidy")
+        if (self.folder / "first_key").read_bytes() != (self.settings / "host_key").read_bytes():
+            self.restore_host_key()
+        wait_for(lambda: self.serves(22), f"sshd on {self.name}")

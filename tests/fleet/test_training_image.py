@@ -1,0 +1,132 @@
+"""The training image is built from its Dockerfile by make, holds what it says, and is refused where it cannot work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.engine import CLIENT
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import REGISTRY, Host
+
+ROOT = Path(__file__).resolve().parents[2]
+SAFE = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=none")
+LOCKED = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+TRAIN = """
+import os, torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.amp.GradScaler("cpu")
+with torch.autocast("cpu", dtype=torch.float16):
+    loss = model(torch.ones(4, 8)).square().mean()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+torch.save(model.state_dict(), "/tmp/step.pt")
+print(torch.__version__, os.getuid(), torch.isfinite(loss).item())
+"""
+
+
+@pytest.fixture
+def host(fleet: Fleet) -> Host:
+    return fleet.hosts["turing"]
+
+
+def config(docker: Any, image: str) -> dict[str, Any]:
+    return dict(json.loads(docker("inspect", image))[0]["Config"])
+
+
+def make_image(**settings: object) -> subprocess.CompletedProcess[str]:
+    env: dict[str, str] = settings.pop("env", dict(os.environ))  # type: ignore[assignment]
+    words = [f"{name}={value}" for name, value in settings.items()]
+    return subprocess.run(["make", "-C", ROOT, "image", *words], env=env, capture_output=True, text=True)
+
+
+def test_it_is_labelled_with_what_its_torch_says_of_itself(fleet: Fleet, host: Host) -> None:
+    labels = config(host.docker, fleet.images["train-cpu"])["Labels"]
+    said = host.docker(
+        "run", "--rm", fleet.images["train-cpu"], "python", "-c", "import torch; print(torch.__version__)"
+    )
+    assert labels == {"rung.gpu": "cpu", "rung.torch": said, "rung.cuda.archs": ""}
+    assert said.partition("+")[0] == LOCKED["torch"]
+
+
+def test_it_trains_in_fp16_as_an_ordinary_user_without_any_right(fleet: Fleet, host: Host) -> None:
+    said = host.docker("run", "--rm", *SAFE, fleet.images["train-cpu"], "python", "-c", TRAIN)
+    assert said.split()[1:] == ["1000", "True"]
+
+
+def test_it_carries_nothing_that_no_training_needs(fleet: Fleet, host: Host) -> None:
+    find = "import importlib.util as i; print([n for n in ('pip', 'torch.test') if i.find_spec(n)])"
+    assert host.docker("run", "--rm", fleet.images["train-cpu"], "python", "-c", find) == "[]"
+
+
+# Builds for GPUs. No index with CUDA builds of torch can be reached from everywhere, so these install a wheel that says
+# of itself what a CUDA build would; make, the Dockerfile, pip and the engine are the real ones.
+
+
+def a_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
+    info = f"{name}-{version}.dist-info"
+    files |= {f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
+    files |= {f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(path, text)
+
+
+def cuda_wheels(folder: Path, build: str, archs: str) -> Path:
+    """Write wheels of a torch built for CUDA and of numpy, in the versions of the lock file."""
+    version = f"{LOCKED['torch']}+{build}"
+    kept = {f"torch/{name}": "" for name in ("test/x", "include/x", "bin/torch_shm_manager", "bin/x")}
+    flags = f"class _C:\n    _cuda_getArchFlags = staticmethod(lambda: {archs!r})\n"
+    a_wheel(folder, "torch", version, {"torch/__init__.py": f"__version__ = {version!r}\n{flags}", **kept})
+    a_wheel(folder, "numpy", LOCKED["numpy"], {"numpy/__init__.py": ""})
+    return folder
+
+
+def build(fleet: Fleet, gpu: str, wheels: Path) -> subprocess.CompletedProcess[str]:
+    """Build for a GPU with the fleet's own engine, on the base in its registry."""
+    base = fleet.images["python"].replace(REGISTRY, fleet.registry.address)
+    fleet.engine.docker("pull", "--quiet", base)  # the builder itself wants TLS of a registry
+    flags = {"PIP_NO_INDEX": "1", "BUILD_FLAGS": "--network=host", "DOCKER": CLIENT, "TAG": f"built:{gpu}"}
+    return make_image(env=fleet.engine.env, GPU=gpu, BASE=base, WHEELS=wheels, **flags)
+
+
+def test_a_build_for_pascal_takes_the_torch_that_still_has_its_kernels(fleet: Fleet, tmp_path: Path) -> None:
+    wheels = cuda_wheels(tmp_path, "cu126", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90")
+    cuda_wheels(tmp_path, "cu130", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120")
+    built = build(fleet, "p100", wheels)
+    assert built.returncode == 0, built.stderr
+    labels = config(fleet.engine.docker, "built:p100")["Labels"]
+    archs = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
+    assert labels == {"rung.gpu": "p100", "rung.torch": f"{LOCKED['torch']}+cu126", "rung.cuda.archs": archs}
+    newer = build(fleet, "a100", wheels)
+    assert newer.returncode == 0, newer.stderr
+    assert config(fleet.engine.docker, "built:a100")["Labels"]["rung.torch"] == f"{LOCKED['torch']}+cu130"
+
+
+def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_path: Path) -> None:
+    refused = build(fleet, "titanrtx", cuda_wheels(tmp_path, "cu126", "sm_80 sm_90"))
+    assert refused.returncode != 0
+    assert "has no kernels for {'sm_75'}, only for ['sm_80', 'sm_90']: give another index" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..."),
+        ({"GPU": "h100"}, "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..."),
+        ({"GPU": "cpu"}, "rung: name the base by its digest: make image GPU=cpu BASE=name@sha256:... (docs/images.md)"),
+        ({"GPU": "cpu", "BASE": "debian:12"}, "rung: name the base by its digest:"),
+    ],
+)
+def test_an_image_without_a_gpu_or_a_pinned_base_is_refused(settings: dict[str, str], said: str) -> None:
+    refused = make_image(**settings)
+    assert (refused.returncode, said in refused.stderr) == (2, True)

@@ -1,0 +1,61 @@
+"""Owns the proof that a GPU is known by one word, whatever its driver calls it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.gpu import Gpu, gpu_type
+from jobs.host import Host
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("NVIDIA TITAN RTX", "TITANRTX"),
+        ("TITAN RTX", "TITANRTX"),
+        ("TITAN Xp", "TITANXP"),
+        ("NVIDIA TITAN X (Pascal)", "TITANX"),
+        ("Tesla P100-PCIE-16GB", "P100"),
+        ("Tesla P100-SXM2-16GB", "P100"),
+        ("Tesla V100-SXM2-32GB", "V100"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 NVL", "H100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX6000ADA"),
+        ("Quadro RTX 6000", "RTX6000"),
+        ("NVIDIA GeForce GTX 1080 Ti", "GTX1080TI"),
+        ("NVIDIA GeForce RTX 2080 with Max-Q Design", "RTX2080"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "RTX4090"),
+        ("NVIDIA", "GPU"),
+        ("", "GPU"),
+    ],
+)
+def test_every_drivers_name_has_its_word(name: str, word: str) -> None:
+    assert gpu_type(name) == word == Gpu(name, (7, 5)).type
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None)
+def test_the_word_is_plain_whatever_the_name_is(name: str) -> None:
+    assert re.fullmatch(r"[A-Z0-9]{1,32}", gpu_type(name))
+
+
+@pytest.mark.parametrize(("capability", "fast"), [((6, 0), False), ((6, 1), False), ((7, 0), True), ((9, 0), True)])
+def test_tensor_cores_came_after_pascal(capability: tuple[int, int], fast: bool) -> None:
+    assert Gpu("x", capability).fp16_tensor_cores is fast
+
+
+def test_a_group_named_after_a_type_says_what_its_hosts_should_have() -> None:
+    host = Host("titan1", "192.0.2.1", groups=("titanrtx", "rack1"))
+    assert host.should_have("TITANRTX") and not host.should_have("A100")

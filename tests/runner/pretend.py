@@ -1,0 +1,199 @@
+"""Owns hosts in memory alone, for the controller's pure logic: order, leases, time. Real hosts are in tests/fleet."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError, HostUnreachable
+from jobs.gpu import Gpu
+from jobs.host import Host
+from jobs.paths import AttemptPaths, HomePaths
+from jobs.spec import JobSpec
+from runner.controller import Controller
+from runner.engine import Capabilities, FileEntry, Observation, Presence, Request
+from runner.process import ProcessEngine
+from runner.store import Store
+from runner.submit import submit
+from runner.survey import GpuState, Report
+
+IMAGE = f"train@sha256:{'0' * 64}"
+CARDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5)), "P100": ("Tesla P100-PCIE-16GB", (6, 0))}
+CARDS |= {"A100": ("NVIDIA A100-SXM4-40GB", (8, 0))}
+
+
+@dataclass
+class PretendEngine:
+    """A host's engine. Attempts run until the test ends them; every call to it is noted."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(limits=True, images=True, gpu_choice=True)
+    host: str
+    gpus: tuple[Gpu, ...]
+    away: bool = False
+    refuses: str = ""
+    breaks: Exception | None = None
+    complaints: dict[str, str] = field(default_factory=dict)
+    strangers: dict[str, str] = field(default_factory=dict)
+    there: dict[str, Observation] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=dict)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def _reach(self, what: str, name: str) -> None:
+        if self.away:
+            raise HostUnreachable(f"{self.host}: no answer")
+        self.calls.append((what, name))
+        if self.breaks is not None:
+            raise self.breaks
+
+    @staticmethod
+    def key(paths: AttemptPaths) -> str:
+        return f"{paths.job_id}/{paths.number}"
+
+    def start(self, request: Request, secrets: Mapping[str, str]) -> None:
+        name = self.key(request.paths)
+        self._reach("start", name)
+        if self.refuses:
+            raise EngineError(f"{self.host}: {self.refuses}")
+        assert name not in self.there, f"{name} was started twice"
+        self.there[name] = Observation(Presence.RUNNING, started_at=1.0)
+        self.requests[name] = request
+        self.logs.setdefault(name, b"step 1 loss 2.0\n")
+
+    def observe(self, paths: AttemptPaths) -> Observation:
+        self._reach("observe", self.key(paths))
+        return self.there.get(self.key(paths), Observation(Presence.ABSENT))
+
+    def stop(self, paths: AttemptPaths, *, force: bool) -> None:
+        name = self.key(paths)
+        self._reach("stop", name)
+        if name in self.there and self.there[name].presence is Presence.RUNNING:
+            self.there[name] = Observation(Presence.ENDED, None, 15, started_at=1.0)
+
+    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
+        self._reach("read_log", self.key(paths))
+        return self.logs.get(self.key(paths), b"")[offset : offset + size]
+
+    def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        return 1, "", "there is nothing to run"
+
+    def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
+        self._reach("list_files", request.job_id)
+        return []
+
+    def gpu(self) -> Gpu | None:
+        return None
+
+    def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
+        self._reach("ensure_image", image)
+
+    def complaint(self, image: str, gpu: Gpu) -> str | None:
+        return self.complaints.get(gpu.type)
+
+    def checkpoint_folder(self, request: Request) -> str:
+        return "/checkpoints"
+
+    def close(self) -> None: ...
+
+    # What the test does to it
+
+    def end(self, name: str, code: int = 0) -> None:
+        self.there[name] = replace(self.there[name], presence=Presence.ENDED, exit_code=code)
+
+    def lose(self, name: str) -> None:
+        """Take the power away under an attempt: nothing says how it ended."""
+        self.there[name] = replace(self.there[name], presence=Presence.LOST, detail="the host was restarted")
+
+    def running(self) -> list[str]:
+        return [name for name, seen in self.there.items() if seen.presence is Presence.RUNNING]
+
+
+class PretendEngines:
+    def __init__(self, hosts: Mapping[str, Sequence[str]]) -> None:
+        self.here = ProcessEngine()
+        self.hosts = [Host(name, name, groups=tuple(kind.lower() for kind in kinds)) for name, kinds in hosts.items()]
+        self.made = {name: PretendEngine(name, _gpus(name, kinds)) for name, kinds in hosts.items()}
+
+    def on(self, host: str) -> PretendEngine:
+        return self.made[host]
+
+    def remote(self, host: str) -> Any:
+        return None
+
+    def look(self, host: Host) -> Report:
+        engine = self.made[host.name]
+        if engine.away:
+            return Report(host, away=f"{host.name}: no answer")
+        states = tuple(
+            GpuState(gpu, strangers=(engine.strangers[gpu.uuid],) if gpu.uuid in engine.strangers else ())
+            for gpu in engine.gpus
+        )
+        return Report(host, engine="20.10", gpus=states)
+
+    def close(self) -> None: ...
+
+
+def _gpus(host: str, kinds: Sequence[str]) -> tuple[Gpu, ...]:
+    return tuple(Gpu(CARDS[kind][0], CARDS[kind][1], i, f"GPU-{host}-{i}", 40 << 30) for i, kind in enumerate(kinds))
+
+
+class World:
+    """A controller with pretended hosts and a clock that moves when it is told to."""
+
+    def __init__(self, folder: Path, hosts: Mapping[str, Sequence[str]]) -> None:
+        self.folder, self.now = folder, 1000.0
+        self.store = Store(folder / "rung.db")
+        self.engines = PretendEngines(hosts)
+        self.controller = self._controller()
+
+    def _controller(self) -> Controller:
+        clock = (lambda: self.now, lambda seconds: None)
+        return Controller(self.store, self.engines, HomePaths(self.folder), {}, clock)
+
+    def restart(self) -> None:
+        """Kill the controller and start another one on the same store."""
+        self.controller._parts.errands.close()
+        self.controller = self._controller()
+
+    def submit(self, name: str, *wishes: Any, **fields: Any) -> str:
+        recovery = {"infra_retries": 5, **fields.pop("recovery", {})}
+        spec = {"name": name, "run": "x", "image": IMAGE, "recovery": recovery, **fields}
+        asked = JobSpec.model_validate({**spec, "resources": {"gpu": list(wishes)}})
+        return submit(self.store, asked, self.folder, at=self.now).id
+
+    def engine(self, host: str) -> PretendEngine:
+        return self.engines.made[host]
+
+    def turn(self, times: int = 1) -> None:
+        """Let the controller turn, each time with all its errands back, and a little later."""
+        for _ in range(times):
+            self.controller.turn()
+            pending = [errand.future for errand in self.controller._parts.errands._sent.values()]
+            _, late = concurrent.futures.wait(pending, timeout=60)
+            assert not late, "an errand did not come back"
+            self.now += 1.0
+
+    def until(self, condition: Callable[[], Any], turns: int = 200) -> Any:
+        for _ in range(turns):
+            if answer := condition():
+                return answer
+            self.turn()
+        shown = [(job.id, job.state.value, job.reason) for job in self.store.jobs()]
+        raise AssertionError(f"not so after {turns} turns: {shown}")
+
+    def job(self, job_id: str) -> Job:
+        return self.store.job(job_id)
+
+    def last(self, job_id: str) -> Attempt:
+        return self.store.attempts(job_id)[-1]
+
+    def leases(self) -> dict[str, str]:
+        return {lease.gpu: f"{lease.job_id}/{lease.attempt}" for lease in self.store.leases()}
+
+    def close(self) -> None:
+        self.controller.close()
+        self.store.close()
