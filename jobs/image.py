@@ -9,7 +9,7 @@ from typing import Any
 from jobs.gpu import gpu_type
 
 # A name as registries know it: host and port first where there is one; no scheme, no upper case in the path.
-NAME = r"(?:[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+){0,40}"
+NAME = r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,254}(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+){0,40}"
 TAG = re.compile(rf"{NAME}(?::[\w][\w.-]{{0,127}})?")
 BY_DIGEST = re.compile(rf"({NAME})(?::[\w][\w.-]{{0,127}})?@(sha256:[0-9a-f]{{64}})")
 BY_ID = re.compile(r"sha256:[0-9a-f]{64}")

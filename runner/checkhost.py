@@ -11,8 +11,9 @@ from runner.survey import Report
 
 # CUDA 12 needs this driver or a newer one; it is the oldest CUDA of the images.
 OLDEST_DRIVER = 525
-# A training image unpacks to 5 to 10 GB.
-LEAST_DISK = 10 << 30
+# A training image unpacks to 5 to 10 GB; a job's own files and logs are small.
+LEAST_ENGINE_DISK = 10 << 30
+LEAST_HOME_DISK = 1 << 30
 # Logs and leases are ordered by time; a clock that is set by the network is right to a fraction of a second.
 MOST_SKEW = 5.0
 PROVISION = "`make provision` does it"
@@ -77,9 +78,11 @@ def _driver(report: Report) -> Iterator[tuple[str, str]]:
 
 def _disk(report: Report) -> Iterator[tuple[str, str]]:
     for disk in report.disks:
-        if disk.free < LEAST_DISK:
-            said = f"disk nearly full: {disk.free >> 30} of {disk.total >> 30} GiB free on {disk.mount}"
-            yield said, "on the host: docker image prune, or remove what nobody needs"
+        if disk.free < (LEAST_ENGINE_DISK if disk.engine else LEAST_HOME_DISK):
+            free, total = disk.free / (1 << 30), disk.total / (1 << 30)
+            said = f"disk nearly full: {free:.1f} of {total:.1f} GiB free on {disk.mount}"
+            prune = "docker image prune, or " if disk.engine else ""
+            yield said, f"on the host: {prune}remove what nobody needs"
 
 
 def _clock(report: Report) -> Iterator[tuple[str, str]]:

@@ -58,6 +58,8 @@ def dial(target: Target, jump: Transport | None) -> Transport:
 
 def _why(error: Exception) -> str:
     said = clean(getattr(error, "strerror", None) or str(error))
+    if "banner" in said and "reset" in said:
+        return "it closed the connection before it greeted"
     # paramiko's words for a peer that accepts the connection and then says nothing, or nothing that is SSH.
     if "banner" in said or "No existing session" in said:
         return f"it takes the connection, but does not greet as an SSH server within {STEP_SECONDS:g} s"

@@ -105,7 +105,7 @@ class DockerEngine:
                 # Left by a controller that was killed in between.
                 self._set_off(name, request, secrets, None)
         finally:
-            self._lookout.doubt(request.paths)
+            self._lookout.doubt(name, request.paths)
 
     def _prepare(self, request: Request) -> Place:
         """Have everything on the host that the container needs."""
@@ -179,7 +179,7 @@ class DockerEngine:
             raise
         finally:
             if force or not asked:
-                self._lookout.doubt(paths)
+                self._lookout.doubt(name, paths)
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
         try:

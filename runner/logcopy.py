@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import IO
 
 from jobs.paths import AttemptPaths
 from runner.logstream import Entry
 
+# Asked from a little earlier than needed: a clock that is set back by less, while nobody looks, hides nothing.
+MARGIN = 60 * 10**9
+STEP = 10 * 10**9
 GAP = b"rung: lines are missing here: the host had thrown them away before they could be read\n"
 
 
@@ -25,24 +28,31 @@ class Cursor:
     """How far the copy has come."""
 
     length: int = 0
-    # The moment to ask from; None: from the beginning, as long as the host's clock is behind where it once was.
-    since: int | None = None
-    # Entries from that moment on which are in the copy.
-    count: int = 0
+    # Entries in the copy, and the latest time among them.
     total: int = 0
     latest: int = -1
+    # Moments to ask from, oldest first: each with how many entries came before it. All of those are earlier, and none
+    # after it is.
+    anchors: list[list[int]] = field(default_factory=list)
 
     def pass_over(self, at: int) -> None:
         """Count one more entry."""
-        self.total += 1
+        anchors = self.anchors
+        while anchors and anchors[-1][0] > at:
+            # The host's clock was set back: asked from there, the engine would leave this entry out.
+            anchors.pop()
         if at > self.latest:
-            # Nothing before has this time or a later one.
-            self.since, self.count, self.latest = at, 1, at
-        elif at == self.latest and self.since is not None:
-            self.count += 1
-        else:
-            # The host's clock was set back: no moment tells the old from the new, so all are counted.
-            self.since, self.count = None, self.total
+            self.latest = at
+            if not anchors or at - anchors[-1][0] >= STEP:
+                anchors.append([at, self.total])
+            while len(anchors) > 1 and anchors[1][0] <= at - MARGIN:
+                anchors.pop(0)
+        self.total += 1
+
+    @property
+    def anchor(self) -> list[int] | None:
+        """Return the moment to ask from, far enough back, and how many entries came before; None: the beginning."""
+        return self.anchors[0] if self.anchors and self.anchors[0][0] <= self.latest - MARGIN else None
 
 
 class LogCopy:
@@ -51,15 +61,14 @@ class LogCopy:
     def __init__(self, paths: AttemptPaths) -> None:
         self._paths = paths
         self._cursor = _load(paths)
-        self._leave_out = self._cursor.count
-        self._first = True
+        self._leave_out, self._first = 0, True
         self._saved = self._cursor.length
 
     @property
     def since(self) -> str | None:
         """Return the moment to ask the log from, as the engine wants it."""
-        at = self._cursor.since
-        return None if at is None else f"{at // 10**9}.{at % 10**9:09d}"
+        anchor = self._cursor.anchor
+        return f"{anchor[0] // 10**9}.{anchor[0] % 10**9:09d}" if anchor else None
 
     @property
     def unsaved(self) -> bool:
@@ -67,7 +76,8 @@ class LogCopy:
 
     def begin(self) -> None:
         """Be ready for a new stream that begins at `since`; what was taken beyond the cursor is cut off."""
-        self._leave_out, self._first = self._cursor.count, True
+        anchor = self._cursor.anchor
+        self._leave_out, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
         self._paths.folder.mkdir(parents=True, exist_ok=True)
         with self._paths.log.open("ab") as log:
             log.truncate(self._cursor.length)
@@ -78,7 +88,7 @@ class LogCopy:
         for each in entries:
             if self._first:
                 self._first = False
-                if self._leave_out and self._cursor.since is not None and each.at != self._cursor.since:
+                if self._cursor.anchor is not None and each.at != self._cursor.anchor[0]:
                     new.append(GAP)
                     self._leave_out = 0
             if self._leave_out:

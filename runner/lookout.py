@@ -96,11 +96,11 @@ class Lookout:
                 return Observation(Presence.WAITING, detail=followed.trouble or f"{self._api.host} is not watched")
             return followed.word
 
-    def doubt(self, paths: AttemptPaths) -> None:
-        """Take the last word on an attempt back: something was just done to it."""
+    def doubt(self, name: str, paths: AttemptPaths) -> None:
+        """Take the last word on an attempt back, and follow it from now on: something was just done to it."""
         with self._changed:
-            followed = self._followed.get(paths)
-            if followed is not None and not followed.settled:
+            followed = self._follow(name, paths)
+            if not followed.settled:
                 followed.word, followed.doubts = None, followed.doubts + 1
         self._rouse()
 
@@ -193,8 +193,6 @@ class Lookout:
         for followed in [each for each in self._streams.values() if each.copy.unsaved]:
             if self._now() >= followed.save_at:
                 self._keeping(followed, self._save)
-        with self._changed:
-            self._answered_at = self._now()
 
     def _patience(self) -> float:
         """Return how long there is nothing to do unless something comes in."""
@@ -214,7 +212,7 @@ class Lookout:
         for container in self._api.containers({STORE_LABEL: self._settler.store_id}):
             for name in container.get("Names") or ():
                 listed[str(name).lstrip("/")] = STATUS.get(str(container.get("State")), Status.RUNNING)
-        self._rounded_at = self._now()
+        self._rounded_at = self._answered_at = self._now()
         for followed in self._all():
             if not followed.settled and listed.get(followed.name, Status.ABSENT) is not followed.seen.status:
                 followed.doubts += 1
@@ -222,6 +220,7 @@ class Lookout:
     def _look(self, followed: Followed) -> None:
         doubts = followed.doubts
         seen = seen_in(self._api.inspect(followed.name))
+        self._answered_at = self._now()
         if followed.settled:
             followed.looked = doubts
             return
@@ -276,6 +275,7 @@ class Lookout:
             followed.doubts += 1
 
     def _take(self, followed: Followed, entries: list[Entry]) -> None:
+        self._answered_at = self._now()
         if entries and not followed.copy.unsaved:
             followed.save_at = self._now() + SAVE_SECONDS
         followed.copy.take(entries)

@@ -18,9 +18,10 @@ from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from jobs.errors import EngineError, HostUnreachable
 from runner.remote import OUTPUT_BYTES, Ran, command_line
-from runner.transport import ChannelRefused, Transport
+from runner.transport import LOST, ChannelRefused, Transport
 
-MOST_SESSIONS = 10  # sshd's default
+# sshd's default is 10, and it gives a place free only some time after we have left it.
+MOST_SESSIONS = 8
 OPEN_SECONDS = 10.0
 ROOM_SECONDS = 0.25
 CHUNK_BYTES = 1 << 15
@@ -51,7 +52,6 @@ class Sessions:
             try:
                 return transport.start_session(OPEN_SECONDS)
             except ChannelRefused as refused:
-                self._leave()
                 self._wait_for_room(refused, deadline)
             except BaseException:
                 self._leave()
@@ -71,9 +71,11 @@ class Sessions:
 
     def _wait_for_room(self, refused: ChannelRefused, deadline: float) -> None:
         """Wait until one of our sessions ends, or a moment: a command given up on holds its session until it ends."""
-        if time.monotonic() > deadline:
-            raise EngineError(f"the host opens no further session ({refused}); raise MaxSessions there") from None
         with self._changed:
+            # Told to nobody: a place that the host refuses is none that another could take.
+            self._open -= 1
+            if time.monotonic() > deadline:
+                raise EngineError(f"the host opens no further session ({refused}); raise MaxSessions there") from None
             self._changed.wait(ROOM_SECONDS)
 
 
@@ -87,7 +89,7 @@ def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | N
     # The output may be closed long before the command ends.
     channel.status_event.wait(max(0.0, deadline - time.monotonic()))
     if not channel.eof_received:
-        raise HostUnreachable("the connection was lost")
+        raise HostUnreachable(LOST)
     if not channel.exit_status_ready():
         raise EngineError(f"{argv[0]}: took too long; it may still be running there")
     return Ran(channel.exit_status, bytes(talk.out), bytes(talk.err))

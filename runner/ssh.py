@@ -23,8 +23,11 @@ from runner.remote import Files, Ran, socket_path
 from runner.sessions import OPEN_SECONDS, Sessions, run_command
 from runner.sftp import SftpFiles
 from runner.sshconfig import SshConfig, Target, last_hop
-from runner.transport import ChannelRefused, Transport
+from runner.transport import LOST, ChannelRefused, Transport
 from runner.unixsocket import UnixSocket
+
+# How long whoever wants files waits for a session while others hold them all.
+ROOM_SECONDS = 60.0
 
 
 class SshRemote:
@@ -54,7 +57,7 @@ class SshRemote:
     def files(self) -> Iterator[Files]:
         with ExitStack() as session:
             with in_our_words(self.name):
-                channel = session.enter_context(self._session(time.monotonic() + OPEN_SECONDS))
+                channel = session.enter_context(self._session(time.monotonic() + ROOM_SECONDS))
             # Not around the user's own code: an error of its own is none of the host's.
             yield SftpFiles(channel, lambda: in_our_words(self.name))
 
@@ -127,9 +130,14 @@ def in_our_words(host: str) -> Iterator[None]:
         said = str(error)
         raise type(error)(said if said.startswith(f"{host}: ") else f"{host}: {said}") from None
     except (EOFError, paramiko.SSHException) as error:
-        raise HostUnreachable(f"{host}: the connection was lost: {clean(str(error))}") from None
+        raise HostUnreachable(f"{host}: {LOST}{_detail(error)}") from None
     except OSError as error:
         if error.errno is None and "closed" in str(error):
-            raise HostUnreachable(f"{host}: the connection was lost") from None
+            raise HostUnreachable(f"{host}: {LOST}") from None
         what = error.strerror or str(error) or "it failed"
         raise EngineError(f"{host}: {clean(what)}") from None
+
+
+def _detail(error: Exception) -> str:
+    said = clean(str(error))
+    return f": {said}" if said and said != LOST else ""

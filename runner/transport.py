@@ -21,6 +21,7 @@ ASK_SECONDS = 5.0
 SILENCE_SECONDS = 2 * ASK_SECONDS
 # The thread that reads may be held up by a full send buffer on a slow link; longer than this is a dead link.
 STUCK_SECONDS = 30.0
+LOST = "the connection was lost"
 FORBIDDEN = 1  # RFC 4254: administratively prohibited
 # Bytes that may wait unread in a channel to a socket: 20 MB/s at 25 ms, and bounded for hundreds of followed logs.
 SOCKET_WINDOW = 1 << 19
@@ -166,7 +167,7 @@ class Transport(paramiko.Transport):
         if number in self._refusals:
             raise self._refusals.pop(number)
         if not self.active:
-            raise paramiko.SSHException("the connection was lost")
+            raise paramiko.SSHException(LOST)
         return cast(paramiko.Channel, channel)
 
     def _wait(self, number: int, answered: threading.Event, timeout: float) -> None:

@@ -12,6 +12,7 @@ from typing import IO, Any
 import paramiko
 
 from jobs.errors import HostUnreachable
+from runner.transport import LOST
 
 
 class UnixSocket:
@@ -26,7 +27,7 @@ class UnixSocket:
         data = self._channel.recv(size)
         # OpenSSH says that a stream has ended before it closes a channel; a lost connection only closes it.
         if not data and size and not self._channel.eof_received and not self._ended:
-            raise HostUnreachable(f"{self._host}: the connection was lost")
+            raise HostUnreachable(f"{self._host}: {LOST}")
         return data
 
     def recv_into(self, buffer: Any, size: int = 0) -> int:
@@ -47,7 +48,7 @@ class UnixSocket:
         except (OSError, EOFError, paramiko.SSHException):
             if self._ended or self._channel.eof_received:
                 raise BrokenPipeError(f"{self._host}: the other side has closed the socket") from None
-            raise HostUnreachable(f"{self._host}: the connection was lost") from None
+            raise HostUnreachable(f"{self._host}: {LOST}") from None
 
     def settimeout(self, seconds: float | None) -> None:
         self._channel.settimeout(seconds)

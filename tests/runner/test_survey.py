@@ -35,7 +35,7 @@ HEALTHY = Report(
     user="trainer",
     socket="open",
     programs=("dockerd",),
-    disks=(Disk("/", 200 << 30, 900 << 30),),
+    disks=(Disk("/", 200 << 30, 900 << 30, engine=True), Disk("/home", 2 << 30, 4 << 30)),
     gpus=(GpuState(TITAN),),
 )
 CONTAINER = "ab" * 32
@@ -216,10 +216,13 @@ def test_a_gpu_belongs_to_the_job_in_whose_container_its_process_runs() -> None:
 
 def test_what_a_host_says_of_itself_is_bounded_and_clean() -> None:
     text = (
-        "time 99999999999999999999\nuser \x1b[31mroot\nsocket open\n" + "disk x 1 1 1 1% /\x1b[2J\n" * 9999 + "\udcff"
+        "time 99999999999999999999\nuser \x1b[31mroot\nsocket open\n"
+        + "home x 1 1 1 1% /\x1b[2J\n"
+        + "engine x 1 1 1 1% /\x1b[2J\n" * 9999
+        + "\udcff"
     )
     report = parse_facts(HEALTHY, text, 100.0, 101.0)
-    assert (report.user, report.clock_skew, report.disks) == ("root", 0.0, (Disk("/", 1024, 1024),))
+    assert (report.user, report.clock_skew, report.disks) == ("root", 0.0, (Disk("/", 1024, 1024, engine=True),))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,12 @@ def test_what_a_host_says_of_itself_is_bounded_and_clean() -> None:
         ({"engine": "", "socket": "denied"}, "trainer may not use the engine", "usermod -aG docker trainer"),
         ({"gpus": (), "driver_missing": True}, "no GPU driver", "make provision"),
         ({"gpus": (GpuState(replace(TITAN, driver="470.82")),)}, "driver 470.82 is too old", "make provision"),
-        ({"disks": (Disk("/", 1 << 30, 9 << 30),)}, "disk nearly full: 1 of 9 GiB free on /", "prune"),
+        (
+            {"disks": (Disk("/", 9 << 30, 90 << 30, engine=True),)},
+            "disk nearly full: 9.0 of 90.0 GiB free on /",
+            "prune",
+        ),
+        ({"disks": (Disk("/home", 1 << 29, 9 << 30),)}, "disk nearly full: 0.5 of 9.0 GiB free on /home", "remove"),
         ({"clock_skew": 77.0}, "its clock is 77 s off ours", "timedatectl"),
         ({"away": "titan1: no route"}, "unreachable: no route", "is it up"),
     ],
@@ -257,7 +265,7 @@ def test_the_table_has_a_line_for_every_gpu_and_every_host() -> None:
     bare = replace(HEALTHY, host=Host("bare", "x"), gpus=(), driver_missing=True, engine="", disks=())
     lines = hosts_table([replace(HEALTHY, gpus=(GpuState(TITAN), second)), away, refused, bare], 500).splitlines()
     rows = [line.split() for line in lines[1:]]
-    assert " ".join(rows[0]) == "titan1 27.1.1 200 GiB 0 NVIDIA TITAN RTX 7.5 24 GiB 580.65.06 free"
+    assert " ".join(rows[0]) == "titan1 27.1.1 2 GiB 0 NVIDIA TITAN RTX 7.5 24 GiB 580.65.06 free"
     assert rows[1][0] == "1" and " ".join(rows[1]).endswith("7.5 - - job mmgcn-7; not ours: pid 3 a")
     assert rows[2][0] == "pascal1" and lines[3].endswith("unreachable: no route to host")
     assert rows[3][0] == "ampere1" and lines[4].endswith("refused: the host key has changed")
@@ -267,7 +275,7 @@ def test_the_table_has_a_line_for_every_gpu_and_every_host() -> None:
 def test_the_json_names_everything() -> None:
     (data,) = hosts_json([HEALTHY])
     assert data["reachable"] is True and data["engine"] == "27.1.1"
-    assert data["disks"] == [{"mount": "/", "free": 200 << 30, "total": 900 << 30}]
+    assert data["disks"][0] == {"mount": "/", "free": 200 << 30, "total": 900 << 30}
     (gpu,) = data["gpus"]
     assert (gpu["type"], gpu["capability"], gpu["memory"]) == ("TITANRTX", [7, 5], 24 << 30)
     assert (gpu["job"], gpu["strangers"]) == (None, [])

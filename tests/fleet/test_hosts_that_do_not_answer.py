@@ -1,0 +1,88 @@
+"""Hosts fall silent while jobs run on them: nothing is killed, nothing is run twice, and no line is lost or doubled.
+
+The three misfortunes come at the same time, to one host each; the story is told once and looked at from all sides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.attempt import Attempt
+from jobs.state import JobState
+from tests.fleet.campaign import Campaign
+from tests.fleet.fleet import Fleet
+
+# How long the link is cut: longer than anything that keeps an idle connection alive would hide.
+CUT_SECONDS = 60.0
+
+
+class Story:
+    """A link cut in the middle of a run, a run that finishes while its link is cut, and a host that is frozen."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        hosts = campaign.fleet.hosts
+        self.cut = campaign.submit("cut", "A100:1")
+        self.done = campaign.submit("done", "P100:1")
+        self.frozen = campaign.submit("frozen", "TITANRTX:1")
+        self.jobs = (self.cut, self.done, self.frozen)
+        campaign.control()
+        campaign.wait(lambda: all(campaign.running(job, steps=5) for job in self.jobs))
+        hosts["ampere"].cut()
+        hosts["pascal"].cut()
+        hosts["turing"].freeze()
+        began = time.monotonic()
+        campaign.wait(lambda: all("is unreachable since" in campaign.job(job).reason for job in self.jobs))
+        self.shown = campaign.rung("queue")
+        self.states = [campaign.job(job).state for job in self.jobs]
+        campaign.finish(self.done)
+        campaign.wait(lambda: time.monotonic() - began > CUT_SECONDS)
+        hosts["ampere"].mend()
+        hosts["pascal"].mend()
+        hosts["turing"].thaw()
+        campaign.wait(lambda: campaign.job(self.done).ended)
+        for job in (self.cut, self.frozen):
+            steps = len(campaign.steps(job, 1))
+            campaign.wait(lambda job=job, steps=steps: len(campaign.steps(job, 1)) > steps)
+            campaign.finish(job)
+        self.attempts: dict[str, list[Attempt]] = {job: campaign.wait_for_end(job) for job in self.jobs}
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Story]:
+    campaign = Campaign(tmp_path_factory.mktemp("silence"), whole_fleet)
+    yield Story(campaign)
+    campaign.close()
+    whole_fleet.restore()
+
+
+def test_unreachable_is_shown_as_such_and_the_job_stays_in_its_state(story: Story) -> None:
+    assert story.states == [JobState.RUNNING] * 3
+    for host in story.campaign.fleet.hosts:
+        assert f"{host} is unreachable since " in story.shown
+
+
+def test_the_same_attempt_goes_on_after_a_cut_of_a_minute(story: Story) -> None:
+    assert len(story.attempts[story.cut]) == 1
+    kinds = [event.kind for event in story.campaign.store.events(story.cut)]
+    assert kinds.count("unreachable") == kinds.count("reachable") == 1
+
+
+def test_no_line_is_lost_and_none_is_doubled(story: Story) -> None:
+    for job in story.jobs:
+        steps = story.campaign.steps(job, 1)
+        assert steps == list(range(1, len(steps) + 1))
+    # It went on while nobody could see it.
+    assert len(story.campaign.steps(story.cut, 1)) > CUT_SECONDS
+
+
+def test_a_run_that_finished_behind_a_cut_link_has_succeeded_and_is_not_run_again(story: Story) -> None:
+    assert story.campaign.job(story.done).state is JobState.SUCCEEDED
+    assert len(story.attempts[story.done]) == 1
+
+
+def test_a_frozen_host_goes_on_with_the_same_attempt_when_it_thaws(story: Story) -> None:
+    assert len(story.attempts[story.frozen]) == 1

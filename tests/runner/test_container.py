@@ -1,0 +1,141 @@
+"""Owns the proof of what a container is created with: nothing that could harm the host, whatever the job says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError
+from jobs.gpu import Gpu
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from jobs.state import JobState
+from jobs.volume import Volume
+from runner.container import Account, Place, checkpoint_folder, container_config, container_name, look_config
+from runner.engine import Request
+from runner.launch import build_request
+
+IMAGE = "r/train@sha256:" + "0" * 64
+PLACE = Place(Account("/home/rung", 1000, 1001), "abc", "/home/rung/.rung/abc/trees/t/files")
+GPUS = (Gpu("NVIDIA A100", (8, 0), 1, "GPU-1"), Gpu("NVIDIA A100", (8, 0), 2))
+
+
+def request(*, resumed_from: str | None = None, gpus: tuple[Gpu, ...] = (), **fields: Any) -> Request:
+    run = "python train.py --dir {checkpoint_dir} --resume {checkpoint}"
+    spec = JobSpec.model_validate({"name": "m", "run": run, "image": IMAGE, **fields})
+    knobs = spec.knobs.knobs()
+    job = Job("m-1", spec, JobState.QUEUED, "", 0.0, 0.0, knobs)
+    attempt = Attempt("m-1", 3, "turing", knobs, None, "", image=IMAGE, gpus=gpus, stay=2, resumed_from=resumed_from)
+    return build_request(job, attempt, HomePaths(Path("/h")), Path("/src"), {"HF_TOKEN": "geheim", "PATH": "/x"})
+
+
+def test_no_job_can_be_more_than_an_unprivileged_user() -> None:
+    config = container_config(request(), PLACE)
+    host = config["HostConfig"]
+    assert config["User"] == "1000:1001"
+    assert host["CapDrop"] == ["ALL"]
+    assert "CapAdd" not in host
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["ReadonlyRootfs"] is True
+    assert host["Privileged"] is False
+    assert host["RestartPolicy"] == {"Name": "no"}
+    assert host["NetworkMode"] == "bridge"
+    assert host["IpcMode"] == "private"
+    assert not any(name in host for name in ("PidMode", "UTSMode", "Devices", "Binds", "VolumesFrom", "GroupAdd"))
+    assert "docker.sock" not in json.dumps(config)
+
+
+def test_the_name_and_the_labels_follow_from_store_job_and_attempt() -> None:
+    assert container_name("abc", "m-1", 3) == "rung-abc-m-1-3"
+    assert container_config(request(), PLACE)["Labels"] == {"rung.store": "abc", "rung.job": "m-1", "rung.attempt": "3"}
+    assert container_config(request(), PLACE) == container_config(request(), PLACE)
+
+
+def test_limits_and_gpus_are_exactly_those_asked_for() -> None:
+    resources = {"memory": "16g", "cpus": 4, "shm": "8g", "pids": 99}
+    host = container_config(request(resources=resources, network="none", gpus=GPUS), PLACE)["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (16 << 30, 16 << 30, 4 * 10**9)
+    assert (host["ShmSize"], host["PidsLimit"], host["NetworkMode"]) == (8 << 30, 99, "none")
+    (devices,) = host["DeviceRequests"]
+    assert devices["DeviceIDs"] == ["GPU-1", "2"]
+    assert devices["Capabilities"] == [["gpu"]]
+
+
+def test_no_variable_can_widen_the_gpus() -> None:
+    asked = {"envs": {"NVIDIA_VISIBLE_DEVICES": "all"}}
+    assert "NVIDIA_VISIBLE_DEVICES=void" in container_config(request(**asked), PLACE)["Env"]
+    assert "VISIBLE_DEVICES" not in str(container_config(request(**asked, gpus=GPUS), PLACE)["Env"])
+
+
+def test_nothing_of_this_machine_goes_along() -> None:
+    config = container_config(request(secrets=["HF_TOKEN"]), PLACE)
+    assert "geheim" not in json.dumps(config)
+    assert not any(variable.startswith(("PATH=", "HF_TOKEN=")) for variable in config["Env"])
+    assert "HOME=/tmp" in config["Env"]
+
+
+def test_the_command_is_handed_over_word_for_word() -> None:
+    argv = ["sh", "-c", "; rm -rf / $(id)", "'\"\n", "\x1b[2J"]
+    assert container_config(request(run=argv), PLACE)["Cmd"] == argv
+
+
+def test_the_folders_of_the_host_lie_where_the_paths_say() -> None:
+    config = container_config(request(secrets=["A"], volumes=["/data/x:/data:ro"], resumed_from="step_5.pt"), PLACE)
+    mounts = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in config["HostConfig"]["Mounts"]}
+    assert mounts == {
+        "/rung/work": ("/home/rung/.rung/abc/jobs/m-1/attempts/3/work", False),
+        "/rung/job": ("/home/rung/.rung/abc/jobs/m-1/stays/2", False),
+        "/rung/record": ("/home/rung/.rung/abc/jobs/m-1/attempts/3/record", False),
+        "/rung/inside": (PLACE.inside, True),
+        "/rung/secrets": ("/dev/shm/rung-abc-m-1-3", False),
+        "/data": ("/data/x", True),
+    }
+    assert config["WorkingDir"] == "/rung/work"
+    assert config["Cmd"][-2:] == ["--resume", "/rung/job/checkpoints/step_5.pt"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "volumes", "host"),
+    [
+        ("checkpoints", (), "/home/rung/.rung/abc/jobs/m-1/stays/2/checkpoints"),
+        ("a/b", (), "/home/rung/.rung/abc/jobs/m-1/stays/2/a/b"),
+        ("/ckpt", ("/data/x:/ckpt",), "/data/x"),
+        ("/ckpt/run", ("/data/x:/ckpt",), "/data/x/run"),
+    ],
+)
+def test_checkpoints_are_found_where_the_container_writes_them(folder: str, volumes: tuple[str], host: str) -> None:
+    asked = request(checkpoint={"dir": folder}, volumes=volumes)
+    assert checkpoint_folder(asked, PLACE.account, "abc") == host
+
+
+@pytest.mark.parametrize(
+    ("folder", "volumes"),
+    [("/ckpt", []), ("/ckpt", ["/data:/ckpt:ro"]), ("/other", ["/data:/ckpt"]), ("../x", []), ("a/../../x", [])],
+)
+def test_checkpoints_that_would_be_lost_with_the_container_are_refused(folder: str, volumes: list[str]) -> None:
+    with pytest.raises(ValueError, match="checkpoint"):
+        request(checkpoint={"dir": folder}, volumes=volumes)
+
+
+def test_a_look_writes_nothing_and_reaches_nobody() -> None:
+    asked = request(volumes=["/data/x:/data"], secrets=["A"], gpus=GPUS, envs={"PYTHONPATH": "/mine"})
+    config = look_config(asked, PLACE, ("python", "-m", "rung_inside.verify"))
+    host = config["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert all(mount["ReadOnly"] for mount in host["Mounts"])
+    assert "/rung/secrets" not in {mount["Target"] for mount in host["Mounts"]}
+    assert not host.get("DeviceRequests")
+    assert config["Entrypoint"] + config["Cmd"] == ["python", "-m", "rung_inside.verify"]
+    assert config["Env"][-1] == "PYTHONPATH=/rung/inside:/mine"
+    assert "rung.job" not in config["Labels"]
+
+
+def test_a_request_without_an_image_is_for_no_container() -> None:
+    with pytest.raises(EngineError, match="names no image"):
+        container_config(replace(request(), container=None), PLACE)
+    assert Volume("/a", "/b").text == "/a:/b"

@@ -1,0 +1,95 @@
+"""Owns the proof that a followed log is copied whole: nothing lost, nothing twice, wherever it is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.paths import AttemptPaths
+from runner.logcopy import GAP, MARGIN, STEP, LogCopy
+from runner.logstream import Entry
+
+
+def asked(log: list[Entry], since: str | None) -> list[Entry]:
+    """Return what an engine gives of its log from a moment on."""
+    if since is None:
+        return log
+    seconds, _, rest = since.partition(".")
+    return [entry for entry in log if entry.at >= int(seconds) * 10**9 + int(rest)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    # Few different moments, in any order: many entries share one, and the clock is often set back.
+    moments=st.lists(st.sampled_from([0, 1, 2, 3, STEP, STEP + 1, 3 * STEP, MARGIN]), max_size=40),
+    cuts=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.booleans(), st.booleans()), max_size=12),
+)
+def test_nothing_is_lost_or_doubled_however_often_the_stream_and_the_controller_end(
+    moments: list[int], cuts: list[tuple[int, int, bool, bool]], tmp_path_factory: object
+) -> None:
+    paths = AttemptPaths(Path(tmp_path_factory.mktemp("log")))  # type: ignore[attr-defined]
+    log = [Entry(10**18 + moment, f"{number} {'x' * number}\n".encode()) for number, moment in enumerate(moments)]
+    copy = LogCopy(paths)
+    for written, batch, save, killed in cuts:
+        copy.begin()
+        stream = asked(log[:written], copy.since)
+        for at in range(0, len(stream), batch):
+            copy.take(stream[at : at + batch])
+        if save:
+            copy.save()
+        if killed:
+            copy = LogCopy(paths)
+    copy.begin()
+    copy.take(asked(log, copy.since))
+    # An engine never forgets what it has written, so what it showed once it shows again.
+    assert paths.log.read_bytes() == b"".join(entry.piece for entry in log)
+
+
+def test_lines_that_the_host_threw_away_are_told(tmp_path: Path) -> None:
+    paths = AttemptPaths(tmp_path)
+    copy = LogCopy(paths)
+    copy.begin()
+    copy.take([Entry(1, b"a\n"), Entry(2 + MARGIN, b"b\n")])
+    copy.begin()
+    copy.take([Entry(7 + MARGIN, b"h\n")])
+    assert paths.log.read_bytes() == b"a\nb\n" + GAP + b"h\n"
+
+
+def test_of_a_long_run_only_the_last_minute_is_asked_for_again(tmp_path: Path) -> None:
+    copy = LogCopy(AttemptPaths(tmp_path))
+    copy.begin()
+    log = [Entry(number * 10**9, b"%d\n" % number) for number in range(10_000)]
+    copy.take(log)
+    copy.save()
+    assert len(asked(log, copy.since)) <= 80
+    assert (tmp_path / "cursor.json").stat().st_size < 500
+
+
+def test_a_cursor_that_promises_more_than_there_is_begins_anew(tmp_path: Path) -> None:
+    paths = AttemptPaths(tmp_path)
+    copy = LogCopy(paths)
+    copy.begin()
+    copy.take([Entry(1, b"abc\n")])
+    copy.save()
+    paths.log.write_bytes(b"a")
+    again = LogCopy(paths)
+    assert again.since is None
+    again.begin()
+    again.take([Entry(1, b"abc\n")])
+    assert paths.log.read_bytes() == b"abc\n"
+
+
+def test_a_note_of_ours_is_gone_when_the_log_is_read_again(tmp_path: Path) -> None:
+    paths = AttemptPaths(tmp_path)
+    copy = LogCopy(paths)
+    copy.begin()
+    copy.take([Entry(1, b"a\n")])
+    copy.note("rung: a word")
+    assert paths.log.read_bytes() == b"a\nrung: a word\n"
+    copy.finish()
+    again = LogCopy(paths)
+    again.begin()
+    again.take([Entry(1, b"a\n")])
+    assert paths.log.read_bytes() == b"a\n"

@@ -1,0 +1,85 @@
+"""Owns the proof of what an engine's words mean: the exit code is its word, the end is proven by the record alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.engine import Observation, Presence
+from runner.seen import Record, Seen, Status, final, from_dict, moment, record_in, seen_in, to_dict
+
+
+def container(status: str, **state: Any) -> dict[str, Any]:
+    return {"State": {"Status": status, "StartedAt": "0001-01-01T00:00:00Z", **state}}
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (None, Status.ABSENT),
+        (container("created"), Status.CREATED),
+        (container("running"), Status.RUNNING),
+        (container("paused"), Status.RUNNING),
+        (container("exited"), Status.ENDED),
+        (container("dead"), Status.ENDED),
+        (container("something new"), Status.RUNNING),
+        ({}, Status.RUNNING),
+    ],
+)
+def test_the_engines_state_is_one_of_four(found: dict[str, Any] | None, status: Status) -> None:
+    assert seen_in(found).status is status
+
+
+def test_times_are_read_and_never_is_none() -> None:
+    assert moment("1970-01-01T00:00:10.5Z") == 10.5
+    assert moment("0001-01-01T00:00:00Z") is None
+    assert moment(None) is None
+    assert moment("rubbish") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "record"),
+    [
+        ("", Record()),
+        ("began\n", Record(began=True)),
+        ('done\n{"exit_code": 3, "ended_at": 5}   ', Record(True, 3, 5.0)),
+        ("done\n" + " " * 128, Record(began=True)),
+        ('done\n{"exit_code": 3', Record(began=True)),
+        ("rubbish", Record()),
+    ],
+)
+def test_a_record_is_there_whole_or_not_at_all(text: str, record: Record) -> None:
+    assert record_in(text) == record
+
+
+def ended(code: int, **more: Any) -> Seen:
+    return Seen(Status.ENDED, code, 1.0, 2.0, **more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "record", "word"),
+    [
+        (ended(0), Record(True, 0, 2.0), Observation(Presence.ENDED, 0, None, "", 1.0, 2.0)),
+        (ended(7), Record(True, 7, 2.0), Observation(Presence.ENDED, 7, None, "", 1.0, 2.0)),
+        (ended(143), Record(True, 143, 2.0), Observation(Presence.ENDED, None, 15, "", 1.0, 2.0)),
+        (ended(137), Record(True, 137, 2.0), Observation(Presence.ENDED, None, 9, "", 1.0, 2.0)),
+        (ended(255), Record(True, 255, 2.0), Observation(Presence.ENDED, 255, None, "", 1.0, 2.0)),
+        # Removed by somebody else: the record alone speaks.
+        (Seen(Status.ABSENT), Record(True, 4, 9.0), Observation(Presence.ENDED, 4, None, "", None, 9.0)),
+    ],
+)
+def test_an_end_with_a_record_is_an_end(seen: Seen, record: Record, word: Observation) -> None:
+    assert final(seen, record) == word
+    assert from_dict(to_dict(word)) == word
+
+
+@pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), Seen(Status.ABSENT)])
+def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: Seen) -> None:
+    word = final(seen, Record(began=True))
+    assert word.presence is Presence.LOST
+    assert "no completion record" in word.detail
+
+
+def test_an_end_for_want_of_memory_says_so() -> None:
+    assert "memory" in final(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
