@@ -20,6 +20,7 @@ PASSED := NUMBER HOSTS GPUS GPU BASE WHEELS TAG DOCKER BUILD_FLAGS
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
+SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
 .PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet fleet-down image
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from jobs.errors import SpecError
+from jobs.image import LOCK_FILE, is_pinned, with_pins
 from jobs.spec import JobSpec
 from jobs.yamlfile import Location, YamlFile, nearest, path_text
 
@@ -20,17 +22,43 @@ def load_spec(path: Path) -> JobSpec:
         raw = path.read_bytes()
     except OSError as error:
         raise SpecError([f"{path}: cannot be read: {error.strerror}; give the path of a job file"]) from None
+    pins = load_pins(path.parent / LOCK_FILE)
     try:
-        return parse_spec(raw)
+        return parse_spec(raw, pins)
     except SpecError as error:
         raise SpecError([f"{path}:{problem}" for problem in error.problems]) from None
 
 
-def parse_spec(raw: bytes) -> JobSpec:
-    """Return the JobSpec in these bytes; problems read `LINE: what`."""
+def load_pins(path: Path) -> dict[str, str]:
+    """Return what a lock file pins its tags to; nothing where there is none."""
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SpecError([f"{path}: cannot be read: {error.strerror}"]) from None
+    file = YamlFile(raw, "a lock file of images", "a tag and its digest")
+    if file.problems or not file.readable:
+        raise SpecError([f"{path}:{problem}" for problem in file.told()])
+    wrong = [tag for tag, pinned in file.data.items() if not isinstance(pinned, str) or not is_pinned(pinned)]
+    if wrong:
+        raise SpecError([f"{path}:{file.line((tag,))}: {tag}: is not pinned by digest or id" for tag in wrong])
+    return {str(tag): pinned for tag, pinned in file.data.items()}
+
+
+def images_in(raw: bytes) -> Any:
+    """Return the `image` field of a job file as it is written there, pinned or not."""
+    file = YamlFile(raw, "a job file", "name: and run:")
+    return file.data.get("image") if file.readable else None
+
+
+def parse_spec(raw: bytes, pins: Mapping[str, str] | None = None) -> JobSpec:
+    """Return the JobSpec in these bytes, its images pinned where they are tags; problems read `LINE: what`."""
     file = YamlFile(raw, "a job file", "name: and run:")
     if not file.readable:
         raise SpecError(file.told())
+    if pins and "image" in file.data:
+        file.data["image"] = with_pins(file.data["image"], pins)
     try:
         spec = JobSpec.model_validate(file.data)
     except ValidationError as error:

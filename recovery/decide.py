@@ -75,13 +75,14 @@ def decide(
 
 
 def _avoid(attempts: Sequence[Attempt], elsewhere: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts that a job has had enough of, as long as one is left for it."""
+    """Return the hosts that a job has had enough of, if it has to leave the one it is on and has a place to go."""
     last = attempts[-1]
     failed = Counter(each.host for each in attempts if each.fault and _infra(each.fault))
     avoid = {host: None for host, times in failed.items() if times >= FAULTS_PER_HOST}
     if last.host_lost:
         avoid[last.host] = None
-    return tuple(avoid) if any(host not in avoid for host in elsewhere) else ()
+    leaves = last.host in avoid and any(host not in avoid for host in elsewhere)
+    return tuple(avoid) if leaves else ()
 
 
 def _infra(fault: Fault) -> bool:

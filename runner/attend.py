@@ -74,7 +74,12 @@ class Attendant:
         held_back = attempt.not_before is not None and parts.now() < attempt.not_before
         if held_back and attempt.started_at is None and not job.cancel_requested:
             return
-        request, engine = parts.request(job, attempt), parts.engine(attempt)
+        request = parts.request(job, attempt)
+        try:
+            engine = parts.engine(attempt)
+        except EngineError as error:
+            self._no_answer(job, error)  # its host is not in the list any more
+            return
         eyes = self._look(job, attempt, request)
         grace_over = parts.now() - job.updated_at > job.spec.recovery.grace
         stop = grace_over if job.state is JobState.STOPPING else None

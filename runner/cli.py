@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobs.errors import RungError
+from runner.imagecli import image
 
 if TYPE_CHECKING:
     from runner.desk import Desk
@@ -232,6 +233,9 @@ def schema() -> None:
 def controller(until_idle: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
     _desk(create=True).control(until_idle=until_idle)
+
+
+cli.add_command(image)
 
 
 @cli.command()

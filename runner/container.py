@@ -31,8 +31,9 @@ class Account:
     """Whom we are on a host: the container's user is the same, so that what it writes is ours."""
 
     home: str
-    uid: int
-    gid: int
+    # Words where the host is not known yet.
+    uid: int | str
+    gid: int | str
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,13 @@ def container_config(request: Request, place: Place) -> dict[str, Any]:
         "WorkingDir": str(request.cwd),
         "Labels": labels(place.store_id, request.job_id, request.attempt),
     }
+
+
+def planned_config(request: Request) -> dict[str, Any]:
+    """Return the container for a host that is not known yet, with words where its facts will stand. Pure."""
+    place = Place(Account("~", "UID", "GID"), "STORE", "")
+    inside = f"{place.paths.trees}/ID/files"
+    return container_config(request, Place(place.account, place.store_id, inside))
 
 
 def look_config(request: Request, place: Place, argv: tuple[str, ...]) -> dict[str, Any]:

@@ -100,6 +100,7 @@ class Controller:
         self._mirror.turn(job)
         errand = self._parts.errands.take(job.id)
         if errand is not None:
+            self._parts.progress.pop(job.id, None)
             error = errand.error
             if error is not None:
                 errand.failed(job, error)

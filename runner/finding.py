@@ -123,10 +123,18 @@ class Finder:
             # The last attempt of a stay knows its folder; a later stay comes first.
             stays.pop((attempt.host, attempt.stay), None)
             stays[attempt.host, attempt.stay] = attempt
-        return [
-            Source(stay, self._parts.engine(last), self._parts.request(job, last), self._is_lost(job, last))
-            for stay, last in reversed(stays.items())
-        ]
+        found = (self._source(job, stay, last) for stay, last in reversed(stays.items()))
+        return [source for source in found if source is not None]
+
+    def _source(self, job: Job, stay: tuple[str, int], last: Attempt) -> Source | None:
+        lost = self._is_lost(job, last)
+        try:
+            engine = self._parts.engine(last)
+        except EngineError:
+            if not lost:
+                raise
+            return None  # taken from the list of hosts
+        return Source(stay, engine, self._parts.request(job, last), lost)
 
     def _is_lost(self, job: Job, attempt: Attempt) -> bool:
         return attempt.host_lost or (attempt.image is not None and self._given_up(job, attempt.host))

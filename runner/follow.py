@@ -18,7 +18,9 @@ CHUNK = 256 * 1024
 # A step record a second is enough for a person; the log keeps them all.
 STEP_SECONDS = 1.0
 TOLD = frozenset({"submitted", "decided", "fault", "checkpoint", "not_taken", "recovered", "stopped", "retried"})
+TOLD |= {"unreachable", "reachable", "host_lost", "stale_gone", "mirrored", "not_mirrored", "stumbled"}
 COLOURS = {"fault": "red", "not_taken": "red", "stopped": "red", "decided": "yellow", "recovered": "green"}
+COLOURS |= {"unreachable": "yellow", "reachable": "green", "host_lost": "red", "not_mirrored": "red", "stumbled": "red"}
 
 
 @dataclass

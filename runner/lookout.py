@@ -13,13 +13,13 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.paths import AttemptPaths
 from recovery.lines import clean
 from runner.container import STORE_LABEL
 from runner.engine import Observation, Presence
+from runner.followed import Followed, span
 from runner.logcopy import LogCopy
 from runner.logstream import Entry, LogStream
 from runner.seen import STATUS, Seen, Status, seen_in
@@ -34,32 +34,6 @@ AWAY_SECONDS = 0.5
 SAVE_SECONDS = 0.5
 # Before a log is opened again that ended, or could not be kept, although its container runs on.
 REOPEN_SECONDS = 1.0
-# How long a host has been away is told in these steps, in seconds: a reason that changes each second helps nobody.
-STEPS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
-
-
-@dataclass
-class Followed:
-    """One attempt under the lookout's eyes."""
-
-    name: str
-    paths: AttemptPaths
-    copy: LogCopy
-    seen: Seen = field(default_factory=lambda: Seen(Status.ABSENT))
-    word: Observation | None = None
-    # Why it cannot be followed although its host is there, such as a full disk here.
-    trouble: str = ""
-    # Grows with whatever makes the last word doubtful; a look that began before does not count.
-    doubts: int = 1
-    looked: int = 0
-    stream: LogStream | None = None
-    reopen_at: float = 0.0
-    save_at: float = 0.0
-    settled: bool = False
-
-    @property
-    def wants_stream(self) -> bool:
-        return self.stream is None and not self.settled and self.seen.status in (Status.RUNNING, Status.ENDED)
 
 
 class Lookout:
@@ -149,6 +123,9 @@ class Lookout:
                     self._turn()
             except EngineError as error:
                 self._lost(error)
+            # A host may say anything. Whatever we stumble over, nobody else would follow its containers.
+            except Exception as error:
+                self._lost(EngineError(f"what it says is not understood: {type(error).__name__}: {clean(str(error))}"))
         for followed in self._all():
             self._drop(followed)
             with contextlib.suppress(OSError):
@@ -315,11 +292,3 @@ class Lookout:
             del self._streams[followed.stream.fileno]
             followed.stream.close()
             followed.stream = None
-
-
-def span(seconds: float) -> str:
-    """Return a time in words, rounded down to a step."""
-    whole = max((step for step in STEPS if step <= seconds), default=0)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h"

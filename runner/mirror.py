@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from jobs.attempt import Attempt, Job
+from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.spec import parse_size
 from jobs.state import JobState
-from recovery.checkpoint import HEALTHY, UNVERIFIED, usable
+from recovery.checkpoint import HEALTHY, UNVERIFIED, Checkpoint, usable
 from runner.engine import FileEntry, Request
 from runner.errands import Errand
 from runner.hostengine import HostEngine
 from runner.moving import fetch
 from runner.parts import Parts
 from runner.remote import Remote
-from runner.verify import Verdicts, checkpoint_of, verify_enough
+from runner.verify import AT_ONCE, Verdicts, checkpoint_of, look_into
 
 # A run that has written no checkpoint yet is asked again sooner, by this share of the usual time.
 SOONER = 0.1
@@ -47,17 +48,25 @@ class Original:
 def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdicts, folder: Path, most: int) -> Copied:
     """Copy the newest healthy checkpoint here, unless it is here already or too large. Runs beside the loop."""
     engine, request = original.engine, original.request
-    learned = verify_enough(engine, request, original.pattern, attempts, None, verdicts)
-    known = {**verdicts, **learned}
+    # Listed once: a run writes new ones all the time, and would never be caught up with.
     entries = {entry.name: entry for entry in engine.list_files(request, original.pattern)}
-    found = [checkpoint_of(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
-    healthy = [entries[each.name] for each in usable(found, attempts, None) if each.verdict == HEALTHY]
-    entry = healthy[0] if healthy else None
+    found = [checkpoint_of(entry, verdicts.get(entry.fingerprint, {})) for entry in entries.values()]
+    newest = usable(found, attempts, None)[:AT_ONCE]
+    said = look_into(engine, request, _unseen(newest))
+    learned = {entries[name].fingerprint: verdict for name, verdict in said.items()}
+    verdict_of = {each.name: said.get(each.name, {}).get("verdict", each.verdict) for each in newest}
+    entry = next((entries[each.name] for each in newest if verdict_of[each.name] == HEALTHY), None)
     if entry is None or entry.size > most or _is_here(folder / entry.name, entry):
         return Copied(None, learned)
     copy = fetch(original.remote, engine.checkpoint_folder(request), entry, folder)
     keep_only(copy)
     return Copied(entry, learned)
+
+
+def _unseen(newest: Sequence[Checkpoint]) -> list[str]:
+    """Return what has to be looked into: all that is newer than the newest healthy one that is known."""
+    seen = next((index for index, each in enumerate(newest) if each.verdict == HEALTHY), len(newest))
+    return [each.name for each in newest[:seen] if each.verdict is None]
 
 
 def _is_here(path: Path, entry: FileEntry) -> bool:
@@ -74,6 +83,7 @@ class Mirror:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._due: dict[str, float] = {}
+        self._told: dict[str, str] = {}
 
     def turn(self, job: Job) -> None:
         """Take what has come for a running job, and send for a copy when it is time."""
@@ -103,7 +113,7 @@ class Mirror:
         error = errand.error
         number = store.attempts(job.id)[-1].number
         if error is not None:
-            # A host that is away is told by the job's own reason; a copy that fails costs nothing yet.
+            self._failed(job, number, error)
             return
         copied: Copied = errand.future.result()
         with store.transaction():
@@ -114,3 +124,12 @@ class Mirror:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
                 store.add_event(job.id, number, "mirrored", data, at=at)
                 self._due[job.id] = at + job.spec.checkpoint.mirror_every
+
+    def _failed(self, job: Job, number: int, error: EngineError) -> None:
+        """Tell, once, that a copy could not be made. A host that is away is told by the job's own reason."""
+        if isinstance(error, (HostUnreachable, HostRefused)) or self._told.get(job.id) == str(error):
+            return
+        self._told[job.id] = str(error)
+        with self._parts.store.transaction():
+            data = {"because": f"no copy of a checkpoint could be made: {error}"}
+            self._parts.store.add_event(job.id, number, "not_mirrored", data, at=self._parts.now())

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from jobs.errors import EngineError
+from recovery.lines import clean
 from runner.engine import FileEntry
 from runner.remote import Remote
 
@@ -38,7 +41,7 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
 
 def _receive(remote: Remote, source: str, draft: Path) -> str:
     digest, offset = hashlib.sha256(), 0
-    with remote.files() as files, draft.open("wb") as file:
+    with _named(source), remote.files() as files, draft.open("wb") as file:
         while chunk := files.read(source, offset, CHUNK):
             file.write(chunk)
             digest.update(chunk)
@@ -48,11 +51,22 @@ def _receive(remote: Remote, source: str, draft: Path) -> str:
     return digest.hexdigest()
 
 
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Say which file it was; a host that is away is that and nothing else."""
+    try:
+        yield
+    except EngineError as error:
+        if type(error) is not EngineError:
+            raise
+        raise EngineError(f"{error} ({path})") from None
+
+
 def deliver(remote: Remote, file: Path, folder: str) -> None:
     """Copy a file from here into a folder of a host; nothing is done where it is there already."""
     target, draft = f"{folder}/{file.name}", f"{folder}/{INCOMING}/{file.name}"
     ours = checksum_here(file)
-    with remote.files() as files:
+    with _named(target), remote.files() as files:
         there = files.stat(target)
         if there is not None and there.size == file.stat().st_size and checksum_on(remote, target) == ours:
             return
@@ -89,4 +103,4 @@ def _agree(remote: Remote, path: str, ours: str, theirs: str) -> None:
 
 
 def _words(err: bytes) -> str:
-    return err.decode("utf-8", "replace").strip()[-200:] or "it did not say why"
+    return clean(err.decode("utf-8", "replace").strip()[-200:]) or "it did not say why"

@@ -29,18 +29,20 @@ SHUN_SECONDS = 60.0
 class Placing:
     def __init__(self, parts: Parts, roster: Roster, finder: Finder) -> None:
         self._parts, self._roster, self._finder = parts, roster, finder
-        # What was decided for jobs that have to go to another host, until there is one.
-        self._moving: dict[str, Relaunch] = {}
+        # What was decided, after which attempt, for jobs that have to go to another host, until there is one.
+        self._moving: dict[str, tuple[int, Relaunch]] = {}
         # What is known of images on GPUs, by image and capability: why not, or None.
         self._complaints: dict[tuple[str, tuple[int, int]], str | None] = {}
         self._shunned: dict[tuple[str, str], tuple[float, str]] = {}
 
     def move(self, job: Job, decision: Relaunch) -> None:
         """Have a recovering job placed anew."""
-        self._moving[job.id] = decision
+        self._moving[job.id] = (len(self._parts.store.attempts(job.id)), decision)
 
     def moves(self, job: Job) -> bool:
-        return job.id in self._moving and job.state is JobState.RECOVERING
+        if job.id not in self._moving or job.state is not JobState.RECOVERING:
+            return False
+        return self._moving[job.id][0] == len(self._parts.store.attempts(job.id))
 
     def answers(self, waiting: Sequence[Job], jobs: Sequence[Job]) -> list[tuple[Job, Answer]]:
         """Return a place or a reason for every job that waits, among all jobs that are active."""
@@ -61,7 +63,7 @@ class Placing:
         if job.spec.image is None or job.cancel_requested or self._parts.rests(job.id):
             return False
         if job.state is JobState.RECOVERING:
-            return job.id in self._moving
+            return self.moves(job)
         if job.state is not JobState.QUEUED:
             return False
         attempts = self._parts.store.attempts(job.id)
@@ -78,7 +80,7 @@ class Placing:
         """Return where a job must not go, and why."""
         now = self._parts.now()
         shunned = {host: why for (of, host), (until, why) in self._shunned.items() if of == job.id and now < until}
-        decided = self._moving[job.id].avoid if self.moves(job) else ()
+        decided = self._moving[job.id][1].avoid if self.moves(job) else ()
         left = {
             one.host: "may still run a lost attempt of it" for one in self._parts.store.stale() if one.job_id == job.id
         }
@@ -135,7 +137,7 @@ class Placing:
         attempts = store.attempts(job.id)
         spot = relaunch.Spot(placed.host, placed.gpus, placed.image, relaunch.next_stay(attempts, placed.host))
         if job.state is JobState.RECOVERING:
-            relaunch.carry_out(store, job, self._moving.pop(job.id), spot, at=at)
+            relaunch.carry_out(store, job, self._moving.pop(job.id)[1], spot, at=at)
         else:
             attempt = relaunch.asked_by_person(job, attempts, self._checkpoints(job, attempts), spot)
             arrows.launching(store, job, attempt, at=at)

@@ -13,6 +13,7 @@ from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
 from recovery.lines import clean
 from runner.check import change_text, preview_request, preview_rungs
+from runner.container import planned_config
 from runner.engine import Request
 from runner.fitting import would_get
 from runner.relaunch import Spot
@@ -58,6 +59,7 @@ class Preview:
         container = self.request.container
         if container is not None:
             told |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
+            told["container"] = planned_config(self.request)
         return json.dumps({**told, "ladder": rungs}, indent=2)
 
     def text(self) -> str:

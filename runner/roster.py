@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from jobs.errors import EngineError
 from jobs.host import Host
 from runner.errands import Errand
 from runner.parts import Parts
@@ -51,8 +52,10 @@ class Roster:
         self._parts.errands.send(key, host.name, partial(self._parts.engines.look, host))
 
     def _take(self, host: Host, errand: Errand) -> None:
-        error = errand.error
-        report: Report = Report(host, away=str(error)) if error else errand.future.result()
+        error = errand.future.exception()
+        # Whatever went wrong with a look, a host that was not seen is one that cannot be used now.
+        said = str(error) if isinstance(error, EngineError) else f"the look at it failed: {error!r}"
+        report: Report = Report(host, away=said) if error else errand.future.result()
         self._reports[host.name] = report
         self._seen_at[host.name] = self._parts.now()
         if report.away:

@@ -68,11 +68,6 @@ class Shipper:
                 self._there.add(tree.id)
         return f"{folder}/files"
 
-    def forget(self) -> None:
-        """Look again the next time: somebody may have cleaned up there."""
-        with self._one_at_a_time:
-            self._there.clear()
-
     def _send(self, files: Files, root: Path, tree: Tree) -> None:
         trees = self._paths.trees
         self._run(BEGIN, trees, what="a folder for what is shipped cannot be made")
@@ -98,7 +93,12 @@ class Shipper:
 
     def copy(self, tree: str, work: str, *folders: str) -> None:
         """Make the folders of an attempt: its own copy of what was shipped, and room for what it writes."""
-        self._run(COPY, tree, work, *folders, what="the attempt's folders cannot be made")
+        try:
+            self._run(COPY, tree, work, *folders, what="the attempt's folders cannot be made")
+        except EngineError:
+            # Somebody may have cleaned up there: the next time it is looked whether the tree still is.
+            self._there.clear()
+            raise
 
     def _run(self, script: str, *words: str, what: str) -> None:
         ran = self._remote.run(["sh", "-c", script, "rung", *words], timeout=UNPACK_SECONDS)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from jobs.errors import EngineError
+from jobs.errors import EngineError, RungError
 from jobs.paths import AttemptPaths
+from recovery.lines import clean
 from runner import arrows
 from runner.engine import Engine, Observation, Presence
 from runner.errands import Errand
 from runner.parts import Parts
 from runner.store import Stale
 
+# After an error that nobody foresaw.
+LONG_REST_SECONDS = 60.0
 # How often a host that is away is asked again, per attempt left there.
 REST_SECONDS = 2.0
 GONE = {
@@ -49,13 +52,16 @@ class Sweep:
         paths = self._parts.paths.attempt(stale.job_id, stale.attempt)
         try:
             engine = self._parts.engines.on(stale.host)
-        except EngineError:
-            self._parts.rest(key, REST_SECONDS)  # no longer in the list of hosts
+        except RungError:
+            self._parts.rest(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
         else:
             self._parts.errands.send(key, stale.host, partial(end, engine, paths))
 
     def _take(self, stale: Stale, key: str, errand: Errand) -> None:
-        if errand.error is not None:
+        error = errand.future.exception()
+        if error is not None:
+            if not isinstance(error, EngineError):
+                self._tell(stale, key, error)
             return
         seen, stopped = errand.future.result()
         if stopped:
@@ -63,3 +69,12 @@ class Sweep:
         if seen.presence in GONE:
             how = "it still ran and was stopped" if key in self._stopped else GONE[seen.presence]
             arrows.stale_gone(self._parts.store, stale, how, at=self._parts.now())
+
+    def _tell(self, stale: Stale, key: str, error: BaseException) -> None:
+        """Tell of an error that nobody foresaw; what the attempt holds stays leased, and it is tried again later."""
+        self._parts.rest(key, LONG_REST_SECONDS)
+        said = clean(f"attempt {stale.attempt} on {stale.host}, which was given up, could not be ended: {error!r}")
+        with self._parts.store.transaction():
+            self._parts.store.add_event(
+                stale.job_id, stale.attempt, "stumbled", {"because": said}, at=self._parts.now()
+            )

@@ -185,6 +185,8 @@ def wrong_in(line: str) -> str | None:
     if words[0] in ("--help", "--version"):
         return None
     command = cli.commands.get(words[0])
+    if isinstance(command, click.Group) and len(words) > 1:
+        command, words = command.commands.get(words[1]), words[1:]
     if command is None:
         return f"no command {words[0]}"
     options = {name: param for param in command.params if isinstance(param, click.Option) for name in param.opts}
@@ -210,7 +212,16 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ["rung lauch a", "rung queue --jsn", "rung logs a -n", "rung queue a", "rung history --diff=1 a b"]
+    "line",
+    [
+        "rung lauch a",
+        "rung image lok a",
+        "rung image send a b c",
+        "rung queue --jsn",
+        "rung logs a -n",
+        "rung queue a",
+        "rung history --diff=1 a b",
+    ],
 )
 def test_a_wrong_command_would_be_noticed(line: str) -> None:
     assert wrong_in(line) is not None

@@ -11,7 +11,8 @@
 
 exec 2>&1
 _rung_stop=
-# -1 is every process of the container but this one.
+# -1 is every process but this one; only as the first process of a container does that mean nobody else's.
+[ $$ = 1 ] || { echo "rung: this is not the first process of a container"; exit 125; }
 trap '_rung_stop=yes; kill -TERM -1' TERM
 
 if [ -e /rung/record/began ]; then

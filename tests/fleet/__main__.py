@@ -37,7 +37,12 @@ def parsed() -> argparse.Namespace:
 
 
 def up(options: argparse.Namespace) -> None:
-    Fleet(options.number).up(options.hosts, options.gpus)
+    """Bring a fleet up; one that is up already stays as it is."""
+    fleet = Fleet(options.number)
+    if fleet.engine.pid and fleet.inventory.exists():
+        say(f"fleet {options.number} is up already")
+    else:
+        fleet.up(options.hosts, options.gpus)
     status(options)
 
 

@@ -72,7 +72,7 @@ class Campaign:
     def train(self, name: str, *wishes: str, **fields: Any) -> str:
         """Submit a training with torch that writes checkpoints until it is told to finish."""
         shutil.copy(TRAININGS / "steady.py", self.folder / self._workdir(name))
-        image = {"image": self.fleet.images["train-cpu"], "run": "python steady.py"}
+        image = {"image": self.fleet.images["train"], "run": "python steady.py"}
         return self.submit(name, *wishes, **{**image, **fields})
 
     def _workdir(self, name: str) -> str:
@@ -127,6 +127,7 @@ class Campaign:
 
     def running(self, job_id: str, number: int = 1, steps: int = 1) -> bool:
         """Tell whether an attempt runs and has come so far."""
+        assert self.job(job_id).state is not JobState.FAILED, self.shown()
         is_it = self.job(job_id).state is JobState.RUNNING and self.last(job_id).number == number
         return is_it and len(self.steps(job_id, number)) >= steps
 

@@ -1,11 +1,13 @@
 """Owns the fleet's own container engine: its start, and its end, also of what is left of one that was killed.
 
-It shares nothing with an engine that may run on this machine: socket, folders, configuration, control groups and bridge
-are its own, and it touches neither the packet filter nor the kernel's forwarding.
+It shares nothing with an engine that may run on this machine: socket, folders, configuration, containerd, control
+groups and bridge are its own. It leaves the kernel's forwarding alone, and the packet filter too, but for one rule on
+its own bridge.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,7 +16,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fleet.leftovers import clear_groups, end, is_of, pid_in, processes_of, unmount_under
+from tests.fleet.leftovers import clear_groups, end, is_of, name_of, pid_in, processes_of, unmount_under
 from tests.fleet.patience import FleetError, run, wait_for
 
 # Debian's own client; a newer one elsewhere in PATH may lack the builder.
@@ -78,24 +80,48 @@ class Engine:
 
     def start(self) -> None:
         """Start the engine and make the fleet's network."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "exec").mkdir(parents=True, exist_ok=True)
         (self.folder / "daemon.json").write_text("{}")
-        with (self.folder / "log").open("ab") as log:
-            command = ["setsid", "--fork", *self.command()]
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
-        wait_for(lambda: self.answers() or not processes_of(self.folder), "the answer of the fleet's engine")
+        (self.folder / "containerd.toml").write_text(self.containerd_settings())
+        self.launch("containerd", f"--config={self.folder / 'containerd.toml'}")
+        wait_for(lambda: self.containerd.exists() or not processes_of(self.folder), "the fleet's containerd")
+        self.launch(*self.command())
+        wait_for(lambda: self.answers() or "dockerd" not in self.running(), "the answer of the fleet's engine")
         if not self.answers():
             raise FleetError(f"the fleet's engine did not start: see {self.folder / 'log'}")
         self.connect()
+
+    def launch(self, *command: str) -> None:
+        """Start a program that outlives this one."""
+        with (self.folder / "log").open("ab") as log:
+            words = ["setsid", "--fork", *command]
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+
+    def running(self) -> set[str]:
+        names = {name_of(pid) for pid in processes_of(self.folder)}
+        return names | ({"dockerd"} if "setsid" in names else set())
+
+    @property
+    def containerd(self) -> Path:
+        return self.folder / "exec" / "containerd.sock"
+
+    def containerd_settings(self) -> str:
+        """Return the settings of a containerd of our own: an engine left to itself would use the machine's."""
+        return (
+            f'version = 2\nroot = "{self.folder}/containerd"\nstate = "{self.folder}/exec/containerd"\n'
+            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self.containerd}"\n'
+        )
 
     def command(self) -> list[str]:
         paths = {"data-root": self.data, "exec-root": self.folder / "exec", "pidfile": self.folder / "docker.pid"}
         return [
             "dockerd",
             f"--host=unix://{self.socket}",
+            f"--containerd={self.containerd}",
             f"--config-file={self.folder / 'daemon.json'}",
             *(f"--{name}={path}" for name, path in paths.items()),
-            *("--bridge=none", "--iptables=false", "--ip-forward=false", f"--cgroup-parent=/{self.group}"),
+            *("--bridge=none", "--iptables=false", "--ip-forward=false"),
+            *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{self.group}"),
             f"--insecure-registry={self.subnet}",
         ]
 
@@ -121,7 +147,8 @@ class Engine:
         """End the engine and everything it started, whatever state they are in."""
         clear_groups(self.group)
         if self.pid:
-            end(self.pid, self.folder, signal.SIGTERM)
+            with contextlib.suppress(FleetError):
+                end(self.pid, self.folder, signal.SIGTERM)
         for pid in processes_of(self.folder):
             end(pid, self.folder, signal.SIGKILL)
         clear_groups(self.group)

@@ -23,6 +23,7 @@ from tests.fleet.patience import FleetError, run, wait_for
 
 # Numbers for tests, apart from those that a person gives and those of a set-up.
 FIRST_CLAIMED, LAST_CLAIMED = 200, 249
+MOST_HOSTS, MOST_GPUS = 32, 16
 
 
 @dataclass
@@ -94,6 +95,8 @@ class Fleet:
 
     def up(self, hosts: int = 3, gpus: int = 1) -> Fleet:
         """Bring the fleet up; what is left of an earlier one with this number goes first."""
+        if not 1 <= hosts <= MOST_HOSTS or not 0 <= gpus <= MOST_GPUS:
+            raise FleetError(f"a fleet has 1 to {MOST_HOSTS} hosts with 0 to {MOST_GPUS} GPUs, not {hosts} with {gpus}")
         parts = prepare()
         with locked(cache() / "run" / f"{self.number}.lock"):
             self.clear()

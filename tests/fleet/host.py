@@ -16,6 +16,7 @@ from typing import Any
 from tests.fleet import folders
 from tests.fleet.cards import Card, card_of, gpu_table, gpu_uuid, process_table
 from tests.fleet.engine import Engine
+from tests.fleet.leftovers import CGROUPS
 from tests.fleet.patience import run, wait_for
 
 IMAGE = "fleet/host"
@@ -30,6 +31,13 @@ CAPABILITIES = (
 )
 
 
+def own_groups() -> tuple[str, ...]:
+    """Return the flags by which a host makes control groups for its containers, below its own."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return ("--cgroupns=private",)
+    return (f"--volume={CGROUPS}:{CGROUPS}:rw",)
+
+
 @dataclass(frozen=True)
 class Machine:
     """Anything with power and a link: a container of the fleet's engine, at an address of its own."""
@@ -40,7 +48,8 @@ class Machine:
 
     def create(self, *words: object) -> None:
         place = ("--name", self.name, "--hostname", self.name, "--network", "fleet", "--ip", self.address)
-        self.engine.docker("run", "--detach", *place, *words)
+        # Unconfined, because loading a profile is the machine's affair, not the fleet's.
+        self.engine.docker("run", "--detach", "--security-opt=apparmor=unconfined", *place, *words)
 
     def state(self) -> dict[str, Any]:
         """Return what the outer engine knows of it."""
@@ -137,8 +146,8 @@ class Host(Machine):
         registry = self.address.rpartition(".")[0] + ".2"
         self.create(
             *(f"--cap-add={name}" for name in CAPABILITIES),
-            *(f"--security-opt={name}=unconfined" for name in ("seccomp", "apparmor", "systempaths")),
-            *("--device-cgroup-rule=a *:* rwm", "--volume=/sys/fs/cgroup:/sys/fs/cgroup:rw"),
+            *(f"--security-opt={name}=unconfined" for name in ("seccomp", "systempaths")),
+            *("--device-cgroup-rule=a *:* rwm", *own_groups()),
             *(f"--volume={self.folder / here}:{there}" for here, there in volumes.items()),
             *("--tmpfs=/run", "--tmpfs=/tmp", f"--add-host={REGISTRY}:{registry}", IMAGE),
         )

@@ -16,7 +16,7 @@ from jobs.state import ENDED, TRANSITIONS, JobState, advance
 S = JobState
 # Written out a second time on purpose: a change of the table must be meant.
 ARROWS = {
-    ("QUEUED", "LAUNCHING"), ("QUEUED", "CANCELLED"),
+    ("QUEUED", "LAUNCHING"), ("QUEUED", "FAILED"), ("QUEUED", "CANCELLED"),
     ("LAUNCHING", "RUNNING"), ("LAUNCHING", "RECOVERING"), ("LAUNCHING", "STOPPING"), ("LAUNCHING", "SUCCEEDED"),
     ("LAUNCHING", "FAILED"),
     ("RUNNING", "RECOVERING"), ("RUNNING", "STOPPING"), ("RUNNING", "SUCCEEDED"), ("RUNNING", "FAILED"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
 
+from jobs.attempt import Attempt
 from jobs.fault import FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import Precision, RungName
@@ -221,3 +225,40 @@ def test_a_persons_own_order_of_the_ladder_is_kept_where_the_diagnosis_is_open()
     two = carried_out(2, fp32, a_fault(F.NAN_LOSS))
     clip = decide(job, [one, two], [], None)
     assert isinstance(clip, Relaunch) and clip.knobs.clip == 10.0
+
+
+def on_host(number: int, host: str, kind: F = F.INFRA_FAULT, **fields: Any) -> Attempt:
+    return replace(an_attempt(number, a_job().knobs, a_fault(kind)), host=host, **fields)
+
+
+def test_a_host_gets_one_more_chance_and_then_the_job_goes_elsewhere():
+    job = a_job()
+    once = decide(job, [on_host(1, "a")], [], None, ["b"])
+    assert isinstance(once, Relaunch) and (once.avoid, once.delay) == ((), 5.0)
+    assert "another host" not in once.because
+    twice = decide(job, [on_host(1, "a"), on_host(2, "a")], [], None, ["b"])
+    assert isinstance(twice, Relaunch) and twice.avoid == ("a",)
+    assert twice.because.endswith("on another host than a") and twice.knobs == job.knobs
+
+
+def test_another_host_is_promised_only_where_there_is_one():
+    attempts = [on_host(1, "a"), on_host(2, "a")]
+    alone = decide(a_job(), attempts, [], None, [])
+    assert isinstance(alone, Relaunch) and alone.avoid == () and "another host" not in alone.because
+    # The other one has failed as often, so there is nowhere to go.
+    both = [on_host(1, "b"), on_host(2, "b"), on_host(3, "a"), on_host(4, "a")]
+    stuck = decide(a_job(recovery={"infra_retries": 9}), both, [], None, ["b"])
+    assert isinstance(stuck, Relaunch) and stuck.avoid == ()
+
+
+def test_a_job_that_has_moved_stays_where_it_is_after_one_fault_there():
+    decision = decide(a_job(), [on_host(1, "a"), on_host(2, "a"), on_host(3, "b")], [], None, ["a", "c"])
+    assert isinstance(decision, Relaunch) and decision.avoid == ()
+
+
+def test_a_lost_host_is_left_at_once_whatever_the_fault_was():
+    lost = decide(a_job(), [on_host(1, "a", host_lost=True)], [], None, ["b"])
+    assert isinstance(lost, Relaunch) and (lost.avoid, lost.delay) == (("a",), 0.0)
+    assert "again after" not in lost.because and "on another host than a" in lost.because
+    climbed = decide(a_job(), [on_host(1, "a", F.NAN_LOSS, host_lost=True)], [], None, ["b"])
+    assert isinstance(climbed, Relaunch) and climbed.rung is not None and climbed.avoid == ("a",)

@@ -119,6 +119,8 @@ class PretendEngines:
         self.made = {name: PretendEngine(name, _gpus(name, kinds)) for name, kinds in hosts.items()}
 
     def on(self, host: str) -> PretendEngine:
+        if host not in {each.name for each in self.hosts}:
+            raise HostUnreachable(f"{host} is not in the list of hosts any more")
         return self.made[host]
 
     def remote(self, host: str) -> Any:

@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from pretend import World
 
 from jobs.attempt import Outcome
-from jobs.errors import HostUnreachable
 from jobs.state import JobState
 from runner.submit import cancel, retry
 
@@ -390,10 +389,32 @@ def test_a_bug_in_one_job_is_told_and_the_others_go_on(build: Build) -> None:
     world.until(lambda: world.job(ill).state is JobState.SUCCEEDED)
 
 
-def test_a_host_that_is_no_longer_listed_is_a_reason_and_no_end(build: Build) -> None:
+def test_a_host_that_is_no_longer_listed_is_like_one_that_is_away(build: Build) -> None:
     world = build()
-    job = world.submit("a", "A100")
+    job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 60})
     world.until(lambda: running(world, job))
-    world.engine("ampere").breaks = HostUnreachable("ampere is not in the list of hosts any more")
-    world.turn(5)
-    assert running(world, job) and "not in the list of hosts any more" in world.job(job).reason
+    listed = world.engines.hosts
+    world.engines.hosts = [host for host in listed if host.name != "ampere"]
+    world.until(lambda: "not in the list of hosts any more" in world.job(job).reason)
+    assert running(world, job)
+    world.until(lambda: world.last(job).host == "pascal" and running(world, job))
+    assert world.leases() == {"GPU-ampere-0": f"{job}/1", "GPU-pascal-0": f"{job}/2"}
+    world.engines.hosts = listed
+    world.until(lambda: world.store.stale() == [])
+    assert world.engine("ampere").running() == []
+
+
+def test_a_job_that_waits_to_move_can_be_cancelled_and_taken_up_again(build: Build) -> None:
+    world = build()
+    job, other = world.submit("a", "A100", "P100", recovery={"host_lost_after": 60}), world.submit("b", "P100")
+    world.until(lambda: running(world, job) and running(world, other))
+    world.engine("ampere").away = True
+    world.until(lambda: "pascal's only one is in use by" in world.job(job).reason)
+    assert world.job(job).state is JobState.RECOVERING
+    cancel(world.store, world.job(job), at=world.now)
+    world.until(lambda: world.job(job).ended)
+    world.engine("ampere").away = False
+    world.until(lambda: world.store.stale() == [])
+    retry(world.store, world.job(job), {}, at=world.now)
+    world.until(lambda: running(world, job))
+    assert (world.last(job).host, world.last(job).stay, world.last(job).number) == ("ampere", 2, 2)

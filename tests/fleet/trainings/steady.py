@@ -12,7 +12,7 @@ while not os.path.exists("/rung/job/finish"):
     step += 1
     print(f"rung| step step={step} loss={1 / step}")
     if step % 5 == 0:
-        draft = os.path.join(folder, f".step_{step}")
+        draft = os.path.join(folder, f"draft_{step}.pt")
         torch.save({"step": step, "weights": torch.full((1000,), 1 / step)}, draft)
         os.rename(draft, os.path.join(folder, f"step_{step}.pt"))
     time.sleep(0.2)

@@ -1,0 +1,47 @@
+"""Owns the proof that checkpoints on a host are found and verified there, also when its disk was full."""
+
+from __future__ import annotations
+
+from recovery.detect import Detector
+from recovery.lines import LineSplitter
+from runner.engine import Presence, Request
+from runner.verify import find_checkpoints, verify_enough
+from tests.fleet.containers.conftest import Attempts
+
+PATTERN = "step_*.pt"
+# Saved without a draft, as many scripts do: what a full disk leaves of it lies under its name.
+TRAIN = """
+import os, sys, time, torch
+folder = os.environ["RUNG_CHECKPOINT_DIR"]
+torch.save({"step": 100, "w": torch.zeros(1000)}, folder + "/step_100.pt")
+print("step 100 saved", flush=True)
+while not os.path.exists(folder + "/go"):
+    time.sleep(0.05)
+torch.save({"step": 200, "w": torch.zeros(40 << 18)}, folder + "/step_200.pt")
+"""
+
+
+def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: Attempts) -> None:
+    (attempts.source / "train.py").write_text(TRAIN)
+    env = {"RUNG_CHECKPOINT_DIR": "/rung/job/checkpoints"}
+    request: Request = attempts.start("python", "train.py", image="train", env=env)
+    attempts.says(request, "step 100 saved")
+    attempts.host.fill_disk(leave=4 << 20)
+    folder = attempts.host.work / attempts.engine.checkpoint_folder(request).removeprefix("/home/rung/")
+    (folder / "go").touch()
+    end = attempts.end(request)
+    # The record found room although the job did not.
+    assert end.presence is Presence.ENDED
+    assert end.exit_code not in (0, None)
+    detector = Detector(())
+    for line in LineSplitter().feed(attempts.engine.read_log(request.paths, 0, 1 << 20)):
+        detector.feed(line)
+    fault = detector.finding(ended=True)
+    assert fault is not None
+    assert fault.kind == "infra_fault"
+    names = {entry.name: entry for entry in attempts.engine.list_files(request, PATTERN)}
+    assert set(names) == {"step_100.pt", "step_200.pt"}
+    verdicts = verify_enough(attempts.engine, request, PATTERN, [], None, {})
+    found = {one.name: one.verdict for one in find_checkpoints(attempts.engine, request, PATTERN, verdicts)}
+    assert found == {"step_100.pt": "healthy", "step_200.pt": "truncated"}
+    assert attempts.containers() == []

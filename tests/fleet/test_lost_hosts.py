@@ -1,0 +1,163 @@
+"""Hosts lose their power or stay away: the job goes on from its last healthy checkpoint, and never twice.
+
+Two stories, each with two jobs at the same time, each told once and looked at from all sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.attempt import Attempt
+from jobs.fault import FaultKind
+from jobs.state import JobState
+from tests.fleet.campaign import Campaign
+from tests.fleet.fleet import Fleet
+
+MIRROR = ("", 0)
+
+
+def resumed_right(campaign: Campaign, job: str, attempt: Attempt) -> None:
+    """Say that an attempt went on from a checkpoint, as its own words prove, and not from scratch."""
+    assert attempt.resumed_from is not None and attempt.planned_step
+    assert attempt.resumed_step == attempt.planned_step
+    steps = campaign.steps(job, attempt.number)
+    assert steps[0] == attempt.planned_step + 1 and steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Campaign]:
+    made = Campaign(tmp_path_factory.mktemp("lost"), whole_fleet)
+    yield made
+    made.close()
+    whole_fleet.restore()
+
+
+class Away:
+    """One host is without power for good, another is cut off and comes back after its job has moved."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign, hosts = campaign, campaign.fleet.hosts
+        patience = {"recovery": {"host_lost_after": "5s"}, "checkpoint": {"mirror_every": 1}}
+        self.cut = campaign.train("cut", "A100:1", "P100:1", **patience)
+        campaign.control()
+        campaign.wait(lambda: campaign.running(self.cut))
+        # It asks for no GPU, so it goes where nothing runs yet.
+        self.dark = campaign.train("dark", **patience)
+        campaign.wait(lambda: campaign.running(self.dark))
+        self.dark_host = campaign.last(self.dark).host
+        for job in (self.cut, self.dark):
+            campaign.wait(lambda job=job: "mirrored" in [event.kind for event in campaign.store.events(job)])
+        hosts["ampere"].cut()
+        hosts[self.dark_host].power_off()
+        for job in (self.cut, self.dark):
+            campaign.wait(lambda job=job: campaign.running(job, 2))
+        self.leases = {lease.gpu: (lease.job_id, lease.attempt) for lease in campaign.store.leases()}
+        self.still_running = campaign.containers("ampere")
+        # Somebody else waits for the GPU of the host that is away.
+        self.next = campaign.submit("next", "A100:1")
+        hosts["ampere"].mend()
+        campaign.wait(lambda: campaign.running(self.next))
+        self.at_the_end = campaign.containers("ampere")
+        self.stale = campaign.store.stale()
+        hosts[self.dark_host].power_on()
+        campaign.wait(lambda: not campaign.store.stale())
+        self.after_power = campaign.containers(self.dark_host)
+        for job in (self.cut, self.dark, self.next):
+            campaign.finish(job)
+        self.attempts = {job: campaign.wait_for_end(job) for job in (self.cut, self.dark, self.next)}
+
+
+@pytest.fixture(scope="module")
+def away(campaign: Campaign) -> Away:
+    return Away(campaign)
+
+
+def test_a_job_whose_host_stays_away_goes_on_elsewhere_from_the_copy_kept_here(away: Away) -> None:
+    for job, host in ((away.cut, "ampere"), (away.dark, away.dark_host)):
+        lost, moved = away.attempts[job]
+        assert (lost.host, lost.host_lost) == (host, True)
+        assert lost.fault is not None and lost.fault.kind is FaultKind.INFRA_FAULT
+        assert moved.host != host and moved.checkpoint_from == MIRROR
+        assert f"on another host than {host}" in moved.because
+        resumed_right(away.campaign, job, moved)
+
+
+def test_what_a_lost_attempt_holds_stays_leased_until_its_host_is_back(away: Away) -> None:
+    ampere, pascal = (away.campaign.fleet.hosts[name].gpu_uuid(0) for name in ("ampere", "pascal"))
+    assert away.leases == {ampere: (away.cut, 1), pascal: (away.cut, 2)}
+
+
+def test_the_stale_container_is_stopped_before_its_gpu_goes_to_somebody_else(away: Away) -> None:
+    assert away.still_running == {f"{away.cut}/1"}
+    assert away.at_the_end == {f"{away.next}/1"}
+    told = [event for event in away.campaign.store.events(away.cut) if event.kind == "stale_gone"]
+    assert [event.data["because"] for event in told] == [
+        "attempt 1 on ampere, given up while its host was away: it still ran and was stopped"
+    ]
+    (leased,) = (event.at for event in away.campaign.store.events(away.next) if event.kind == "decided")
+    assert told[0].at < leased
+
+
+def test_a_host_that_comes_back_from_a_power_loss_runs_nothing_of_the_job_that_left(away: Away) -> None:
+    assert f"{away.dark}/1" not in away.after_power
+    assert f"{away.dark}/2" not in away.after_power
+
+
+def test_a_job_that_moved_succeeds_once(away: Away) -> None:
+    for job in (away.cut, away.dark):
+        assert [attempt.outcome.value for attempt in away.attempts[job]] == ["fault", "succeeded"]
+    assert away.campaign.store.leases() == []
+
+
+class Back:
+    """One host loses its power and comes back; on another a job is killed twice and moves with its checkpoint."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign, hosts = campaign, campaign.fleet.hosts
+        self.dark, self.killed = campaign.train("again", "TITANRTX:1"), campaign.train("killed", "A100:1", "P100:1")
+        for job in (self.dark, self.killed):
+            campaign.wait(lambda job=job: campaign.running(job, steps=12))
+        hosts["turing"].power_off()
+        self._kill(1)
+        campaign.wait(lambda: "is unreachable since" in campaign.job(self.dark).reason)
+        self.state_without_power = campaign.job(self.dark).state
+        hosts["turing"].power_on()
+        campaign.wait(lambda: campaign.running(self.killed, 2, steps=7))
+        self._kill(2)
+        campaign.wait(lambda: campaign.running(self.dark, 2))
+        campaign.wait(lambda: campaign.running(self.killed, 3))
+        self.copies = campaign.containers("turing")
+        for job in (self.dark, self.killed):
+            campaign.finish(job)
+        self.attempts = {job: campaign.wait_for_end(job) for job in (self.dark, self.killed)}
+
+    def _kill(self, number: int) -> None:
+        labels = (f"label=rung.job={self.killed}", f"label=rung.attempt={number}")
+        ampere = self.campaign.fleet.hosts["ampere"]
+        ids = ampere.docker("ps", "--quiet", *(word for label in labels for word in ("--filter", label))).split()
+        ampere.docker("kill", *ids)
+
+
+@pytest.fixture(scope="module")
+def back(campaign: Campaign, away: Away) -> Back:
+    return Back(campaign)
+
+
+def test_a_power_loss_costs_the_steps_since_the_last_checkpoint_when_the_host_is_back(back: Back) -> None:
+    assert back.state_without_power is JobState.RUNNING
+    lost, again = back.attempts[back.dark]
+    assert (again.host, again.stay, again.checkpoint_from) == ("turing", lost.stay, None)
+    assert not lost.host_lost
+    resumed_right(back.campaign, back.dark, again)
+    assert back.copies == {f"{back.dark}/2"}
+
+
+def test_a_host_that_kills_a_job_twice_is_left_and_the_checkpoint_comes_along(back: Back) -> None:
+    first, second, third = back.attempts[back.killed]
+    assert [each.host for each in (first, second, third)] == ["ampere", "ampere", "pascal"]
+    assert "on another host" not in second.because and "on another host than ampere" in third.because
+    assert third.checkpoint_from == ("ampere", 1) and third.stay == 2
+    resumed_right(back.campaign, back.killed, second)
+    resumed_right(back.campaign, back.killed, third)

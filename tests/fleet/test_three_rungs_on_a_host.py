@@ -1,0 +1,42 @@
+"""The shipped training with three faults, sent over SSH into a container: three rungs, and it ends well."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fleet.campaign import Campaign
+from tests.fleet.fleet import Fleet
+
+SHIPPED = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
+    made = Campaign(tmp_path, fleet)
+    yield made
+    made.close()
+
+
+def test_a_three_rung_recovery_in_containers_succeeds_with_every_resume_proven(campaign: Campaign) -> None:
+    shutil.copytree(SHIPPED, campaign.folder / "work-faults")
+    spec = yaml.safe_load((SHIPPED / "job.yaml").read_text())
+    fields = {name: spec[name] for name in ("run", "knobs", "checkpoint", "success", "recovery")}
+    job = campaign.submit("faults", "A100:1", image=campaign.fleet.images["train"], **fields)
+    campaign.control()
+    attempts = campaign.wait_for_end(job)
+    rungs = [attempt.rung for attempt in attempts]
+    assert rungs[0] is None and len([rung for rung in rungs if rung]) >= 3, rungs
+    assert {attempt.host for attempt in attempts} == {"ampere"}
+    for attempt in attempts[1:]:
+        assert attempt.resumed_step == (attempt.planned_step or 0)
+    assert any(attempt.resumed_step for attempt in attempts[1:])
+    assert attempts[-1].metrics["val_loss"] < spec["success"]["below"]
+    shown = campaign.rung("history", job, "--diff")
+    for attempt in attempts:
+        assert f"attempt {attempt.number} on ampere (NVIDIA A100-SXM4-40GB)" in shown
+    assert campaign.store.leases() == []
