@@ -22,7 +22,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet fleet-down image
+.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -118,6 +118,9 @@ system: ## Install the programs that a fleet needs (Debian, as root); what is th
 
 fleet: setup system ## Start real hosts to try things on: make fleet [NUMBER=1] [HOSTS=3] [GPUS=1]
 	@python -m tests.fleet up --number "$$NUMBER" --hosts "$$HOSTS" --gpus "$$GPUS"
+
+demo-fleet: setup system ## The demo over SSH in containers, on such a fleet: make demo-fleet [NUMBER=1]
+	@python -m tests.fleet demo --number "$$NUMBER" --hosts "$$HOSTS" --gpus "$$GPUS"
 
 fleet-down: setup ## Take that fleet down: make fleet-down [NUMBER=1]
 	@python -m tests.fleet down --number "$$NUMBER"

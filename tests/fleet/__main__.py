@@ -1,4 +1,4 @@
-"""Owns the command by which a person has a fleet: python -m tests.fleet up | down | status | prepare."""
+"""Owns the command by which a person has a fleet: python -m tests.fleet up | down | status | demo | prepare."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from tests.fleet.demo import show
 from tests.fleet.fleet import FIRST_CLAIMED, Fleet
 from tests.fleet.host import Host
 from tests.fleet.parts import cache, prepare
@@ -14,19 +15,18 @@ from tests.fleet.patience import FleetError, say
 
 def main() -> int:
     options = parsed()
-    verbs: dict[str, Callable[[argparse.Namespace], object]]
-    verbs = {"up": up, "down": down, "status": status, "prepare": lambda _: prepare()}
+    verbs: dict[str, Callable[[argparse.Namespace], int | None]]
+    verbs = {"up": up, "down": down, "status": status, "demo": demo, "prepare": lambda _: prepare()}
     try:
-        verbs[options.verb](options)
+        return int(verbs[options.verb](options) or 0)
     except FleetError as error:
         say(str(error))
         return 2
-    return 0
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fleet", description="Real hosts to try things on.")
-    verbs = ["up", "down", "status", "prepare"]
+    verbs = ["up", "down", "status", "demo", "prepare"]
     parser.add_argument("verb", choices=verbs, help="prepare makes what up would need, and no more")
     numbers = range(1, FIRST_CLAIMED)
     told = f"tells one fleet from another (1 to {numbers[-1]}, default 1)"
@@ -44,6 +44,12 @@ def up(options: argparse.Namespace) -> None:
     else:
         fleet.up(options.hosts, options.gpus)
     status(options)
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Run the shipped job with three faults on a fleet, which is brought up where there is none."""
+    up(options)
+    return show(Fleet.found(options.number))
 
 
 def down(options: argparse.Namespace) -> None:
