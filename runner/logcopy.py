@@ -63,6 +63,7 @@ class LogCopy:
         self._cursor = _load(paths)
         self._leave_out, self._first = 0, True
         self._saved = self._cursor.length
+        self._file: IO[bytes] | None = None
 
     @property
     def since(self) -> str | None:
@@ -78,9 +79,16 @@ class LogCopy:
         """Be ready for a new stream that begins at `since`; what was taken beyond the cursor is cut off."""
         anchor = self._cursor.anchor
         self._leave_out, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
+        self.end()
         self._paths.folder.mkdir(parents=True, exist_ok=True)
-        with self._paths.log.open("ab") as log:
-            log.truncate(self._cursor.length)
+        self._file = self._paths.log.open("ab", buffering=0)
+        self._file.truncate(self._cursor.length)
+
+    def end(self) -> None:
+        """Close the file: no more comes by this stream."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def take(self, entries: Iterable[Entry]) -> None:
         """Add what a stream has brought."""
@@ -97,10 +105,15 @@ class LogCopy:
             self._cursor.pass_over(each.at)
             new.append(each.piece)
         if new:
-            data = b"".join(new)
-            with self._paths.log.open("ab") as log:
-                log.write(data)
-            self._cursor.length += len(data)
+            self._write(b"".join(new))
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None, "a stream has begun"
+        view = memoryview(data)
+        # A full disk may take part of it, and refuses the rest the next time; the cursor counts what was taken whole.
+        while view:
+            view = view[self._file.write(view) :]
+        self._cursor.length += len(data)
 
     def note(self, text: str) -> None:
         """Add a line of our own at the end of the copy; no stream may follow it."""

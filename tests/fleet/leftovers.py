@@ -92,6 +92,11 @@ def mounts_under(folder: Path) -> list[str]:
     return [point for point in reversed(points) if point == str(folder) or point.startswith(f"{folder}/")]
 
 
+def is_mounted_from(folder: Path) -> bool:
+    """Say whether something in a folder is mounted elsewhere, as the layers of a running fleet are."""
+    return any(f"/{folder.name}/" in line.split()[3] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
 def unmount_under(folder: Path) -> None:
     for point in mounts_under(folder):
         run("umount", point, check=False)

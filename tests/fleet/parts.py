@@ -24,6 +24,7 @@ from typing import IO
 from tests.fleet.engine import Engine, free_number
 from tests.fleet.folders import discard, keep_images, scratch
 from tests.fleet.images import make_images, recipe
+from tests.fleet.leftovers import is_mounted_from
 from tests.fleet.patience import FleetError, run, say
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +111,8 @@ def part(name: str, made_of: list[str | bytes], make: Callable[[Path], None], wh
         say(f"made {what} in {time.monotonic() - began:.0f} s")
     os.utime(folder)
     for old in sorted(cache().glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-        discard(old)
+        if not is_mounted_from(old):
+            discard(old)
     return folder
 
 

@@ -17,7 +17,7 @@ from tests.fleet import parts
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host
 from tests.fleet.images import FAR
-from tests.fleet.leftovers import groups_of, mounts_under, processes_of
+from tests.fleet.leftovers import groups_of, is_mounted_from, mounts_under, processes_of
 from tests.fleet.patience import FleetError, run, wait_for
 
 TICK = "trap exit TERM; i=0; while :; do i=$((i+1)); echo $i > /work/ticks; sleep 0.02; done"
@@ -289,6 +289,23 @@ def test_a_part_is_made_once_for_the_same_inputs_and_never_half(
     assert parts.part("thing", ["a"], make, "a thing") == first
     assert parts.part("thing", ["b"], make, "a thing") != first
     assert len(made) == 3
+
+
+def test_what_a_running_fleet_reads_is_not_removed(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = {
+        path.name for kind in ("engine", "images") for path in parts.cache().glob(f"{kind}-*") if is_mounted_from(path)
+    }
+    assert {name.partition("-")[0] for name in read} == {"engine", "images"}
+    monkeypatch.setenv("RUNG_CACHE", str(tmp_path))
+    for name in read:
+        (parts.cache() / name).mkdir(parents=True)
+    for key in range(parts.KEPT + 1):
+        parts.part("engine", [str(key)], lambda to: None, "nothing")
+    left = {path.name for path in parts.cache().glob("engine-*")}
+    assert left > {name for name in read if name.startswith("engine-")}
+    assert len(left - read) == parts.KEPT
 
 
 def test_tests_on_the_fleet_can_be_left_out() -> None:

@@ -39,10 +39,12 @@ def test_nothing_is_lost_or_doubled_however_often_the_stream_and_the_controller_
             copy.take(stream[at : at + batch])
         if save:
             copy.save()
+        copy.end()
         if killed:
             copy = LogCopy(paths)
     copy.begin()
     copy.take(asked(log, copy.since))
+    copy.end()
     # An engine never forgets what it has written, so what it showed once it shows again.
     assert paths.log.read_bytes() == b"".join(entry.piece for entry in log)
 
@@ -54,6 +56,7 @@ def test_lines_that_the_host_threw_away_are_told(tmp_path: Path) -> None:
     copy.take([Entry(1, b"a\n"), Entry(2 + MARGIN, b"b\n")])
     copy.begin()
     copy.take([Entry(7 + MARGIN, b"h\n")])
+    copy.end()
     assert paths.log.read_bytes() == b"a\nb\n" + GAP + b"h\n"
 
 
@@ -62,6 +65,7 @@ def test_of_a_long_run_only_the_last_minute_is_asked_for_again(tmp_path: Path) -
     copy.begin()
     log = [Entry(number * 10**9, b"%d\n" % number) for number in range(10_000)]
     copy.take(log)
+    copy.end()
     copy.save()
     assert len(asked(log, copy.since)) <= 80
     assert (tmp_path / "cursor.json").stat().st_size < 500
@@ -72,12 +76,14 @@ def test_a_cursor_that_promises_more_than_there_is_begins_anew(tmp_path: Path) -
     copy = LogCopy(paths)
     copy.begin()
     copy.take([Entry(1, b"abc\n")])
+    copy.end()
     copy.save()
     paths.log.write_bytes(b"a")
     again = LogCopy(paths)
     assert again.since is None
     again.begin()
     again.take([Entry(1, b"abc\n")])
+    again.end()
     assert paths.log.read_bytes() == b"abc\n"
 
 
@@ -86,10 +92,12 @@ def test_a_note_of_ours_is_gone_when_the_log_is_read_again(tmp_path: Path) -> No
     copy = LogCopy(paths)
     copy.begin()
     copy.take([Entry(1, b"a\n")])
+    copy.end()
     copy.note("rung: a word")
     assert paths.log.read_bytes() == b"a\nrung: a word\n"
     copy.finish()
     again = LogCopy(paths)
     again.begin()
     again.take([Entry(1, b"a\n")])
+    again.end()
     assert paths.log.read_bytes() == b"a\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from runner.engine import Presence, Request
 from tests.fleet.containers.conftest import Attempts
 
@@ -52,12 +54,14 @@ def test_a_cut_link_costs_no_line_also_when_the_run_ends_meanwhile(attempts: Att
     whole(attempts, request)
 
 
-def test_a_killed_engine_is_away_and_then_goes_on(attempts: Attempts) -> None:
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_an_engine_that_goes_is_away_and_then_the_same_attempt_goes_on(attempts: Attempts, how: str) -> None:
     attempts.host.kill_engine()
     attempts.host.start_engine("--live-restore")
     request = attempts.sh(COUNTS)
     more(attempts, request)
-    attempts.host.kill_engine()
+    # One that is stopped in good order ends its streams in good order, too: that is not the end of the job.
+    attempts.host.run("engine", how)
     away = attempts.becomes(request, Presence.UNREACHABLE)
     assert "turing has not answered for" in away.detail
     attempts.host.start_engine("--live-restore")

@@ -1,0 +1,178 @@
+"""Owns the proof of the lookout's judgement, with an engine that says what no real one can be made to say at will."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.errors import HostUnreachable
+from jobs.paths import AttemptPaths
+from runner.engine import Presence
+from runner.lookout import Lookout
+from runner.seen import Record, final
+from runner.settle import write_done
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+NAME = "rung-s-a-1-1"
+
+
+def line(number: int, kind: int = 1) -> bytes:
+    text = f"2026-11-15T10:00:{number:02d}.000000000Z line {number}\n".encode()
+    framed = bytes([kind, 0, 0, 0]) + len(text).to_bytes(4, "big") + text
+    return b"%x\r\n%s\r\n" % (len(framed), framed)
+
+
+class Stream:
+    """A connection on which the engine has said some bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._theirs.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        try:
+            return self._ours.recv(size)
+        except BlockingIOError:
+            raise TimeoutError from None
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._ours.settimeout(seconds)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+
+class Scripted:
+    """An engine and a settler in one, which say what a test tells them to."""
+
+    host, store_id = "turing", "s"
+
+    def __init__(self) -> None:
+        self.state: Any = {"Status": "running", "StartedAt": "2026-11-15T10:00:00Z"}
+        self.logs: list[bytes] = []
+        self.opened: list[tuple[str | None, bool]] = []
+        self.left = Record(began=True)
+        self.api = self
+
+    def hello(self) -> None: ...
+
+    def inspect(self, name: str) -> Any:
+        if isinstance(self.state, Exception):
+            raise self.state
+        return {"State": self.state}
+
+    def containers(self, labels: dict[str, str]) -> list[dict[str, Any]]:
+        return [{"Names": [f"/{NAME}"], "State": self.state["Status"]}]
+
+    def open_log(self, name: str, since: str | None, *, follow: bool) -> Stream:
+        self.opened.append((since, follow))
+        return Stream(self.logs.pop(0) if self.logs else HEAD)
+
+    def record(self, paths: AttemptPaths) -> Record:
+        return self.left
+
+    def settle(self, name: str, paths: AttemptPaths, seen: Any) -> Any:
+        end = final(seen, self.left)
+        write_done(paths, end)
+        return end
+
+
+@pytest.fixture
+def engine() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def lookout(engine: Scripted) -> Iterator[Lookout]:
+    made = Lookout(engine)  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> AttemptPaths:
+    return AttemptPaths(tmp_path / "jobs" / "a-1" / "attempts" / "1")
+
+
+Wait = Callable[..., Any]
+
+
+def text(paths: AttemptPaths) -> str:
+    return paths.log.read_text() if paths.log.is_file() else ""
+
+
+def test_the_end_of_a_stream_is_not_the_end_of_the_job(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    engine.logs = [HEAD + line(1) + LAST, HEAD + line(1) + line(2) + LAST, HEAD + line(1) + line(2) + line(3)]
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    wait_until(lambda: "line 3" in text(paths))
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert text(paths) == "line 1\nline 2\nline 3\n"
+    assert not paths.done.exists()
+
+
+def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    engine.state = {"Status": "exited", "ExitCode": 0}
+    engine.left = Record(True, 0, 1.0)
+    engine.logs = [HEAD + line(1)]
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    wait_until(lambda: "line 1" in text(paths))
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert engine.opened == [(None, False)]
+
+
+def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from_coming(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    engine.state = {"Status": "exited", "ExitCode": 1}
+    engine.left = Record(True, 1, 1.0)
+    engine.logs = [HEAD + line(1) + line(2, kind=3)]
+    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.ENDED)
+    assert lookout.word(NAME, paths).exit_code == 1
+    assert text(paths).startswith("line 1\nrung: the host cannot read the rest of this log: ")
+
+
+@pytest.mark.parametrize("error", [HostUnreachable("turing: gone"), KeyError("State"), RecursionError("deep")])
+def test_whatever_a_host_says_the_lookout_goes_on(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait, error: Exception
+) -> None:
+    engine.state = error
+    away = lookout.word(NAME, paths)
+    assert away.presence is Presence.UNREACHABLE
+    assert away.detail.startswith("turing has not answered for 0 s: ")
+    engine.state = {"Status": "running"}
+    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.RUNNING)
+
+
+def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    paths.log.mkdir(parents=True)
+    engine.logs = [HEAD + line(1)]
+    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.WAITING)
+    assert "cannot be written here" in lookout.word(NAME, paths).detail
+    paths.log.rmdir()
+    wait_until(lambda: text(paths) == "line 1\n")
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+
+
+def test_a_word_that_was_taken_back_is_not_given_again(
+    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    engine.state = {"Status": "created"}
+    assert lookout.word(NAME, paths).presence is Presence.ABSENT
+    engine.state = {"Status": "running"}
+    lookout.doubt(NAME, paths)
+    assert lookout.word(NAME, paths).presence is Presence.RUNNING
