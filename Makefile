@@ -22,7 +22,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down image
+.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -70,7 +70,8 @@ lint: setup ## Ruff and mypy
 corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}
 
-bench: setup ## Measure: lead and false alarms of the early warning, speed of the detector
+bench: setup system ## Measure: speed of the detector, lead and false alarms of the early warning, following 200 containers
+	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
@@ -124,6 +125,9 @@ demo-fleet: setup system ## The demo over SSH in containers, on such a fleet: ma
 
 fleet-down: setup ## Take that fleet down: make fleet-down [NUMBER=1]
 	@python -m tests.fleet down --number "$$NUMBER"
+
+provision: ## Say how to prepare a host (by hand in this version)
+	@echo "rung: this version prepares no host by itself; docs/operations.md, 'Preparing a host', has the commands" >&2; exit 2
 
 # Built twice, the second time from the cache: torch's own word on its kernels can become a label only once torch is there.
 image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... (docs/images.md)

@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = ("speed", "warning")
+NAMES = ("speed", "warning", "hosts")
 
 
 def main() -> None:
