@@ -20,8 +20,8 @@ from tests.fleet.images import FAR
 from tests.fleet.leftovers import groups_of, is_mounted_from, mounts_under, processes_of
 from tests.fleet.patience import FleetError, run, wait_for
 
-TICK = "trap exit TERM; i=0; while :; do i=$((i+1)); echo $i > /work/ticks; sleep 0.02; done"
-POLITE = "trap 'echo bye > /work/bye; exit 0' TERM; while :; do sleep 0.1; done"
+TICK = "trap exit TERM; i=0; while :; do i=$((i+1)); echo $i > /home/rung/ticks; sleep 0.02; done"
+POLITE = "trap 'echo bye > /home/rung/bye; exit 0' TERM; while :; do sleep 0.1; done"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def echo(session: subprocess.Popen[str], word: str) -> bool:
 
 def start(fleet: Fleet, host: Host, program: str) -> str:
     """Start a container that runs a shell program, and return its id."""
-    flags = ("--detach", "--volume=/home/rung:/work", "--init=false")
+    flags = ("--detach", "--volume=/home/rung:/home/rung", "--init=false")
     return host.docker("run", *flags, fleet.images["tiny"], "sh", "-c", program)
 
 
