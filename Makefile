@@ -50,16 +50,19 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
 # The fleet's parts are made beside the first tests; its tests come after them, because both at once are too much for two cores.
+# Many tests wait for something most of their time, so there are more workers than cores; those on the fleet have one each.
+PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
+
 test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out those on the fleet, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
-	@pytest -n auto --ignore=tests/fleet
+	@pytest $(PARALLEL) --ignore=tests/fleet
 else
 	@$(MAKE) --no-print-directory system
 	@nice python -m tests.fleet prepare & preparing=$$!; \
-	pytest -n auto --ignore=tests/fleet || failed=$$?; \
+	pytest $(PARALLEL) --ignore=tests/fleet || failed=$$?; \
 	wait $$preparing; \
 	[ -z "$${failed:-}" ] || exit $$failed; \
-	pytest tests/fleet
+	pytest -n 2 --dist loadfile tests/fleet
 endif
 
 check: lint test ## Lint, types and tests: what CI runs

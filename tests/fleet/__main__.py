@@ -16,7 +16,7 @@ from tests.fleet.patience import FleetError, say
 def main() -> int:
     options = parsed()
     verbs: dict[str, Callable[[argparse.Namespace], int | None]]
-    verbs = {"up": up, "down": down, "status": status, "demo": demo, "prepare": lambda _: prepare()}
+    verbs = {"up": up, "down": down, "status": status, "demo": demo, "prepare": get_ready}
     try:
         return int(verbs[options.verb](options) or 0)
     except FleetError as error:
@@ -44,6 +44,10 @@ def up(options: argparse.Namespace) -> None:
     else:
         fleet.up(options.hosts, options.gpus)
     status(options)
+
+
+def get_ready(_: argparse.Namespace) -> None:
+    prepare()
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -76,7 +77,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_every_command_of_the_contract_is_there() -> None:
     asked = {"launch", "queue", "logs", "history", "cancel", "retry", "explain", "check", "schema", "controller"}
-    assert {*asked, "hosts", "completion"} == set(COMMANDS)
+    assert {*asked, "hosts", "image", "completion"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -92,7 +93,9 @@ def test_every_command_explains_itself(command: str, say: Any, home: Path) -> No
     "command", [name for name in COMMANDS if name not in ("logs", "schema", "controller", "completion")]
 )
 def test_every_command_that_prints_data_prints_json_too(command: str) -> None:
-    assert any("--json" in parameter.opts for parameter in cli.commands[command].params)
+    found = cli.commands[command]
+    for each in found.commands.values() if isinstance(found, click.Group) else [found]:
+        assert any("--json" in parameter.opts for parameter in each.params)
 
 
 def test_help_lists_the_commands_and_the_version_is_told(rung: Rung) -> None:
