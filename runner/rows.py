@@ -7,6 +7,7 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from jobs.attempt import Attempt, Job, Outcome
@@ -19,10 +20,16 @@ from jobs.state import JobState
 _NUMBERS = ("metrics", "latest", "throughput")
 
 
+@lru_cache(maxsize=1024)
+def _spec(text: str) -> JobSpec:
+    """Return the spec in a row. It never changes, and the controller asks for every job's several times a second."""
+    return JobSpec.model_validate_json(text)
+
+
 def job_from_row(row: sqlite3.Row) -> Job:
     return Job(
         id=row["id"],
-        spec=JobSpec.model_validate_json(row["spec"]),
+        spec=_spec(row["spec"]),
         state=JobState(row["state"]),
         reason=row["reason"],
         created_at=row["created_at"],
