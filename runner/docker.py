@@ -15,7 +15,7 @@ from jobs.gpu import Gpu
 from jobs.host import ENGINE_SOCKET
 from jobs.paths import AttemptPaths
 from runner.container import Place, checkpoint_folder, container_config, container_name, labels
-from runner.engine import Capabilities, Container, FileEntry, Observation, Request
+from runner.engine import Capabilities, Container, FileEntry, Observation, Request, read_part
 from runner.engineapi import EngineApi
 from runner.hostside import HostSide
 from runner.images import Images
@@ -147,14 +147,7 @@ class DockerEngine:
                 self._lookout.doubt(name, paths)
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        try:
-            with paths.log.open("rb") as log:
-                log.seek(offset)
-                return log.read(size)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            raise EngineError(f"{paths.log}: cannot be read: {error.strerror}") from None
+        return read_part(paths.log, offset, size)
 
     # What an attempt left, and the host
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
 from jobs.volume import Volume
@@ -129,3 +130,15 @@ class Engine(Protocol):
         """Return the plain files of this pattern in the attempt's checkpoint folder."""
 
     def gpu(self) -> Gpu | None: ...
+
+
+def read_part(path: Path, offset: int, size: int) -> bytes:
+    """Return at most so many bytes of a log on this machine from an offset on; nothing where there is no log yet."""
+    try:
+        with path.open("rb") as log:
+            log.seek(offset)
+            return log.read(size)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None

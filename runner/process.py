@@ -20,7 +20,7 @@ from typing import Any
 from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
-from runner.engine import Capabilities, FileEntry, Observation, Presence, Request
+from runner.engine import Capabilities, FileEntry, Observation, Presence, Request, read_part
 from runner.nvidia import GPU_QUERY, parse_gpus
 
 INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
@@ -88,14 +88,7 @@ class ProcessEngine:
         paths.stop.touch()
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        try:
-            with paths.log.open("rb") as log:
-                log.seek(offset)
-                return log.read(size)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            raise EngineError(f"{paths.log}: cannot be read: {error.strerror}") from None
+        return read_part(paths.log, offset, size)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         try:
