@@ -31,5 +31,6 @@ def show(fleet: Fleet) -> int:
         if done.returncode:
             return done.returncode
     told = f"export RUNG_HOME={env['RUNG_HOME']} RUNG_HOSTS={env['RUNG_HOSTS']}"
-    sys.stdout.write(f"\nThe fleet is still up. To go on with it: {told}\nTo take it away: make fleet-down NUMBER={fleet.number}\n")
+    away = f"make fleet-down NUMBER={fleet.number}"
+    sys.stdout.write(f"\nThe fleet is still up. To go on with it: {told}\nTo take it away: {away}\n")
     return 0
