@@ -70,6 +70,8 @@ class Attempt:
     # Until this moment the launch is held back (after an infra fault); None: at once.
     not_before: float | None = None
     effective: dict[str, Any] = field(default_factory=dict)
+    # Checkpoints by the job's own words: file name -> step, where it said so while saving.
+    saved: dict[str, int] = field(default_factory=dict)
     # Proven from the job's own words, never from the file name.
     resumed_step: int | None = None
     first_step: int | None = None
@@ -83,6 +85,8 @@ class Attempt:
     # The loss's level before things went wrong, the yardstick for "has it recovered".
     healthy_loss: float | None = None
     recovered: bool | None = None
+    # This attempt went back to a faster precision or the original lr after a clean stretch.
+    stepped_back: bool = False
     fault: Fault | None = None
     outcome: Outcome = Outcome.PENDING
     exit_code: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -42,6 +42,8 @@ class Fault:
     shape: str | None = None
     # What the line alone does not say, as a sentence for a person: why it is this fault, or whose rule it was.
     note: str = ""
+    # What a replay of the failing step told, where the job made one: weights, inputs, fp32 ("finite" or not), where.
+    replay: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def began(self) -> int | None:

@@ -22,26 +22,35 @@ class RungName(StrEnum):
     INCREASE_GROWTH_INTERVAL = "increase_growth_interval"
     NATIVE_FP16 = "native_fp16"
     FP32 = "fp32"
+    # Further rungs: not on the default ladder, chosen by name or by `ladder: auto`.
+    FP32_PARAMS = "fp32_params"
+    BF16 = "bf16"
+    SKIP_DATA = "skip_data"
     LOWER_BATCH = "lower_batch"
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """The settings asked of one attempt. None: not set by us (for `clip`: clipping is off)."""
+    """The settings asked of one attempt. None: not set by us (for `clip`, where the job states its knobs: off)."""
 
     lr: float | None = None
     clip: float | None = None
     growth_interval: int | None = None
-    precision: Precision = Precision.AMP_FP16
+    # None: whatever the script computes in by itself.
+    precision: Precision | None = None
     batch: int | None = None
     accumulation: int | None = None
+    # "fp32": trainable parameters are kept in FP32, whatever the script made them, under the precision it has.
+    params: str | None = None
+    # "FIRST-LAST": updates by number that are left out, both ends included.
+    skip: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "precision": self.precision.value}
+        return {**asdict(self), "precision": self.precision.value if self.precision else None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Knobs:
-        return cls(**{**data, "precision": Precision(data["precision"])})
+        return cls(**{**data, "precision": Precision(data["precision"]) if data["precision"] else None})
 
     def but(self, **changes: Any) -> Knobs:
         return replace(self, **changes)
@@ -67,10 +76,10 @@ def not_taken(asked: Knobs, effective: Mapping[str, Any]) -> dict[str, tuple[Any
     """Return the knobs whose live value is not the one asked, as name: (asked, effective).
 
     A knob the job said nothing of is not in `effective` and proves nothing either way. `growth_interval`
-    means nothing where there is no scaler, so it is only held against a run in amp_fp16.
+    means nothing where there is no scaler, so it is not held against a run in another precision.
     """
     wanted = asked.to_dict()
-    if asked.precision is not Precision.AMP_FP16:
+    if asked.precision not in (None, Precision.AMP_FP16):
         wanted.pop("growth_interval")
     return {
         name: (value, effective[name])

@@ -14,7 +14,7 @@ from jobs.attempt import Attempt, Job
 from jobs.fault import Fault, FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import Knobs, Precision, RungName
-from jobs.spec import RungSpec
+from jobs.recoveryspec import RungSpec
 from recovery.checkpoint import Checkpoint, Choice, choose, numeric
 from recovery.faults import TREATMENTS, Budget
 from recovery.ladder import climb

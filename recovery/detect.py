@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jobs.fault import Fault, FaultKind
-from jobs.spec import EarlyWarning, Rule, RuleAction
+from jobs.recoveryspec import EarlyWarning, Rule, RuleAction
 from recovery.divergence import DivergenceWatch
 from recovery.findings import Findings, Weight
 from recovery.freetext import read_free_text

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from jobs.spec import EarlyWarning
+from jobs.recoveryspec import EarlyWarning
 from recovery.course import Course
 from recovery.reading import Reading
 from recovery.skips import SkipWatch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs.knobs import Knobs, Precision, RungName
-from jobs.spec import JobSpec, RungSpec
+from jobs.recoveryspec import RungSpec
+from jobs.spec import JobSpec
 
 # max_norm when a job clips already: each step tighter. Field reports go 5 -> 1 -> 0.5.
 CLIP_VALUES = (5.0, 1.0, 0.5)
@@ -53,7 +54,7 @@ def _lower_lr(step: RungSpec, knobs: Knobs, original: Knobs) -> Knobs | str:
 
 
 def _increase_growth_interval(step: RungSpec, knobs: Knobs, original: Knobs) -> Knobs | str:
-    if knobs.precision is not Precision.AMP_FP16:
+    if knobs.precision not in (None, Precision.AMP_FP16):
         return f"there is no loss scaler in {knobs.precision}"
     current = knobs.growth_interval or 0
     values = [int(value) for value in step.values or GROWTH_INTERVALS if int(value) > current]

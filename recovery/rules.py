@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.fault import FaultKind
-from jobs.spec import Rule, RuleAction, compile_rule
+from jobs.recoveryspec import Rule, RuleAction, compile_rule
 from recovery.shown import is_program, without_comment
 
 # No message worth a rule is longer than this.

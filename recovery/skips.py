@@ -6,7 +6,7 @@ one that falls now and then and never grows, and steps skipped without a word ab
 
 from __future__ import annotations
 
-from jobs.spec import EarlyWarning
+from jobs.recoveryspec import EarlyWarning
 
 # Reports over which skipped steps and back-offs are counted, and the fewest that make a share.
 WINDOW = 128

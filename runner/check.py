@@ -12,7 +12,8 @@ from typing import Any
 from jobs.attempt import Job
 from jobs.errors import RungError
 from jobs.paths import HomePaths, job_id
-from jobs.spec import DEFAULT_LADDER, JobSpec
+from jobs.recoveryspec import DEFAULT_LADDER
+from jobs.spec import JobSpec
 from jobs.state import JobState
 from recovery.ladder import climb
 from runner.engine import Engine, Request

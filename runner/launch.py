@@ -17,8 +17,9 @@ import tenacity
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
+from jobs.fields import parse_size
 from jobs.paths import IN_JOB, IN_WORK, HomePaths
-from jobs.spec import PLACEHOLDER, JobSpec, parse_size, placeholders
+from jobs.spec import PLACEHOLDER, JobSpec, placeholders
 from runner.engine import Container, Engine, Request
 from runner.process import INSIDE
 
@@ -109,7 +110,8 @@ def _values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, 
         name: "" if value is None else _number(value) if isinstance(value, float) else str(value)
         for name, value in knobs.items()
     }
-    values["precision"] = spec.knobs.precision_text.get(attempt.asked.precision, values["precision"])
+    if attempt.asked.precision is not None:
+        values["precision"] = spec.knobs.precision_text.get(attempt.asked.precision, values["precision"])
     values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else ""
     values["checkpoint_dir"] = str(checkpoint_dir)
     return values
@@ -126,11 +128,14 @@ def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
     told: dict[str, Any] = {
         "RUNG_JOB": job.id,
         "RUNG_ATTEMPT": attempt.number,
+        "RUNG_MODE": job.spec.knobs.mode,
         "RUNG_KNOBS": json.dumps(attempt.asked.to_dict()),
         "RUNG_CHECKPOINT": str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else "",
         "RUNG_CHECKPOINT_DIR": checkpoint_dir,
         "RUNG_CHECKPOINT_PATTERN": job.spec.checkpoint.pattern,
     }
+    if attempt.planned_step is not None:
+        told["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
     if job.spec.checkpoint.every:
         told["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
     return {name: str(value) for name, value in told.items()}

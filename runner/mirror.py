@@ -12,7 +12,7 @@ from typing import Any
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
-from jobs.spec import parse_size
+from jobs.fields import parse_size
 from jobs.state import JobState
 from recovery.checkpoint import HEALTHY, UNVERIFIED, Checkpoint, usable
 from runner.engine import FileEntry, Request

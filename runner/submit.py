@@ -10,7 +10,8 @@ from jobs.errors import UsageError
 from jobs.host import Host
 from jobs.image import for_gpu
 from jobs.knobs import Knobs
-from jobs.spec import JobSpec, KnobSpec
+from jobs.knobspec import KnobSpec
+from jobs.spec import JobSpec
 from jobs.state import JobState
 from runner.store import Store
 
@@ -57,14 +58,14 @@ def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job
 
 def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
     """Return the job's knobs with `name=value` settings, checked like those of a job file."""
-    known = job.knobs.to_dict()
+    known = {name: value for name, value in job.knobs.to_dict().items() if name in KnobSpec.model_fields}
     for name in settings:
         if name not in known:
             raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
         if not job.spec.receives(name):
             raise UsageError(f"--set {name}: the job cannot receive it: `run` and `envs` have no {{{name}}}")
     try:
-        return KnobSpec.model_validate({**known, **settings}).knobs()
+        return KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
     except ValueError as error:
         first = getattr(error, "errors")()[0]  # noqa: B009
         raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from jobs.fields import parse_size
 from jobs.knobs import Precision, RungName
-from jobs.spec import PLACEHOLDERS, JobSpec, parse_size, placeholders
+from jobs.spec import PLACEHOLDERS, JobSpec, placeholders
 
 CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
 DIGEST = "registry/train@sha256:" + "a" * 64

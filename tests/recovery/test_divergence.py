@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.spec import EarlyWarning
+from jobs.recoveryspec import EarlyWarning
 from recovery.detect import Detector
 from recovery.divergence import MAX_NAMES, DivergenceWatch
 from recovery.lines import Line

@@ -6,7 +6,7 @@ import pytest
 from jobs_in_trouble import a_job
 
 from jobs.knobs import Knobs, Precision, RungName
-from jobs.spec import RungSpec
+from jobs.recoveryspec import RungSpec
 from recovery.ladder import RUNGS, climb
 
 

@@ -5,7 +5,7 @@ from jobs_in_trouble import a_checkpoint, a_job, an_attempt
 from pydantic import ValidationError
 
 from jobs.fault import FaultKind
-from jobs.spec import Rule
+from jobs.recoveryspec import Rule
 from recovery.decide import Relaunch, Stop, decide
 from recovery.detect import Detector
 from recovery.lines import LineSplitter

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.fault import FaultKind
-from jobs.spec import Rule
+from jobs.recoveryspec import Rule
 from recovery.detect import Detector
 from recovery.lines import MAX_RAW, LineSplitter, bare, clean
 from recovery.scan import HEAD, Scan

@@ -176,4 +176,4 @@ def test_a_bad_setting_is_told_and_changes_nothing(name: str, value: str, words:
     with pytest.raises(UsageError) as raised:
         changed_knobs(job, {name: value})
     assert str(raised.value).startswith(words)
-    assert job.knobs == Knobs(lr=0.1, growth_interval=2000)
+    assert job.knobs == Knobs(lr=0.1, growth_interval=2000, precision=Precision.AMP_FP16)

@@ -1,0 +1,63 @@
+"""Owns the fields that the parts of a job file share: sizes, durations, numbers, lines; each with its own refusal."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
+DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text such as 16g or 512m means."""
+    match = SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * 1024 ** ("kmgt".index(match[2].lower()) + 1)) if match else 0
+    if size < 1:
+        raise ValueError("give a size such as 16g or 512m")
+    return size
+
+
+def _size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
+def no_control(text: str) -> str:
+    if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text):
+        raise ValueError("no control characters or line breaks here")
+    return text
+
+
+def on_off(value: Any) -> Any:
+    # YAML reads a bare `off` as False.
+    return None if value is False or value == "off" else value
+
+
+def duration(value: Any) -> Any:
+    """Read 90s, 30m and 2h as seconds; `off` is no bound at all."""
+    match = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    return on_off(value) if value is not True else not_bool(value)
+
+
+def not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("give a number, not a yes or no")
+    return value
+
+
+Line = Annotated[str, AfterValidator(no_control)]
+Size = Annotated[str, AfterValidator(_size)]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+PositiveFloat = Annotated[float, BeforeValidator(not_bool), Field(gt=0, allow_inf_nan=False)]
+# No count of steps, samples or cores comes near the bound; beyond it JSON readers lose digits.
+PositiveInt = Annotated[int, BeforeValidator(not_bool), Field(ge=1, le=2**53)]
+FiniteFloat = Annotated[float, BeforeValidator(not_bool), Field(allow_inf_nan=False)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
