@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any
 
 import re2
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from jobs.fault import FaultKind
 from jobs.fields import Line, Model, PositiveFloat, PositiveInt, duration, not_bool, on_off
@@ -19,6 +28,10 @@ DEFAULT_LADDER = (
     RungName.NATIVE_FP16,
     RungName.FP32,
 )
+# What `ladder: auto` may use besides.
+FURTHER_RUNGS = (RungName.FP32_PARAMS, RungName.BF16, RungName.SKIP_DATA, RungName.LOWER_BATCH)
+AUTO = "auto"
+CLEAN_STEPS = re.compile(r"(?:after\s+)?([0-9]{1,15})(?:\s+clean)?(?:\s+steps?)?")
 
 
 def compile_rule(pattern: str) -> Any:
@@ -93,6 +106,29 @@ class EarlyWarning(Model):
     stop: bool = Field(True, description="Stop the run at once; false: it only explains a run that ends badly.")
 
 
+LADDER_SCHEMA = {
+    "anyOf": [
+        {"const": AUTO},
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [{"enum": [name.value for name in RungName]}, {"type": "object", "maxProperties": 2}],
+            },
+        },
+    ]
+}
+
+
+def _clean_steps(value: Any) -> Any:
+    """Read `after 2000 clean steps` as 2000; `off` is never."""
+    match = CLEAN_STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match:
+        return int(match[1])
+    if isinstance(value, str) and value != "off":
+        raise ValueError("write `after 2000 clean steps`, a number of steps, or off")
+    return on_off(value) if value is not True else not_bool(value)
+
+
 def _on_off_defaults(value: Any) -> Any:
     return {} if value is True or value == "on" else on_off(value)
 
@@ -100,9 +136,10 @@ def _on_off_defaults(value: Any) -> Any:
 class Recovery(Model):
     """How far Rung may go, and in which order."""
 
-    ladder: tuple[RungSpec, ...] = Field(
+    # None: auto. Whoever wants to know which rungs there are asks `rungs`.
+    ladder: Annotated[tuple[RungSpec, ...] | None, WithJsonSchema(LADDER_SCHEMA)] = Field(
         tuple(RungSpec(rung=name) for name in DEFAULT_LADDER),
-        description="Rungs in order: a name, or {name: [values]}.",
+        description="Rungs in order: a name, or {name: [values]}; auto: all of them, ordered by what helped before.",
     )
     max_attempts: PositiveInt = Field(8, description="Hard bound on launches of the job for faults of its own.")
     infra_retries: Annotated[int, BeforeValidator(not_bool), Field(ge=0)] = Field(
@@ -116,18 +153,41 @@ class Recovery(Model):
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
         EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
     )
+    step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps)] = Field(
+        None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."
+    )
+
+    @property
+    def auto(self) -> bool:
+        """Tell whether the order of the rungs is left to what helped before."""
+        return self.ladder is None
+
+    @property
+    def rungs(self) -> tuple[RungSpec, ...]:
+        """Return the rungs the job may use, in the order of the job file or of the default ladder."""
+        if self.ladder is not None:
+            return self.ladder
+        return tuple(RungSpec(rung=name) for name in (*DEFAULT_LADDER, *FURTHER_RUNGS))
 
     @field_validator("ladder", mode="before")
     @classmethod
     def _rungs(cls, value: Any) -> Any:
+        if value == AUTO:
+            return None
+        if value is None or isinstance(value, str):
+            raise ValueError("give a list of rungs, or the word auto")
         return [_rung(item) for item in value] if isinstance(value, list) else value
 
     @field_validator("ladder")
     @classmethod
-    def _each_once(cls, ladder: tuple[RungSpec, ...]) -> tuple[RungSpec, ...]:
-        if len({step.rung for step in ladder}) < len(ladder):
+    def _each_once(cls, ladder: tuple[RungSpec, ...] | None) -> tuple[RungSpec, ...] | None:
+        if ladder is not None and len({step.rung for step in ladder}) < len(ladder):
             raise ValueError("each rung may stand in the ladder once; give several values in a list")
         return ladder
+
+    @field_serializer("ladder")
+    def _written(self, ladder: tuple[RungSpec, ...] | None) -> Any:
+        return AUTO if ladder is None else [step.model_dump(mode="json") for step in ladder]
 
 
 def _rung(item: Any) -> Any:

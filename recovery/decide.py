@@ -179,7 +179,7 @@ def _climb(
 
 def _order(job: Job, root: Fault, gpu: Gpu | None) -> tuple[list[RungSpec], str]:
     """Return the rungs in the order to try them for this fault, and the diagnosis that put one first."""
-    ladder = list(job.spec.recovery.ladder)
+    ladder = list(job.spec.recovery.rungs)
     if root.kind is FaultKind.OOM and all(step.rung is not RungName.LOWER_BATCH for step in ladder):
         ladder.append(RungSpec(rung=RungName.LOWER_BATCH))
     rung, why = _diagnose(root, gpu)
@@ -225,7 +225,7 @@ def _place(chosen: RungName, rungs: Sequence[RungSpec], standing: Standing) -> s
 
 def _passed_over(job: Job, chosen: RungName, reasons: dict[RungName, str], first: str) -> tuple[tuple[str, str], ...]:
     """Return the rungs below the chosen one that were not taken, with their reasons."""
-    ladder = [step.rung for step in job.spec.recovery.ladder]
+    ladder = [step.rung for step in job.spec.recovery.rungs]
     below = ladder[: ladder.index(chosen)] if chosen in ladder else ladder
     return tuple((rung.value, reasons.get(rung, f"not first: {first}")) for rung in below)
 

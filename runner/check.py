@@ -106,7 +106,7 @@ def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> Finding:
 def preview_rungs(spec: JobSpec) -> dict[str, str | Changes]:
     """Return for every rung of a job's ladder what it would change at first, or why it would be skipped."""
     knobs = spec.knobs.knobs()
-    options = {step.rung.value: climb(step, knobs, spec, knobs) for step in spec.recovery.ladder}
+    options = {step.rung.value: climb(step, knobs, spec, knobs) for step in spec.recovery.rungs}
     return {rung: after if isinstance(after, str) else after.changes_from(knobs) for rung, after in options.items()}
 
 

@@ -26,12 +26,13 @@ def spec(**fields: Any) -> JobSpec:
 
 def test_the_defaults_are_those_of_the_design() -> None:
     made = spec()
-    assert [step.rung for step in made.recovery.ladder] == [
+    assert [step.rung for step in made.recovery.rungs] == [
         RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.INCREASE_GROWTH_INTERVAL, RungName.NATIVE_FP16, RungName.FP32,
     ]  # fmt: skip
     assert made.recovery.max_attempts == 8
     assert made.knobs.knobs().to_dict() == {
         "lr": None, "clip": None, "growth_interval": 2000, "precision": "amp_fp16", "batch": None, "accumulation": None,
+        "params": None, "skip": None,
     }  # fmt: skip
     assert (made.checkpoint.dir, made.checkpoint.pattern, made.workdir) == ("checkpoints", "step_*.pt", ".")
 
@@ -77,10 +78,28 @@ def test_shell_operators_are_refused_with_the_way_out(word: str) -> None:
 
 
 def test_a_rung_may_bring_values_of_its_own() -> None:
-    ladder = spec(recovery={"ladder": ["fp32", {"raise_clip": [10.0, 2]}, {"lower_lr": 0.5}]}).recovery.ladder
+    ladder = spec(recovery={"ladder": ["fp32", {"raise_clip": [10.0, 2]}, {"lower_lr": 0.5}]}).recovery.rungs
     assert [(step.rung.value, step.values) for step in ladder] == [
         ("fp32", ()), ("raise_clip", (10.0, 2.0)), ("lower_lr", (0.5,)),
     ]  # fmt: skip
+
+
+def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> None:
+    made = spec(recovery={"ladder": "auto"})
+    assert made.recovery.auto and not spec().recovery.auto
+    assert {step.rung for step in made.recovery.rungs} == set(RungName)
+    assert [step.rung for step in made.recovery.rungs][:5] == [step.rung for step in spec().recovery.rungs]
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [("after 2000 clean steps", 2000), (2000, 2000), ("2000 steps", 2000), ("off", None), (False, None)],
+)
+def test_a_step_back_is_written_as_people_say_it(written: Any, steps: int | None) -> None:
+    made = spec(recovery={"step_back": written})
+    assert made.recovery.step_back == steps
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
 
 
 def test_an_image_is_one_digest_or_a_map_by_gpu() -> None:

@@ -77,7 +77,15 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "rung twice": (HEAD + "recovery: {ladder: [fp32, fp32]}\n", 3, "once"),
     "rung of wrong type": (HEAD + "recovery: {ladder: [7]}\n", 3, "recovery.ladder[0]"),
     "rung with wrong value": (HEAD + "recovery: {ladder: [{lower_lr: [-1]}]}\n", 3, "greater than 0"),
-    "ladder of wrong type": (HEAD + "recovery: {ladder: fp32}\n", 3, "should be a list"),
+    "ladder of wrong type": (
+        HEAD + "recovery: {ladder: fp32}\n",
+        3,
+        "recovery.ladder: give a list of rungs, or the word auto",
+    ),
+    "ladder of nothing": (HEAD + "recovery:\n  ladder:\n", 4, "or the word auto"),
+    "step back in words": (HEAD + "recovery: {step_back: soon}\n", 3, "write `after 2000 clean steps`"),
+    "step back at once": (HEAD + "recovery: {step_back: 0}\n", 3, "greater than or equal to 1"),
+    "step back yes": (HEAD + "recovery: {step_back: yes}\n", 3, "give a number, not a yes or no"),
     "no attempts": (HEAD + "recovery: {max_attempts: 0}\n", 3, "greater than or equal to 1"),
     "rule that looks ahead": (
         HEAD + "recovery:\n  rules: [{name: x, pattern: '(?=x)y', fault: oom}]\n",
@@ -348,7 +356,7 @@ def test_a_good_file_becomes_what_it_says() -> None:
     assert made.image == {"p100": f"r/a@sha256:{'0' * 64}", "a100": f"r/b@sha256:{'0' * 64}"}
     assert [wish.text for wish in made.resources.gpu] == ["a TITANRTX"]
     assert made.success is not None and made.success.below == 2.0
-    assert made.recovery.ladder[0].values == (10.0, 1.0)
+    assert made.recovery.rungs[0].values == (10.0, 1.0)
     assert made.recovery.max_attempts == 3
     assert made.knobs.precision_text == {Precision.BF16: "bfloat16"}
 
