@@ -6,7 +6,7 @@ It only says what it sees. What to do about a fault is in decide.py; whether the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jobs.fault import Fault, FaultKind
@@ -27,6 +27,7 @@ from recovery.runup import RunUp
 from recovery.scale import ScaleWatch, read_backoff
 from recovery.shown import without_comment
 from recovery.signatures import Role
+from recovery.soaring import Soaring, SoarWatch
 from recovery.tail import MAX_EVIDENCE, Tail, Traceback
 from recovery.wrapped import Unwrapper
 
@@ -54,6 +55,7 @@ class Detector:
         self._scales = ScaleWatch()
         self._run_up = RunUp()
         self._divergence = DivergenceWatch(warning) if warning else None
+        self._soar = SoarWatch() if warning else None
         self._warning_weight = Weight.DECISIVE if warning and warning.stop else Weight.AT_END
         self._findings = Findings()
         self._held_out_bad = False
@@ -61,6 +63,7 @@ class Detector:
         self._unwrapper = Unwrapper()
         self.reader = LineReader()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
+        self._replay: Mapping[str, str] = {}  # what the job told of the step that failed
         self._seen: Line | RawLine = Line(0, "")
         self._tail = Tail()
 
@@ -181,6 +184,10 @@ class Detector:
         self._track.store(reading)
         if self._track.has_records and not reading.is_record:
             return []
+        if reading.replay:
+            self._replay = reading.replay
+            self._findings.explain(_NUMERIC, reading.replay)
+            return []
         step = self._track.advance(reading)
         if self._track.redrawn:
             return []
@@ -203,6 +210,8 @@ class Detector:
         self._run_up.add(step, reading.loss, reading.grad_norm)
         if self._losses.healthy:
             self._tail.stranger = ""
+            # The run got past that step; only what was told of gradients holds beside a finite loss.
+            self._replay = self._replay if "grads" in self._replay else {}
         if self._findings:
             self._weigh_nan()
             if self._losses.healthy:
@@ -212,18 +221,23 @@ class Detector:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:
             self.history.add(step, reading.loss)
-        return []
+        ruined = self._soar and reading.loss is not None and self._soar.see(step, reading.loss_name, reading.loss)
+        return self._findings.add(self._soared(ruined), self._warning_weight) if ruined else []
+
+    def _soared(self, course: Soaring) -> Fault:
+        """Return the fault of a run whose loss has soared: nothing but the learning rate is known to do that."""
+        return replace(self._fault(_K.DIVERGENCE, onset=course.since, note=course.said), shape="drift")
 
     def _unhealed(self) -> set[FaultKind]:
         """Return the faults that a finite loss does not disprove."""
         gradients = {_K.GRAD_NONFINITE} if self._gradients.pending else set()
-        course = {_K.DIVERGENCE} if self._divergence is not None and self._divergence.active else set()
+        course = {_K.DIVERGENCE} if any(watch and watch.active for watch in (self._divergence, self._soar)) else set()
         return {*_SCALE, *gradients, *course}
 
     def _take_warning(self, watch: DivergenceWatch, step: int | None, reading: Reading) -> list[Fault]:
         """Let the early warning begin or end an incident of its own."""
         before, warned = watch.active, watch.see(step, reading)
-        if before and not watch.active:
+        if before and not watch.active and not (self._soar and self._soar.active):
             self._findings.drop(_K.DIVERGENCE)
         if warned is None:
             return []
@@ -277,13 +291,16 @@ class Detector:
             onset = min((each for each in (onset, traced) if each is not None), default=None)
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
-        return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note)
+        replay = self._replay if kind in _NUMERIC else {}
+        return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note, replay)
 
     def _with_late(self) -> Findings:
         """Return the findings with those that only the end of the log decides."""
         whole = self._findings.copy()
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
             whole.hold(self._fault(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Weight.AT_END)
+        if self._soar and _K.DIVERGENCE not in whole and not self._losses.pending and (high := self._soar.at_end()):
+            whole.hold(self._soared(high), Weight.AT_END)
         # A loss of NaN tells the same; where the log hides it, the gradients are what can be seen of it.
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:

@@ -6,7 +6,7 @@ else, or only quotes a message, counts when there is nothing better.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -86,6 +86,12 @@ class Findings:
 
     def drop(self, kind: FaultKind) -> None:
         self._open.pop(kind, None)
+
+    def explain(self, kinds: Container[FaultKind], replay: Mapping[str, str]) -> None:
+        """Add what a replay told to the open findings of these kinds; the first that was told stays."""
+        for kind, found in self._open.items():
+            if kind in kinds and not found.fault.replay:
+                found.fault = replace(found.fault, replay=replay)
 
     def keep(self, kinds: Container[FaultKind]) -> None:
         """Forget all but these kinds: the run got past the rest."""

@@ -19,11 +19,15 @@ from recovery.tables import Tables
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
-_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric)(?= |$)")
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay)(?= |$)")
 # torchrun and its --tee, mpirun --tag-output, srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
+# What a replay tells; other names in such a record are nobody's business.
+REPLAY_NAMES = ("step", "weights", "inputs", "fp32", "grads", "where")
+# A file or a module has no longer name than this.
+MAX_TEXT = 255
 _FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
@@ -69,12 +73,15 @@ def _read_record(word: str, rest: str) -> Reading | None:
     fields: dict[str, str] = dict(_FIELD.findall(rest))
     if word == "knobs":
         return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
+    if word == "replay":
+        told = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
+        return Reading(replay=told, is_record=True) if told else None
     numbers = _numbers(fields)
     step = _whole(numbers.pop("step", None))
     if word == "resumed":
         return Reading(resumed_step=step, is_record=True)
     if word == "saved":
-        return Reading(saved_step=step, is_record=True)
+        return Reading(saved_step=step, saved_file=_text(fields["file"]) if "file" in fields else None, is_record=True)
     if word == "metric":
         return Reading(values=numbers, is_record=True)
     if step is None and not numbers:
@@ -126,13 +133,22 @@ def _whole(value: float | None) -> int | None:
     return int(value) if value is not None and 0 <= value < MAX_STEP and value.is_integer() else None
 
 
+def _text(text: str) -> str:
+    """Return a value that is a text, without its quotes."""
+    return str(_unquoted(text))[:MAX_TEXT]
+
+
+def _unquoted(text: str) -> object:
+    try:
+        return json.loads(text) if text.startswith('"') else text
+    except ValueError:
+        return text
+
+
 def _plain(text: str) -> object:
     """Return a knob's value as what it is: a number, a text, or None for `off`."""
     if text.startswith('"'):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
+        return _unquoted(text)
     if text in ("off", "none", "None", "null"):
         return None
     number = _number(text)

@@ -10,6 +10,8 @@ from recovery.stepping import MAX_STEP, PLAN_NAMES, EpochClock, EpochCount
 
 # Names kept of a log that prints ever new ones; the oldest goes first.
 MAX_VALUES = 256
+# Checkpoints whose step is remembered: a resume never goes back further than a few.
+MAX_SAVED = 64
 # Terms of the loss that are shown in a history; a model with more has no reader for them all.
 MAX_LATEST = 32
 
@@ -31,6 +33,8 @@ class Progress:
     latest: Mapping[str, float] = field(default_factory=dict)
     # The latest speed by its unit.
     throughput: Mapping[str, float] = field(default_factory=dict)
+    # The checkpoints by the job's own words: file name -> step, the newest last.
+    saved: Mapping[str, int] = field(default_factory=dict)
 
 
 class Track:
@@ -49,6 +53,7 @@ class Track:
         self._effective: dict[str, object] = {}
         self._latest: dict[str, float] = {}
         self._throughput: dict[str, float] = {}
+        self._saved: dict[str, int] = {}
         # A bar and a named count may stand side by side, one per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
         self._clock = EpochClock()
@@ -70,6 +75,7 @@ class Track:
             self._saved_step,
             dict(self._latest),
             dict(self._throughput),
+            dict(self._saved),
         )
 
     def store(self, reading: Reading) -> None:
@@ -85,9 +91,18 @@ class Track:
             self._effective.update(reading.effective)
             if reading.saved_step is not None:
                 self._saved_step = reading.saved_step
+                self._keep_saved(reading.saved_file, reading.saved_step)
             self.has_records = self.has_records or reading.loss is not None
         if reading.throughput:
             self._throughput.update(reading.throughput)
+
+    def _keep_saved(self, file: str | None, step: int) -> None:
+        """Remember the step of a checkpoint's file; one that is written again is the newest."""
+        if file:
+            self._saved.pop(file, None)
+            self._saved[file] = step
+            if len(self._saved) > MAX_SAVED:
+                del self._saved[next(iter(self._saved))]
 
     def advance(self, reading: Reading) -> int | None:
         """Move on by a reading and return the step it belongs to."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 _UNSAID: Mapping[str, object] = MappingProxyType({})
+_UNTOLD: Mapping[str, str] = MappingProxyType({})
 
 
 class Reading(NamedTuple):
@@ -41,3 +42,7 @@ class Reading(NamedTuple):
     parts: tuple[str, ...] = ()
     # Speed by its unit: it/s, s/it, ms/it, samples/s, tokens/s.
     throughput: Mapping[str, float] = _NOTHING
+    # The file that `saved_step` was written to, by the job's own word.
+    saved_file: str | None = None
+    # What a replay of the failing step told, by its own names.
+    replay: Mapping[str, str] = _UNTOLD

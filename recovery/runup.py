@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 KEPT = 512
@@ -19,6 +21,11 @@ GRAD_NORM_FLOOR = 1.0
 # A blow-up within this many reported steps, or a gradient norm this many times the one before, is a spike.
 SPIKE_READINGS = 3
 SPIKE_JUMP = 10.0
+# Fewer readings than this are a run's first steps. A loss that soars there, by this many times, has too high a learning
+# rate: there was nothing yet that a spike could wreck, unless it is this many times the one before it.
+FIRST_STEPS = 16
+SOARED = 4.0
+EARLY_JUMP = 1000.0
 
 _Series = list[float | None]
 
@@ -44,6 +51,8 @@ class RunUp:
         while is_bad_value and past and past[-1][2] is not None and math.isnan(past[-1][2]):
             first = past.pop()[0]
             step = step if first is None else first
+        if early := _early_soar(past):
+            return early
         losses: _Series = [reading[1] for reading in past]
         norms: _Series = [reading[2] for reading in past]
         starts = [
@@ -57,6 +66,20 @@ class RunUp:
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)
         return past[start][0], "spike" if _is_spike(losses, norms, start) else "drift"
+
+
+def _early_soar(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:
+    """Return (onset, shape) of a loss that soared in a run's first steps; None where it did not."""
+    told = [(step, loss) for step, loss, _ in past if loss is not None and math.isfinite(loss)]
+    if not 2 <= len(told) < FIRST_STEPS or len(past) >= FIRST_STEPS:
+        return None
+    ceiling = SOARED * abs(told[0][1])
+    high = next((index for index in range(len(told), 0, -1) if told[index - 1][1] <= ceiling), 0)
+    if high == len(told):
+        return None
+    values = [abs(loss) for _, loss in told]
+    jumped = any(after > EARLY_JUMP * before > 0 for before, after in pairwise(values))
+    return told[high][0], "spike" if jumped else "drift"
 
 
 def _stretch(series: _Series, floor: float) -> int | None:

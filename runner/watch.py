@@ -90,6 +90,7 @@ def with_progress(attempt: Attempt, watch: Watch, success: Success | None, now: 
         metrics=_measured(seen.values, success),
         latest=dict(seen.latest),
         throughput=dict(seen.throughput),
+        saved=dict(seen.saved),
         progress_at=attempt.progress_at or (now if seen.step is not None or seen.loss is not None else None),
     )
 

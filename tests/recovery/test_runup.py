@@ -78,3 +78,16 @@ def test_nan_gradients_behind_averaged_losses_are_where_it_began():
     norms = [1.0] * 60 + [math.nan] * 3
     assert trace([*noisy(60), 1.4, 0.0, 0.0], norms) == (60, "spike")
     assert trace([2.0, 1.4, 0.0, 0.0], [1.0, *[math.nan] * 3]) == (1, None)
+
+
+def test_a_loss_that_soars_in_the_first_steps_is_a_drift_however_quickly():
+    assert trace([2.3, 2.4, 15.0, 300.0, 4000.0, math.nan]) == (2, "drift")
+    assert trace([2.3, 40.0, 900.0]) == (1, "drift")
+
+
+def test_more_than_a_thousandfold_within_one_step_is_a_spike_even_then():
+    assert trace([2.3, 2.2, 9000.0, math.nan]) == (2, "spike")
+
+
+def test_a_few_steps_that_stay_where_they_began_tell_nothing():
+    assert trace([2.3, 9.0, 2.1, math.nan]) == (None, None)

@@ -1,0 +1,67 @@
+"""Owns the proof of the watch over runs that are ruined although finite: what counts, and what a healthy run may do."""
+
+import math
+import random
+
+from jobs.fault import FaultKind
+from jobs.recoveryspec import EarlyWarning
+from recovery.detect import Detector
+from recovery.lines import Line
+
+
+def follow(losses, warning=EarlyWarning()):  # noqa: B008
+    detector = Detector(warning=warning)
+    for number, loss in enumerate(losses, 1):
+        detector.feed(Line(number, f"rung| step step={number} loss={loss!r} lr=0.1"))
+    return detector
+
+
+def healthy(count, level=2.0, seed=1):
+    chance = random.Random(seed)
+    return [level * (0.5 + 0.5 * math.exp(-n / 40)) + chance.gauss(0, 0.05) for n in range(count)]
+
+
+def test_a_loss_that_soars_from_the_first_steps_on_is_a_divergence_of_the_drifting_kind():
+    fault = follow([2.3 * 6.0**n for n in range(20)]).finding(ended=False)
+    assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
+    # Out of hand at the second reading: no later checkpoint is good.
+    assert fault.began == 2 and "when the log began" in fault.note
+
+
+def test_a_loss_that_jumps_back_between_is_ruined_all_the_same():
+    up, down = 5e7, 2.0
+    ruined = follow([2.3] * 10 + [up, up, up, up, down, up, up, up, down, up])
+    assert ruined.finding(ended=False).kind is FaultKind.DIVERGENCE
+
+
+def test_a_bad_batch_now_and_then_is_no_ruin():
+    losses = healthy(400)
+    for at in range(20, 400, 3):
+        losses[at] = 1e7
+    # Whatever else is thought of such a run, it is not this watch that stops it.
+    assert not follow(losses)._soar.active
+    assert follow([*healthy(100), 1e9]).finding(ended=True, well=True) is None
+
+
+def test_a_run_that_ends_far_above_its_first_loss_has_diverged():
+    slow = [2.0 * 1.12**n for n in range(40)]
+    fault = follow(slow).finding(ended=True, well=True)
+    assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
+    assert follow(healthy(40)).finding(ended=True, well=True) is None
+    assert follow([2.0 * 1.05**n for n in range(40)])._soar.at_end() is None
+
+
+def test_a_first_loss_that_is_noise_around_zero_is_no_yardstick():
+    chance = random.Random(3)
+    policy = [1e-6, *(chance.gauss(0, 0.4) for _ in range(300))]
+    assert follow(policy).finding(ended=True, well=True) is None
+    assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).finding(ended=True, well=True) is None
+
+
+def test_a_run_that_comes_down_again_is_free():
+    up_and_down = [2.0 * 8.0**n for n in range(12)] + [2.0] * 60
+    assert follow(up_and_down).finding(ended=True, well=True) is None
+
+
+def test_without_early_warning_nobody_is_stopped_for_finite_numbers():
+    assert follow([2.3 * 6.0**n for n in range(20)], warning=None).finding(ended=True) is None

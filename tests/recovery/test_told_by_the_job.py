@@ -1,0 +1,74 @@
+"""Owns the proof that a job's own records reach fault and attempt: what a replay told, which step a file holds."""
+
+from jobs.attempt import Attempt
+from jobs.fault import FaultKind
+from jobs.knobs import Knobs
+from recovery.detect import Detector
+from recovery.lines import Line
+from recovery.metrics import read
+from recovery.progress import MAX_SAVED
+from recovery.scan import Scan
+from runner.watch import with_progress
+
+STEP = "rung| step step={} loss={} lr=0.001 grad_norm=1.0 scale=1024.0 skipped=0"
+REPLAY = "rung| replay step=21 weights=finite inputs=nonfinite fp32=nonfinite where=encoder.3.norm"
+TOLD = {"step": "21", "weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite", "where": "encoder.3.norm"}
+
+
+def follow(lines):
+    detector = Detector()
+    for number, text in enumerate(lines, 1):
+        detector.feed(Line(number, text))
+    return detector
+
+
+GOOD = [STEP.format(step, 2.0 - step / 100) for step in range(1, 21)]
+
+
+def test_a_replay_after_the_nan_explains_it_and_the_first_one_stays():
+    later = REPLAY.replace("inputs=nonfinite", "inputs=finite")
+    ill = [*GOOD, STEP.format(21, "nan"), REPLAY, STEP.format(22, "nan"), later, STEP.format(23, "nan")]
+    fault = follow(ill).finding(ended=False)
+    assert fault is not None and fault.kind is FaultKind.NAN_LOSS
+    assert dict(fault.replay) == TOLD
+
+
+def test_a_replay_before_the_traceback_explains_the_exception():
+    error = "RuntimeError: value cannot be converted to type at::Half without overflow"
+    ill = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]
+    fault = follow(ill).finding(ended=True)
+    assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW and dict(fault.replay) == TOLD
+
+
+def test_a_replay_of_a_bad_batch_that_the_run_got_past_explains_nothing_later():
+    later = [STEP.format(step, 1.5) for step in range(22, 40)]
+    ill = [*GOOD, STEP.format(21, "nan"), REPLAY, *later, STEP.format(40, "nan"), STEP.format(41, "nan")]
+    fault = follow(ill).finding(ended=False)
+    assert fault is not None and fault.step == 40 and not fault.replay
+
+
+def test_a_replay_says_only_what_is_asked_of_one_and_never_at_length():
+    reading = read('rung| replay step=3 fp32=failed where="a b" password=x')
+    assert reading is not None and dict(reading.replay) == {"step": "3", "fp32": "failed", "where": "a b"}
+    longest = read("rung| replay where=" + "x" * 5000)
+    assert longest is not None and len(longest.replay["where"]) == 255
+    assert read("rung| replay password=x") is None
+
+
+def test_the_steps_of_saved_files_reach_the_attempt_the_newest_64_of_them():
+    lines = [f"rung| saved step={step} file=epoch-{step // 100}.pt" for step in range(100, 10_100, 100)]
+    lines.append('rung| saved step=10100 file="last one.pt"')
+    lines.append("rung| saved step=10200 file=epoch-99.pt")
+    detector = Detector()
+    Scan(detector).feed("\n".join([*lines, ""]).encode())
+
+    class Watched:
+        pass
+
+    watched = Watched()
+    watched.detector = detector
+    attempt = with_progress(Attempt("job", 1, "here", Knobs(), None, ""), watched, None, 1.0)
+    assert len(attempt.saved) == MAX_SAVED == 64
+    assert attempt.saved["last one.pt"] == 10100
+    assert attempt.saved["epoch-99.pt"] == 10200 and list(attempt.saved)[-1] == "epoch-99.pt"
+    assert "epoch-1.pt" not in attempt.saved
