@@ -16,6 +16,7 @@ import click
 
 from jobs.errors import RungError
 from runner.imagecli import image
+from runner.laddercli import ladder
 
 if TYPE_CHECKING:
     from runner.desk import Desk
@@ -236,6 +237,7 @@ def controller(until_idle: bool) -> None:
 
 
 cli.add_command(image)
+cli.add_command(ladder)
 
 
 @cli.command()

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,6 +183,11 @@ class Store:
     def attempts(self, job_id: str) -> list[Attempt]:
         rows = self._rows("SELECT data FROM attempts WHERE job_id = ? ORDER BY number", job_id)
         return self._made(attempt_from_row, rows)
+
+    def attempts_by_job(self) -> list[list[Attempt]]:
+        """Return the attempts of every job of the store, in the order they were made."""
+        rows = self._rows("SELECT data FROM attempts ORDER BY job_id, number")
+        return [list(of) for _, of in groupby(self._made(attempt_from_row, rows), key=lambda each: each.job_id)]
 
     def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
         where, values = ("AND job_id = ?", (job_id,)) if job_id else ("", ())

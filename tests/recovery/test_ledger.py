@@ -1,0 +1,157 @@
+"""Owns the proof of the ledger: what counts as a try, as taken and as survived, and what order follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.attempt import Attempt, Outcome
+from jobs.fault import FaultKind
+from jobs.gpu import Gpu
+from jobs.knobs import Knobs, RungName
+from recovery.ledger import CPU, EMPTY, Ledger, Row, read
+from tests.recovery.jobs_in_trouble import a_fault, an_attempt
+
+OWN = Knobs(lr=1e-3, clip=5.0)
+LOWER = OWN.but(lr=1e-4)
+NAN = FaultKind.NAN_LOSS
+TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
+
+
+def ill(**fields: Any) -> Attempt:
+    return an_attempt(1, OWN, a_fault(NAN), by_person=True, **fields)
+
+
+def lowered(fault: Any = None, **fields: Any) -> Attempt:
+    told = {"rung": "lower_lr", "resumed_step": 80, "effective": LOWER.to_dict(), **fields}
+    changes = {name: told.pop(name) for name in ("furthest_step", "outcome") if name in told}
+    return replace(an_attempt(2, LOWER, fault, **told), **changes)
+
+
+def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
+    (row,) = read(jobs, here).rows
+    return row
+
+
+def test_a_rung_after_which_the_run_ends_well_has_survived() -> None:
+    assert only([ill(), lowered()]) == Row(NAN, CPU, "lower_lr", tries=1, took=1, survived=1, lost=20)
+
+
+def test_a_rung_that_did_not_take_is_a_try_that_did_not_take_and_no_failure() -> None:
+    row = only([ill(), lowered(a_fault(NAN), effective={"lr": 1e-3})])
+    assert (row.tries, row.took, row.survived) == (1, 0, 0)
+    ledger = Ledger((row,))
+    assert ledger.row(NAN, CPU, RungName.LOWER_LR) is None
+    order = [RungName.LOWER_LR, RungName.FP32]
+    assert ledger.ranked(NAN, CPU, order, diagnosed=False) == order
+
+
+def test_a_knob_that_the_rung_did_not_touch_is_not_held_against_it() -> None:
+    row = only([ill(), lowered(effective={**LOWER.to_dict(), "clip": 7.0})])
+    assert (row.took, row.survived) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("after", "survived"),
+    [
+        (lowered(a_fault(NAN)), 0),
+        (lowered(a_fault(NAN, 399)), 0),
+        (lowered(a_fault(NAN, 400)), 1),  # max(300, 3 x 100) steps beyond step 100
+        (lowered(a_fault(NAN, 250), recovered=True), 1),
+        (lowered(a_fault(FaultKind.NOT_LEARNING, 2000)), 0),
+        (lowered(a_fault(FaultKind.UNKNOWN_EXIT, 90)), 0),
+        (lowered(furthest_step=450, outcome=Outcome.PENDING), 1),
+    ],
+)
+def test_survived_is_learning_or_far_past_the_fault(after: Attempt, survived: int) -> None:
+    row = only([ill(), after])
+    assert (row.tries, row.survived) == (1, survived)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lowered(furthest_step=150, outcome=Outcome.PENDING),
+        lowered(furthest_step=150, outcome=Outcome.CANCELLED),
+        lowered(a_fault(FaultKind.INFRA_FAULT, 150)),
+    ],
+)
+def test_a_rung_whose_end_nobody_knows_does_not_count_yet(after: Attempt) -> None:
+    assert read([[ill(), after]]) == EMPTY
+
+
+def test_a_trial_goes_on_over_a_fault_of_the_machine() -> None:
+    crashed = lowered(a_fault(FaultKind.INFRA_FAULT, 150))
+    again = an_attempt(3, LOWER, None)
+    assert only([ill(), crashed, again]).survived == 1
+
+
+def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
+    useless = lowered(a_fault(NAN))
+    retried = an_attempt(3, LOWER, a_fault(NAN, 60), by_person=True, resumed_step=50)
+    clipped = LOWER.but(clip=1.0)
+    cured = an_attempt(4, clipped, None, rung="raise_clip", resumed_step=50, effective=clipped.to_dict())
+    rows = {row.rung: row for row in read([[ill(), useless, retried, cured]]).rows}
+    assert (rows["lower_lr"].survived, rows["raise_clip"].survived, rows["raise_clip"].lost) == (0, 1, 10)
+
+
+def test_rows_are_kept_apart_by_gpu_and_by_the_fault_that_was_cured() -> None:
+    here = [ill(), lowered()]
+    there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
+    spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
+    found = {(row.fault.value, row.gpu): row.tries for row in read([here, there, there, spread], TITAN).rows}
+    assert found == {("nan_loss", "TITANRTX"): 1, ("nan_loss", "P100"): 2, ("divergence", "TITANRTX"): 1}
+
+
+def test_the_steps_lost_are_the_median() -> None:
+    jobs = [[ill(), lowered(resumed_step=step)] for step in (0, 80, 90)]
+    assert only(*jobs).lost == 20
+
+
+# Order
+
+ORDER = [RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.FP32, RungName.SKIP_DATA]
+
+
+def seen(rung: RungName, survived: int, took: int) -> Row:
+    return Row(NAN, "TITANRTX", rung.value, took, took, survived, 0)
+
+
+@given(st.permutations(ORDER), st.booleans())
+def test_an_empty_ledger_changes_no_order(order: list[RungName], diagnosed: bool) -> None:
+    assert EMPTY.ranked(NAN, CPU, order, diagnosed=diagnosed) == order
+
+
+def test_many_runs_decide_and_a_few_move_nothing_of_a_diagnosis() -> None:
+    ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
+    assert ledger.ranked(NAN, "TITANRTX", ORDER, diagnosed=True)[0] is RungName.LOWER_LR
+    lucky = Ledger((seen(RungName.LOWER_LR, 2, 2),))
+    assert lucky.ranked(NAN, "TITANRTX", ORDER, diagnosed=True) == ORDER
+
+
+def test_other_gpus_and_other_faults_have_no_say() -> None:
+    ledger = Ledger((seen(RungName.FP32, 50, 50),))
+    assert ledger.ranked(NAN, "P100", ORDER, diagnosed=False) == ORDER
+    assert ledger.ranked(FaultKind.DIVERGENCE, "TITANRTX", ORDER, diagnosed=False) == ORDER
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_one_more_survivor_never_lowers_a_rung_and_one_more_failure_never_raises_it(survived: int, failed: int) -> None:
+    def place(good: int, bad: int) -> int:
+        ledger = Ledger((seen(RungName.FP32, good, good + bad),))
+        return ledger.ranked(NAN, "TITANRTX", ORDER, diagnosed=False).index(RungName.FP32)
+
+    assert place(survived + 1, failed) <= place(survived, failed) <= place(survived, failed + 1)
+
+
+def test_the_reason_tells_of_the_chosen_rung_and_of_the_one_it_was_preferred_to() -> None:
+    ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
+    assert ledger.because(NAN, "TITANRTX", RungName.LOWER_LR, RungName.RAISE_CLIP) == (
+        "8 of 9 runs with nan_loss on a TITANRTX went on after lower_lr here, 1 of 6 after raise_clip"
+    )
+    assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.RAISE_CLIP).startswith("only 1 of 6 runs")
+    assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.FP32) == ""

@@ -1,0 +1,76 @@
+"""Owns the proof of `rung ladder`: the table of what each rung did, as text and as JSON; clear words without any."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.attempt import Attempt, Outcome
+from jobs.fault import Fault, FaultKind
+from jobs.gpu import Gpu
+from jobs.knobs import Knobs
+from jobs.spec import JobSpec
+from runner.laddercli import ladder
+from runner.store import Store
+
+OWN = Knobs(lr=1e-3)
+TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUNG_HOME", str(tmp_path))
+    if shutil.which("nvidia-smi"):  # what ran on this machine is told as CPU only where there is no GPU
+        monkeypatch.setenv("PATH", str(Path(os.devnull).parent))
+    return tmp_path
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(ladder, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def kept(home: Path, *jobs: list[Attempt]) -> None:
+    store = Store(home / "rung.db")
+    with store.transaction():
+        for number, attempts in enumerate(jobs):
+            spec = JobSpec.model_validate({"name": f"job{number}", "run": "x {lr}", "knobs": {"lr": 1e-3}})
+            job = store.add_job(spec, home, at=1.0)
+            for attempt in attempts:
+                store.put_attempt(replace(attempt, job_id=job.id))
+    store.close()
+
+
+def cured(rung: str, knobs: Knobs, gpus: tuple[Gpu, ...] = ()) -> list[Attempt]:
+    nan = Fault(FaultKind.NAN_LOSS, "loss nan", step=100)
+    first = Attempt("", 1, "here", OWN, None, "as submitted", by_person=True, gpus=gpus, furthest_step=100, fault=nan)
+    second = Attempt("", 2, "here", knobs, rung, "because", gpus=gpus, resumed_step=60, outcome=Outcome.SUCCEEDED)
+    return [first, second]
+
+
+def test_without_a_store_or_without_a_try_it_says_so(home: Path) -> None:
+    assert "no rung has been tried" in said() and json.loads(said("--json")) == []
+    assert not (home / "rung.db").exists()
+    kept(home, [])
+    assert "no rung has been tried" in said()
+
+
+def test_the_table_counts_over_all_jobs_of_the_store(home: Path) -> None:
+    lower = cured("lower_lr", OWN.but(lr=1e-4))
+    kept(home, lower, lower, cured("raise_clip", OWN.but(clip=1.0), (TITAN,)))
+    head, *rows = [line.split() for line in said().splitlines()]
+    assert head == ["FAULT", "GPU", "RUNG", "TRIES", "TOOK", "SURVIVED", "LOST"]
+    assert rows == [
+        ["nan_loss", "TITANRTX", "raise_clip", "1", "1", "1", "40"],
+        ["nan_loss", "cpu", "lower_lr", "2", "2", "2", "40"],
+    ]
+    assert json.loads(said("--json"))[1] == {
+        "fault": "nan_loss", "gpu": "cpu", "rung": "lower_lr", "tries": 2, "took": 2, "survived": 2, "lost": 40,
+    }  # fmt: skip
