@@ -37,8 +37,8 @@ def test_changes_are_what_differs_and_nothing_else(before: Knobs, after: Knobs) 
     assert all(old != new for old, new in changes.values())
 
 
-def test_the_contract_has_six_knobs() -> None:
-    assert KNOB_NAMES == ("lr", "clip", "growth_interval", "precision", "batch", "accumulation")
+def test_the_contract_has_eight_knobs() -> None:
+    assert KNOB_NAMES == ("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip")
 
 
 @given(any_knobs)

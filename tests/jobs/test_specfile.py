@@ -146,7 +146,7 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "no size": (HEAD + "resources: {memory: lots}\n", 3, "16g or 512m"),
     "no memory": (HEAD + "resources: {memory: 0g}\n", 3, "16g or 512m"),
     "no cpus": (HEAD + "resources: {cpus: 0}\n", 3, "greater than or equal to 1"),
-    "unknown mode": (HEAD + "knobs: {mode: magic}\n", 3, "'flags' or 'inside'"),
+    "unknown mode": (HEAD + "knobs: {mode: magic}\n", 3, "'flags', 'inside' or 'zero-edit'"),
 }
 everyone = pytest.mark.parametrize("kind", BAD)
 

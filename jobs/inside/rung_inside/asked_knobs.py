@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-NAMES = ("lr", "clip", "growth_interval", "precision", "batch", "accumulation")
+NAMES = ("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip")
 # What a script may say of its own that is no knob.
 OWN_NAMES = (*NAMES, "init_scale")
 PRECISIONS = ("amp_fp16", "native_fp16", "bf16", "fp32")

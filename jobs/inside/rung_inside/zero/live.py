@@ -1,0 +1,123 @@
+"""Owns what is known of the running training: its live objects (held weakly), its count of updates, and the events.
+
+Events, and what their callbacks are given:
+
+    forward(module, args, kwargs)   a root module is about to be called
+    backward(loss)                  the loss that backward starts from, without the scaler's scale
+    unscaled(optimizer)             the gradients of this optimizer are true ones from here on
+    before_update(optimizer)        they are final: clipped, and about to be used
+    updated(optimizer, skipped)     the update is over; skipped: True, False, or None where only the GPU knows
+    loaded(path, state)             torch.load has read a file
+    saved(path, state)              torch.save has written one
+
+Must not import torch: it is asked before torch is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rung_inside import asked_knobs
+from rung_inside.zero import patching
+
+EVENTS = ("forward", "backward", "unscaled", "before_update", "updated", "loaded", "saved")
+_callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
+
+
+class Weakly:
+    """Holds things in the order they came, without keeping them alive."""
+
+    def __init__(self) -> None:
+        self._references: list[weakref.ref[Any]] = []
+
+    def add(self, thing: Any) -> bool:
+        """Take a thing in; False when it was there."""
+        if thing in self:
+            return False
+        self._references = [each for each in self._references if each() is not None]
+        self._references.append(weakref.ref(thing))
+        return True
+
+    def remove(self, thing: Any) -> None:
+        self._references = [each for each in self._references if each() is not thing]
+
+    def __contains__(self, thing: object) -> bool:
+        return any(each() is thing for each in self._references)
+
+    def __iter__(self) -> Iterator[Any]:
+        held = [each() for each in self._references]
+        return iter([thing for thing in held if thing is not None])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+optimizers = Weakly()
+scalers = Weakly()
+# Modules that the script calls itself, not those called inside them; only ones with something to train.
+models = Weakly()
+
+
+class _Count:
+    """Counts updates: optimizers that take turns share a number, so that it is the script's iteration."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self._turn = Weakly()
+
+    def begin(self, optimizer: Any) -> None:
+        if not self.updates or optimizer in self._turn:
+            self.updates += 1
+            self._turn = Weakly()
+        self._turn.add(optimizer)
+
+
+_count = _Count()
+
+
+def begin_update(optimizer: Any) -> int:
+    """Count an update that this optimizer begins, and return its number over the whole run, from 1."""
+    _count.begin(optimizer)
+    return step()
+
+
+def updates() -> int:
+    """Return how many updates this attempt has begun."""
+    return _count.updates
+
+
+def first_step() -> int:
+    """Return the step of the checkpoint that this attempt resumes from, 0 from scratch."""
+    text = os.environ.get("RUNG_CHECKPOINT_STEP", "").strip()
+    return int(text) if text.isdigit() and os.environ.get("RUNG_CHECKPOINT") else 0
+
+
+def step() -> int:
+    """Return the number of the newest update over the whole run; skipped ones count."""
+    return first_step() + _count.updates
+
+
+def asked(name: str) -> Any:
+    """Return what is asked of a knob, None for the script's own."""
+    return _asked(os.environ.get("RUNG_KNOBS", "")).get(name)
+
+
+@functools.lru_cache(maxsize=8)
+def _asked(_text: str) -> dict[str, Any]:
+    return patching.quietly(asked_knobs.asked) or {}
+
+
+def on(event: str, callback: Callable[..., Any]) -> None:
+    """Have `callback` called at every such event."""
+    if callback not in _callbacks[event]:
+        _callbacks[event].append(callback)
+
+
+def publish(event: str, *values: Any) -> None:
+    """Tell all who asked for it; what they raise is swallowed."""
+    for callback in _callbacks[event]:
+        patching.quietly(callback, *values)
