@@ -44,6 +44,8 @@ class Fault:
     note: str = ""
     # What a replay of the failing step told, where the job made one: weights, inputs, fp32 ("finite" or not), where.
     replay: Mapping[str, str] = field(default_factory=dict)
+    # The innermost line of the program's own that a traceback showed above the message, as `file:line: text`.
+    source: str = ""
 
     @property
     def began(self) -> int | None:

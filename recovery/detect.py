@@ -292,7 +292,8 @@ class Detector:
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
         replay = self._replay if kind in _NUMERIC else {}
-        return Fault(kind, text[:MAX_EVIDENCE].rstrip(), line.number, step, onset, shape, note, replay)
+        shown, source = text[:MAX_EVIDENCE].rstrip(), self._traceback.source
+        return Fault(kind, shown, line.number, step, onset, shape, note, replay, source)
 
     def _with_late(self) -> Findings:
         """Return the findings with those that only the end of the log decides."""

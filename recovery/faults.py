@@ -109,3 +109,21 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.RULE_STOP: Treatment(Budget.STOP, {}, "look at the line that the rule of the job file was written for"),
     FaultKind.RULE_RETRY: Treatment(Budget.INFRA, {}, "look at the line that the rule of the job file was written for"),
 }
+
+_NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING})
+_RANGE = frozenset({FaultKind.FP16_OVERFLOW, FaultKind.SCALE_COLLAPSE, FaultKind.SCALE_THRASH})
+# The further rungs are made for a few faults each; none of them is tried for another.
+MADE_FOR: dict[RungName, tuple[frozenset[FaultKind], str]] = {
+    _R.FP32_PARAMS: (frozenset({FaultKind.UNSCALE_ERROR}), "it only gives the scaler FP32 gradients to unscale"),
+    _R.BF16: (_NUMBERS | _RANGE | {FaultKind.UNSCALE_ERROR}, "it changes the range of numbers and drops the scaler"),
+    _R.SKIP_DATA: (_NUMBERS, "it only leaves out the batches around a spike"),
+    _R.LOWER_BATCH: (frozenset({FaultKind.OOM}), "it only saves memory"),
+}
+
+
+def cannot_cure(kind: FaultKind, rung: RungName) -> str | None:
+    """Return why a rung cannot cure a fault of this kind, or None where it may."""
+    faults, does = MADE_FOR.get(rung, (None, ""))
+    if faults is not None and kind not in faults:
+        return does
+    return TREATMENTS[kind].cannot.get(rung)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 from recovery.lines import Line, RawLine
 from recovery.messages import search_frame
-from recovery.shown import is_frame, is_indented
+from recovery.shown import bare, is_frame, is_indented
 from recovery.signatures import Signature
 
 MAX_EVIDENCE = 500
 TAIL_LINES = 20
 # A traceback shows at most so many lines of the program below one frame.
 MAX_SOURCE = 6
+MAX_SHOWN = 300
+# A frame's file without its folders, and its line.
+_PLACE = re.compile(r'\bFile "(?:[^"]{0,400}[/\\])?([^"/\\]{1,200})", line (\d{1,9})')
+_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 class Tail:
@@ -43,6 +48,10 @@ class Traceback:
         # The row of the frame that the log has come to, when no exception has followed it yet.
         self.cut: Signature | None = None
         self._below = 0
+        # The innermost line of the program's own, until the line after the exception.
+        self.source = ""
+        self._held = False
+        self._place: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -54,11 +63,24 @@ class Traceback:
         if is_frame(text):
             self._below = MAX_SOURCE
             self.cut = search_frame(text)
+            self._enter(text)
             return True
         if self._below and is_indented(text):
             self._below -= 1
+            self._show(text)
             return True
         self._below = 0
-        if self.cut is not None and text.strip():
+        if text.strip():
             self.cut = None
+            self.source, self._held = self.source if self._held else "", False
         return False
+
+    def _enter(self, frame: str) -> None:
+        """Come to the next frame; those of torch itself never say what the program did."""
+        self.source, self._held = self.source if self._held else "", True
+        match = _PLACE.search(frame)
+        self._place = f"{match[1]}:{match[2]}" if match and not _TORCH.search(frame) else None
+
+    def _show(self, text: str) -> None:
+        if self._place and any(sign.isalpha() for sign in text):
+            self.source, self._place = f"{self._place}: {bare(text).strip()}"[:MAX_SHOWN], None

@@ -15,7 +15,7 @@ from jobs.paths import HomePaths, job_id
 from jobs.recoveryspec import DEFAULT_LADDER
 from jobs.spec import JobSpec
 from jobs.state import JobState
-from recovery.ladder import climb
+from recovery.ladder import Scene, climb
 from runner.engine import Engine, Request
 from runner.hosts import find_hosts
 from runner.launch import build_request, find_secrets
@@ -106,7 +106,7 @@ def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> Finding:
 def preview_rungs(spec: JobSpec) -> dict[str, str | Changes]:
     """Return for every rung of a job's ladder what it would change at first, or why it would be skipped."""
     knobs = spec.knobs.knobs()
-    options = {step.rung.value: climb(step, knobs, spec, knobs) for step in spec.recovery.rungs}
+    options = {step.rung.value: climb(step, Scene(spec, knobs, knobs)) for step in spec.recovery.rungs}
     return {rung: after if isinstance(after, str) else after.changes_from(knobs) for rung, after in options.items()}
 
 

@@ -12,7 +12,8 @@ from jobs.attempt import Attempt
 from jobs.fault import FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import Precision, RungName
-from recovery.decide import LONG_PROGRESS, Relaunch, Stop, decide
+from recovery.decide import Relaunch, Stop, decide
+from recovery.diagnosis import LONG_PROGRESS
 
 F = FaultKind
 P100, A100 = Gpu("Tesla P100", (6, 0)), Gpu("NVIDIA A100", (8, 0))

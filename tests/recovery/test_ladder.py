@@ -7,12 +7,12 @@ from jobs_in_trouble import a_job
 
 from jobs.knobs import Knobs, Precision, RungName
 from jobs.recoveryspec import RungSpec
-from recovery.ladder import RUNGS, climb
+from recovery.ladder import RUNGS, Scene, climb
 
 
 def taken(rung: str, knobs: Knobs, values: tuple[float, ...] = ()) -> Knobs | str:
     job = a_job()
-    return climb(RungSpec(rung=RungName(rung), values=values), knobs, job.spec, job.knobs)
+    return climb(RungSpec(rung=RungName(rung), values=values), Scene(job.spec, knobs, job.knobs))
 
 
 BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)

@@ -1,0 +1,73 @@
+"""Owns the choice among the rungs: in which order they are tried for a fault, and which of them can be taken at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.attempt import Job
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs, RungName
+from jobs.recoveryspec import RungSpec
+from recovery.diagnosis import Diagnosis, diagnose, is_late_overflow
+from recovery.faults import cannot_cure
+from recovery.ladder import Scene, climb
+from recovery.standing import Standing
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rung to take, the knobs it gives and why it is this one; `passed` says why those below it were not taken."""
+
+    rung: RungName
+    knobs: Knobs
+    why: str
+    passed: tuple[tuple[str, str], ...] = ()
+
+
+def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
+    """Return the rungs of a job in the order to try them for this fault."""
+    ladder = list(job.spec.recovery.rungs)
+    if root.kind is FaultKind.OOM and all(step.rung is not RungName.LOWER_BATCH for step in ladder):
+        ladder.append(RungSpec(rung=RungName.LOWER_BATCH))
+    ahead = [step for rung in diagnose(scene).rungs for step in ladder if step.rung is rung]
+    return ahead + [step for step in ladder if step not in ahead]
+
+
+def choose_rung(job: Job, root: Fault, scene: Scene, standing: Standing) -> Chosen | Mapping[str, str]:
+    """Return the first rung that can be taken, or, where none can, the reason of each."""
+    rungs, diagnosis = order(job, root, scene), diagnose(scene)
+    options = {step.rung: _option(step, scene, standing, root) for step in rungs}
+    reasons = {rung: option for rung, option in options.items() if isinstance(option, str)}
+    for step in rungs:
+        knobs = options[step.rung]
+        if isinstance(knobs, Knobs):
+            why = _why(step.rung, rungs, diagnosis, standing)
+            return Chosen(step.rung, knobs, why, _passed(job, step.rung, reasons, diagnosis.why))
+    return {rung.value: why for rung, why in reasons.items()}
+
+
+def _option(step: RungSpec, scene: Scene, standing: Standing, root: Fault) -> Knobs | str:
+    """Return the knobs this rung would give, or why it is not taken."""
+    cannot = cannot_cure(root.kind, step.rung)
+    if cannot and not (is_late_overflow(root) and step.rung is RungName.RAISE_CLIP):
+        return f"cannot cure {root.kind}: {cannot}"
+    if step.rung.value in standing.tried:
+        return standing.tried[step.rung.value]
+    return climb(step, scene)
+
+
+def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, standing: Standing) -> str:
+    """Say why it is this rung: the diagnosis, or its place on the ladder where nothing points at it by itself."""
+    if chosen in diagnosis.rungs:
+        return diagnosis.why
+    if standing.tried:
+        return "next on the ladder"
+    return "the lowest rung" if chosen is rungs[0].rung else "the lowest rung that can help"
+
+
+def _passed(job: Job, chosen: RungName, reasons: Mapping[RungName, str], first: str) -> tuple[tuple[str, str], ...]:
+    """Return the rungs below the chosen one that were not taken, with their reasons."""
+    ladder = [step.rung for step in job.spec.recovery.rungs]
+    below = ladder[: ladder.index(chosen)] if chosen in ladder else ladder
+    return tuple((rung.value, reasons.get(rung, f"not first: {first}")) for rung in below)
