@@ -1,0 +1,1 @@
+"""Owns looking into checkpoints of every kind, inside the job's own environment: a file for each kind."""

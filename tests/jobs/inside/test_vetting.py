@@ -1,0 +1,169 @@
+"""Owns the proof of what is said of single checkpoint files: safetensors, Lightning, foreign classes, cheap looks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rung_inside import verify
+from rung_inside.vetting import torchfile
+from rung_inside.vetting.steps import step_of
+from safetensors.torch import save_file
+
+
+def examined(path: Path, full: bool = True) -> tuple[str, int | None, str]:
+    said = verify.examine(str(path), full)
+    return said["verdict"], said["step"], said["kind"]
+
+
+def weights() -> dict[str, torch.Tensor]:
+    return {"a": torch.randn(40, 3), "b": torch.ones(5, dtype=torch.bfloat16), "n": torch.arange(7), "z": torch.ones(0)}
+
+
+def test_safetensors_are_read_as_the_package_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "step_30.safetensors"
+    save_file(weights(), path, metadata={"format": "pt"})
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)  # as in an image that lacks it
+    assert examined(path) == ("healthy", 30, "safetensors")
+    save_file({**weights(), "bad": torch.tensor([1.0, float("nan")]).half()}, path)
+    assert examined(path)[0] == "poisoned"
+    save_file(weights(), path, metadata={"step": "44"})
+    assert examined(path)[1] == 44
+
+
+def test_safetensors_that_are_cut_or_damaged_are_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "step_30.safetensors"
+    save_file(weights(), path)
+    whole = path.read_bytes()
+    for kept in (0, 5, 60, len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        assert examined(path)[0] == "truncated", kept
+    for raw in (
+        b"\xff" * 8 + whole[8:],
+        whole[:8] + b"x" + whole[9:],
+        struct.pack("<Q", 2) + b"[]",
+        b"\2" + b"\0" * 7 + b"{}",
+    ):
+        path.write_bytes(raw)
+        assert examined(path)[0] in ("corrupt", "healthy") and (examined(path)[0] == "healthy") is (raw[8:] == b"{}")
+    path.write_bytes(whole.replace(b'"shape":[40,3]', b'"shape":[40,9]'))
+    assert examined(path)[0] == "corrupt"
+
+
+def lightning(step: int = 120) -> dict[str, Any]:
+    """Return a checkpoint as Lightning's Trainer writes it."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return {
+        "epoch": 3, "global_step": step, "pytorch-lightning_version": "2.5.0", "state_dict": model.state_dict(),
+        "loops": {"fit_loop": {"state_dict": {}}}, "callbacks": {}, "optimizer_states": [optimizer.state_dict()],
+        "lr_schedulers": [], "MixedPrecision": {"scale": 65536.0},
+    }  # fmt: skip
+
+
+def test_a_lightning_checkpoint_is_known_and_its_optimizer_is_looked_into(tmp_path: Path) -> None:
+    path, state = tmp_path / "epoch=3-step=120.ckpt", lightning()
+    torch.save(state, path)
+    assert examined(path) == ("healthy", 120, "lightning")
+    state["optimizer_states"][0]["state"][0]["exp_avg_sq"][1, 1] = float("inf")
+    torch.save(state, path)
+    said = verify.examine(str(path))
+    assert said["verdict"] == "poisoned" and "optimizer_states.0.state.0.exp_avg_sq" in said["detail"]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("poison", [False, True])
+def test_a_harmless_class_is_named_and_the_numbers_are_looked_into_all_the_same(
+    tmp_path: Path, zipped: bool, poison: bool
+) -> None:
+    state = {"step": torch.tensor(9), "args": argparse.Namespace(lr=0.1), **weights()}
+    state["w"] = torch.nn.Parameter(torch.full((4, 4), float("nan") if poison else 1.0).t())
+    path = tmp_path / "a.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    verdict, step, kind = examined(path)
+    assert (verdict, step, kind) == ("poisoned" if poison else "needs_allow_list", 9, "torch")
+    assert poison or "argparse.Namespace" in verify.examine(str(path))["detail"]
+
+
+class Bomb:
+    def __init__(self, call: Any, *args: Any) -> None:
+        self.call, self.args = call, args
+
+    def __reduce__(self) -> Any:
+        return self.call, self.args
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_no_bomb_goes_off_in_a_torch_without_weights_only(
+    tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, path = tmp_path / "went off", tmp_path / "a.pt"
+    monkeypatch.setattr(torch, "load", lambda f, map_location=None: pytest.fail("this runs code"))
+    bombs = [
+        Bomb(os.mkdir, str(trace)),
+        Bomb(eval, f"__import__('os').mkdir({str(trace)!r})"),
+        Bomb(getattr, "x", "upper"),
+    ]
+    for bomb in bombs:
+        torch.save({"step": 1, "x": bomb}, path, _use_new_zipfile_serialization=zipped)
+        assert examined(path)[0] == "refused"
+    assert not trace.exists()
+    torch.save({"step": 4, **weights()}, path, _use_new_zipfile_serialization=zipped)
+    assert examined(path) == ("healthy", 4, "torch")
+
+
+def test_the_plain_reader_and_torch_read_the_same_numbers(tmp_path: Path) -> None:
+    base = torch.randn(6, 8)
+    state = {
+        "view": base[1:3, ::2],
+        "t": base.t(),
+        "p": torch.nn.Parameter(base),
+        "h": base.half(),
+        "s": torch.tensor(3),
+    }
+    for zipped in (True, False):
+        torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+        plain, foreign = torchfile._plainly(str(tmp_path / "a.pt"), zipped)
+        assert foreign == ()
+        assert all(torch.equal(plain[name].rung_tensor(), value) for name, value in state.items())
+
+
+def test_a_cheap_look_takes_samples_and_no_checksums_and_a_full_one_all_of_it(tmp_path: Path) -> None:
+    path, large = tmp_path / "step_1.pt", torch.zeros(1 << 20)
+    large[300_000] = float("nan")
+    torch.save({"step": 1, "w": large}, path)
+    assert (examined(path, full=False)[0], examined(path)[0]) == ("healthy", "poisoned")
+    large[300_000], large[-1] = 0.0, float("inf")
+    torch.save({"step": 1, "w": large}, path)
+    assert examined(path, full=False)[0] == "poisoned"
+    large[-1] = 1.0
+    torch.save({"step": 1, "w": large}, path)
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert (examined(path, full=False)[0], examined(path)[0]) == ("healthy", "corrupt")
+    assert verify.examine(str(path), full=False)["look"] == "sampled"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "step"),
+    [
+        ({"meta": {"iter": 70, "epoch": 2}}, "epoch_2.pth", 70),
+        ({"optimizer": {"state": {0: {"step": torch.tensor(500.0)}}}}, "epoch_3.pt", 500),
+        ({"optimizer": {"state": {0: {"step": 500}}}}, "ckpt_3.pt", 500),  # 3 can only be an epoch
+        ({"optimizer": {"state": {0: {"step": 495}}}}, "ckpt_500.pt", 500),  # five updates were skipped
+        ({"optimizer": {"state": {0: {"step": 495}}}}, "step_9.pt", 9),
+        ({"optimizer_states": [{"state": {0: {"step": 8}}}]}, "last.ckpt", 8),
+        ({}, "checkpoint-100", 100),
+        ({}, "run.step=40.v2.pt", 40),
+    ],
+)
+def test_the_step_is_found_where_frameworks_keep_it(content: Any, name: str, step: int) -> None:
+    assert step_of(content, f"/x/{name}") == step
