@@ -3,6 +3,7 @@
 RungError                  one line for a person, exit code 2
 ├── SpecError              a job file that cannot be taken; carries every problem found
 ├── UsageError             a command asked for something that is not there or makes no sense now
+├── Unfit                  a config file of the script's in which a knob cannot be set
 ├── StoreError             the store cannot be opened, read or written
 │   └── StoreOwned         another controller owns it
 ├── InventoryError         a list of hosts that cannot be taken; carries every problem found
@@ -37,6 +38,10 @@ class InventoryError(RungError):
 
 class UsageError(RungError):
     """A command that names no job, or asks what the job's state does not allow."""
+
+
+class Unfit(RungError):
+    """A config file that cannot be read, or has no such single value, as the job file says it has."""
 
 
 class StoreError(RungError):

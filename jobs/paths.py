@@ -54,6 +54,11 @@ class AttemptPaths:
         return self.folder / "log"
 
     @property
+    def work(self) -> Path:
+        """The attempt's own copy of the workdir, where it has one on this machine."""
+        return self.folder / "work"
+
+    @property
     def cursor(self) -> Path:
         """How much of the log of an attempt on a host is here."""
         return self.folder / "cursor.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -10,16 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobs.checkpointspec import CheckpointSpec
+from jobs.doors import PLACEHOLDERS, doors, placeholders
 from jobs.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
 from jobs.image import is_pinned
-from jobs.knobs import KNOB_NAMES
 from jobs.knobspec import KnobSpec
 from jobs.recoveryspec import Recovery
 from jobs.volume import Volume, host_path, parse_volume
 from jobs.wish import Wish
 
-PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
-PLACEHOLDERS = (*KNOB_NAMES, "checkpoint", "checkpoint_dir")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
@@ -34,11 +31,6 @@ def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
 
 def _volume(text: str) -> str:
     return parse_volume(text).text
-
-
-def placeholders(text: str) -> list[str]:
-    """Return the names in single braces, in order; {{ and }} are literal braces."""
-    return [match[1] for match in PLACEHOLDER.finditer(text) if match[1]]
 
 
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
@@ -135,9 +127,7 @@ class JobSpec(Model):
 
     def receives(self, knob: str) -> bool:
         """Tell whether a change of this knob can reach the script at all."""
-        if self.knobs.mode != "flags":
-            return True
-        return any(knob in placeholders(text) for text in (*self.run, *self.envs.values()))
+        return bool(doors(self, knob))
 
     @property
     def mounted(self) -> tuple[Volume, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jobs.attempt import Attempt
+from jobs.doors import why_not
 from jobs.fault import Fault
 from jobs.gpu import Gpu
 from jobs.knobs import Knobs, Precision, RungName
@@ -71,10 +72,8 @@ def climb(step: RungSpec, scene: Scene) -> Knobs | str:
     after = RUNGS[step.rung](step, scene)
     if isinstance(after, str):
         return after
-    deaf = [name for name in after.changes_from(scene.kept) if not scene.spec.receives(name)]
-    if deaf:
-        return f"the job cannot receive {deaf[0]}: `run` and `envs` have no {{{deaf[0]}}}, and knobs.mode is not inside"
-    return after
+    deaf = (why_not(scene.spec, name, new) for name, (_, new) in after.changes_from(scene.kept).items())
+    return next(filter(None, deaf), after)
 
 
 def _raise_clip(step: RungSpec, scene: Scene) -> Knobs | str:

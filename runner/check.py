@@ -76,8 +76,8 @@ def check_job(
 
 
 def _here(request: Request, engine: Engine) -> Iterator[Finding]:
-    path = request.env.get("PATH", "")
-    command = shutil.which(request.argv[0], path=f"{path}:{request.cwd}") or (request.cwd / request.argv[0]).exists()
+    path, folder = request.env.get("PATH", ""), request.source or request.cwd
+    command = shutil.which(request.argv[0], path=f"{path}:{folder}") or (folder / request.argv[0]).exists()
     yield Finding(
         bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from jobs.errors import EngineError, HostUnreachable
+from jobs.errors import EngineError, HostUnreachable, Unfit
 from jobs.gpu import Gpu
 from jobs.host import ENGINE_SOCKET
 from jobs.paths import AttemptPaths
@@ -25,7 +26,8 @@ from runner.nvidia import GPU_QUERY, parse_gpus
 from runner.remote import Remote
 from runner.seen import Status, seen_in
 from runner.settle import Settler, read_done
-from runner.ship import scan_workdir
+from runner.ship import Shipper, scan_workdir
+from runner.workcopy import edited, with_edits
 
 # Without persistence mode a driver wakes every GPU first, which takes seconds each.
 GPU_SECONDS = 30.0
@@ -84,11 +86,20 @@ class DockerEngine:
         wanted, source = self._wanted(request), request.source
         self.ensure_image(wanted.image, lambda said: None)
         place, shipper = self._side.place(), self._side.shipper()
-        tree = shipper.ship(source, scan_workdir(source, request.paths.folder.parents[3])) if source else place.inside
+        tree = self._shipped(source, request, shipper) if source else place.inside
         paths, job, number = place.paths, request.job_id, request.attempt
         folders = (paths.record(job, number), paths.job(job, wanted.stay), self.checkpoint_folder(request))
         shipper.copy(tree, paths.work(job, number), *folders)
         return place
+
+    def _shipped(self, source: Path, request: Request, shipper: Shipper) -> str:
+        """Ship the workdir with its config files as this attempt wants them."""
+        tree = scan_workdir(source, request.paths.folder.parents[3])
+        try:
+            tree, content = with_edits(tree, edited(source, request.edits))
+        except Unfit as error:
+            raise EngineError(str(error)) from None
+        return shipper.ship(source, tree, content)
 
     def _wanted(self, request: Request) -> Container:
         if request.container is None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
+from jobs.precisionwords import Word
 from jobs.volume import Volume
 
 
@@ -55,10 +56,19 @@ class Container:
 
 
 @dataclass(frozen=True)
+class FileEdit:
+    """Keys of one config file in the workdir that are set for an attempt, in its own copy."""
+
+    path: str
+    values: Mapping[str, Word]
+
+
+@dataclass(frozen=True)
 class Request:
     """Everything an engine needs to run an attempt; printable, so that a dry run shows the real thing.
 
-    For a container, `cwd` and `checkpoint_dir` are paths in it, and `source` is the folder here that is shipped.
+    For a container, `cwd` and `checkpoint_dir` are paths in it. `source` is the folder here that is shipped, or copied
+    where a process has files to be edited; None: the command runs in the folder itself.
     """
 
     job_id: str
@@ -73,6 +83,7 @@ class Request:
     limits: Mapping[str, int] = field(default_factory=dict)
     container: Container | None = None
     source: Path | None = None
+    edits: tuple[FileEdit, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -82,6 +93,7 @@ class Request:
             "secrets": list(self.secrets),
             "limits": dict(self.limits),
             "log": str(self.paths.log),
+            "files": {edit.path: dict(edit.values) for edit in self.edits},
         }
 
 

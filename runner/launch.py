@@ -19,7 +19,8 @@ from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.fields import parse_size
 from jobs.paths import IN_JOB, IN_WORK, HomePaths
-from jobs.spec import PLACEHOLDER, JobSpec, placeholders
+from jobs.spec import JobSpec
+from runner.deliver import file_edits, fill, fill_command, texts, told_values
 from runner.engine import Container, Engine, Request
 from runner.process import INSIDE
 
@@ -38,23 +39,27 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
     contained = attempt.image is not None
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
+    told = told_values(job.spec, attempt, checkpoint_dir)
     resources = job.spec.resources
     limits = {
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
         **({"cpus": resources.cpus} if resources.cpus else {}),
     }
+    files, own = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
+    here = files.work if own else source
     return Request(
         job_id=job.id,
         attempt=attempt.number,
-        argv=fill_command(job.spec.run, _values(job.spec, attempt, checkpoint_dir)),
-        cwd=Path(IN_WORK) if contained else source,
+        argv=fill_command(job.spec.run, texts(told)),
+        cwd=Path(IN_WORK) if contained else here,
         env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
-        paths=paths.attempt(job.id, attempt.number),
+        paths=files,
         checkpoint_dir=checkpoint_dir,
         secrets=job.spec.secrets,
         limits=limits,
         container=_container(job.spec, attempt),
-        source=source if contained else None,
+        source=source if own else None,
+        edits=file_edits(job.spec, told),
     )
 
 
@@ -82,10 +87,10 @@ def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
 def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
     """Return the environment in a container, over what its image says: nothing of this machine goes along."""
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
-    values = _values(job.spec, attempt, checkpoint_dir)
+    values = texts(told_values(job.spec, attempt, checkpoint_dir))
     # The account of the host has no name and no home in the image; programs ask for both.
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
-    env |= {name: _fill(text, values) for name, text in job.spec.envs.items()}
+    env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1"}
     return env
 
@@ -93,34 +98,14 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
 def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the job's environment without its secrets: what it may inherit, its own, and what Rung tells it."""
     checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
-    values = _values(job.spec, attempt, checkpoint_dir)
+    values = texts(told_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
     if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
         env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
-    env |= {name: _fill(text, values) for name, text in job.spec.envs.items()}
+    env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= _told(job, attempt, checkpoint_dir)
     env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
     return env
-
-
-def _values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
-    """Return the text for every placeholder; empty where there is nothing to say."""
-    knobs = attempt.asked.to_dict()
-    values = {
-        name: "" if value is None else _number(value) if isinstance(value, float) else str(value)
-        for name, value in knobs.items()
-    }
-    if attempt.asked.precision is not None:
-        values["precision"] = spec.knobs.precision_text.get(attempt.asked.precision, values["precision"])
-    values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else ""
-    values["checkpoint_dir"] = str(checkpoint_dir)
-    return values
-
-
-def _number(value: float) -> str:
-    """Return a float as people write it, unless that would lose digits of it."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
 
 
 def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
@@ -139,28 +124,6 @@ def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
     if job.spec.checkpoint.every:
         told["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
     return {name: str(value) for name, value in told.items()}
-
-
-def fill_command(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Put values into the command's words, one argument staying one argument.
-
-    A word that is nothing but an empty placeholder is left out together with the option before it, so that
-    `--resume {checkpoint}` is not given at all when there is nothing to resume from.
-    """
-    filled: list[str] = []
-    for word in words:
-        names = placeholders(word)
-        text = _fill(word, values)
-        if names and not any(values[name] for name in names) and (not text or text.endswith("=")):
-            if not text and filled and filled[-1].startswith("-"):
-                filled.pop()
-            continue
-        filled.append(text)
-    return tuple(filled)
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
 
 
 def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:

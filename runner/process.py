@@ -22,6 +22,7 @@ from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
 from runner.engine import Capabilities, FileEntry, Observation, Presence, Request, read_part
 from runner.nvidia import GPU_QUERY, parse_gpus
+from runner.workcopy import make_copy
 
 INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
 WRAPPER = INSIDE / "rung_inside" / "wrapper.py"
@@ -40,6 +41,8 @@ class ProcessEngine:
         try:
             paths.folder.mkdir(parents=True, exist_ok=True)
             request.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+            if request.source is not None:
+                make_copy(request.source, request.cwd, request.edits, paths.folder.parents[3])
             _write(paths.request, request.to_dict())
             command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
             env = {**request.env, **secrets}
@@ -94,7 +97,8 @@ class ProcessEngine:
         try:
             done = subprocess.run(
                 list(argv),
-                cwd=request.cwd,
+                # An attempt's own copy is there from its start on.
+                cwd=request.cwd if request.source is None or request.cwd.is_dir() else request.source,
                 env=dict(request.env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

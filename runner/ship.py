@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from jobs.errors import EngineError
@@ -57,22 +58,22 @@ class Shipper:
         self._one_at_a_time = threading.Lock()
         self._there: set[str] = set()
 
-    def ship(self, root: Path, tree: Tree) -> str:
-        """Have a tree on the host and return the folder of its files there."""
+    def ship(self, root: Path, tree: Tree, content: Mapping[str, bytes] | None = None) -> str:
+        """Have a tree on the host and return the folder of its files there; `content` is what is not as in `root`."""
         folder = f"{self._paths.trees}/{tree.id}"
         with self._one_at_a_time:
             if tree.id not in self._there:
                 with self._remote.files() as files:
                     if files.stat(folder) is None:
-                        self._send(files, root, tree)
+                        self._send(files, root, tree, content or {})
                 self._there.add(tree.id)
         return f"{folder}/files"
 
-    def _send(self, files: Files, root: Path, tree: Tree) -> None:
+    def _send(self, files: Files, root: Path, tree: Tree, own: Mapping[str, bytes]) -> None:
         trees = self._paths.trees
         self._run(BEGIN, trees, what="a folder for what is shipped cannot be made")
         part = f"{tree.id}.{secrets.token_hex(4)}"
-        content = archive(tree, root, f"{part}.part", self._known(files))
+        content = archive(tree, root, f"{part}.part", self._known(files), own)
         files.write(f"{trees}/{part}.tar", content, 0o600)
         self._run(UNPACK, trees, part, tree.id, what="what was shipped cannot be unpacked")
 

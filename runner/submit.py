@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jobs.attempt import Job
+from jobs.doors import why_not
 from jobs.errors import UsageError
 from jobs.host import Host
 from jobs.image import for_gpu
@@ -14,6 +15,7 @@ from jobs.knobspec import KnobSpec
 from jobs.spec import JobSpec
 from jobs.state import JobState
 from runner.store import Store
+from runner.workcopy import refuse_unfit
 
 
 def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
@@ -35,6 +37,7 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     workdir = (origin / spec.workdir).absolute()
     if not workdir.is_dir():
         raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
+    refuse_unfit(spec, workdir)
 
 
 def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
@@ -62,8 +65,8 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
     for name in settings:
         if name not in known:
             raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
-        if not job.spec.receives(name):
-            raise UsageError(f"--set {name}: the job cannot receive it: `run` and `envs` have no {{{name}}}")
+        if deaf := why_not(job.spec, name):
+            raise UsageError(f"--set {name}: {deaf}")
     try:
         return KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
     except ValueError as error:

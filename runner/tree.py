@@ -143,8 +143,14 @@ def _file(path: Path, status: os.stat_result) -> File:
     return File(digest, bool(status.st_mode & stat.S_IXUSR), status.st_size)
 
 
-def archive(tree: Tree, root: Path, under: str, known: Mapping[File, str]) -> Iterator[bytes]:
-    """Yield the tar of a tree, in a folder `under`: what is known lies on the host, and is only linked to there."""
+def archive(
+    tree: Tree, root: Path, under: str, known: Mapping[File, str], own: Mapping[str, bytes] | None = None
+) -> Iterator[bytes]:
+    """Yield the tar of a tree, in a folder `under`: what is known lies on the host, and is only linked to there.
+
+    `own` has the content of files that are not as in `root`.
+    """
+    own = own or {}
     yield from _member(f"{under}/files", tarfile.DIRTYPE, 0o755)
     for folder in tree.folders:
         yield from _member(f"{under}/files/{folder}", tarfile.DIRTYPE, 0o755)
@@ -154,7 +160,8 @@ def archive(tree: Tree, root: Path, under: str, known: Mapping[File, str]) -> It
             yield from _member(name, tarfile.LNKTYPE, 0o644, linkname=known[file])
         else:
             yield from _member(name, tarfile.REGTYPE, 0o755 if file.executable else 0o644, size=file.size)
-            yield from _content(root / path, file)
+            data = own.get(path)
+            yield from _content(root / path, file) if data is None else (data, b"\0" * (-len(data) % BLOCK))
     for path, target in tree.links.items():
         yield from _member(f"{under}/files/{path}", tarfile.SYMTYPE, 0o777, linkname=target)
     yield from _member(f"{under}/manifest", tarfile.REGTYPE, 0o644, size=len(tree.manifest))

@@ -41,7 +41,7 @@ PURE_MAY_USE = {
         "shlex",
         "statistics",
     ),
-    *("types",),
+    *("types", "tomlkit"),
     *("typing", "yaml", "jobs", "recovery"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}

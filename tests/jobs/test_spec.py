@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from jobs.doors import PLACEHOLDERS, placeholders
 from jobs.fields import parse_size
 from jobs.knobs import Precision, RungName
-from jobs.spec import PLACEHOLDERS, JobSpec, placeholders
+from jobs.spec import JobSpec
 
 CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
 DIGEST = "registry/train@sha256:" + "a" * 64

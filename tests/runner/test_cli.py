@@ -235,7 +235,7 @@ def test_retrying_a_failed_job_with_another_knob(say: Any, home: Path) -> None:
         ("lrr=1", "--set lrr: no such knob; known: lr"),
         ("lr=fast", "--set lr: Input should be a valid number"),
         ("lr=-1", "--set lr: Input should be greater than 0"),
-        ("batch=2", "--set batch: the job cannot receive it"),
+        ("batch=2", "--set batch: the job cannot receive batch"),
     ],
 )
 def test_a_bad_setting_is_told_and_the_job_stays(setting: str, told: str, say: Any, home: Path) -> None:

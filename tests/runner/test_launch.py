@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.attempt import Attempt, Job
+from jobs.doors import PLACEHOLDERS
 from jobs.errors import EngineError
 from jobs.knobs import KNOB_NAMES, Precision
 from jobs.paths import HomePaths
-from jobs.spec import PLACEHOLDERS, JobSpec
+from jobs.spec import JobSpec
 from jobs.state import JobState
+from runner.deliver import fill_command
 from runner.engine import Request
-from runner.launch import build_request, fill_command, find_secrets, start
+from runner.launch import build_request, find_secrets, start
 from runner.process import INSIDE, ProcessEngine
 
 Rung = Callable[..., Any]

@@ -164,7 +164,7 @@ def test_set_is_read_like_a_job_file(settings: dict[str, str], expected: dict[st
     ("name", "value", "words"),
     [
         ("lrr", "1", "--set lrr: no such knob; known: lr, clip"),
-        ("batch", "8", "--set batch: the job cannot receive it: `run` and `envs` have no {batch}"),
+        ("batch", "8", "--set batch: the job cannot receive batch: nothing in run, envs or files carries {batch}"),
         ("lr", "-1", "--set lr: Input should be greater than 0"),
         ("lr", "nan", "--set lr: Input should be"),
         ("lr", "", "--set lr: Input should be a valid number"),

@@ -1,0 +1,74 @@
+"""Owns the proof that it is known before a launch by which doors a knob reaches the script, and why by none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.doors import doors, why_not
+from jobs.knobs import Precision
+from jobs.spec import JobSpec
+from recovery.ladder import Scene, climb
+
+FILES = {"conf/c.yaml": {"lr": ["optimizer.lr", "schedule.peak"], "clip": "train.clip"}}
+
+
+def spec(run: str = "train", **fields: Any) -> JobSpec:
+    return JobSpec.model_validate({"name": "a", "run": run, **fields})
+
+
+@pytest.mark.parametrize(
+    ("job", "knob", "found"),
+    [
+        (spec("train {lr}", envs={"LR": "x-{lr}"}), "lr", ["run", "envs.LR"]),
+        (spec(knobs={"files": FILES}), "lr", ["conf/c.yaml: optimizer.lr", "conf/c.yaml: schedule.peak"]),
+        (spec("train {clip}", knobs={"files": FILES}), "clip", ["run", "conf/c.yaml: train.clip"]),
+        (spec("train {{lr}}"), "lr", []),
+        (spec(knobs={"mode": "inside"}), "lr", ["inside"]),
+        (spec(knobs={"mode": "zero-edit", "files": FILES}), "clip", ["conf/c.yaml: train.clip", "zero-edit"]),
+        (spec("train --fp16 {fp16}"), "precision", ["run"]),
+        (spec(knobs={"files": {"ds.json": {"bf16": "bf16.enabled"}}}), "precision", ["ds.json: bf16.enabled"]),
+    ],
+)
+def test_every_door_is_found(job: JobSpec, knob: str, found: list[str]) -> None:
+    assert doors(job, knob) == found
+    assert job.receives(knob) is bool(found)
+    assert (why_not(job, knob) is None) is bool(found)
+
+
+def test_a_knob_without_a_door_is_told_in_a_sentence_that_names_the_doors() -> None:
+    said = "the job cannot receive clip: nothing in run, envs or files carries {clip}, and knobs.mode is flags"
+    assert why_not(spec("train {lr}"), "clip") == said
+
+
+@pytest.mark.parametrize(
+    ("job", "sayable"),
+    [
+        (spec("train {precision}"), set(Precision)),
+        (spec("train {precision}", knobs={"framework": "accelerate"}), set(Precision) - {Precision.NATIVE_FP16}),
+        (spec("train --fp16 {fp16}"), {Precision.AMP_FP16, Precision.FP32}),
+        (spec("train {fp16} {bf16}"), {Precision.AMP_FP16, Precision.BF16, Precision.FP32}),
+        (
+            spec(
+                knobs={
+                    "files": {"c.yaml": {"precision": "use_amp"}},
+                    "precision_text": {"amp_fp16": True, "fp32": False},
+                }
+            ),
+            {Precision.AMP_FP16, Precision.FP32},
+        ),
+        (spec("train {fp16}", knobs={"mode": "inside"}), set(Precision)),
+    ],
+)
+def test_a_precision_that_the_script_has_no_word_for_cannot_be_received(job: JobSpec, sayable: set[Precision]) -> None:
+    assert {each for each in Precision if why_not(job, "precision", each.value) is None} == sayable
+
+
+def test_the_rung_is_skipped_with_that_reason() -> None:
+    job = spec("train {precision}", knobs={"framework": "accelerate"})
+    knobs = job.knobs.knobs()
+    said = {step.rung.value: climb(step, Scene(job, knobs, knobs)) for step in job.recovery.ladder}
+    assert "accelerate and knobs.precision_text has no word for it" in str(said["native_fp16"])
+    assert str(said["raise_clip"]).startswith("the job cannot receive clip")
+    assert said["fp32"] == knobs.but(precision=Precision.FP32)

@@ -1,0 +1,67 @@
+"""Owns the proof that a precision is said in the script's own words, or known not to be sayable."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.errors import SpecError
+from jobs.knobs import Precision
+from jobs.precisionwords import FRAMEWORKS, word_for, word_text
+from jobs.spec import JobSpec
+from jobs.specfile import parse_spec
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [
+        ("lightning", ["16-mixed", "16-true", "bf16-mixed", "32-true"]),
+        ("accelerate", ["fp16", None, "bf16", "no"]),
+        ("fairseq", ["--fp16", "--memory-efficient-fp16", "--bf16", ""]),
+        (None, ["amp_fp16", "native_fp16", "bf16", "fp32"]),
+    ],
+)
+def test_a_framework_has_its_own_words(framework: str | None, words: list[str | None]) -> None:
+    assert [word_for(precision, {}, framework) for precision in Precision] == words
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_framework_can_be_told_the_precision_it_starts_with_and_fp32(framework: str) -> None:
+    said = [word_for(precision, {}, framework) for precision in (Precision.AMP_FP16, Precision.FP32)]
+    assert None not in said and len(set(said)) == 2
+
+
+def test_the_job_files_own_word_goes_first_and_yes_and_no_leave_no_third() -> None:
+    own = {Precision.FP32: "32"}
+    assert word_for(Precision.FP32, own, "lightning") == "32"
+    assert word_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
+    assert word_for(Precision.BF16, own, None) == "bf16"
+    switch = {Precision.AMP_FP16: True, Precision.FP32: False}
+    assert word_for(Precision.FP32, switch, None) is False
+    assert word_for(Precision.NATIVE_FP16, switch, None) is None
+
+
+def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
+    text = b"name: a\nrun: x {precision}\nknobs: {precision_text: {amp_fp16: true, fp32: 32, bf16: '16'}}\n"
+    spec = parse_spec(text)
+    again = JobSpec.model_validate_json(spec.model_dump_json())
+    for words in (spec.knobs.precision_text, again.knobs.precision_text):
+        assert [(type(word), word) for word in words.values()] == [(bool, True), (int, 32), (str, "16")]
+    assert [word_text(word) for word in words.values()] == ["true", "32", "16"]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ("{framework: lightening}", "knobs.framework: no framework whose words are known; did you mean 'lightning'?"),
+        ("{precision_text: {fp32: [1]}}", "knobs.precision_text.fp32: give a text, a number, or yes or no"),
+        ("{files: {c.ini: {lr: a}}}", "c.ini: give a file that ends in .yaml, .yml, .json, .toml"),
+        ("{files: {../c.yaml: {lr: a}}}", "../c.yaml: give a path in workdir"),
+        ("{files: {/c.yaml: {lr: a}}}", "/c.yaml: give a path in workdir"),
+        ("{files: {c.yaml: {lrr: a}}}", "knobs.files: lrr: no such knob; did you mean 'lr'?"),
+        ("{files: {c.yaml: {lr: 3}}}", "knobs.files.c.yaml.lr"),
+    ],
+)
+def test_what_is_wrong_in_the_job_file_is_told(knobs: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(f"name: a\nrun: x\nknobs: {knobs}\n".encode())
+    assert said in str(caught.value)
