@@ -266,3 +266,45 @@ def test_with_no_environment_activated_python_is_the_one_rung_is_installed_with(
     assert build({"PATH": "/venv/bin:/usr/bin", "VIRTUAL_ENV": "/venv"}).env["PATH"] == "/venv/bin:/usr/bin"
     assert build({"PATH": "/conda/bin", "CONDA_PREFIX": "/conda"}).env["PATH"] == "/conda/bin"
     assert build({"PATH": "/usr/bin"}, envs={"PATH": "/mine"}).env["PATH"] == "/mine"
+
+
+# Other deliveries
+
+
+@pytest.mark.parametrize(
+    ("word", "values", "filled"),
+    [
+        ("optimizer.lr={lr}", {"lr": "1e-05"}, "optimizer.lr=1e-5"),
+        ("--lr={lr}", {"lr": "1e-05"}, "--lr=1e-05"),
+        ("+trainer.precision={precision}", {"precision": "16-mixed"}, "+trainer.precision=16-mixed"),
+        ("ckpt={checkpoint}", {"checkpoint": "/a/step_5.pt"}, "ckpt=/a/step_5.pt"),
+        ("ckpt={checkpoint}", {"checkpoint": "/a/lr=1,b/it's"}, "ckpt='/a/lr=1,b/it\\'s'"),
+        ("ckpt={checkpoint}/x", {"checkpoint": "/a b"}, "ckpt='/a b/x'"),
+        ("opts=[{lr},{checkpoint}]", {"lr": "1e-05", "checkpoint": "a,b"}, "opts=[1e-5,'a,b']"),
+        ("ckpt={checkpoint}", {"checkpoint": "a,b\\"}, "ckpt='a,b\\\\'"),
+    ],
+)
+def test_a_hydra_override_is_written_as_hydra_reads_it(word: str, values: dict[str, str], filled: str) -> None:
+    assert fill_command((word,), {**NOTHING, **values}) == (filled,)
+
+
+@pytest.mark.parametrize(("precision", "fp16", "bf16"), [("amp_fp16", "true", "false"), ("fp32", "false", "false")])
+def test_switches_tell_a_precision(precision: str, fp16: str, bf16: str) -> None:
+    request = build(run="x --fp16 {fp16} --bf16 {bf16}", knobs={"precision": precision})
+    assert request.argv == ("x", "--fp16", fp16, "--bf16", bf16)
+
+
+def test_what_a_file_is_told_keeps_its_type_and_silence_leaves_the_file_alone() -> None:
+    keys = {"lr": ["a", "b.c"], "precision": "amp", "clip": "clip", "checkpoint": "resume", "fp16": "fp16.enabled"}
+    knobs = {"lr": 1e-5, "precision_text": {"amp_fp16": True}, "files": {"c.yaml": keys}}
+    request = build(knobs=knobs, run="x {precision}")
+    (edit,) = request.edits
+    assert edit.values == {"a": 1e-5, "b.c": 1e-5, "amp": True, "fp16.enabled": True}
+    assert request.argv == ("x", "true")
+    assert request.cwd == Path("/h/jobs/a-1/attempts/2/work") and request.source == Path("/origin")
+    assert build(knobs=knobs, resumed="s.pt").edits[0].values["resume"] == "/h/jobs/a-1/checkpoints/s.pt"
+
+
+def test_a_framework_names_the_precision() -> None:
+    knobs = {"framework": "lightning", "precision": "native_fp16"}
+    assert build(run="x precision={precision}", knobs=knobs).argv == ("x", "precision=16-true")
