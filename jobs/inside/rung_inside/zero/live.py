@@ -4,6 +4,7 @@ Events, and what their callbacks are given:
 
     forward(module, args, kwargs)   a root module is about to be called
     backward(loss)                  the loss that backward starts from, without the scaler's scale
+    clipped(norm)                   gradients have been clipped; their norm before that, as a tensor
     unscaled(optimizer)             the gradients of this optimizer are true ones from here on
     before_update(optimizer)        they are final: clipped, and about to be used
     updated(optimizer, skipped)     the update is over; skipped: True, False, or None where only the GPU knows
@@ -24,7 +25,7 @@ from typing import Any
 from rung_inside import asked_knobs
 from rung_inside.zero import patching
 
-EVENTS = ("forward", "backward", "unscaled", "before_update", "updated", "loaded", "saved")
+EVENTS = ("forward", "backward", "clipped", "unscaled", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
 
 
@@ -66,6 +67,8 @@ class _Count:
     """Counts updates: optimizers that take turns share a number, so that it is the script's iteration."""
 
     def __init__(self) -> None:
+        # The step that the count goes on from, once it is known what was really loaded.
+        self.first: int | None = None
         self.updates = 0
         self._turn = Weakly()
 
@@ -90,8 +93,15 @@ def updates() -> int:
     return _count.updates
 
 
+def resume_at(step: int) -> None:
+    """Count from this step on: that of the checkpoint that the script has loaded, whatever it was asked to."""
+    _count.first = step
+
+
 def first_step() -> int:
     """Return the step of the checkpoint that this attempt resumes from, 0 from scratch."""
+    if _count.first is not None:
+        return _count.first
     text = os.environ.get("RUNG_CHECKPOINT_STEP", "").strip()
     return int(text) if text.isdigit() and os.environ.get("RUNG_CHECKPOINT") else 0
 
