@@ -1,0 +1,146 @@
+"""Owns the dtypes of a model in the precision asked: its parameters, and what goes in and comes out.
+
+Parameters keep their identity, only their data changes. Without a precision or params asked, nothing is touched.
+
+    native_fp16  all FP16 (batch norms stay FP32, their statistics need it), outputs FP32
+    fp32         all FP32
+    bf16         trainable parameters FP32, under autocast to BF16
+    params=fp32  trainable parameters FP32, everything else as the script has it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import torch
+
+from rung_inside import precision
+from rung_inside.zero import compensating, live, patching
+
+SIXTEEN = (torch.float16, torch.bfloat16)
+PLAIN = (*SIXTEEN, torch.float32)
+_settled = live.Weakly()
+
+
+def install(_torch: Any) -> None:
+    if not asked():
+        return
+    torch.nn.modules.module.register_module_forward_pre_hook(_match_inputs)
+    parallel = torch.nn.parallel.DistributedDataParallel
+    # It hooks into the parameters' gradients, which a change of dtype would undo.
+    patching.before(parallel, "__init__", _before_parallel)
+
+
+def asked() -> bool:
+    """Tell whether any dtype is ours to set."""
+    return live.asked("precision") is not None or live.asked("params") is not None
+
+
+def _before_parallel(_parallel: Any, module: Any, *_: Any, **__: Any) -> None:
+    settle(module)
+
+
+def settle(module: Any) -> None:
+    """Give a model's parameters and buffers the dtypes asked, once."""
+    if not asked() or module in _settled or any(map(_unmade, module.parameters())):
+        return
+    _settled.add(module)
+    wanted = live.asked("precision")
+    for part in module.modules():
+        for name, tensor in (*part._parameters.items(), *part._buffers.items()):
+            dtype = _dtype_for(wanted, part, tensor) if tensor is not None and tensor.is_floating_point() else None
+            if dtype is not None and tensor.dtype != dtype:
+                _cast(part, name, tensor, dtype)
+
+
+def _unmade(parameter: Any) -> bool:
+    """Tell whether a lazy parameter has no shape yet."""
+    return bool(torch.nn.parameter.is_lazy(parameter))
+
+
+def _dtype_for(wanted: Any, part: Any, tensor: Any) -> Any:
+    if tensor.dtype not in PLAIN:
+        return None
+    if wanted == "fp32":
+        return torch.float32
+    if wanted == "native_fp16":
+        norm = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        return torch.float32 if norm else torch.float16
+    return torch.float32 if tensor.requires_grad else None
+
+
+def _cast(part: Any, name: str, tensor: Any, dtype: Any) -> None:
+    if name in part._buffers:
+        part._buffers[name] = tensor.to(dtype)
+        return
+    value, gradient = tensor.data, tensor.grad
+    tensor.grad = None
+    tensor.data = value.to(dtype)
+    if gradient is not None:
+        tensor.grad = gradient.to(dtype)
+    if dtype == torch.float16:
+        compensating.adopt(tensor, value)
+
+
+def _match_inputs(module: Any, inputs: Any) -> Any:
+    """Give a layer its inputs in the dtype of its own parameters, where no autocast would."""
+    own = next((each for each in module._parameters.values() if each is not None and each.dtype in PLAIN), None)
+    if own is None or not _differs(inputs, own.dtype) or precision.live_autocast(own.device.type) is not None:
+        return None
+    return patching.quietly(_convert, inputs, own.dtype)
+
+
+def _differs(inputs: Any, dtype: Any) -> bool:
+    return any(
+        _differs(each, dtype)
+        if isinstance(each, (list, tuple))
+        else isinstance(each, torch.Tensor) and each.dtype in PLAIN and each.dtype != dtype
+        for each in inputs
+    )
+
+
+def _convert(value: Any, dtype: Any) -> Any:
+    """Return the value with the floating-point tensors in it as `dtype`; models of frameworks return mappings."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.dtype in PLAIN else value
+    if isinstance(value, MutableMapping) and type(value) is not dict:
+        changed = copy.copy(value)
+        for key, item in value.items():
+            changed[key] = _convert(item, dtype)
+        return changed
+    if type(value) in (list, tuple):
+        return type(value)(_convert(item, dtype) for item in value)
+    if type(value) is dict:
+        return {key: _convert(item, dtype) for key, item in value.items()}
+    return precision.convert(value, dtype)
+
+
+def enter(module: Any, args: Any, kwargs: Any) -> Any:
+    """Return a root's arguments as its precision wants them."""
+    settle(module)
+    wanted = live.asked("precision")
+    if wanted == "native_fp16":
+        return _convert(args, torch.float16), _convert(kwargs, torch.float16)
+    if wanted == "fp32":
+        return _convert(args, torch.float32), _convert(kwargs, torch.float32)
+    return None
+
+
+def leave(result: Any) -> Any:
+    """Return a root's result in FP32 where its precision is ours: the loss is worth it."""
+    wanted = live.asked("precision")
+    return _convert(result, torch.float32) if wanted in ("native_fp16", "fp32") else None
+
+
+@contextlib.contextmanager
+def computing(module: Any) -> Iterator[None]:
+    """Autocast to BF16 where that is asked and the script has no autocast of its own."""
+    parameter = next(module.parameters(), None) if live.asked("precision") == "bf16" else None
+    if parameter is None or precision.live_autocast(parameter.device.type) is not None:
+        yield
+        return
+    with torch.autocast(parameter.device.type, dtype=torch.bfloat16):
+        yield

@@ -1,0 +1,78 @@
+"""Owns what is in force: reads the knobs from the live objects after every update, and says them when they change."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from rung_inside import records
+from rung_inside.zero import autocasting, casting, clipping, learning_rates, live
+
+# The precision as last read, and what it was read from.
+_read: dict[Any, str] = {}
+_leading: list[weakref.ref[Any]] = []
+
+
+def install(_torch: Any) -> None:
+    live.on("updated", _say)
+
+
+def _say(optimizer: Any, _skipped: Any) -> None:
+    """Speak for the first optimizer: others beside it, such as a GAN's, may be clipped or not as they like."""
+    leading = _leading[0]() if _leading else None
+    if leading is None:
+        _leading[:] = [weakref.ref(optimizer)]
+    if leading in (None, optimizer):
+        records.say_knobs(knobs(optimizer))
+
+
+def knobs(optimizer: Any) -> dict[str, Any]:
+    """Return the values in force; a knob that plain torch has not (batch, accumulation) is not among them."""
+    scaler = next((each for each in live.scalers if each.is_enabled()), None)
+    return {
+        "lr": learning_rates.in_force(),
+        "clip": clipping.used(optimizer),
+        "growth_interval": scaler.get_growth_interval() if scaler is not None else None,
+        "precision": _precision(optimizer, autocasting.seen(), scaler is not None),
+        "params": _params(optimizer) if live.asked("params") is not None else None,
+        "skip": live.asked("skip"),
+    }
+
+
+def _precision(optimizer: Any, autocast: Any, scaled: bool) -> str:
+    """Name the precision that the live objects amount to; a combination that is none of ours is spelled out."""
+    key = (id(optimizer), autocast, scaled)
+    if key not in _read:
+        _read[key] = _named(_trained_dtypes(optimizer), autocast, scaled)
+    return _read[key]
+
+
+def _named(trained: set[Any], autocast: Any, scaled: bool) -> str:
+    found: dict[Any, str] = {
+        (torch.float16, None, False): "native_fp16",
+        (torch.float32, None, False): "fp32",
+        (torch.float32, torch.bfloat16, False): "bf16",
+        (torch.float32, torch.float16, True): "amp_fp16",
+    }
+    main = torch.float16 if torch.float16 in trained and autocast is None else None
+    dtype = main or (next(iter(trained)) if len(trained) == 1 else None)
+    named = found.get((dtype, autocast, scaled))
+    return named or _spelled_out(trained, autocast, scaled)
+
+
+def _spelled_out(trained: set[Any], autocast: Any, scaled: bool) -> str:
+    parts = ["+".join(sorted(str(dtype).replace("torch.", "") for dtype in trained)) or "no", "parameters"]
+    parts.append(f"autocast_{str(autocast).replace('torch.', '')}" if autocast else "no_autocast")
+    parts.append("scaler" if scaled else "no_scaler")
+    return "_".join(parts)
+
+
+def _trained_dtypes(optimizer: Any) -> set[Any]:
+    parameters = (each for group in optimizer.param_groups for each in group["params"])
+    return {each.dtype for each in parameters if each.is_floating_point()}
+
+
+def _params(optimizer: Any) -> str:
+    return "fp16" if _trained_dtypes(optimizer) & set(casting.SIXTEEN) else "fp32"
