@@ -120,6 +120,11 @@ def preview_request(
     spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, spot: Spot
 ) -> Request:
     """Return the very request that a launch of this job would start there."""
-    job = Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, spec.knobs.knobs())
+    job = planned_job(spec, sequence)
     paths, environ = home
     return build_request(job, asked_by_person(job, (), (), spot), paths, origin, environ)
+
+
+def planned_job(spec: JobSpec, sequence: int) -> Job:
+    """Return the job that a submit would make of a spec."""
+    return Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, spec.knobs.knobs())

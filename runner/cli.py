@@ -60,7 +60,7 @@ def cli() -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
 )
-@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what each rung would change.")
+@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change of it.")
 @JSON
 def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     """Submit the job in FILE."""

@@ -12,14 +12,15 @@ from jobs.paths import HomePaths
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
 from recovery.lines import clean
-from runner.check import change_text, preview_request, preview_rungs
+from runner.check import planned_job, preview_request, preview_rungs
 from runner.container import planned_config
 from runner.engine import Request
 from runner.fitting import would_get
-from runner.relaunch import Spot
+from runner.relaunch import Spot, asked_by_person
 from runner.slots import Placed
 from runner.store import Store
 from runner.survey import Report
+from runner.whatif import Ladder
 
 HERE = Spot("localhost")
 NOWHERE = "none now"
@@ -42,7 +43,10 @@ class Preview:
         leases = {lease.gpu: lease.job_id for lease in store.leases()} if store else {}
         spot = HERE if spec.image is None else self._spot(make_id(spec.name, sequence), look(), leases)
         self.host = spot.host
-        self.request: Request = preview_request(spec, origin, (paths, environ), sequence, spot)
+        home = (paths, environ)
+        self.request: Request = preview_request(spec, origin, home, sequence, spot)
+        job = planned_job(spec, sequence)
+        self._ladder = Ladder(job, asked_by_person(job, (), (), spot), home, origin)
 
     def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Spot:
         answer = would_get(self._spec, job_id, reports, leases)
@@ -60,6 +64,7 @@ class Preview:
         if container is not None:
             told |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
             told["container"] = planned_config(self.request)
+        told |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
         return json.dumps({**told, "ladder": rungs}, indent=2)
 
     def text(self) -> str:
@@ -82,5 +87,11 @@ class Preview:
         yield from (f"limit {name} {value}" for name, value in request.limits.items())
         yield from (f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items()))
         yield from (f"env   {name} (secret, its value is not shown)" for name in request.secrets)
-        for rung, change in preview_rungs(self._spec).items():
-            yield f"rung  {rung}: {'skipped, ' if isinstance(change, str) else ''}{change_text(change)}"
+        for path, keys in self.request.to_dict()["files"].items():
+            yield from (f"file  {path}: {key} = {json.dumps(value)}" for key, value in keys.items())
+        for rung in self._ladder.rungs():
+            yield from rung.lines()
+        relaunch = list(self._ladder.resume().lines())[1:]
+        if relaunch:
+            yield "every relaunch goes on from the last healthy checkpoint:"
+            yield from relaunch

@@ -1,0 +1,142 @@
+"""Owns the proof that a dry run shows for every rung what the relaunch would really get, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.attempt import Job
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from recovery.decide import Relaunch
+from recovery.ladder import Scene, climb
+from runner.check import planned_job
+from runner.launch import build_request
+from runner.relaunch import Spot, asked_by_person, next_attempt
+from runner.whatif import Ladder, WhatIf, word_changes
+
+Rung = Callable[..., Any]
+HERE = Spot("localhost")
+CONFIG = "# ours\nopt: {lr: 1}\n\nx: 1\namp: yes # c\nresume:\n"
+KNOBS = {
+    "lr": 0.001,
+    "precision_text": {"amp_fp16": True, "fp32": False},
+    "files": {"c.yaml": {"lr": "opt.lr", "precision": "amp", "checkpoint": "resume"}},
+}
+RUN = "python t.py --lr {lr} opt.clip={clip} --resume {checkpoint}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def ladder(folder: Path, **fields: Any) -> tuple[Job, Ladder]:
+    spec = JobSpec.model_validate({"name": "a", "run": RUN, "knobs": KNOBS, **fields})
+    job = planned_job(spec, 1)
+    home = (HomePaths(folder / "home"), {"PATH": "/bin"})
+    return job, Ladder(job, asked_by_person(job, (), (), HERE), home, folder)
+
+
+def by_name(found: Ladder) -> dict[str, WhatIf]:
+    return {each.rung: each for each in found.rungs()}
+
+
+def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
+    _, found = ladder(folder, envs={"NAME": "x-{lr}"})
+    rungs = by_name(found)
+    assert list(rungs)[:5] == ["raise_clip", "lower_lr", "increase_growth_interval", "native_fp16", "fp32"]
+    assert list(rungs["lower_lr"].lines()) == [
+        "rung  lower_lr: lr 0.001 -> 0.0001",
+        "        run   --lr 0.001 -> --lr 0.0001",
+        "        env   NAME: x-0.001 -> x-0.0001",
+        "        file  c.yaml",
+        "              @@ -1,3 +1,3 @@",
+        "               # ours",
+        "              -opt: {lr: 0.001}",
+        "              +opt: {lr: 0.0001}",
+        "               ",
+    ]
+    assert list(rungs["raise_clip"].lines()) == [
+        "rung  raise_clip: clip unset -> 1.0",
+        "        run   nothing -> opt.clip=1",
+    ]
+    assert list(rungs["fp32"].files["c.yaml"])[2:4] == ["-amp: true # c", "+amp: false # c"]
+    assert rungs["native_fp16"].skipped.endswith("knobs.precision_text has no word for it")
+    assert rungs["increase_growth_interval"].skipped.startswith("the job cannot receive growth_interval")
+    assert rungs["lower_batch"].skipped == "the job states no batch"
+
+
+def test_what_is_shown_is_what_the_relaunch_gets(folder: Path) -> None:
+    job, found = ladder(folder)
+    first = asked_by_person(job, (), (), HERE)
+    paths = HomePaths(folder / "home")
+    before = build_request(job, first, paths, folder, {"PATH": "/bin"})
+    for step in job.spec.recovery.rungs:
+        after = climb(step, Scene(job.spec, job.knobs, job.knobs))
+        shown = by_name(found)[step.rung.value]
+        assert bool(shown.skipped) is isinstance(after, str)
+        if not isinstance(after, str):
+            second = next_attempt(job, 2, HERE, Relaunch(step.rung, after, None, ""), 0.0)
+            request = build_request(job, second, paths, folder, {"PATH": "/bin"})
+            assert shown.command == tuple(word_changes(before.argv, request.argv))
+            assert bool(shown.files) is (request.edits != before.edits)
+            assert shown.command or shown.files
+
+
+def test_what_a_resume_changes_is_shown_once(folder: Path) -> None:
+    _, found = ladder(folder, checkpoint={"pattern": "s_*.pt"})
+    resume = found.resume()
+    (change,) = resume.command
+    assert change == ("", f"--resume '{folder}/home/jobs/a-1/checkpoints/s_*.pt'")
+    assert any("s_*.pt" in line for line in resume.files["c.yaml"])
+
+
+def test_zero_edit_says_what_is_known_only_after_the_first_attempt(folder: Path) -> None:
+    _, found = ladder(folder, run="python t.py", knobs={"mode": "zero-edit"}, recovery={"ladder": "auto"})
+    rungs = by_name(found)
+    lower = list(rungs["lower_lr"].lines())
+    assert lower[0] == "rung  lower_lr: lr -> 0.1 x the script's own lr, which is known after the first attempt"
+    assert lower[1].startswith("        live  lr: set on the live objects")
+    assert rungs["raise_clip"].inside == ("clip",)
+    assert "clip the script's own -> 1.0" in next(rungs["raise_clip"].lines())
+    assert "known when there is one" in next(rungs["skip_data"].lines())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (("x", "--lr", "1"), ("x", "--lr", "2"), [("--lr 1", "--lr 2")]),
+        (("x", "--lr=1", "y"), ("x", "--lr=2", "y"), [("--lr=1", "--lr=2")]),
+        (("x",), ("x", "--c", "a b"), [("", "--c 'a b'")]),
+        (("x", "--fp16", "y"), ("x", "y"), [("--fp16", "")]),
+    ],
+)
+def test_words_are_shown_with_their_option(before: Any, after: Any, changes: Any) -> None:
+    assert list(word_changes(before, after)) == changes
+
+
+def test_the_command_line_shows_it_and_writes_nothing(folder: Path, home: Path, rung: Rung) -> None:
+    spec = {"name": "a", "run": RUN, "knobs": KNOBS}
+    (folder / "job.yaml").write_text(yaml.safe_dump(spec))
+    shown = rung("launch", "--dryrun", folder / "job.yaml")
+    assert shown.code == 0, shown
+    assert "file  c.yaml: opt.lr = 0.001" in shown.out
+    assert "              +amp: false # c" in shown.out
+    assert "every relaunch goes on from the last healthy checkpoint:" in shown.out
+    data = json.loads(rung("launch", "--dryrun", "--json", folder / "job.yaml").out)
+    told = {each["rung"]: each for each in data["rungs"]}
+    assert told["lower_lr"]["command"] == [["--lr 0.001", "--lr 0.0001"]]
+    assert "skipped" in told["native_fp16"]
+    assert (folder / "c.yaml").read_text() == CONFIG
+    assert not home.exists()
+    spec["knobs"] = {**KNOBS, "files": {"c.yaml": {"lr": "opt.l"}}}
+    (folder / "job.yaml").write_text(yaml.safe_dump(spec))
+    wrong = rung("launch", "--dryrun", folder / "job.yaml")
+    assert (wrong.code, wrong.err) == (2, "rung: c.yaml: opt.l: there is no such key; did you mean 'lr'?\n")
