@@ -38,8 +38,11 @@ def _clip_norm(original: Callable[..., Any], parameters: Any, max_norm: Any, *ar
     patching.quietly(_note, parameters, bound)
     # In FP16 a norm above 65504 is inf, and all gradients become zero.
     if casting.asked() and not args and not kwargs and _any_half(parameters):
-        return _clip_half(parameters, float(bound))
-    return original(parameters, bound, *args, **kwargs)
+        norm = _clip_half(parameters, float(bound))
+    else:
+        norm = original(parameters, bound, *args, **kwargs)
+    live.publish("clipped", norm)
+    return norm
 
 
 def _clip_value(original: Callable[..., Any], parameters: Any, clip_value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,10 +80,7 @@ def clip(optimizer: Any) -> None:
     if wanted(optimizer):
         bound = float(live.asked("clip"))
         held = [each for each in _parameters(optimizer) if each.grad is not None]
-        if _any_half(held):
-            _clip_half(held, bound)
-        else:
-            _own_clip(held, bound)
+        live.publish("clipped", (_clip_half if _any_half(held) else _own_clip)(held, bound))
         if held:
             _used.append((bound, id(held[0])))
     _clipped.difference_update(map(id, _parameters(optimizer)))

@@ -6,8 +6,9 @@ that a training step pays for one call and not for each layer. No hook is left o
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -103,3 +104,14 @@ def _around(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> An
         _inside.root = False
     changed = patching.quietly(casting.leave, result)
     return result if changed is None else changed
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Let a root module be called by ourselves: not told of, and its inputs left as they are."""
+    before = getattr(_inside, "root", False)
+    _inside.root = True
+    try:
+        yield
+    finally:
+        _inside.root = before

@@ -33,6 +33,11 @@ def in_force() -> Any:
     return float(asked) if asked is not None and abs(used - asked) <= 1e-12 * abs(asked) else used
 
 
+def newest_factor() -> float:
+    """Return what the newest step multiplied the script's own lr with."""
+    return _newest[0]
+
+
 class Factor:
     """Multiplies one optimizer's lrs, and puts them back."""
 

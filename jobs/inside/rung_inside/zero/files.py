@@ -1,0 +1,115 @@
+"""Owns the sight of checkpoint files: which the script writes, at which update, and which one it went on from.
+
+Paths are told by their first part below RUNG_CHECKPOINT_DIR, so that a checkpoint in a folder has the folder's name.
+What lies elsewhere (pretrained weights, data) is nobody's business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rung_inside import records
+from rung_inside.zero import imports, live, patching, resuming
+
+# The name and update of what was last told, and of what was written: a file may get its final name afterwards.
+_told: list[Any] = [None]
+_written: dict[str, int] = {}
+# The update at which something was written that has no name yet, as into a buffer.
+_nameless: list[int] = [-1]
+
+
+def install(torch: Any) -> None:
+    patching.after(torch, "save", _saved)
+    # Other modules of torch call it by its home.
+    torch.serialization.save = torch.save
+    patching.after(torch, "load", _loaded)
+    torch.serialization.load = torch.load
+    for name in ("replace", "rename"):
+        patching.after(os, name, _renamed)
+    imports.when_imported("safetensors.torch", _install_safetensors)
+    imports.when_imported("torch.distributed.checkpoint", _install_sharded)
+    resuming.install()
+
+
+def _install_safetensors(module: Any) -> None:
+    patching.after(module, "save_file", _saved)
+    patching.after(module, "load_file", _loaded_file)
+
+
+def _install_sharded(module: Any) -> None:
+    patching.after(module, "save", _saved_sharded)
+    patching.after(module, "load", _loaded_sharded)
+
+
+def _saved(_result: Any, state: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
+    path = path_of(kwargs.get("f", kwargs.get("filename", target)))
+    if path is None:
+        _nameless[0] = live.step()
+        return
+    live.publish("saved", path, state if state is not None else kwargs.get("obj"))
+    _tell(path, live.step())
+
+
+def _saved_sharded(_result: Any, state: Any = None, *_: Any, **kwargs: Any) -> None:
+    path = path_of(kwargs.get("checkpoint_id"))
+    if path is not None:
+        live.publish("saved", path, state)
+        _tell(path, live.step())
+
+
+def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
+    """Follow a file to its final name."""
+    old, new = path_of(kwargs.get("src", source)), path_of(kwargs.get("dst", target))
+    if old is None or new is None or below(new) is None:
+        return
+    step = _written.get(os.path.abspath(old), _nameless[0])
+    if step >= 0:
+        _nameless[0] = -1
+        _tell(new, step)
+
+
+def _tell(path: str, step: int) -> None:
+    if len(_written) > 64:
+        del _written[next(iter(_written))]
+    _written[os.path.abspath(path)] = step
+    _written[os.path.dirname(os.path.abspath(path))] = step
+    name = below(path)
+    if name is not None and _told[0] != (name, step):
+        _told[0] = (name, step)
+        records.emit("saved", step=step, file=name)
+
+
+def _loaded(state: Any, source: Any = None, *_: Any, **kwargs: Any) -> None:
+    path = path_of(kwargs.get("f", source))
+    if path is not None:
+        live.publish("loaded", path, state)
+
+
+def _loaded_file(state: Any, source: Any = None, *_: Any, **kwargs: Any) -> None:
+    _loaded(state, kwargs.get("filename", source))
+
+
+def _loaded_sharded(_result: Any, state: Any = None, *_: Any, **kwargs: Any) -> None:
+    path = path_of(kwargs.get("checkpoint_id"))
+    if path is not None:
+        live.publish("loaded", path, state if isinstance(state, Mapping) else None)
+
+
+def path_of(target: Any) -> str | None:
+    """Return the path of a file that is given by its name or as an open file; None for a buffer."""
+    if isinstance(target, (str, os.PathLike)):
+        return os.fsdecode(target)
+    named = getattr(target, "path", None) or getattr(target, "name", None)
+    return named if isinstance(named, str) else None
+
+
+def below(path: str) -> str | None:
+    """Return the first part of a path below the checkpoint folder; None when it lies elsewhere."""
+    folder = os.environ.get("RUNG_CHECKPOINT_DIR", "")
+    if not folder:
+        return None
+    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(folder))
+    first = inside.split(os.sep, 1)[0]
+    return None if first in (os.curdir, os.pardir) or os.path.isabs(inside) else first
