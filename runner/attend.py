@@ -22,6 +22,7 @@ from runner import arrows, launch, watch
 from runner.bring import begin
 from runner.engine import Engine, Observation, Presence, Request
 from runner.parts import Parts
+from runner.setaside import Clearing
 
 # How often progress is written to the store while nothing else happens.
 PROGRESS_SECONDS = 1.0
@@ -60,6 +61,7 @@ class Attendant:
     def __init__(self, parts: Parts, elsewhere: Callable[[Job, str], list[str]]) -> None:
         self._parts, self._elsewhere = parts, elsewhere
         self._eyes: dict[str, Eyes] = {}
+        self._clearing = Clearing(parts)
         # Jobs whose host does not answer now.
         self.away: set[str] = set()
 
@@ -155,6 +157,10 @@ class Attendant:
             work = partial(_stop_unstarted, engine, request.paths)
             parts.ask(job, attempt, work, self._cancelled_unstarted, self._no_answer)
             return
+        if self._clearing.pending(attempt):
+            self._clearing.send(job, attempt, request, self._no_answer)
+            if self._clearing.pending(attempt):
+                return  # it is asked on its host; the next turn goes on
         try:
             secrets = launch.find_secrets(request.secrets, parts.paths, parts.environ)
         except EngineError as error:

@@ -15,7 +15,7 @@ from runner import launch
 from runner.engine import FileEntry, Request
 from runner.finding import MIRROR
 from runner.hostengine import HostEngine
-from runner.mirror import keep_only
+from runner.mirror import keep_newest
 from runner.moving import deliver, fetch
 from runner.parts import Parts
 from runner.remote import Remote
@@ -55,7 +55,7 @@ def _copy(parts: Parts, job: Job, attempt: Attempt) -> Fetch | None:
 def _fetch(engine: HostEngine, remote: Remote, request: Request, name: str, folder: Path) -> Path:
     entry = _entry(engine, request, name)
     copy = fetch(remote, engine.checkpoint_folder(request), entry, folder)
-    keep_only(copy)
+    keep_newest(copy)
     return copy
 
 

@@ -7,6 +7,7 @@ An attempt is known by its container's name and labels. What is found under its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from runner.engine import Capabilities, Container, FileEntry, Observation, Reque
 from runner.engineapi import EngineApi
 from runner.hostside import HostSide
 from runner.images import Images
+from runner.listing import hidden
 from runner.look import Looks
 from runner.lookout import Lookout
+from runner.moving import entry_there, move_there
 from runner.nvidia import GPU_QUERY, parse_gpus
 from runner.remote import Remote
 from runner.seen import Status, seen_in
@@ -170,8 +173,13 @@ class DockerEngine:
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         folder = self.checkpoint_folder(request)
         with self._remote.files() as files:
-            found = [(entry.path.rpartition("/")[2], entry) for entry in files.entries(folder) if not entry.is_folder]
-        return [FileEntry(name, entry.size, entry.written_at) for name, entry in found if fnmatchcase(name, pattern)]
+            found = [(entry.path.rpartition("/")[2], entry) for entry in files.entries(folder)]
+            fit = [(name, entry) for name, entry in found if fnmatchcase(name, pattern) and not hidden(name)]
+            return [entry_there(files, name, entry) for name, entry in fit]
+
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        folder = self.checkpoint_folder(request)
+        move_there(self._remote, folder, names, self.checkpoint_folder(replace(request, checkpoint_dir=aside)))
 
     def checkpoint_folder(self, request: Request) -> str:
         """Return where the attempt's checkpoints lie on the host, as its files and commands know it."""

@@ -99,15 +99,19 @@ class Request:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file on the attempt's host, by name, size and time of writing."""
+    """A file or folder on the attempt's host, by name, size and time of writing."""
 
     name: str
     size: int
     written_at: float
+    is_folder: bool = False
+    # Of a folder: of the names, sizes and times of all its files. Of a file on this machine: of samples of its bytes.
+    digest: str = ""
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.name}:{self.size}:{self.written_at!r}"
+        digest = f"/{self.digest}" if self.digest else ""
+        return f"{self.name}:{self.size}{digest}:{self.written_at!r}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,11 @@ class Engine(Protocol):
         """Run a short command in the attempt's own environment: exit code, output, errors."""
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
-        """Return the plain files of this pattern in the attempt's checkpoint folder."""
+        """Return the plain files and the folders of this pattern in the attempt's checkpoint folder; none that is
+        hidden."""
+
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        """Move these of the attempt's checkpoints into another folder of the job; what is gone already is fine."""
 
     def gpu(self) -> Gpu | None: ...
 

@@ -12,15 +12,18 @@ from typing import Any
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
-from recovery.checkpoint import HEALTHY, UNVERIFIED, Checkpoint, choose
+from recovery.checkpoint import SOUND, UNVERIFIED, Checkpoint, choose
 from recovery.decide import resume_limit
-from runner.engine import Engine, FileEntry, Request
+from recovery.quarantine import quarantined
+from runner.engine import Engine, Request
+from runner.listing import entry_here
 from runner.parts import Parts
 from runner.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
 
 REST_SECONDS = 2.0
 # The place of a checkpoint that is kept on this machine; no host has an empty name.
 MIRROR = ("", 0)
+NONE_WRITTEN = "the job has saved no checkpoint that Rung can see: every relaunch begins at step 0"
 
 
 @dataclass(frozen=True)
@@ -59,32 +62,31 @@ def search(sources: Sequence[Source], query: Query) -> Found:
                 source.engine, source.request, query.pattern, query.attempts, query.limit, query.verdicts
             )
             known = {**query.verdicts, **found.verdicts}
-            here = find_checkpoints(source.engine, source.request, query.pattern, known)
+            here = find_checkpoints(source.engine, source.request, query.pattern, known, query.attempts)
         except (HostUnreachable, HostRefused):
             if not source.lost:
                 raise
-            here = mirrored(query.mirror, query.verdicts)
+            here = mirrored(query.mirror, query.verdicts, query.attempts)
         else:
             here = [replace(each, stay=source.stay) for each in here]
         found.checkpoints += here
         if choose(found.checkpoints, query.attempts, query.limit).checkpoint is not None:
             return found
-    found.checkpoints += mirrored(query.mirror, query.verdicts)
+    found.checkpoints += mirrored(query.mirror, query.verdicts, query.attempts)
     return found
 
 
-def mirrored(folder: Path, verdicts: Mapping[str, Mapping[str, Any]]) -> list[Checkpoint]:
-    """Return the copies here whose originals were found healthy: a copy has the original's size and time."""
+def mirrored(
+    folder: Path, verdicts: Mapping[str, Mapping[str, Any]], attempts: Sequence[Attempt] = ()
+) -> list[Checkpoint]:
+    """Return the copies here whose originals were found sound: a copy has the original's size and time."""
     if not folder.is_dir():
         return []
-    entries = [
-        FileEntry(path.name, path.stat().st_size, path.stat().st_mtime)
-        for path in folder.iterdir()
-        if path.is_file() and not path.name.startswith(".")
-    ]
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    entries = [entry for path in paths if (entry := entry_here(path, sampled=False)) is not None]
     known = [(entry, verdicts.get(entry.fingerprint, {})) for entry in entries]
-    healthy = [checkpoint_of(entry, said) for entry, said in known if said.get("verdict") == HEALTHY]
-    return [replace(each, stay=MIRROR) for each in healthy]
+    sound = [checkpoint_of(entry, said, attempts) for entry, said in known if said.get("verdict") in SOUND]
+    return [replace(each, stay=MIRROR) for each in sound]
 
 
 class Finder:
@@ -148,7 +150,21 @@ class Finder:
                     store.put_verdict(job.id, fingerprint, said)
                 data = {"file": fingerprint.rsplit(":", 2)[0], **said}
                 store.add_event(job.id, number, "checkpoint", data, at=at)
+            self._tell(job, number, found.checkpoints, at)
         self._found[job.id] = (number, found.checkpoints)
+
+    def _tell(self, job: Job, number: int, found: Sequence[Checkpoint], at: float) -> None:
+        """Note, once each, the checkpoints that are out of use from now on, and that a job writes none."""
+        store = self._parts.store
+        told = [(event.kind, event.data.get("file"), event.data.get("why")) for event in store.events(job.id)]
+        for name, mark in quarantined(store.attempts(job.id)).items():
+            if ("quarantined", name, mark.why) not in told:
+                because = f"{name} is quarantined: {mark.why}; it stays where it is and is not resumed from again"
+                data = {"file": name, "why": mark.why, "because": because}
+                store.add_event(job.id, number, "quarantined", data, at=at)
+        kinds = {kind for kind, _, _ in told}
+        if job.spec.knobs.mode == "zero-edit" and not found and "no_checkpoint" not in kinds:
+            store.add_event(job.id, number, "no_checkpoint", {"because": NONE_WRITTEN}, at=at)
 
     def _failed(self, job: Job, error: EngineError) -> None:
         self._parts.say(job, f"its checkpoints cannot be looked at: {error}")

@@ -1,6 +1,7 @@
 """Owns the copies of checkpoints on this machine, so that a lost host does not mean from scratch.
 
-Now and then the newest healthy checkpoint of a run on a host is copied here; only the newest copy is kept.
+Now and then the newest healthy checkpoint of a run on a host is copied here. The two newest copies are kept: the job's
+own rotation may let the originals go, and the newer one may turn out to be of no use.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.fields import parse_size
 from jobs.state import JobState
-from recovery.checkpoint import HEALTHY, UNVERIFIED, Checkpoint, usable
+from recovery.checkpoint import SOUND, UNVERIFIED, Checkpoint, usable
 from runner.engine import FileEntry, Request
 from runner.errands import Errand
 from runner.hostengine import HostEngine
-from runner.moving import fetch
+from runner.listing import entry_here
+from runner.moving import clear, fetch
 from runner.parts import Parts
 from runner.remote import Remote
 from runner.verify import AT_ONCE, Verdicts, checkpoint_of, look_into
 
 # A run that has written no checkpoint yet is asked again sooner, by this share of the usual time.
 SOONER = 0.1
+KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -50,33 +53,35 @@ def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdi
     engine, request = original.engine, original.request
     # Listed once: a run writes new ones all the time, and would never be caught up with.
     entries = {entry.name: entry for entry in engine.list_files(request, original.pattern)}
-    found = [checkpoint_of(entry, verdicts.get(entry.fingerprint, {})) for entry in entries.values()]
+    found = [checkpoint_of(entry, verdicts.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
     newest = usable(found, attempts, None)[:AT_ONCE]
     said = look_into(engine, request, _unseen(newest))
     learned = {entries[name].fingerprint: verdict for name, verdict in said.items()}
     verdict_of = {each.name: said.get(each.name, {}).get("verdict", each.verdict) for each in newest}
-    entry = next((entries[each.name] for each in newest if verdict_of[each.name] == HEALTHY), None)
+    entry = next((entries[each.name] for each in newest if verdict_of[each.name] in SOUND), None)
     if entry is None or entry.size > most or _is_here(folder / entry.name, entry):
         return Copied(None, learned)
     copy = fetch(original.remote, engine.checkpoint_folder(request), entry, folder)
-    keep_only(copy)
+    keep_newest(copy)
     return Copied(entry, learned)
 
 
 def _unseen(newest: Sequence[Checkpoint]) -> list[str]:
     """Return what has to be looked into: all that is newer than the newest healthy one that is known."""
-    seen = next((index for index, each in enumerate(newest) if each.verdict == HEALTHY), len(newest))
+    seen = next((index for index, each in enumerate(newest) if each.verdict in SOUND), len(newest))
     return [each.name for each in newest[:seen] if each.verdict is None]
 
 
 def _is_here(path: Path, entry: FileEntry) -> bool:
-    return path.is_file() and (path.stat().st_size, path.stat().st_mtime) == (entry.size, entry.written_at)
+    found = entry_here(path, sampled=False) if path.exists() else None
+    return found is not None and found.fingerprint == entry.fingerprint
 
 
-def keep_only(copy: Path) -> None:
-    for other in copy.parent.iterdir():
-        if other != copy and other.is_file():
-            other.unlink(missing_ok=True)
+def keep_newest(copy: Path) -> None:
+    """Remove all copies but this one and the one made before it."""
+    others = [each for each in copy.parent.iterdir() if each != copy and not each.name.startswith(".")]
+    for other in sorted(others, key=lambda each: each.stat().st_ctime)[: -(KEPT - 1)]:
+        clear(other)
 
 
 class Mirror:

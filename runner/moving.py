@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from jobs.errors import EngineError
 from recovery.lines import clean
 from runner.engine import FileEntry
-from runner.remote import Remote
+from runner.listing import MOST_FILES, files_in, folder_entry
+from runner.remote import Files, Remote, RemoteFile
 
 CHUNK = 1 << 20
 # A slow disk reads 100 MB/s: room for checkpoints of many gigabytes.
@@ -24,19 +26,62 @@ MOVE_SECONDS = 60.0
 INCOMING = ".incoming"
 
 
+def entry_there(files: Files, name: str, found: RemoteFile) -> FileEntry:
+    """Return the entry of a file or folder of a host."""
+    if not found.is_folder:
+        return FileEntry(name, found.size, found.written_at)
+    inner = [(path, each.size, each.written_at) for path, each in files_there(files, found.path)]
+    return folder_entry(name, inner, found.written_at)
+
+
+def files_there(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
+    """Return the files under a folder of a host, each with its path in it."""
+    found: list[tuple[str, RemoteFile]] = []
+    waiting = [folder]
+    while waiting and len(found) < MOST_FILES:
+        for each in files.entries(waiting.pop()):
+            if each.is_folder:
+                waiting.append(each.path)
+            else:
+                found.append((each.path[len(folder) + 1 :], each))
+    return found
+
+
 def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
-    """Copy a file of a host into a folder here; return it. It keeps its time of writing, so it is known again."""
+    """Copy a checkpoint of a host into a folder here; return it. It keeps its times, so it is known again."""
     source, draft = f"{folder}/{entry.name}", to / f".{entry.name}.part"
     try:
         to.mkdir(parents=True, exist_ok=True)
-        ours = _receive(remote, source, draft)
-        _agree(remote, source, ours, checksum_on(remote, source))
-        os.utime(draft, (entry.written_at, entry.written_at))
+        clear(draft)
+        if entry.is_folder:
+            with _named(source), remote.files() as files:
+                parts = [(path, each.written_at) for path, each in files_there(files, source)]
+            for path, written_at in parts:
+                _fetch_file(remote, f"{source}/{path}", draft / path, written_at)
+        else:
+            _fetch_file(remote, source, draft, entry.written_at)
+        if entry.is_folder:
+            draft.mkdir(exist_ok=True)
+            clear(to / entry.name)
         return draft.replace(to / entry.name)
     except OSError as error:
         raise EngineError(f"{draft}: cannot be written: {error.strerror}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        clear(draft)
+
+
+def _fetch_file(remote: Remote, source: str, draft: Path, written_at: float) -> None:
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    ours = _receive(remote, source, draft)
+    _agree(remote, source, ours, checksum_on(remote, source))
+    os.utime(draft, (written_at, written_at))
+
+
+def clear(path: Path) -> None:
+    """Remove a copy of ours."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 def _receive(remote: Remote, source: str, draft: Path) -> str:
@@ -63,20 +108,63 @@ def _named(path: str) -> Iterator[None]:
 
 
 def deliver(remote: Remote, file: Path, folder: str) -> None:
-    """Copy a file from here into a folder of a host; nothing is done where it is there already."""
+    """Copy a checkpoint from here into a folder of a host; nothing is done where it is there already."""
     target, draft = f"{folder}/{file.name}", f"{folder}/{INCOMING}/{file.name}"
-    ours = checksum_here(file)
+    if not file.is_dir():
+        if not _is_there(remote, file, target):
+            _send(remote, file, draft)
+            _put_in_place(remote, draft, target)
+        return
+    parts = [path for path, _, _ in files_in(file)]
+    if all(_is_there(remote, file / path, f"{target}/{path}") for path in parts):
+        return
+    for path in parts:
+        if not _is_there(remote, file / path, f"{draft}/{path}"):
+            _send(remote, file / path, f"{draft}/{path}")
+    with _named(target), remote.files() as files:
+        taken = files.stat(target) is not None
+    if taken:
+        # Left unfinished by an earlier attempt; it is kept, out of sight.
+        kept = ["mv", "-f", "-T", "--backup=numbered", "--", target, f"{draft}.replaced"]
+        _run(remote, kept, f"{target} could not be put out of the way")
+    _put_in_place(remote, draft, target)
+
+
+def _is_there(remote: Remote, file: Path, target: str) -> bool:
     with _named(target), remote.files() as files:
         there = files.stat(target)
-        if there is not None and there.size == file.stat().st_size and checksum_on(remote, target) == ours:
-            return
+    same = there is not None and not there.is_folder and there.size == file.stat().st_size
+    return same and checksum_on(remote, target) == checksum_here(file)
+
+
+def _send(remote: Remote, file: Path, draft: str) -> None:
+    ours = checksum_here(file)
+    with _named(draft), remote.files() as files:
         files.make_folder(str(PurePosixPath(draft).parent))
         with file.open("rb") as source:
             files.write(draft, iter(lambda: source.read(CHUNK), b""), 0o644)
     _agree(remote, draft, ours, checksum_on(remote, draft))
-    moved = remote.run(["mv", "-f", "-T", "--", draft, target], timeout=MOVE_SECONDS)
+
+
+def _put_in_place(remote: Remote, draft: str, target: str) -> None:
+    _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be put in its place")
+
+
+def move_there(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
+    """Move checkpoints of a host into another folder of it; what is gone already is fine."""
+    if not names:
+        return
+    with _named(aside), remote.files() as files:
+        files.make_folder(aside)
+        there = [name for name in names if files.stat(f"{folder}/{name}") is not None]
+    for name in there:
+        _run(remote, ["mv", "-f", "-T", "--", f"{folder}/{name}", f"{aside}/{name}"], f"{name} could not be set aside")
+
+
+def _run(remote: Remote, argv: Sequence[str], failed: str) -> None:
+    moved = remote.run(argv, timeout=MOVE_SECONDS)
     if moved.code != 0:
-        raise EngineError(f"{remote.name}: {target} could not be put in its place: {_words(moved.err)}")
+        raise EngineError(f"{remote.name}: {failed}: {_words(moved.err)}")
 
 
 def checksum_here(file: Path) -> str:

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
 from runner.engine import Capabilities, FileEntry, Observation, Presence, Request, read_part
+from runner.listing import entry_here, hidden
 from runner.nvidia import GPU_QUERY, parse_gpus
 from runner.workcopy import make_copy
 
@@ -114,12 +114,20 @@ class ProcessEngine:
         try:
             for path in folder.glob(pattern) if folder.is_dir() else ():
                 with suppress(FileNotFoundError):
-                    stat = path.lstat()
-                    if S_ISREG(stat.st_mode):
-                        found.append(FileEntry(path.name, stat.st_size, stat.st_mtime))
+                    entry = None if hidden(path.name) else entry_here(path, sampled=True)
+                    found += [entry] if entry is not None else []
         except OSError as error:
             raise EngineError(f"{folder}: cannot be listed: {error.strerror}") from None
         return found
+
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        try:
+            for name in names:
+                aside.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):
+                    (request.checkpoint_dir / name).rename(aside / name)
+        except OSError as error:
+            raise EngineError(f"{aside}: {name} could not be set aside there: {error.strerror}") from None
 
     def gpu(self) -> Gpu | None:
         """Return the first GPU that the driver names, or None on a machine without one."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from jobs.attempt import Attempt
+from jobs.checkpointspec import step_in_name
 from jobs.errors import EngineError, HostRefused, HostUnreachable
-from recovery.checkpoint import UNVERIFIED, Checkpoint, choose, usable
+from recovery.checkpoint import UNVERIFIED, Checkpoint, choose, said_while_saving, step_by_time, usable
 from recovery.lines import clean
 from runner.engine import Engine, FileEntry, Request
 
@@ -22,17 +24,32 @@ SECONDS = 900.0
 Verdicts = Mapping[str, Mapping[str, Any]]
 
 
-def find_checkpoints(engine: Engine, request: Request, pattern: str, verdicts: Verdicts) -> list[Checkpoint]:
-    """Return the job's checkpoint files with the verdicts known so far."""
-    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, {})) for entry in engine.list_files(request, pattern)]
+def find_checkpoints(
+    engine: Engine, request: Request, pattern: str, verdicts: Verdicts, attempts: Sequence[Attempt] = ()
+) -> list[Checkpoint]:
+    """Return the job's checkpoints with the verdicts known so far."""
+    entries = engine.list_files(request, pattern)
+    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, {}), attempts) for entry in entries]
 
 
-def checkpoint_of(entry: FileEntry, said: Mapping[str, Any]) -> Checkpoint:
-    step = said.get("step")
-    if not isinstance(step, int):
-        numbers = re.findall(r"\d+", entry.name)
-        step = int(numbers[-1]) if numbers else 0
-    return Checkpoint(entry.name, step, entry.written_at, said.get("verdict"), str(said.get("detail", "")))
+def checkpoint_of(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt] = ()) -> Checkpoint:
+    step, whose = _step(entry, said, attempts)
+    verdict, detail, kind = said.get("verdict"), str(said.get("detail", "")), str(said.get("kind", ""))
+    found = Checkpoint(entry.name, step, entry.written_at, verdict, detail)
+    return replace(found, step_from=whose, kind=kind, size=entry.size)
+
+
+def _step(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt]) -> tuple[int, str]:
+    """Return a checkpoint's step and whose word it is: the job's own first, then the content's, then the name's."""
+    saved = said_while_saving(entry.name, entry.written_at, attempts)
+    if saved is not None:
+        return saved, "saved"
+    step, named = said.get("step"), step_in_name(entry.name)
+    if isinstance(step, int):
+        return step, "content"
+    if named is not None:
+        return named, "name"
+    return step_by_time(entry.written_at, attempts), "time"
 
 
 def verify_enough(
@@ -45,7 +62,7 @@ def verify_enough(
     known = {name: dict(said) for name, said in verdicts.items()}
     while True:
         entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
-        found = [checkpoint_of(entry, known.get(entry.fingerprint, {})) for entry in entries.values()]
+        found = [checkpoint_of(entry, known.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
         best = choose(found, attempts, limit).checkpoint
         candidates = usable(found, attempts, limit)
         newer = candidates[: candidates.index(best)] if best else candidates
@@ -57,12 +74,18 @@ def verify_enough(
     return {name: said for name, said in known.items() if name not in verdicts}
 
 
-def look_into(engine: Engine, request: Request, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Have the job's own Python look into these files; a file it says nothing of counts as not verified."""
+def look_into(
+    engine: Engine, request: Request, names: Sequence[str], *, sampled: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Have the job's own Python look into these files; a file it says nothing of counts as not verified.
+
+    A `sampled` look is the cheap one of a listing: at all of them, and at samples of their numbers.
+    """
     if not names:
         return {}
     paths = [str(request.checkpoint_dir / name) for name in names]
-    argv = [python_of(request.argv), "-m", "rung_inside.verify", "--first-healthy", *paths]
+    manner = "--sampled" if sampled else "--first-healthy"
+    argv = [python_of(request.argv), "-m", "rung_inside.verify", manner, *paths]
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except (HostUnreachable, HostRefused):
@@ -90,6 +113,7 @@ def _verdicts(output: str) -> dict[str, dict[str, Any]]:
                 "verdict": clean(str(said["verdict"])),
                 "step": said["step"] if isinstance(said["step"], int) else None,
                 "detail": clean(str(said["detail"])),
+                **({"kind": clean(str(said["kind"]))[:20]} if said.get("kind") else {}),
             }
         except (ValueError, TypeError, KeyError):
             continue

@@ -85,6 +85,9 @@ class PretendEngine:
         self._reach("list_files", request.job_id)
         return []
 
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        self._reach("move", request.job_id)
+
     def gpu(self) -> Gpu | None:
         return None
 

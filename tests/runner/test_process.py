@@ -489,16 +489,27 @@ def test_a_short_command_runs_in_the_attempts_environment(attempts: Attempts, tm
         attempts.engine.run(["sleep", "60"], request, 0.1)
 
 
-def test_only_plain_files_of_the_pattern_are_checkpoints(attempts: Attempts, tmp_path: Path) -> None:
+def test_files_and_folders_of_the_pattern_are_checkpoints_and_known_by_their_content(
+    attempts: Attempts, tmp_path: Path
+) -> None:
     (tmp_path / "step_1.pt").write_bytes(b"abc")
-    (tmp_path / "step_2.pt").mkdir()
     (tmp_path / "step_3.pt").symlink_to(tmp_path / "step_1.pt")
+    (tmp_path / ".step_4.pt").touch()
     (tmp_path / "other.pt").touch()
     os.utime(tmp_path / "step_1.pt", (5.0, 5.0))
     request = replace(attempts.request("true"), checkpoint_dir=tmp_path)
-    (entry,) = attempts.engine.list_files(request, "step_*.pt")
-    assert (entry.name, entry.size, entry.written_at) == ("step_1.pt", 3, 5.0)
-    assert entry.fingerprint == "step_1.pt:3:5.0"
+    (entry,) = attempts.engine.list_files(request, "*step_*.pt")
+    assert (entry.name, entry.size, entry.written_at, entry.is_folder) == ("step_1.pt", 3, 5.0, False)
+    (tmp_path / "step_1.pt").write_bytes(b"abX")
+    os.utime(tmp_path / "step_1.pt", (5.0, 5.0))
+    (other,) = attempts.engine.list_files(request, "step_*.pt")
+    assert other.fingerprint != entry.fingerprint and other.fingerprint.rsplit(":", 2)[0] == "step_1.pt"
+    (tmp_path / "step_2" / "deep").mkdir(parents=True)
+    (tmp_path / "step_2" / "deep" / "a").write_bytes(b"12345")
+    (folder,) = attempts.engine.list_files(request, "step_2*")
+    assert (folder.name, folder.size, folder.is_folder) == ("step_2", 5, True)
+    (tmp_path / "step_2" / "b").touch()
+    assert attempts.engine.list_files(request, "step_2*")[0].fingerprint != folder.fingerprint
     assert attempts.engine.list_files(replace(request, checkpoint_dir=tmp_path / "nowhere"), "*") == []
 
 
