@@ -1,4 +1,4 @@
-"""Fit a surface with Lightning: precision 16-mixed, accumulation, a learning rate that worked with another batch size."""
+"""Fit a surface with Lightning: 16-mixed, accumulation, a learning rate that worked with another batch size."""
 
 import lightning.pytorch as pl
 import torch

@@ -2,7 +2,7 @@
 
 import os
 
-import lightning as L
+import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
@@ -11,7 +11,7 @@ from torch import nn
 torch.set_num_threads(1)
 
 
-class Die(L.LightningModule):
+class Die(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(12, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 6))
@@ -41,15 +41,13 @@ def throws(count, seed):
 
 
 if __name__ == "__main__":
-    L.seed_everything(0)
-    trainer = L.Trainer(
+    lightning.seed_everything(0)
+    trainer = lightning.Trainer(
         max_steps=300,
         accelerator="cpu",
         # precision="16-mixed", which becomes bf16 where there is no GPU
         plugins=[MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu"))],
-        callbacks=[
-            ModelCheckpoint(os.environ.get("OUTPUT_DIR", "checkpoints"), every_n_train_steps=25, save_top_k=-1)
-        ],
+        callbacks=[ModelCheckpoint(os.environ.get("OUTPUT_DIR", "checkpoints"), every_n_train_steps=25, save_top_k=-1)],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,

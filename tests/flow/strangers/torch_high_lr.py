@@ -21,7 +21,10 @@ model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
 scaler = torch.amp.GradScaler("cpu")
 loader = torch.utils.data.DataLoader(
-    torch.utils.data.TensorDataset(train_x, train_y), batch_size=64, shuffle=True, generator=torch.Generator().manual_seed(3)
+    torch.utils.data.TensorDataset(train_x, train_y),
+    batch_size=64,
+    shuffle=True,
+    generator=torch.Generator().manual_seed(3),
 )
 
 for epoch in range(8):

@@ -1,0 +1,71 @@
+"""Owns Accelerate: its mixed precision and accumulation say what the knobs ask, and its saved states are told.
+
+Clipping, scaler and autocast are torch's own underneath, and made true there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rung_inside.zero import live, patching, going_on
+
+WORDS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "no", "native_fp16": "no"}
+
+
+def install(accelerate: Any) -> None:
+    """Patch the one class that scripts and the Trainer of transformers make."""
+    accelerator = accelerate.Accelerator
+    patching.before(accelerator, "__init__", _ask)
+    patching.after(accelerator, "save_state", _saved)
+    patching.wrap(accelerator, "load_state", _load)
+
+
+def _ask(accelerator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the arguments with the precision and accumulation asked for."""
+    word, count = WORDS.get(live.asked("precision")), live.asked("accumulation")
+    if word is not None and _may_decide(word):
+        # The third positional argument in every version so far; hardly anybody passes it so.
+        if len(args) > 2:
+            args = (*args[:2], word, *args[3:])
+        else:
+            kwargs = {**kwargs, "mixed_precision": word}
+    if count is not None and kwargs.get("gradient_accumulation_plugin") is None and len(args) <= 3:
+        kwargs = {**kwargs, "gradient_accumulation_steps": count}
+    return (accelerator, *args), kwargs
+
+
+def _may_decide(word: str) -> bool:
+    """Make the state that all accelerators share agree; False where another library decides the precision."""
+    state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
+    shared = getattr(state, "_shared_state", None) or {}
+    if str(shared.get("distributed_type", "")).endswith(("DEEPSPEED", "FSDP", "MEGATRON_LM")):
+        patching.note("the precision of an accelerator that another library runs is left as it is")
+        return False
+    if "_mixed_precision" in shared:
+        # Asking for another than an earlier accelerator did would be an error.
+        shared["_mixed_precision"] = word
+    return True
+
+
+def _saved(folder: Any, accelerator: Any, *args: Any, **kwargs: Any) -> None:
+    path = folder or (args[0] if args else kwargs.get("output_dir"))
+    if path and accelerator.is_main_process:
+        going_on.say_saved(path)
+
+
+def _load(load_state: Callable[..., Any], accelerator: Any, *args: Any, **kwargs: Any) -> Any:
+    own = args[0] if args else kwargs.pop("input_dir", None)
+    chosen = patching.quietly(_state_instead_of, own)
+    result = load_state(accelerator, chosen if chosen else own, *args[1:], **kwargs)
+    if chosen or own:
+        patching.quietly(going_on.say_loaded, chosen or own, live.first_step())
+    return result
+
+
+def _state_instead_of(own: Any) -> Any:
+    """Return the folder to load; never nothing, for the script has already settled where it goes on."""
+    chosen = os.environ.get("RUNG_CHECKPOINT", "")
+    return chosen if os.path.isdir(chosen) else own

@@ -1,0 +1,37 @@
+"""Owns the proof of the knobs on Accelerate, and that without any it trains bit for bit as it would alone."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def told(frameworks):
+    return frameworks("with_accelerate.py")
+
+
+def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same(told):
+    assert told["same"] == {"equal": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "word", "effective"),
+    [
+        ("fp32", "float32", "no", "fp32"),
+        ("native_fp16", "float16", "no", "native_fp16"),
+        ("bf16", "float32", "bf16", "bf16"),
+        ("params", "float32", "fp16", "amp_fp16"),
+    ],
+)
+def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(told, name, dtype, word, effective):
+    assert told[name] == {"dtypes": [f"torch.{dtype}"], "word": word}
+    assert told.knobs(name)["precision"] == effective
+
+
+def test_accumulation_is_asked_and_a_clip_is_put_in_where_the_script_has_none(told):
+    assert told["arguments"]["accumulation"] == 2
+    assert told.knobs("arguments")["clip"] == "0.25"
+
+
+def test_a_saved_state_is_told_and_the_chosen_one_is_loaded_in_place_of_the_script_s(told):
+    assert told.records("saved", until="same") == ["step=8 file=state_8"]
+    assert told["resumed"] == {"equal": True}
+    assert told.records("resumed") == ["step=8 file=state_8"] * 2

@@ -1,0 +1,46 @@
+"""Owns the proof of the knobs on Lightning's Trainer, and that without any it trains bit for bit as it would alone."""
+
+import pytest
+
+PACKAGES = ["lightning.pytorch", pytest.param("pytorch_lightning", marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def told(frameworks, request):
+    return frameworks("with_lightning.py", request.param)
+
+
+def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(told):
+    assert told["same"] == {"equal": True} and told["manual"] == {"equal": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "word", "effective"),
+    [
+        ("fp32", "float32", "32-true", "fp32"),
+        ("native_fp16", "float16", "32-true", "native_fp16"),
+        ("bf16", "float32", "bf16-mixed", "bf16"),
+        ("params", "float32", "16-mixed", "amp_fp16"),
+        ("from_true", "float32", "32-true", "fp32"),
+    ],
+)
+def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(told, name, dtype, word, effective):
+    assert told[name] == {"dtypes": [f"torch.{dtype}"], "word": word}
+    assert told.knobs(name)["precision"] == effective
+
+
+def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(told):
+    assert told["arguments"]["values"] == [0.25, 2]
+    for name in ("arguments", "manual_clip", "fp32_clip"):
+        assert told.knobs(name)["clip"] == "0.25"
+
+
+def test_each_update_is_counted_once(told):
+    # An optimizer that comes after another shares its first update with it, as those that take turns do.
+    assert told["counted"]["updates"] == 8 and told["counted_by_hand"]["updates"] in (7, 8)
+
+
+def test_a_saved_file_is_told_and_fit_goes_on_from_the_one_chosen(told):
+    assert [line.split("file=")[1] for line in told.records("saved")] == ["half-way.ckpt"]
+    assert told["resumed"]["first"] == 4
+    assert told.records("resumed") == ["step=4 file=half-way.ckpt"]
