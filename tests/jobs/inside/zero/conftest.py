@@ -15,7 +15,7 @@ INSIDE = Path(__file__).parents[4] / "jobs" / "inside"
 
 
 class Told(dict):
-    """What the training wrote, by name; the records between two names belong to the second."""
+    """What the training wrote, by name; the records before a name belong to it."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
@@ -25,20 +25,17 @@ class Told(dict):
                 values = json.loads(line)
                 self[values.pop("name")] = values
 
-    def _before(self, name: str) -> list[str]:
-        end = next(index for index, line in enumerate(self.lines) if line.startswith(f'{{"name": "{name}"'))
-        return self.lines[:end]
-
-    def records(self, word: str, until: str | None = None) -> list[str]:
-        """Return the records of one word, in order, all of them or those until a name."""
+    def records(self, word: str, name: str) -> list[str]:
+        """Return the records of one word that one of the trainings wrote, in order."""
+        ends = [index for index, line in enumerate(self.lines) if line.startswith('{"name"')]
+        end = next(index for index in ends if self.lines[index].startswith(f'{{"name": "{name}"'))
+        begin = max((index for index in ends if index < end), default=0)
         prefix = f"rung| {word} "
-        lines = self.lines if until is None else self._before(until)
-        return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+        return [line.removeprefix(prefix) for line in self.lines[begin:end] if line.startswith(prefix)]
 
     def knobs(self, name: str) -> dict[str, str]:
-        """Return the values in force when this name was written."""
-        newest = self.records("knobs", until=name)[-1]
-        return dict(pair.split("=", 1) for pair in newest.split())
+        """Return the values that were in force at the end of one of the trainings."""
+        return dict(pair.split("=", 1) for pair in self.records("knobs", name)[-1].split())
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +52,7 @@ def frameworks(tmp_path_factory):
         )
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         told = Told(done.stdout.splitlines())
-        assert not told.records("note"), told.records("note")
+        assert not [line for line in told.lines if line.startswith("rung| note")]
         return told
 
     return run

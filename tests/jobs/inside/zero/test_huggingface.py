@@ -9,7 +9,8 @@ def told(frameworks):
 
 
 def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_and_nan_is_not_hidden(told):
-    assert told["same"] == {"equal": True, "filter": False}
+    assert told["same"]["weights"] == told["without"]["weights"]
+    assert told["without"]["arguments"][3] is True and told["same"]["arguments"][3] is False
 
 
 @pytest.mark.parametrize(
@@ -22,20 +23,20 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_and_nan_is_not_
     ],
 )
 def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(told, name, dtype, flags, effective):
-    assert told[name] == {"dtype": f"torch.{dtype}", "flags": flags}
+    assert told[name]["dtype"] == f"torch.{dtype}" and told[name]["flags"] == flags
     assert told.knobs(name)["precision"] == effective
 
 
 def test_clip_batch_and_accumulation_become_the_arguments(told):
-    assert told["arguments"]["values"] == [0.25, 4, 2]
+    assert told["arguments"]["arguments"][:3] == [0.25, 4, 2]
     assert told.knobs("arguments")["clip"] == "0.25"
 
 
 def test_saved_folders_are_told_and_train_goes_on_from_the_one_chosen(told):
-    assert told.records("saved", until="same") == ["step=4 file=checkpoint-4", "step=8 file=checkpoint-8"]
-    assert told["resumed"] == {"first": 4, "equal": True}
-    assert told.records("resumed") == ["step=4 file=checkpoint-4"]
+    assert {"step=4 file=checkpoint-4", "step=8 file=checkpoint-8"} == set(told.records("saved", "same"))
+    assert told["resumed"]["first"] == 4 and told["resumed"]["weights"] == told["without"]["weights"]
+    assert told.records("resumed", "resumed") == ["step=4 file=checkpoint-4"]
 
 
 def test_a_newest_checkpoint_that_was_passed_over_is_not_resumed(told):
-    assert told["anew"] == {"first": 0}
+    assert told["anew"]["first"] == 0

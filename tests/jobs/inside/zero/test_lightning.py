@@ -11,7 +11,8 @@ def told(frameworks, request):
 
 
 def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(told):
-    assert told["same"] == {"equal": True} and told["manual"] == {"equal": True}
+    assert told["same"]["weights"] == told["without"]["weights"]
+    assert told["by_hand"]["weights"] == told["without_by_hand"]["weights"]
 
 
 @pytest.mark.parametrize(
@@ -25,22 +26,21 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(tol
     ],
 )
 def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(told, name, dtype, word, effective):
-    assert told[name] == {"dtypes": [f"torch.{dtype}"], "word": word}
+    assert told[name]["dtypes"] == [f"torch.{dtype}"] and told[name]["word"] == word
     assert told.knobs(name)["precision"] == effective
 
 
 def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(told):
-    assert told["arguments"]["values"] == [0.25, 2]
-    for name in ("arguments", "manual_clip", "fp32_clip"):
+    assert told["tightened"]["arguments"] == [0.25, 2]
+    for name in ("tightened", "clip_by_hand", "clip_in_fp32"):
         assert told.knobs(name)["clip"] == "0.25"
 
 
 def test_each_update_is_counted_once(told):
-    # An optimizer that comes after another shares its first update with it, as those that take turns do.
-    assert told["counted"]["updates"] == 8 and told["counted_by_hand"]["updates"] in (7, 8)
+    assert told["same"]["updates"] == 8 and told["by_hand"]["updates"] == 8
 
 
 def test_a_saved_file_is_told_and_fit_goes_on_from_the_one_chosen(told):
-    assert [line.split("file=")[1] for line in told.records("saved")] == ["half-way.ckpt"]
+    assert set(told.records("saved", "saved")) == {"step=4 file=half-way.ckpt"}
     assert told["resumed"]["first"] == 4
-    assert told.records("resumed") == ["step=4 file=half-way.ckpt"]
+    assert told.records("resumed", "resumed") == ["step=4 file=half-way.ckpt"]

@@ -3,13 +3,11 @@
 Started by test_huggingface in one process, because importing transformers takes longer than all these trainings.
 """
 
-import gc
-import json
-import os
 import sys
 from pathlib import Path
 
 import torch
+from forked import PRECISIONS, run, weights
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 torch.set_num_threads(1)
@@ -48,53 +46,32 @@ def train(folder, scaler=True, half=False, resume=None, **options):
         trainer.accelerator.scaler = torch.amp.GradScaler("cpu")
         trainer.accelerator.native_amp = True
     trainer.train(resume_from_checkpoint=resume)
-    return trainer, spy
-
-
-def tell(name, **values):
-    sys.stdout.write(json.dumps({"name": name, **values}) + "\n")
-    sys.stdout.flush()
-
-
-def weights(trainer):
-    return [value.double().flatten().tolist() for value in trainer.model.state_dict().values()]
-
-
-def ask(**knobs):
-    """Go on as if this process had been started with these knobs."""
-    from rung_inside import zero
-
-    gc.collect()  # the scaler of the training before is no longer there in a process of its own
-    os.environ.update(RUNG_MODE="zero-edit", RUNG_KNOBS=json.dumps(knobs))
-    zero.start()
+    return {
+        "weights": weights(trainer.model),
+        "dtype": spy.dtype,
+        "first": spy.first,
+        "flags": [arguments.fp16, arguments.bf16, trainer.accelerator.mixed_precision],
+        "arguments": [
+            arguments.max_grad_norm,
+            arguments.per_device_train_batch_size,
+            arguments.gradient_accumulation_steps,
+            arguments.logging_nan_inf_filter,
+        ],
+    }
 
 
 def main():
-    without = weights(train("without")[0])
-    ask(lr=None, clip=None, precision=None)
-    trainer, _ = train("same", save_strategy="steps", save_steps=4)
-    tell("same", equal=weights(trainer) == without, filter=trainer.args.logging_nan_inf_filter)
-
-    for precision, params in (("fp32", None), ("native_fp16", None), ("bf16", None), (None, "fp32")):
-        ask(precision=precision, params=params)
-        trainer, spy = train(f"{precision}{params}", half=True)
-        flags = [trainer.args.fp16, trainer.args.bf16, trainer.accelerator.mixed_precision]
-        tell(precision or "params", dtype=spy.dtype, flags=flags)
-
-    ask(clip=0.25, batch=4, accumulation=2)
-    trainer, _ = train("small")
-    arguments = trainer.args
-    values = [arguments.max_grad_norm, arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps]
-    tell("arguments", values=values)
-
-    ask(clip=None)
-    os.environ.update(RUNG_CHECKPOINT=str(FOLDER / "same" / "checkpoint-4"), RUNG_CHECKPOINT_STEP="4")
-    trainer, spy = train("same", save_strategy="steps", save_steps=4)
-    tell("resumed", first=spy.first, equal=weights(trainer) == without)
-
-    os.environ.update(RUNG_CHECKPOINT="", RUNG_ATTEMPT="2", RUNG_CHECKPOINT_DIR=str(FOLDER / "same"))
-    trainer, spy = train("same", resume=True)
-    tell("anew", first=spy.first)
+    saving = {"save_strategy": "steps", "save_steps": 4}
+    same, at_four = str(FOLDER / "same"), str(FOLDER / "same" / "checkpoint-4")
+    run("without", lambda: train("without"))
+    run("same", lambda: train("same", **saving), {}, RUNG_CHECKPOINT_DIR=same)
+    for name, knobs in PRECISIONS.items():
+        run(name, lambda name=name: train(name, half=True), knobs)
+    run("arguments", lambda: train("small"), {"clip": 0.25, "batch": 4, "accumulation": 2})
+    chosen = {"RUNG_CHECKPOINT": at_four, "RUNG_CHECKPOINT_STEP": "4", "RUNG_CHECKPOINT_DIR": same}
+    run("resumed", lambda: train("same"), {}, **chosen)
+    passed_over = {"RUNG_CHECKPOINT": "", "RUNG_ATTEMPT": "2", "RUNG_CHECKPOINT_DIR": same}
+    run("anew", lambda: train("same", resume=True), {}, **passed_over)
 
 
 if __name__ == "__main__":

@@ -4,18 +4,18 @@ Started by test_lightning in one process, because importing lightning takes long
 argument is the package: lightning.pytorch or pytorch_lightning.
 """
 
-import gc
 import importlib
-import json
-import os
 import sys
 from pathlib import Path
 
 import torch
+from forked import PRECISIONS, run, weights
 
 torch.set_num_threads(1)
 pl = importlib.import_module(sys.argv[1])
 MixedPrecision = importlib.import_module(f"{sys.argv[1]}.plugins").MixedPrecision
+FOLDER = sys.argv[2]
+HALF_WAY = str(Path(FOLDER) / "half-way.ckpt")
 DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
 
 
@@ -58,62 +58,35 @@ def train(steps=8, half=False, manual=False, save=None, ckpt_path=None, **option
     trainer.fit(model, torch.utils.data.DataLoader(DATA, batch_size=8), ckpt_path=ckpt_path)
     if save:
         trainer.save_checkpoint(save)
-    return trainer, model
+    return {
+        "weights": weights(model),
+        "dtypes": sorted(model.dtypes),
+        "first": model.first,
+        "word": trainer.precision,
+        "arguments": [trainer.gradient_clip_val, trainer.accumulate_grad_batches],
+    }
 
 
-def tell(name, **values):
-    sys.stdout.write(json.dumps({"name": name, **values}) + "\n")
-    sys.stdout.flush()
+def counted(**options):
+    from rung_inside.zero import live
 
-
-def weights(model):
-    return [value.double().flatten().tolist() for value in model.state_dict().values()]
-
-
-def ask(**knobs):
-    """Go on as if this process had been started with these knobs."""
-    from rung_inside import zero
-
-    gc.collect()  # the scaler of the training before is no longer there in a process of its own
-    os.environ.update(RUNG_MODE="zero-edit", RUNG_KNOBS=json.dumps(knobs))
-    zero.start()
+    return {**train(**options), "updates": live.updates()}
 
 
 def main():
-    without, by_hand = weights(train()[1]), weights(train(manual=True)[1])
-    ask(lr=None, clip=None, precision=None)
-    from rung_inside.zero import live
-
-    half_way = str(Path(sys.argv[2]) / "half-way.ckpt")
-    tell("same", equal=weights(train()[1]) == without)
-    tell("counted", updates=live.updates())
-    train(steps=4, save=half_way)
-    before = live.updates()
-    tell("manual", equal=weights(train(manual=True)[1]) == by_hand)
-    tell("counted_by_hand", updates=live.updates() - before)
-
-    for precision, params in (("fp32", None), ("native_fp16", None), ("bf16", None), (None, "fp32")):
-        ask(precision=precision, params=params)
-        trainer, model = train(half=True)
-        tell(precision or "params", dtypes=sorted(model.dtypes), word=trainer.precision)
-    ask(precision="fp32")
-    trainer, model = train(precision="16-true")
-    tell("from_true", dtypes=sorted(model.dtypes), word=trainer.precision)
-
-    ask(clip=0.25, accumulation=2)
-    trainer, _ = train(gradient_clip_val=5.0)
-    tell("arguments", values=[trainer.gradient_clip_val, trainer.accumulate_grad_batches])
-    ask(clip=0.25)
-    train(manual=True)
-    tell("manual_clip")
-    ask(clip=0.25, precision="fp32")
-    train()
-    tell("fp32_clip")
-
-    ask(clip=None)
-    os.environ.update(RUNG_CHECKPOINT=half_way, RUNG_CHECKPOINT_STEP="4")
-    trainer, model = train(ckpt_path="no such word")
-    tell("resumed", first=model.first, last=trainer.global_step)
+    run("without", train)
+    run("without_by_hand", lambda: train(manual=True))
+    run("same", counted, {})
+    run("by_hand", lambda: counted(manual=True), {})
+    run("saved", lambda: train(steps=4, save=HALF_WAY), {}, RUNG_CHECKPOINT_DIR=FOLDER)
+    for name, knobs in PRECISIONS.items():
+        run(name, lambda: train(half=True), knobs)
+    run("from_true", lambda: train(precision="16-true"), {"precision": "fp32"})
+    run("tightened", lambda: train(gradient_clip_val=5.0), {"clip": 0.25, "accumulation": 2})
+    run("clip_by_hand", lambda: train(manual=True), {"clip": 0.25})
+    run("clip_in_fp32", train, {"clip": 0.25, "precision": "fp32"})
+    chosen = {"RUNG_CHECKPOINT": HALF_WAY, "RUNG_CHECKPOINT_STEP": "4", "RUNG_CHECKPOINT_DIR": FOLDER}
+    run("resumed", lambda: train(ckpt_path="no such word"), {}, **chosen)
 
 
 if __name__ == "__main__":
