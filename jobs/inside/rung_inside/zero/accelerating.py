@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import live, patching, going_on
+from rung_inside.zero import going_on, live, patching
 
 WORDS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "no", "native_fp16": "no"}
 

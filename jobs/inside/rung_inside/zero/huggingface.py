@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import imports, live, patching, going_on
+from rung_inside.zero import going_on, imports, live, patching
 
 # Which flag a precision needs on; all others go off.
 FLAGS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "", "native_fp16": ""}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import casting, live, patching, going_on
+from rung_inside.zero import casting, going_on, live, patching
 
 # native_fp16 is made by casting the module and compensating its optimizer; Lightning itself must do nothing then.
 WORDS = {"amp_fp16": "16-mixed", "bf16": "bf16-mixed", "fp32": "32-true", "native_fp16": "32-true"}
