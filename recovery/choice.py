@@ -9,9 +9,10 @@ from jobs.attempt import Job
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs, RungName
 from jobs.recoveryspec import RungSpec
-from recovery.diagnosis import Diagnosis, diagnose, is_late_overflow
+from recovery.diagnosis import diagnose
 from recovery.faults import cannot_cure
 from recovery.ladder import Scene, climb
+from recovery.pointing import Diagnosis
 from recovery.standing import Standing
 
 
@@ -25,6 +26,15 @@ class Chosen:
     passed: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class NoRung:
+    """None can be taken: the reason of each, and the verdict where the evidence has one."""
+
+    reasons: tuple[tuple[str, str], ...]
+    verdict: str = ""
+    advice: str = ""
+
+
 def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
     """Return the rungs of a job in the order to try them for this fault."""
     ladder = list(job.spec.recovery.rungs)
@@ -34,26 +44,30 @@ def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
     return ahead + [step for step in ladder if step not in ahead]
 
 
-def choose_rung(job: Job, root: Fault, scene: Scene, standing: Standing) -> Chosen | Mapping[str, str]:
+def choose_rung(job: Job, root: Fault, scene: Scene, standing: Standing) -> Chosen | NoRung:
     """Return the first rung that can be taken, or, where none can, the reason of each."""
     rungs, diagnosis = order(job, root, scene), diagnose(scene)
-    options = {step.rung: _option(step, scene, standing, root) for step in rungs}
+    options = {step.rung: _option(step, scene, standing, diagnosis) for step in rungs}
     reasons = {rung: option for rung, option in options.items() if isinstance(option, str)}
     for step in rungs:
         knobs = options[step.rung]
         if isinstance(knobs, Knobs):
             why = _why(step.rung, rungs, diagnosis, standing)
             return Chosen(step.rung, knobs, why, _passed(job, step.rung, reasons, diagnosis.why))
-    return {rung.value: why for rung, why in reasons.items()}
+    return NoRung(tuple((rung.value, why) for rung, why in reasons.items()), diagnosis.verdict, diagnosis.advice)
 
 
-def _option(step: RungSpec, scene: Scene, standing: Standing, root: Fault) -> Knobs | str:
+def _option(step: RungSpec, scene: Scene, standing: Standing, diagnosis: Diagnosis) -> Knobs | str:
     """Return the knobs this rung would give, or why it is not taken."""
-    cannot = cannot_cure(root.kind, step.rung)
-    if cannot and not (is_late_overflow(root) and step.rung is RungName.RAISE_CLIP):
-        return f"cannot cure {root.kind}: {cannot}"
-    if step.rung.value in standing.tried:
-        return standing.tried[step.rung.value]
+    assert scene.fault is not None
+    rung, kind = step.rung, scene.fault.kind
+    cannot = diagnosis.cannot.get(rung) or cannot_cure(kind, rung)
+    if cannot and rung not in diagnosis.may:
+        return f"cannot cure {kind}: {cannot}"
+    if rung.value in standing.tried:
+        return standing.tried[rung.value]
+    if diagnosis.verdict and rung not in diagnosis.rungs:
+        return "cannot cure what no setting causes"
     return climb(step, scene)
 
 

@@ -13,11 +13,13 @@ from jobs.attempt import Attempt, Job
 from jobs.fault import Fault, FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import Knobs, RungName
-from recovery.checkpoint import Checkpoint, choose, numeric
-from recovery.choice import Chosen, choose_rung
+from recovery.checkpoint import Checkpoint, choose
+from recovery.choice import NoRung, choose_rung
+from recovery.diagnosis import NUMBERS
 from recovery.faults import TREATMENTS, Budget
 from recovery.ladder import Scene, filled
 from recovery.own import own_values
+from recovery.resuming import resume_limit
 from recovery.standing import Standing, stand
 from recovery.telling import advised, change, no_rung_left, resumed, told
 
@@ -25,6 +27,8 @@ from recovery.telling import advised, change, no_rung_left, resumed, told
 BACKOFF = (5.0, 300.0)
 # A host gets one more chance after an infra fault; then the job goes elsewhere, where there is such a place.
 FAULTS_PER_HOST = 2
+# Rungs that took effect and did not cure: after so many it is no fault of the settings.
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -104,17 +108,6 @@ def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpo
     return _climb(job, attempts, checkpoints, standing, gpu)
 
 
-def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
-    """Return the step a checkpoint must be older than after these attempts; None: any will do."""
-    fault = attempts[-1].fault
-    if fault is None or not numeric(fault):
-        return None
-    root = stand(attempts, knobs).root
-    if fault.kind is FaultKind.NOT_LEARNING and root is not None and root.began is not None:
-        return root.began
-    return fault.began if fault.began is not None else attempts[-1].furthest_step
-
-
 def _again_later(
     job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], standing: Standing
 ) -> Decision:
@@ -153,12 +146,20 @@ def _climb(
     fault = attempts[-1].fault
     root = standing.root or fault
     assert fault is not None and root is not None
-    scene = Scene(job.spec, standing.kept, job.knobs, own_values(attempts), root, gpu, tuple(attempts))
+    scene = Scene(job.spec, standing.kept, job.knobs, own_values(attempts), _seen(root, fault), gpu, tuple(attempts))
     chosen = choose_rung(job, root, scene, standing)
-    if not isinstance(chosen, Chosen):
-        return Stop(no_rung_left(fault, root, attempts, standing), tuple(chosen.items()))
+    if isinstance(chosen, NoRung):
+        verdict = f"{told(root)}: {chosen.verdict}. What to do: {chosen.advice}." if chosen.verdict else ""
+        return Stop(verdict or no_rung_left(fault, root, scene, standing), chosen.reasons)
+    if standing.tries >= MOST_TRIES and root.kind is not FaultKind.OOM:
+        return Stop(no_rung_left(fault, root, scene, standing), chosen.passed)
     choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
     because = f"{told(root)}: {chosen.why}: {chosen.rung} ({change(scene.now, filled(chosen.knobs, scene.own))})"
     return Relaunch(
         chosen.rung, chosen.knobs, choice.checkpoint, resumed(because, choice), chosen.passed, standing.undone
     )
+
+
+def _seen(root: Fault, last: Fault) -> Fault:
+    """Return the fault being cured, with what the latest replay told: that one is nearer to the cause."""
+    return replace(root, replay=last.replay) if last.replay and {root.kind, last.kind} <= NUMBERS else root

@@ -17,6 +17,10 @@ from recovery.checkpoint import numeric
 # A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
 SAME_STEP = 5
 SAME_SHARE = 0.05
+# A fault that comes this many times later, and not in the first steps, is a new one; else it is the same one, delayed.
+MUCH_LATER, FIRST_STEPS = 10, 100
+# Three times a tenth is the floor of an lr.
+MOST_LOWERED = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class Standing:
     tried: dict[str, str] = field(default_factory=dict)
     # The one just taken back by the last attempt.
     undone: tuple[tuple[str, str], ...] = ()
+    # Rungs that took effect and did not end the incident, and how often the lr was lowered in it.
+    tries: int = 0
+    lowered: int = 0
     infra: int = 0
     # Exits that nobody knows, since the last progress, and how far the run had come at the last of them.
     unknown: int = 0
@@ -65,10 +72,20 @@ def _after(before: Standing, attempt: Attempt, fault: Fault) -> Standing:
         return replace(standing, root=fault, root_attempt=attempt.number, reach=attempt.fault_step, pending=None)
     if standing.pending is None:
         return _same_knobs_again(standing, attempt, fault)
+    ignored = _why_ignored(standing, attempt)
+    if ignored is not None:
+        same = _same_knobs_again(standing, attempt, fault)
+        return _useless(replace(same, pending=standing.pending, fault_steps=before.fault_steps), ignored)
+    standing = _counted(standing)
     useless = _why_useless(standing, attempt, fault)
     if useless is None:
         return _helped(standing, attempt, fault)
     return _useless(standing, useless)
+
+
+def _counted(standing: Standing) -> Standing:
+    lowered = standing.lowered + (standing.pending == RungName.LOWER_LR)
+    return replace(standing, tries=standing.tries + 1, lowered=lowered)
 
 
 def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
@@ -76,7 +93,8 @@ def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing
     if fault.kind is not FaultKind.UNKNOWN_EXIT:
         return replace(standing, infra=standing.infra + 1)
     if standing.pending and attempt.rung and not later(attempt.fault_step, standing.reach):
-        return _useless(standing, f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}")
+        broke = f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}"
+        return _useless(_counted(standing), broke)
     anew = later(attempt.fault_step, standing.unknown_reach)
     return replace(standing, unknown=1 if anew else standing.unknown + 1, unknown_reach=attempt.fault_step)
 
@@ -87,32 +105,42 @@ def _same_knobs_again(standing: Standing, attempt: Attempt, fault: Fault) -> Sta
     return standing
 
 
-def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | None:
-    """Return why the pending rung is not worth keeping, or None when it helped."""
+def _why_ignored(standing: Standing, attempt: Attempt) -> str | None:
+    """Return in what the pending rung did not take, or None where it did: one that did not has proven nothing."""
     changed = attempt.asked.changes_from(standing.kept)
     ignored = {name: pair for name, pair in not_taken(attempt.asked, attempt.effective).items() if name in changed}
-    if ignored:
-        name, (asked, effective) = next(iter(ignored.items()))
-        return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
+    if not ignored:
+        return None
+    name, (asked, effective) = next(iter(ignored.items()))
+    return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
+
+
+def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | None:
+    """Return why the pending rung is not worth keeping, or None when it helped."""
     if fault.kind is FaultKind.NOT_LEARNING:
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
     # Half as much memory is a step in the right direction, wherever the memory ran out.
     half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
-    if half or later(attempt.fault_step, standing.reach):
+    # So is a lower lr while the numbers still grow over many steps: ten times may have been too little.
+    lower = fault.shape == "drift" and standing.pending == RungName.LOWER_LR and standing.lowered < MOST_LOWERED
+    if half or lower or later(attempt.fault_step, standing.reach):
         return None
     return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"
 
 
 def _helped(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
-    """Keep the knobs and renew the tries: the run came further than ever."""
+    """Keep the knobs and let every rung be tried again from there: the run came further than ever."""
+    anew = attempt.fault_step >= MUCH_LATER * max(standing.reach, FIRST_STEPS)
     return replace(
         standing,
         kept=attempt.asked,
         root=fault,
         root_attempt=attempt.number,
-        reach=attempt.fault_step,
+        reach=max(attempt.fault_step, standing.reach),
         pending=None,
         tried={},
+        tries=0 if anew else standing.tries,
+        lowered=0 if anew else standing.lowered,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from jobs.attempt import Attempt
 from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs, Precision
+from jobs.knobs import Knobs, Precision, not_taken
 from recovery.checkpoint import Choice
 from recovery.faults import TREATMENTS
+from recovery.ladder import Scene
 from recovery.standing import Standing, later
 
 
@@ -46,10 +46,10 @@ def resumed(because: str, choice: Choice) -> str:
     return f"{because}; resume at step {choice.checkpoint.step}: {choice.because}"
 
 
-def no_rung_left(fault: Fault, root: Fault, attempts: Sequence[Attempt], standing: Standing) -> str:
+def no_rung_left(fault: Fault, root: Fault, scene: Scene, standing: Standing) -> str:
     """Say what the end of the ladder means."""
     steps = standing.fault_steps
-    in_fp32 = [a for a in attempts if a.asked.precision is Precision.FP32 and a.fault and a.fault.kind is root.kind]
+    in_fp32 = [each for each in scene.attempts if each.fault and each.fault.kind is root.kind and _is_fp32(each, scene)]
     if root.kind is FaultKind.NAN_LOSS and in_fp32 and not later(in_fp32[-1].fault_step, standing.reach):
         text = (
             f"NaN in FP32 too, at step {in_fp32[-1].fault_step}: precision is not the cause, the model or the data is"
@@ -58,6 +58,15 @@ def no_rung_left(fault: Fault, root: Fault, attempts: Sequence[Attempt], standin
         text = (
             f"{told(fault)}: every rung only delayed it (steps {', '.join(map(str, steps))}); the cause is in the code"
         )
+    elif standing.tries > 1:
+        text = f"{told(root)}: {standing.tries} rungs took effect and none cured it"
     else:
         text = f"{told(root)}: no rung is left"
     return advised(text, root)
+
+
+def _is_fp32(attempt: Attempt, scene: Scene) -> bool:
+    """Tell whether an attempt computed in FP32: asked to and seen to, or by itself."""
+    if attempt.asked.precision is None:
+        return scene.own.precision is Precision.FP32
+    return attempt.asked.precision is Precision.FP32 and "precision" not in not_taken(attempt.asked, attempt.effective)

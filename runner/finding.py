@@ -13,8 +13,8 @@ from typing import Any
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from recovery.checkpoint import SOUND, UNVERIFIED, Checkpoint, choose
-from recovery.decide import resume_limit
 from recovery.quarantine import quarantined
+from recovery.resuming import resume_limit
 from runner.engine import Engine, Request
 from runner.listing import entry_here
 from runner.parts import Parts

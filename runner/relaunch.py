@@ -14,7 +14,8 @@ from jobs.attempt import Attempt, Job
 from jobs.gpu import Gpu
 from jobs.state import JobState
 from recovery.checkpoint import Checkpoint, choose
-from recovery.decide import Decision, Relaunch, Stop, resume_limit
+from recovery.decide import Decision, Relaunch, Stop
+from recovery.resuming import resume_limit
 from runner.store import Store
 
 

@@ -10,8 +10,9 @@ from jobs.fault import FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import RungName
 from recovery.checkpoint import HEALTHY
-from recovery.decide import Relaunch, Stop, decide, resume_limit
+from recovery.decide import Relaunch, Stop, decide
 from recovery.faults import TREATMENTS, Budget
+from recovery.resuming import resume_limit
 from recovery.standing import stand
 
 LADDER_FAULTS = [kind for kind in FaultKind if TREATMENTS[kind].budget is Budget.LADDER]

@@ -1,0 +1,85 @@
+"""Owns the reading of a replay: the failing step computed once more in FP32 tells data from state, and code from both.
+
+A replay speaks of one step. Where the numbers had soared before, the run was led there, and the replay decides nothing.
+"""
+
+from __future__ import annotations
+
+from jobs.attempt import Attempt
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Precision, RungName
+from recovery.ladder import Scene
+from recovery.pointing import Diagnosis
+
+_R = RungName
+# A first update or two can lead anywhere when the lr is far too high; later on, weights that are finite are sane.
+EARLY = 16
+UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
+_BAD, _GOOD = "nonfinite", "finite"
+
+
+def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diagnosis | None:
+    """Return what a replay of the fault's step points at; None where it tells nothing."""
+    told = fault.replay
+    if not told:
+        return None
+    if told.get("weights") == _BAD:
+        return _of_state(scene)
+    if told.get("inputs") == _BAD and told.get("fp32") != _GOOD:
+        return _of_data(fault)
+    if _BAD in (told.get("grads"), told.get("fp32")) and told.get("weights") == _GOOD:
+        return _of_code(fault, scene)
+    if told.get("fp32") == _GOOD and told.get("weights") == _GOOD and scene.now.precision is not Precision.FP32:
+        why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
+        return Diagnosis(wider, why)
+    return None
+
+
+def _where(fault: Fault) -> str:
+    where = fault.replay.get("where")
+    return f", and not finite here from {where} on" if where else ""
+
+
+def _of_data(fault: Fault) -> Diagnosis:
+    why = f"the inputs of step {fault.step} are not finite"
+    return Diagnosis(
+        (_R.SKIP_DATA,),
+        why,
+        verdict=f"{why}, though the weights are: the data is at fault, and no rung cures that",
+        advice="find the samples of that batch and mend or drop them, or put skip_data on the ladder",
+    )
+
+
+def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
+    where = fault.replay.get("where")
+    place = f" in {where}" if where else ""
+    if fault.replay.get("grads") == _BAD:
+        said = f"the gradients are not finite in FP32 either{place}, though weights, inputs and loss are"
+        advice = "look for sqrt, norm, log or division whose derivative has no bound at 0, and add an epsilon there"
+    else:
+        said = f"NaN in FP32 too{place}, with weights and inputs that are finite"
+        advice = f"look there for {UNBOUNDED}, a row that is masked as a whole"
+    verdict = f"{said}: a bug in the code, which no rung cures"
+    lowered = any(attempt.rung == _R.LOWER_LR for attempt in scene.attempts)
+    if fault.step is not None and 1 < fault.step <= EARLY and not lowered and fault.replay.get("grads") != _BAD:
+        why = "not finite in FP32 either, after a few updates, as with an lr far too high"
+        return Diagnosis((_R.LOWER_LR,), why, verdict, advice)
+    return Diagnosis((), "", verdict, advice)
+
+
+def _of_state(scene: Scene) -> Diagnosis | None:
+    """Read weights that are not finite: an update blew up; where that was in FP32 and out of the blue, it is code."""
+    before = [attempt for attempt in scene.attempts[:-1] if _out_of_the_blue(attempt)]
+    if scene.now.precision is Precision.FP32 and before and _out_of_the_blue(scene.attempts[-1]):
+        first, last = before[0].fault_step, scene.attempts[-1].fault_step
+        verdict = f"NaN out of the blue at step {first}, and in FP32 too at step {last}: a bug in the code"
+        return Diagnosis((), "", verdict, f"look for {UNBOUNDED}")
+    return None
+
+
+def _out_of_the_blue(attempt: Attempt) -> bool:
+    """Tell whether an attempt's loss became NaN from one step to the next, out of its normal range."""
+    fault = attempt.fault
+    if fault is None or fault.kind not in (FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE) or not fault.replay:
+        return False
+    return fault.shape != "drift" and fault.onset in (None, fault.step)
