@@ -42,6 +42,8 @@ class Outcome(StrEnum):
     FAULT = "fault"
     FELL_SHORT = "fell_short"
     CANCELLED = "cancelled"
+    # In good health, by Rung itself, to try a faster precision or the first lr again.
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True)

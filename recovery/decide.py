@@ -44,6 +44,8 @@ class Relaunch:
     delay: float = 0.0
     # Hosts that it must not go to; empty where there is no other one that could take it.
     avoid: tuple[str, ...] = ()
+    # A cured run tries its first precision or lr again.
+    stepped_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpo
     assert fault is not None, "decide is asked about a fault"
     standing = stand(attempts, job.knobs)
     budget = TREATMENTS[fault.kind].budget
-    own = len(attempts) - standing.infra
+    own = len(attempts) - standing.infra - standing.free
     if budget is Budget.STOP:
         why = "as asked" if fault.kind is FaultKind.RULE_STOP else "no relaunch can help"
         return Stop(advised(f"{told(fault)}: {why}", fault))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from jobs.attempt import Attempt
+from jobs.attempt import Attempt, Outcome
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs, RungName, not_taken
 from recovery.checkpoint import numeric
+from recovery.faults import TREATMENTS, Budget
 
 # A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
 SAME_STEP = 5
@@ -43,6 +44,8 @@ class Standing:
     tries: int = 0
     lowered: int = 0
     infra: int = 0
+    # Launches that no budget pays: a step back that failed, and the return from it.
+    free: int = 0
     # Exits that nobody knows, since the last progress, and how far the run had come at the last of them.
     unknown: int = 0
     unknown_reach: int = 0
@@ -60,11 +63,20 @@ def stand(attempts: Sequence[Attempt], knobs: Knobs) -> Standing:
     for attempt in attempts:
         if attempt.fault is not None:
             standing = _after(standing, attempt, attempt.fault)
+        elif attempt.outcome is Outcome.STOPPED:
+            standing = _cured(standing, attempt)
     return standing
+
+
+def _cured(standing: Standing, attempt: Attempt) -> Standing:
+    """Close the incident: what this attempt ran with has proved itself, whatever a step back from it may bring."""
+    return replace(standing, kept=attempt.asked, root=None, root_attempt=0, reach=0, pending=None, tried={}, undone=())
 
 
 def _after(before: Standing, attempt: Attempt, fault: Fault) -> Standing:
     standing = replace(before, pending=attempt.rung or before.pending, undone=())
+    if attempt.stepped_back and TREATMENTS[fault.kind].budget is not Budget.INFRA:
+        standing = replace(standing, free=standing.free + 2)
     if not numeric(fault):
         return _after_other(standing, attempt, fault)
     standing = replace(standing, fault_steps=(*standing.fault_steps, attempt.fault_step))

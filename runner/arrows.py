@@ -136,6 +136,21 @@ def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *
         store.move(job.id, JobState.STOPPING, reason=f"{fault.kind}: {fault.evidence}", at=at)
 
 
+def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
+    with store.transaction():
+        store.add_event(job.id, attempt.number, "stepping_back", {"because": because}, at=at)
+        # RUNNING -> STOPPING: clean for long enough to try a faster precision or the first lr again
+        store.move(job.id, JobState.STOPPING, reason=because, at=at)
+
+
+def stopped_in_health(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.STOPPED))
+        _ended(store, attempt, Outcome.STOPPED, at=at)
+        # STOPPING -> RECOVERING: stopped in good health, to step back
+        store.move(job.id, JobState.RECOVERING, reason=job.reason, at=at)
+
+
 def stopping_for_person(store: Store, job: Job, *, at: float) -> None:
     with store.transaction():
         # LAUNCHING or RUNNING -> STOPPING: a person cancelled it

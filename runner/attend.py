@@ -56,10 +56,12 @@ def look(engine: Engine, paths: AttemptPaths, eyes: watch.Watch, stop: bool | No
 
 
 class Attendant:
-    """Looks after attempts. `elsewhere` names the other hosts that could take a job."""
+    """Looks after attempts. `elsewhere` names other hosts for a job; `healthy` hears of each look that went well."""
 
-    def __init__(self, parts: Parts, elsewhere: Callable[[Job, str], list[str]]) -> None:
-        self._parts, self._elsewhere = parts, elsewhere
+    def __init__(
+        self, parts: Parts, elsewhere: Callable[[Job, str], list[str]], healthy: Callable[[Job], None]
+    ) -> None:
+        self._parts, self._elsewhere, self._healthy = parts, elsewhere, healthy
         self._eyes: dict[str, Eyes] = {}
         self._clearing = Clearing(parts)
         # Jobs whose host does not answer now.
@@ -210,6 +212,8 @@ class Attendant:
             arrows.stopping_for_person(store, job, at=at)
         elif job.state is JobState.LAUNCHING and attempt.progress_at is not None:
             arrows.running(store, job, attempt, at=at)
+        elif job.state is JobState.RUNNING:
+            self._healthy(job)
 
     def _note(self, job: Job, attempt: Attempt, eyes: Eyes, *, at_once: bool = False) -> Attempt:
         """Write what the log has shown, at most once a second, and whether the knobs took."""
@@ -253,6 +257,8 @@ class Attendant:
         fault = attempt.fault or (None if stopped else watch.fault_at_end(seen, eyes.watch))
         if job.cancel_requested and (stopped or fault is not None):
             arrows.cancelled(store, job, attempt, at=at)
+        elif stopped and fault is None:
+            arrows.stopped_in_health(store, job, attempt, at=at)
         elif fault is None:
             self._finished(job, attempt, eyes)
         else:

@@ -17,6 +17,7 @@ from jobs.paths import HomePaths
 from jobs.state import JobState
 from recovery.decide import Relaunch, decide
 from recovery.lines import clean
+from recovery.stepback import move
 from runner import arrows, relaunch
 from runner.attend import Attendant
 from runner.finding import Finder
@@ -24,6 +25,7 @@ from runner.mirror import Mirror
 from runner.parts import Engines, Parts
 from runner.placing import Placing
 from runner.roster import Roster
+from runner.steppingback import SteppingBack
 from runner.store import Store
 from runner.sweep import Sweep
 
@@ -50,7 +52,8 @@ class Controller:
         self._roster = Roster(self._parts)
         self._finder = Finder(self._parts, self._given_up)
         self._placing = Placing(self._parts, self._roster, self._finder)
-        self._attendant = Attendant(self._parts, self._placing.elsewhere)
+        self._stepping = SteppingBack(self._parts, self._finder)
+        self._attendant = Attendant(self._parts, self._placing.elsewhere, self._stepping.consider)
         self._sweep, self._mirror = Sweep(self._parts), Mirror(self._parts)
         self._stumbled: dict[str, tuple[float, float]] = {}
 
@@ -149,7 +152,7 @@ class Controller:
             return
         last = attempts[-1]
         elsewhere = self._placing.elsewhere(job, last.host) if last.image is not None else []
-        decision = decide(job, attempts, checkpoints, self._gpu(last), elsewhere)
+        decision = move(job, attempts, checkpoints) or decide(job, attempts, checkpoints, self._gpu(last), elsewhere)
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placing.move(job, decision)
             return

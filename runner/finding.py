@@ -97,8 +97,11 @@ class Finder:
         self._parts, self._given_up = parts, given_up
         self._found: dict[str, tuple[int, list[Checkpoint]]] = {}
 
-    def find(self, job: Job, attempts: Sequence[Attempt]) -> list[Checkpoint] | None:
-        """Return what the job can go on from; None until that is known."""
+    def find(self, job: Job, attempts: Sequence[Attempt], before: int | None = None) -> list[Checkpoint] | None:
+        """Return what the job can go on from; None until that is known.
+
+        `before` bounds the search by a step where the run still writes: the newest file would always be unseen.
+        """
         known = self._found.get(job.id)
         if known is not None and known[0] == attempts[-1].number:
             return known[1]
@@ -108,7 +111,7 @@ class Finder:
         query = Query(
             job.spec.checkpoint.pattern,
             attempts,
-            resume_limit(attempts, job.knobs),
+            before if before is not None else resume_limit(attempts, job.knobs),
             self._parts.store.verdicts(job.id),
             self._parts.paths.mirror(job.id),
         )

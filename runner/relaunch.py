@@ -7,7 +7,7 @@ controller killed in between finds the attempt written and not started, and star
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.attempt import Attempt, Job
@@ -84,6 +84,7 @@ def next_attempt(job: Job, number: int, spot: Spot, decision: Relaunch, at: floa
         skipped=decision.skipped,
         undone=decision.undone,
         not_before=at + decision.delay if decision.delay else None,
+        stepped_back=decision.stepped_back,
         **_resumed(decision.checkpoint, spot),
     )
 
@@ -100,6 +101,9 @@ def carry_out(store: Store, job: Job, decision: Decision, spot: Spot, *, at: flo
             # RECOVERING -> FAILED: the ladder is at its end
             store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
             return
+        if last.stepped_back and decision.knobs == last.asked:
+            # A fault of the machine came in between: what was being tried is still being tried.
+            decision = replace(decision, stepped_back=True)
         attempt = next_attempt(job, last.number + 1, spot, decision, at)
         store.put_attempt(attempt)
         store.lease(attempt, at=at)

@@ -84,7 +84,7 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
     gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
     title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
     if not attempt["by_person"]:
-        title = f"{title}: {attempt['rung'] or 'same knobs'}"
+        title = f"{title}: {attempt['rung'] or _without_rung(attempt)}"
     lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
     if attempt["image"]:
         lines.append(f"  image       {clean(attempt['image'])}")
@@ -100,6 +100,12 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
         for name, pair in attempt["not_taken"].items()
     ]
     return lines + _course_lines(attempt)
+
+
+def _without_rung(attempt: Mapping[str, Any]) -> str:
+    if attempt["stepped_back"]:
+        return "step back"
+    return "back to what had cured it" if attempt["changed"] else "same knobs"
 
 
 def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
