@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from jobs.attempt import Attempt, Job, Outcome
 from jobs.knobs import Knobs
 from recovery.checkpoint import Checkpoint, choose
-from recovery.decide import Relaunch, resume_limit
+from recovery.decide import Relaunch
 from recovery.faults import TREATMENTS, Budget
+from recovery.resuming import resume_limit
 from recovery.standing import stand
 
 
