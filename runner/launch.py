@@ -30,6 +30,8 @@ INHERITED = re.compile(
     r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
 )
 START_TRIES = 3
+# Where the engine reads a container's log from, whatever the command does with its own output.
+CONTAINED_LOG = "/proc/1/fd/1"
 # With no environment activated, a job's `python` is the one of the environment that Rung itself is installed in.
 OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
 
@@ -91,7 +93,7 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
     # The account of the host has no name and no home in the image; programs ask for both.
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
-    env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1"}
+    env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
     return env
 
 
@@ -103,7 +105,7 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
     if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
         env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
-    env |= _told(job, attempt, checkpoint_dir)
+    env |= _told(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
     env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
     return env
 

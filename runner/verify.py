@@ -86,6 +86,8 @@ def look_into(
     paths = [str(request.checkpoint_dir / name) for name in names]
     manner = "--sampled" if sampled else "--first-healthy"
     argv = [python_of(request.argv), "-m", "rung_inside.verify", manner, *paths]
+    # It trains nothing: what is patched into a training would only speak in its name.
+    request = replace(request, env={**request.env, "RUNG_MODE": "off"})
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except (HostUnreachable, HostRefused):

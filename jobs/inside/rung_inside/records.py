@@ -5,6 +5,7 @@ Writes and flushes lines, nothing else. Only the first rank of a distributed run
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,7 +23,10 @@ _said: dict[str, Any] = {}
 
 
 def first_rank() -> bool:
-    """Tell whether this process speaks and saves for the run; torchrun and its kin set RANK."""
+    """Tell whether this process speaks and saves for the run; torchrun and its kin set RANK, spawned ranks do not."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
     return os.environ.get("RANK", "0") in ("", "0")
 
 
@@ -60,8 +64,30 @@ def short(value: float) -> float:
 def emit(word: str, **values: Any) -> None:
     """Write one record, whole and at once."""
     if first_rank():
-        sys.stdout.write(line(word, values) + "\n")
+        text = line(word, values) + "\n"
+        if not _to_the_log(text):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _to_the_log(text: str) -> bool:
+    """Write to the attempt's own log where that is known: the script's shell may have sent its output elsewhere."""
+    path = os.environ.get("RUNG_LOG")
+    if not path:
+        return False
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
+    try:
+        # Never made by us: a path that is not there belongs to another machine or container.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    except (OSError, ValueError):
+        return False
+    try:
+        return os.write(descriptor, text.encode("utf-8")) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def say_knobs(values: Mapping[str, Any]) -> None:

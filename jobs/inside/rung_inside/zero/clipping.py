@@ -37,12 +37,15 @@ def _clip_norm(original: Callable[..., Any], parameters: Any, max_norm: Any, *ar
     parameters = _listed(parameters)
     patching.quietly(_note, parameters, bound)
     # In FP16 a norm above 65504 is inf, and all gradients become zero.
-    if casting.asked() and not args and not kwargs and _any_half(parameters):
-        norm = _clip_half(parameters, float(bound))
-    else:
-        norm = original(parameters, bound, *args, **kwargs)
+    half = casting.asked() and _plain(*args, **kwargs) and _any_half(parameters)
+    norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
     live.publish("clipped", norm)
     return norm
+
+
+def _plain(norm_type: Any = 2.0, error_if_nonfinite: bool = False, _foreach: Any = None, **_: Any) -> bool:
+    """Tell whether it is the usual norm that is asked for, without an exception."""
+    return float(norm_type) == 2.0 and not error_if_nonfinite
 
 
 def _clip_value(original: Callable[..., Any], parameters: Any, clip_value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,8 +83,8 @@ def clip(optimizer: Any) -> None:
     if wanted(optimizer):
         bound = float(live.asked("clip"))
         held = [each for each in _parameters(optimizer) if each.grad is not None]
-        live.publish("clipped", (_clip_half if _any_half(held) else _own_clip)(held, bound))
         if held:
+            live.publish("clipped", _clip_half(held, bound) if _any_half(held) else _own_clip(held, bound))
             _used.append((bound, id(held[0])))
     _clipped.difference_update(map(id, _parameters(optimizer)))
 

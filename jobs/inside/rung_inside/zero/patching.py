@@ -5,6 +5,7 @@ What the script's own code raises goes through unchanged; what our hooks raise b
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,9 @@ def note(text: str) -> None:
     """Say something that a person may want to know, once each."""
     if text not in _noted:
         _noted.add(text)
-        records.emit("note", text=text)
+        # A script may have closed its output.
+        with contextlib.suppress(Exception):
+            records.emit("note", text=text)
 
 
 def quietly(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

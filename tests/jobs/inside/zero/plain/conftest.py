@@ -1,0 +1,73 @@
+"""Starts strangers' trainings as Rung would: many in forks of one process, or one as a command of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+INSIDE = HERE.parents[4] / "jobs" / "inside"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of one training."""
+
+    result: Any
+    error: str
+    said: str
+
+    def records(self, word: str) -> list[dict[str, str]]:
+        start = f"rung| {word} "
+        lines = [line[len(start) :] for line in self.said.splitlines() if line.startswith(start)]
+        return [dict(pair.split("=", 1) for pair in shlex.split(line)) for line in lines]
+
+    @property
+    def knobs(self) -> dict[str, str]:
+        return self.records("knobs")[-1]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNG_", "PYTHON"))}
+    return {**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables}
+
+
+def all_of(trainings: str, cases: Mapping[str, Sequence[Any]]) -> dict[str, Trained]:
+    """Run the cases {name: (function, knobs, variables)} of a file of trainings."""
+    asked = [[name, *case, *([{}] if len(case) < 3 else [])] for name, case in cases.items()]
+    command = [sys.executable, str(HERE / "forking.py"), str(HERE / trainings)]
+    done = subprocess.run(
+        command, input=json.dumps(asked), env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {
+        name: Trained(got.get("result"), got.get("error", ""), got["said"])
+        for name, got in json.loads(done.stdout.splitlines()[-1]).items()
+    }
+
+
+@pytest.fixture(scope="session")
+def train() -> Callable[..., dict[str, Trained]]:
+    return all_of
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run one command in a folder of its own with zero-edit on, or off."""
+
+    def starting(*argv: str, knobs: Mapping[str, Any] | None = None, zero: bool = True, **variables: str) -> Any:
+        if zero:
+            variables = {"RUNG_MODE": "zero-edit", "RUNG_KNOBS": json.dumps(dict(knobs or {})), **variables}
+        env = environment(**variables)
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    return starting
