@@ -85,7 +85,7 @@ def choose(checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit
     if passed:
         return Choice(None, f"from scratch: no healthy checkpoint{_stepped_over(passed)}")
     if checkpoints:
-        return Choice(None, f"from scratch: no checkpoint is older than step {limit}")
+        return Choice(None, f"from scratch: no checkpoint is {f'older than step {limit}' if limit else 'worth it'}")
     return Choice(None, "from scratch: the job has written no checkpoint")
 
 

@@ -18,6 +18,8 @@ WINDOW_FACTOR = 3
 MIN_READINGS = 12
 # A cured run whose loss is this many times what the untrained model had is wrecked, even if it falls.
 WRECKED = 2.0
+# So many readings at the level of the untrained model are no slow start, whenever the run ends.
+ENOUGH = 60
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
 
@@ -115,6 +117,9 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
         return Judgement(
             Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
         )
+    if len(losses) >= ENOUGH and untrained is not None and late >= untrained - SAME_LEVEL * abs(untrained):
+        said = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
+        return Judgement(Verdict.NOT_LEARNING, said)
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     was = f", {level:.4g} before the fault" if level is not None else ""

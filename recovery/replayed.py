@@ -59,7 +59,7 @@ def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
     else:
         said = f"NaN in FP32 too{place}, with weights and inputs that are finite"
         advice = f"look there for {UNBOUNDED}, a row that is masked as a whole"
-    verdict = f"{said}: a bug in the code, which no rung cures"
+    verdict = f"{said}: a bug in the model's code, which no rung cures"
     lowered = any(attempt.rung == _R.LOWER_LR for attempt in scene.attempts)
     if fault.step is not None and 1 < fault.step <= EARLY and not lowered and fault.replay.get("grads") != _BAD:
         why = "not finite in FP32 either, after a few updates, as with an lr far too high"
@@ -72,7 +72,8 @@ def _of_state(scene: Scene) -> Diagnosis | None:
     before = [attempt for attempt in scene.attempts[:-1] if _out_of_the_blue(attempt)]
     if scene.now.precision is Precision.FP32 and before and _out_of_the_blue(scene.attempts[-1]):
         first, last = before[0].fault_step, scene.attempts[-1].fault_step
-        verdict = f"NaN out of the blue at step {first}, and in FP32 too at step {last}: a bug in the code"
+        where = "again in FP32" if before[-1].asked.precision is scene.attempts[-1].asked.precision else "in FP32 too"
+        verdict = f"NaN out of the blue at step {first} and {where} at step {last}: a bug in the model or the data"
         return Diagnosis((), "", verdict, f"look for {UNBOUNDED}")
     return None
 

@@ -21,6 +21,10 @@ from recovery.standing import stand
 SUSPECT = 2
 # How many intervals further back the next one must be: the one just before it was mostly written in the same trouble.
 BACK = 4
+# A run this short that has not halved its first loss before it drifted off has learned nothing worth going on from: its
+# checkpoints cost more than they save.
+SHORT = 1000
+LEARNED = 0.5
 
 
 def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
@@ -35,7 +39,17 @@ def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
     limit = fault.began if fault.began is not None else last.furthest_step
     if limit is None or fault.kind not in NUMBERS:
         return limit
-    return min(limit, _suspect(attempts, limit))
+    return 0 if _learned_nothing(attempts, limit) else min(limit, _suspect(attempts, limit))
+
+
+def _learned_nothing(attempts: Sequence[Attempt], began: int) -> bool:
+    """Tell whether the run drifted off before it had learned anything, so that its first weights are as good."""
+    last = attempts[-1]
+    assert last.fault is not None
+    if last.fault.shape != "drift" or not has_soared(last.fault) or began > SHORT or _resumed_at(last):
+        return False
+    first, level = attempts[0].first_loss, last.healthy_loss
+    return first is not None and (level is None or level > LEARNED * abs(first))
 
 
 def _suspect(attempts: Sequence[Attempt], began: int) -> int:

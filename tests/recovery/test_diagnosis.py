@@ -93,7 +93,7 @@ def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
 @pytest.mark.parametrize("told", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
 def test_nonfinite_in_fp32_too_with_finite_weights_and_inputs_stops_and_names_the_code(told) -> None:
     end = first(nan(shape="spike", onset=100, replay={**FINE, **told}))
-    assert "in FP32" in end and "a bug in the code" in end and "What to do: look" in end
+    assert "in FP32" in end and "a bug in the model's code" in end and "What to do: look" in end
     assert "where" not in told or "in head" in end
 
 
@@ -104,9 +104,9 @@ def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
     lower = decide(job, [one], [], None)
     assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
     end = decide(job, [one, carried_out(2, lower, nan(4, replay=replay))], [], None)
-    assert isinstance(end, Stop) and "a bug in the code" in end.diagnosis
+    assert isinstance(end, Stop) and "a bug in the model's code" in end.diagnosis
     at_once = first(nan(1, replay=replay))
-    assert "a bug in the code" in at_once
+    assert "a bug in the model's code" in at_once
 
 
 def test_inputs_that_are_not_finite_are_the_datas_fault_unless_they_can_be_left_out() -> None:
@@ -141,7 +141,21 @@ def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
     assert isinstance(fp32, Relaunch) and fp32.rung is R.FP32
     later = nan(340, shape="spike", onset=340, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
     end = decide(job, [one, carried_out(2, fp32, later)], [], None)
-    assert isinstance(end, Stop) and "at step 100, and in FP32 too at step 340: a bug in the code" in end.diagnosis
+    assert (
+        isinstance(end, Stop)
+        and "at step 100 and in FP32 too at step 340: a bug in the model or the data" in end.diagnosis
+    )
+
+
+def test_out_of_the_blue_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
+    job = a_job(knobs={"mode": "zero-edit"})
+    said = {"precision": "fp32", "lr": 1e-3}
+    fault = nan(60, shape="spike", onset=60, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
+    one = an_attempt(1, job.knobs, fault, effective=said)
+    clip = decide(job, [one], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
+    end = decide(job, [one, carried_out(2, clip, fault, {**said, "clip": 1.0})], [], None)
+    assert isinstance(end, Stop) and "again in FP32 at step 60: a bug in the model or the data" in end.diagnosis
 
 
 # Steps and shapes.
