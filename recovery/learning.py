@@ -117,7 +117,8 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
         return Judgement(
             Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
         )
-    if len(losses) >= ENOUGH and untrained is not None and late >= untrained - SAME_LEVEL * abs(untrained):
+    margin = 2 * spread / math.sqrt(third)
+    if untrained is not None and len(losses) >= ENOUGH and late >= untrained - max(SAME_LEVEL * abs(untrained), margin):
         said = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
         return Judgement(Verdict.NOT_LEARNING, said)
     if last < window_end:

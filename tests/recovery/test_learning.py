@@ -61,7 +61,7 @@ def test_a_run_that_finished_before_its_window_is_not_run_again_for_being_a_litt
 
 
 def test_a_run_that_ends_no_better_than_untrained_has_not_learned_however_short_it_was():
-    assert verdict(noisy(3.0, 100), untrained=3.0, ended=True) is Verdict.NOT_LEARNING
+    assert verdict(noisy(3.0, 100, 0.02), untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     assert verdict(noisy(3.0, 100), untrained=2.5, ended=True) is Verdict.NOT_LEARNING
     # A level that it has come back to, a loss that falls, fewer readings, or one a little better: left at its word.
     assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True) is Verdict.LEARNING
