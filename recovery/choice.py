@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.attempt import Job
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs, RungName
-from jobs.recoveryspec import RungSpec
+from jobs.recoveryspec import DEFAULT_LADDER, RungSpec
 from recovery.diagnosis import diagnose
 from recovery.faults import cannot_cure
 from recovery.ladder import Scene, climb
+from recovery.ledger import EMPTY, word_for
 from recovery.pointing import Diagnosis
 from recovery.standing import Standing
 
@@ -36,7 +37,20 @@ class NoRung:
 
 
 def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
-    """Return the rungs of a job in the order to try them for this fault."""
+    """Return the rungs of a job in the order to try them for this fault; with `ladder: auto` the ledger has its say."""
+    steps = _by_diagnosis(job, root, scene)
+    if not job.spec.recovery.auto:
+        return steps
+    # What the default ladder would do comes first, so that an empty ledger chooses as that does.
+    steps = sorted(steps, key=lambda step: step.rung not in DEFAULT_LADDER)
+    by_rung = {step.rung: step for step in steps}
+    diagnosed = steps[0].rung in diagnose(scene).rungs
+    ranked = scene.ledger.ranked(root.kind, word_for(scene.gpu), list(by_rung), diagnosed=diagnosed)
+    return [by_rung[rung] for rung in ranked]
+
+
+def _by_diagnosis(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
+    """Return the rungs the diagnosis points at, and the others in the ladder's order."""
     ladder = list(job.spec.recovery.rungs)
     if root.kind is FaultKind.OOM and all(step.rung is not RungName.LOWER_BATCH for step in ladder):
         ladder.append(RungSpec(rung=RungName.LOWER_BATCH))
@@ -52,8 +66,9 @@ def choose_rung(job: Job, root: Fault, scene: Scene, standing: Standing) -> Chos
     for step in rungs:
         knobs = options[step.rung]
         if isinstance(knobs, Knobs):
-            why = _why(step.rung, rungs, diagnosis, standing)
-            return Chosen(step.rung, knobs, why, _passed(job, step.rung, reasons, diagnosis.why))
+            seen = _evidence(job, root, scene, step.rung, reasons)
+            why = seen or _why(step.rung, rungs, diagnosis, standing)
+            return Chosen(step.rung, knobs, why, _passed(job, step.rung, reasons, seen or diagnosis.why))
     return NoRung(tuple((rung.value, why) for rung, why in reasons.items()), diagnosis.verdict, diagnosis.advice)
 
 
@@ -69,6 +84,17 @@ def _option(step: RungSpec, scene: Scene, standing: Standing, diagnosis: Diagnos
     if diagnosis.verdict and rung not in diagnosis.rungs:
         return "cannot cure what no setting causes"
     return climb(step, scene)
+
+
+def _evidence(job: Job, root: Fault, scene: Scene, chosen: RungName, reasons: Mapping[RungName, str]) -> str:
+    """Say what the ledger knows of the chosen rung, and of the one that would have been taken without a ledger."""
+    if not job.spec.recovery.auto:
+        return ""
+    without = order(job, root, replace(scene, ledger=EMPTY))
+    instead = next(step.rung for step in without if step.rung not in reasons)
+    words = scene.ledger.because(root.kind, word_for(scene.gpu), chosen, instead)
+    diagnosis = diagnose(scene)
+    return f"{diagnosis.why}, and {words}" if words and chosen in diagnosis.rungs else words
 
 
 def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, standing: Standing) -> str:

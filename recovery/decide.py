@@ -18,6 +18,7 @@ from recovery.choice import NoRung, choose_rung
 from recovery.diagnosis import NUMBERS
 from recovery.faults import TREATMENTS, Budget
 from recovery.ladder import Scene, filled
+from recovery.ledger import EMPTY, Ledger
 from recovery.own import own_values
 from recovery.resuming import resume_limit
 from recovery.standing import Standing, stand
@@ -65,13 +66,15 @@ def decide(
     checkpoints: Sequence[Checkpoint],
     gpu: Gpu | None,
     elsewhere: Sequence[str] = (),
+    ledger: Ledger = EMPTY,
 ) -> Decision:
     """Return what to do after the last of these attempts (oldest first, since a person last set the knobs).
 
-    `elsewhere` are the other hosts that could take the job, whether or not they are free now.
+    `elsewhere` are the other hosts that could take the job, whether or not they are free now; `ledger` is
+    what rungs did for all jobs, for a job that leaves their order to it.
     """
     avoid = _avoid(attempts, elsewhere)
-    decision = _decide(job, attempts, checkpoints, gpu)
+    decision = _decide(job, attempts, checkpoints, gpu, ledger)
     if not isinstance(decision, Relaunch) or not avoid:
         return decision
     return replace(decision, avoid=avoid, because=f"{decision.because}; on another host than {' and '.join(avoid)}")
@@ -92,7 +95,9 @@ def _infra(fault: Fault) -> bool:
     return TREATMENTS[fault.kind].budget is Budget.INFRA
 
 
-def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], gpu: Gpu | None) -> Decision:
+def _decide(
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], gpu: Gpu | None, ledger: Ledger
+) -> Decision:
     fault = attempts[-1].fault
     assert fault is not None, "decide is asked about a fault"
     standing = stand(attempts, job.knobs)
@@ -107,7 +112,10 @@ def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpo
         return Stop(advised(f"{told(fault)}: {own} attempts made, the most this job may have", fault))
     if budget is Budget.ONCE and not standing.undone:
         return _once_more(job, attempts, checkpoints, standing)
-    return _climb(job, attempts, checkpoints, standing, gpu)
+    root = standing.root or fault
+    own_knobs, seen = own_values(attempts), _seen(root, fault)
+    scene = Scene(job.spec, standing.kept, job.knobs, own_knobs, seen, gpu, tuple(attempts), ledger)
+    return _climb(job, checkpoints, standing, scene, root)
 
 
 def _again_later(
@@ -138,17 +146,10 @@ def _once_more(
     return Relaunch(None, last.asked, choice.checkpoint, resumed(because, choice))
 
 
-def _climb(
-    job: Job,
-    attempts: Sequence[Attempt],
-    checkpoints: Sequence[Checkpoint],
-    standing: Standing,
-    gpu: Gpu | None,
-) -> Decision:
+def _climb(job: Job, checkpoints: Sequence[Checkpoint], standing: Standing, scene: Scene, root: Fault) -> Decision:
+    attempts = scene.attempts
     fault = attempts[-1].fault
-    root = standing.root or fault
-    assert fault is not None and root is not None
-    scene = Scene(job.spec, standing.kept, job.knobs, own_values(attempts), _seen(root, fault), gpu, tuple(attempts))
+    assert fault is not None
     chosen = choose_rung(job, root, scene, standing)
     if isinstance(chosen, NoRung):
         verdict = f"{told(root)}: {chosen.verdict}. What to do: {chosen.advice}." if chosen.verdict else ""

@@ -12,6 +12,7 @@ from jobs.gpu import Gpu
 from jobs.knobs import Knobs, Precision, RungName
 from jobs.recoveryspec import RungSpec
 from jobs.spec import JobSpec
+from recovery.ledger import EMPTY, Ledger
 
 # max_norm when a job clips already: each step tighter. Field reports go 5 -> 1 -> 0.5.
 CLIP_VALUES = (5.0, 1.0, 0.5)
@@ -46,6 +47,8 @@ class Scene:
     fault: Fault | None = None
     gpu: Gpu | None = None
     attempts: tuple[Attempt, ...] = ()
+    # What rungs did for other runs, for a job that leaves their order to it.
+    ledger: Ledger = EMPTY
 
     @property
     def now(self) -> Knobs:

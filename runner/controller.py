@@ -16,6 +16,7 @@ from jobs.gpu import Gpu
 from jobs.paths import HomePaths
 from jobs.state import JobState
 from recovery.decide import Relaunch, decide
+from recovery.ledger import EMPTY, Ledger, read
 from recovery.lines import clean
 from recovery.stepback import move
 from runner import arrows, relaunch
@@ -152,12 +153,20 @@ class Controller:
             return
         last = attempts[-1]
         elsewhere = self._placing.elsewhere(job, last.host) if last.image is not None else []
-        decision = move(job, attempts, checkpoints) or decide(job, attempts, checkpoints, self._gpu(last), elsewhere)
+        decision = move(job, attempts, checkpoints) or decide(
+            job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
+        )
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placing.move(job, decision)
             return
         relaunch.carry_out(self._store, job, decision, relaunch.same_spot(last), at=self._parts.now())
         self._finder.forget(job.id)
+
+    def _ledger(self, job: Job) -> Ledger:
+        """Return what rungs did for all jobs; read only for a job that leaves their order to it."""
+        if not job.spec.recovery.auto:
+            return EMPTY
+        return read(self._store.attempts_by_job(), self._parts.engines.here.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
         if last.image is None:

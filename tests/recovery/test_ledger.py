@@ -13,8 +13,10 @@ from jobs.attempt import Attempt, Outcome
 from jobs.fault import FaultKind
 from jobs.gpu import Gpu
 from jobs.knobs import Knobs, RungName
+from recovery.decide import Relaunch, decide
+from recovery.faults import TREATMENTS, Budget
 from recovery.ledger import CPU, EMPTY, Ledger, Row, read
-from tests.recovery.jobs_in_trouble import a_fault, an_attempt
+from tests.recovery.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
 OWN = Knobs(lr=1e-3, clip=5.0)
 LOWER = OWN.but(lr=1e-4)
@@ -155,3 +157,45 @@ def test_the_reason_tells_of_the_chosen_rung_and_of_the_one_it_was_preferred_to(
     )
     assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.RAISE_CLIP).startswith("only 1 of 6 runs")
     assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.FP32) == ""
+
+
+# Deciding by it
+
+CURES_LR = Ledger((Row(NAN, CPU, "lower_lr", 9, 9, 8, 20), Row(NAN, CPU, "raise_clip", 6, 6, 0, 20)))
+
+
+def decided(ladder: Any, ledger: Ledger, **fault: Any) -> Relaunch:
+    job = a_job(recovery={"ladder": ladder})
+    attempts = [an_attempt(1, job.knobs, a_fault(**{"kind": NAN, **fault}), by_person=True)]
+    made = decide(job, attempts, [a_checkpoint(80)], None, (), ledger)
+    assert isinstance(made, Relaunch), made
+    return made
+
+
+def test_auto_takes_what_helped_before_and_says_so() -> None:
+    made = decided("auto", CURES_LR)
+    assert made.rung is RungName.LOWER_LR
+    assert "8 of 9 runs with nan_loss on the CPU went on after lower_lr here, 0 of 6 after raise_clip" in made.because
+    assert dict(made.skipped)["raise_clip"].startswith("not first: 8 of 9")
+
+
+def test_a_ladder_in_the_job_file_keeps_its_order_whatever_the_ledger_says() -> None:
+    made = decided(["raise_clip", "lower_lr"], CURES_LR)
+    assert made.rung is RungName.RAISE_CLIP and "runs with" not in made.because
+
+
+@pytest.mark.parametrize("shape", [None, "drift", "spike"])
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if TREATMENTS[kind].budget is Budget.LADDER])
+def test_auto_with_an_empty_ledger_chooses_as_the_default_ladder(kind: FaultKind, shape: str | None) -> None:
+    def choice(recovery: dict[str, Any]) -> Any:
+        job = a_job(knobs={"batch": 8}, recovery=recovery)
+        attempts = [an_attempt(1, job.knobs, a_fault(kind, shape=shape), by_person=True)]
+        made = decide(job, attempts, [a_checkpoint(80)], None)
+        return (made.rung, made.knobs, made.because) if isinstance(made, Relaunch) else made.diagnosis
+
+    assert choice({"ladder": "auto"}) == choice({})
+
+
+def test_a_rung_that_cannot_cure_the_fault_stays_out_whatever_the_ledger_says() -> None:
+    lies = Ledger((Row(FaultKind.FP16_OVERFLOW, CPU, "raise_clip", 50, 50, 50, 0),))
+    assert decided("auto", lies, kind=FaultKind.FP16_OVERFLOW).rung is not RungName.RAISE_CLIP
