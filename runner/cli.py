@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobs.errors import RungError
+from runner.checkpointcli import checkpoints, without_checkpoints
 from runner.imagecli import image
 from runner.laddercli import ladder
 
@@ -73,10 +74,15 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
         return
     desk = _desk(create=True)
     job = desk.submit(spec, origin)
+    note = without_checkpoints(spec)
     if as_json and not follow:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
+        if note is not None:
+            click.echo(note, err=True)
         return
     click.echo(f"submitted {job.id}")
+    if note is not None:
+        click.echo(note)
     if follow:
         sys.exit(desk.follow(job.id))
     if not desk.controller_running():
@@ -237,6 +243,7 @@ def controller(until_idle: bool) -> None:
 
 
 cli.add_command(image)
+cli.add_command(checkpoints)
 cli.add_command(ladder)
 
 

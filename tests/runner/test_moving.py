@@ -10,6 +10,8 @@ import pytest
 from jobs.errors import EngineError
 from runner import moving
 from runner.engine import FileEntry
+from runner.listing import entry_here
+from runner.mirror import keep_newest
 from runner.moving import checksum_here, checksum_on, deliver, fetch
 from runner.ssh import SshRemote
 
@@ -35,6 +37,55 @@ def test_a_checkpoint_goes_there_and_back_and_is_known_again(tmp_path: Path, tit
     assert (tmp_path / "new" / name).read_bytes() == data
     assert [path.name for path in (tmp_path / "new").iterdir() if path.is_file()] == [name]
     assert list((tmp_path / "here").iterdir()) == [copy]
+
+
+def test_a_checkpoint_folder_goes_there_and_back_and_is_known_again(tmp_path: Path, titan: SshRemote) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for name, data in (
+        ("model.safetensors", os.urandom(9000)),
+        ("deep/-x $(q).pt", b"abc"),
+        ("trainer_state.json", b"{}"),
+    ):
+        (there / "checkpoint-5" / name).parent.mkdir(parents=True, exist_ok=True)
+        written((there / "checkpoint-5" / name).parent, Path(name).name, data)
+    with titan.files() as files:
+        found = files.stat(str(there / "checkpoint-5"))
+        assert found is not None
+        entry = moving.entry_there(files, "checkpoint-5", found)
+    assert (entry.size, entry.is_folder) == (9005, True)
+    copy = fetch(titan, str(there), entry, here)
+    known = entry_here(copy, sampled=False)
+    assert known is not None and known.fingerprint == entry.fingerprint
+    (tmp_path / "new" / "checkpoint-5").mkdir(parents=True)
+    (tmp_path / "new" / "checkpoint-5" / "unfinished").touch()
+    for _ in range(2):
+        deliver(titan, copy, str(tmp_path / "new"))
+        assert contents(tmp_path / "new" / "checkpoint-5") == contents(there / "checkpoint-5")
+    assert [path.name for path in (tmp_path / "new").iterdir() if not path.name.startswith(".")] == ["checkpoint-5"]
+    keep_newest(copy)
+    assert list(here.iterdir()) == [copy]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_checkpoints_of_a_host_are_set_aside_there_once(tmp_path: Path, titan: SshRemote) -> None:
+    written(tmp_path / "ck", NAMES[1], b"abc")
+    (tmp_path / "ck" / "step_9").mkdir()
+    for _ in range(2):
+        moving.move_there(
+            titan, str(tmp_path / "ck"), [NAMES[1], "step_9", "gone"], str(tmp_path / ".set-aside" / "a 2")
+        )
+        assert sorted(path.name for path in (tmp_path / ".set-aside" / "a 2").iterdir()) == [NAMES[1], "step_9"]
+    assert list((tmp_path / "ck").iterdir()) == []
+
+
+def test_the_two_newest_copies_are_kept(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt", "c.pt"):
+        written(tmp_path / "here", name, b"x")
+        keep_newest(tmp_path / "here" / name)
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["b.pt", "c.pt"]
 
 
 def test_what_is_there_already_is_not_sent_again(tmp_path: Path, titan: SshRemote) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,27 @@ def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: 
     (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: healthy(90)})
     assert (before.step, before.verdict) == (100, None)
     assert (after.step, after.verdict, after.written_at) == (90, "healthy", 100.0)
+
+
+def test_the_jobs_own_word_on_a_step_counts_most_and_an_epoch_is_none(request_: Request) -> None:
+    request_.checkpoint_dir.mkdir()
+    for name, at in (("epoch_3.pt", 130.0), ("epoch_4.pt", 140.0)):
+        (request_.checkpoint_dir / name).touch()
+        os.utime(request_.checkpoint_dir / name, (at, at))
+    engine = Asked({})
+    known = {each.fingerprint: healthy(7) for each in engine.list_files(request_, "epoch_3*")}
+    ran = Attempt("a-1", 1, "h", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=1000)
+    found = find_checkpoints(engine, request_, "epoch_*.pt", known, [replace(ran, saved={"epoch_3.pt": 300})])
+    assert {each.name: (each.step, each.step_from) for each in found} == {
+        "epoch_3.pt": (300, "saved"), "epoch_4.pt": (400, "time"),
+    }  # fmt: skip
+
+
+def test_a_folder_is_looked_into_like_a_file(request_: Request) -> None:
+    (request_.checkpoint_dir / "checkpoint-5").mkdir(parents=True)
+    engine = Asked({"checkpoint-5": healthy(5)})
+    assert len(verify_enough(engine, request_, "checkpoint-*", attempt(), None, {})) == 1
+    assert engine.asked == [["checkpoint-5"]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""Owns the proof of `rung checkpoints` and of the note to who launches a job without any."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from jobs.attempt import Attempt
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
+from jobs.spec import JobSpec
+from runner.checkpointcli import age_text, size_text
+from runner.cli import main
+from runner.store import Store
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def say(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rung", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def stored(home: Path, *attempts: Attempt) -> str:
+    home.mkdir(exist_ok=True)
+    store = Store(home / "rung.db")
+    with store.transaction():
+        spec = {"name": "a", "run": f"{sys.executable} x.py --resume {{checkpoint}}", "checkpoint": {"pattern": "*"}}
+        job = store.add_job(JobSpec.model_validate(spec), home, at=1.0)
+        for attempt in attempts:
+            store.put_attempt(attempt)
+        if len(attempts) > 1:
+            store.add_event(job.id, 2, "set_aside", {"files": ["step_50.pt"], "because": "newer"}, at=1.0)
+    store.close()
+    return job.id
+
+
+def an_attempt(number: int, **fields: Any) -> Attempt:
+    return Attempt("a-1", number, "localhost", Knobs(), None, "", started_at=100.0 * number, **fields)
+
+
+def written(path: Path, at: float) -> None:
+    os.utime(path, (at, at))
+
+
+@pytest.fixture
+def job(home: Path) -> str:
+    """Return a job with checkpoints of several kinds and fates."""
+    could_not = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran out of input")
+    first = an_attempt(1, ended_at=190.0, furthest_step=60, saved={"model_a": 20})
+    second = an_attempt(2, resumed_from="step_40.pt", planned_step=40, fault=could_not)
+    name = stored(home, first, second)
+    folder = home / "jobs" / name / "checkpoints"
+    folder.mkdir(parents=True)
+    for step, value in ((40, 1.0), (30, float("nan"))):
+        torch.save({"step": step, "w": torch.full((5,), value)}, folder / f"step_{step}.pt")
+        written(folder / f"step_{step}.pt", 100.0 + step)
+    (folder / "model_a").mkdir()
+    save_file({"w": torch.ones(3)}, folder / "model_a" / "model.safetensors")
+    (folder / "model_a" / "training_args.bin").write_bytes(b"x")
+    aside = home / "jobs" / name / ".set-aside" / "attempt-2"
+    aside.mkdir(parents=True)
+    torch.save({"step": 50, "w": torch.ones(3)}, aside / "step_50.pt")
+    return name
+
+
+def test_every_checkpoint_is_listed_with_its_verdict_and_its_history(
+    job: str, say: Say, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = say("checkpoints", "a", "--json")
+    rows = json.loads(out)
+    assert (code, err) == (0, "")
+    assert [(row["name"], row["step"], row["kind"], row["verdict"], row["look"]) for row in rows] == [
+        ("step_50.pt", 50, "torch", "healthy", "sampled"),
+        ("step_40.pt", 40, "torch", "quarantined", "sampled"),
+        ("step_30.pt", 30, "torch", "poisoned", "sampled"),
+        ("model_a", 20, "folder", "unfinished", "sampled"),
+    ]
+    assert rows[0]["where"] == "localhost, set aside before attempt 2"
+    assert (rows[1]["resumed_by"], rows[1]["why"]) == ([2], "attempt 2 could not load it")
+    assert rows[2]["why"] == "w is not finite" and "trainer_state.json" in rows[3]["why"]
+    # What was learned is kept: the next list needs no look.
+    monkeypatch.setattr("runner.process.ProcessEngine.run", lambda *_: pytest.fail("looked again"))
+    code, out, _ = say("checkpoints", job)
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split()[:3] == ["CHECKPOINT", "STEP", "KIND"] and len(lines) == 5
+    assert "quarantined" in lines[2] and "attempt 2 could not load it" in lines[2]
+    # A cheap look is not taken for a full one.
+    store = Store(home / "rung.db")
+    assert all(name.endswith("~sampled") for name in store.verdicts(job))
+    store.close()
+
+
+def test_a_job_that_has_none_says_so_and_one_that_is_unknown_is_one_line(say: Say, home: Path) -> None:
+    name = stored(home)
+    assert say("checkpoints", name)[:2] == (0, f"{name} has not been started, so it has no checkpoints yet\n")
+    assert json.loads(say("checkpoints", name, "--json")[1]) == []
+    code, out, err = say("checkpoints", "nobody")
+    assert (code, out) == (2, "") and "there is no job 'nobody'" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"run": "python t.py"}, True),
+        ({"run": "python t.py --resume {checkpoint}"}, False),
+        ({"run": "python t.py --out {checkpoint_dir}"}, False),
+        ({"run": "python t.py", "envs": {"CKPT": "{checkpoint}"}}, False),
+        ({"run": "python t.py", "checkpoint": {"dir": "/data/ckpt"}}, False),
+        ({"run": "python t.py", "knobs": {"mode": "inside"}}, False),
+        ({"run": "python t.py", "knobs": {"mode": "zero-edit"}}, False),
+    ],
+)
+def test_who_launches_a_job_without_checkpoints_is_told_what_it_would_lose(
+    say: Say, tmp_path: Path, fields: dict[str, Any], told: bool
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"name": "b", **fields}))
+    code, out, _ = say("launch", file)
+    assert code == 0 and ("every relaunch begins at step 0" in out) is told
+    code, out, err = say("launch", file, "--json")
+    assert json.loads(out)["name"] == "b" and ("note: b" in err) is told
+
+
+def test_sizes_and_ages_are_told_as_people_say_them() -> None:
+    assert [size_text(size) for size in (0, 900, 2048, 50 << 20, 3 << 40)] == [
+        "0 B",
+        "900 B",
+        "2.0 KiB",
+        "50 MiB",
+        "3.0 TiB",
+    ]
+    assert [age_text(age) for age in (-1, 5, 90, 7200, 200_000)] == ["0 s", "5 s", "2 min", "2 h", "2 d"]
