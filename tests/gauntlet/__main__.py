@@ -1,0 +1,99 @@
+"""Owns the gauntlet's front door: `python -m tests.gauntlet` runs real failing trainings under each regimen."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.gauntlet import table
+from tests.gauntlet.catalog import CATALOG, Case, chosen
+from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results
+from tests.gauntlet.regimens import REGIMENS, Trial, reference
+
+LONG = 10
+# A few cases of different kinds, for a quick look.
+SHORT = ("mask_constant", "exploding_lr_sgd", "half_params_with_scaler", "growth_thrash", "gradient_spikes", "sqrt_at_zero")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.gauntlet", description=__doc__)
+    parser.add_argument("case", nargs="*", help="cases by name (default: all)")
+    parser.add_argument("--regimen", action="append", choices=[*REGIMENS], help="may be given several times")
+    parser.add_argument("--short", action="store_true", help="a few cases only")
+    parser.add_argument("--long", action="store_true", help=f"at {LONG} times the steps: is it durable?")
+    parser.add_argument("--results", type=Path, help="a file to add each result to, as a JSON line")
+    parser.add_argument("--resume", action="store_true", help="leave out what is in that file already")
+    parser.add_argument("--table", action="store_true", help="run nothing, print that file's tables as markdown")
+    parser.add_argument("--scratch", type=Path, help="keep homes and checkpoints of all runs in this folder")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time")
+    return parser.parse_args()
+
+
+class Gauntlet:
+    """Runs cases under regimens, keeps what came of them, and tells of each."""
+
+    def __init__(self, results: Path, scratch: Path | None, known: list[Result]) -> None:
+        self._file, self._scratch, self._known = results, scratch, known
+
+    def has(self, case: Case, regimen: str, times: int) -> bool:
+        return any((r.case, r.regimen, r.times) == (case.name, regimen, times) for r in self._known)
+
+    def run(self, case: Case, regimen: str, times: int) -> None:
+        if not self.has(case, REFERENCE, times):
+            self._keep(self._in_a_folder(case, REFERENCE, times, reference))
+        result = self._in_a_folder(case, regimen, times, REGIMENS[regimen])
+        self._keep(result)
+        for verdict in judge(self._known, [case]):
+            if verdict.result is result:
+                _tell(verdict)
+
+    def _in_a_folder(self, case: Case, regimen: str, times: int, run: Callable[[Trial], Result]) -> Result:
+        if self._scratch is None:
+            with tempfile.TemporaryDirectory() as folder:
+                return run(Trial(case, times, Path(folder)))
+        folder = self._scratch.absolute() / f"{case.name}-{regimen}-{times}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return run(Trial(case, times, folder))
+
+    def _keep(self, result: Result) -> None:
+        self._known.append(result)
+        with self._file.open("a", encoding="utf-8") as stream:
+            stream.write(result.to_json() + "\n")
+
+    def verdicts(self, cases: tuple[Case, ...]) -> list[Verdict]:
+        return judge(read_results(self._file), cases)
+
+
+def _tell(verdict: Verdict) -> None:
+    print(table.line(verdict), flush=True)
+    if not verdict.right:
+        for told in (*verdict.result.story, f"end: {verdict.result.said}"):
+            print(f"    {told}", flush=True)
+
+
+def main() -> None:
+    args = arguments()
+    try:
+        cases = chosen(SHORT if args.short else tuple(args.case))
+    except KeyError as error:
+        sys.exit(f"gauntlet: there is no case {error}; there are: {', '.join(case.name for case in CATALOG)}")
+    results = args.results or Path(tempfile.mkdtemp()) / "results.jsonl"
+    gauntlet = Gauntlet(results, args.scratch, read_results(results))
+    if not args.table:
+        times = LONG if args.long else 1
+        wanted = [(case, regimen, times) for regimen in args.regimen or REGIMENS for case in cases]
+        todo = [each for each in wanted if not (args.resume and gauntlet.has(*each))]
+        with ThreadPoolExecutor(args.workers) as workers:
+            list(workers.map(lambda each: gauntlet.run(*each), todo))
+    verdicts = gauntlet.verdicts(cases)
+    print(f"\n{table.summary(verdicts)}\n\n{table.cases(verdicts)}")
+
+
+if __name__ == "__main__":
+    main()

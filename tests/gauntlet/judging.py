@@ -1,0 +1,111 @@
+"""Owns what came of a case under a regimen, and the verdict on it: recovered means as good as a healthy run."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.gauntlet.catalog import Case
+
+# As good as the healthy FP32 run: within this share of its held-out loss, or better.
+WITHIN = 0.01
+# A fault that nothing cures must be named after at most so many relaunches.
+RELAUNCHES_TO_NAME = 3
+VALUE = re.compile(r"val_loss (\S+)")
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case did under one regimen, at `times` its number of steps."""
+
+    case: str
+    regimen: str
+    times: int
+    ended_well: bool
+    val_loss: float | None
+    launches: int
+    steps_lost: int
+    seconds: float
+    steps: int
+    half_steps: int
+    # The last word of the regimen on it, and the way there.
+    said: str = ""
+    story: tuple[str, ...] = ()
+
+    @property
+    def relaunches(self) -> int:
+        return self.launches - 1
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    result: Result
+    case: Case
+    reference: float | None
+
+    @property
+    def recovered(self) -> bool:
+        value = self.result.val_loss
+        if not self.result.ended_well or value is None or self.reference is None or not math.isfinite(value):
+            return False
+        return value <= self.reference * (1 + WITHIN)
+
+    @property
+    def named(self) -> bool:
+        """Tell whether a fault that nothing cures was called by its name, and soon enough."""
+        told = any(word in self.result.said for word in self.case.diagnosis)
+        return told and not self.result.ended_well and self.result.relaunches <= RELAUNCHES_TO_NAME
+
+    @property
+    def right(self) -> bool:
+        return self.recovered if self.case.curable else self.named
+
+    @property
+    def off(self) -> str:
+        """Return how far the held-out loss is from the healthy run's, for a person."""
+        value = self.result.val_loss
+        if value is None or self.reference is None:
+            return "none"
+        if not math.isfinite(value):
+            return str(value)
+        share = value / self.reference - 1
+        return f"{share:+.1%}" if abs(share) < 10 else f"x{value / self.reference:.2g}"
+
+
+def value_in(log: str) -> float | None:
+    """Return the held-out loss that a script printed last."""
+    found = VALUE.findall(log)
+    try:
+        return float(found[-1]) if found else None
+    except ValueError:
+        return None
+
+
+def read_results(path: Path) -> list[Result]:
+    """Return the results kept in a file, the newest of each kind; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    kept = {}
+    for data in map(json.loads, lines):
+        result = Result(**{**data, "story": tuple(data["story"])})
+        kept[result.case, result.regimen, result.times] = result
+    return list(kept.values())
+
+
+def judge(results: Sequence[Result], cases: Iterable[Case]) -> list[Verdict]:
+    """Return a verdict on every result that is no reference itself, in the catalog's order."""
+    references = {(r.case, r.times): r.val_loss for r in results if r.regimen == REFERENCE}
+    tried = [result for result in results if result.regimen != REFERENCE]
+    return [
+        Verdict(result, case, references.get((case.name, result.times)))
+        for case in cases
+        for result in tried
+        if result.case == case.name
+    ]

@@ -1,0 +1,229 @@
+"""Owns the regimens: ways to treat a failing training, each run on the real script in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.gauntlet.catalog import Case
+from tests.gauntlet.judging import REFERENCE, Result, value_in
+
+BIN = Path(sys.executable).parent
+INSIDE = Path(__file__).resolve().parents[2] / "jobs" / "inside"
+TRIES = 8
+# Nothing here is meant to take longer; a run that does has failed.
+SECONDS = 1800
+STEP = re.compile(r"^rung\| step .*?\bstep=(\d+)", re.MULTILINE)
+OWN_LR = re.compile(r"^rung\| knobs .*?\blr=(\S+)", re.MULTILINE)
+NUMBER = re.compile(r"(\d+)")
+SIXTEEN = ("amp_fp16", "native_fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A case to be run at `times` its steps, in a folder of its own."""
+
+    case: Case
+    times: int
+    folder: Path
+
+    @property
+    def steps(self) -> int:
+        return self.case.steps * self.times
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process of a script: how it ended, and all that it said."""
+
+    exit_code: int
+    log: str
+    seconds: float
+
+    @property
+    def well(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def value(self) -> float | None:
+        return value_in(self.log)
+
+    @property
+    def last_line(self) -> str:
+        lines = [line for line in self.log.splitlines() if line.strip() and not line.startswith("rung|")]
+        return lines[-1][:200] if lines else ""
+
+    def furthest(self, otherwise: int) -> int:
+        found = STEP.findall(self.log)
+        return int(found[-1]) if found else otherwise
+
+
+def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | None = None) -> Run:
+    """Run a script by itself, or with knobs set on its live objects."""
+    out = trial.folder / "checkpoints"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RUNG_")}
+    env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    if knobs is not None:
+        env |= {"RUNG_MODE": "zero-edit", "RUNG_KNOBS": json.dumps(knobs), "PYTHONPATH": str(INSIDE)}
+        env |= {"RUNG_CHECKPOINT_DIR": str(out), "RUNG_CHECKPOINT_PATTERN": trial.case.pattern, "RUNG_CHECKPOINT": ""}
+    command = [str(BIN / "python"), str(trial.case.script), "--steps", str(trial.steps), "--out", str(out), *words]
+    if trial.case.memory and "--fixed" not in words:
+        command = [str(BIN / "python"), "-c", LIMITED, trial.case.memory.removesuffix("g"), *command]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, env=env, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+    )
+    return Run(done.returncode, done.stdout, time.monotonic() - began)
+
+
+LIMITED = (
+    "import os, resource, sys; size = int(sys.argv[1]) * 2**30; "
+    "resource.setrlimit(resource.RLIMIT_DATA, (size, size)); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+def reference(trial: Trial) -> Result:
+    """Run what the script's author should have written, in FP32."""
+    run = _run(trial, ("--fixed",))
+    return _result(trial, REFERENCE, [run], half=0)
+
+
+def restart(trial: Trial) -> Result:
+    """Start the same command again from its newest checkpoint until it ends with exit code 0."""
+    runs: list[Run] = []
+    while len(runs) < TRIES and not (runs and runs[-1].well):
+        newest = _newest(trial)
+        runs.append(_run(trial, ("--resume", str(newest)) if newest else ()))
+    return _result(trial, "restart", runs, half=trial.steps if trial.case.half else 0)
+
+
+def fp32(trial: Trial) -> Result:
+    """Run it in FP32 from the start."""
+    run = _run(trial, knobs={"precision": "fp32"})
+    return _result(trial, "fp32", [run], half=0)
+
+
+def blind(trial: Trial) -> Result:
+    """Climb the ladder in its order, each rung on top of the others, from the start each time, until no NaN is left."""
+    runs, knobs = [_run(trial, knobs={})], {}
+    own = OWN_LR.search(runs[0].log)
+    lr = {"lr": float(own[1]) * 0.1} if own else {}
+    rungs: list[dict[str, Any]] = [{"clip": 1.0}, lr, {"growth_interval": 5000}]
+    for rung in [*rungs, {"precision": "native_fp16"}, {"precision": "fp32"}]:
+        if _looks_well(runs[-1]):
+            break
+        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)
+        knobs |= rung
+        runs.append(_run(trial, knobs=knobs))
+    whole = trial.steps if trial.case.half and knobs.get("precision") != "fp32" else 0
+    return _result(trial, "blind", runs, half=whole)
+
+
+def _looks_well(run: Run) -> bool:
+    return run.well and run.value is not None and math.isfinite(run.value)
+
+
+def _newest(trial: Trial) -> Path | None:
+    found = list((trial.folder / "checkpoints").glob(trial.case.pattern))
+    return max(found, key=lambda path: int(NUMBER.findall(path.name)[-1]), default=None)
+
+
+def _result(trial: Trial, regimen: str, runs: list[Run], *, half: int) -> Result:
+    last = runs[-1]
+    return Result(
+        case=trial.case.name,
+        regimen=regimen,
+        times=trial.times,
+        ended_well=last.well,
+        val_loss=last.value,
+        launches=len(runs),
+        steps_lost=sum(run.furthest(0) for run in runs[:-1]),
+        seconds=round(sum(run.seconds for run in runs), 1),
+        steps=trial.steps,
+        half_steps=half,
+        said=last.last_line,
+    )
+
+
+def default(trial: Trial) -> Result:
+    """Let Rung treat it, with the ladder as it ships."""
+    return _rung(trial, "default", None)
+
+
+def auto(trial: Trial) -> Result:
+    """Let Rung treat it, with `ladder: auto`."""
+    return _rung(trial, "auto", "auto")
+
+
+def _rung(trial: Trial, regimen: str, ladder: str | None) -> Result:
+    job = trial.folder / "job.yaml"
+    job.write_text(yaml.safe_dump(trial.case.job(trial.times, ladder)), encoding="utf-8")
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "RUNG_HOME": str(trial.folder / "home")}
+    env["OMP_NUM_THREADS"] = "1"
+    began = time.monotonic()
+    with (trial.folder / "followed").open("w") as said:
+        subprocess.run([BIN / "rung", "launch", "-f", str(job)], env=env, stdout=said, stderr=said, timeout=SECONDS)
+    seconds = time.monotonic() - began
+    command = [BIN / "rung", "history", trial.case.name, "--json"]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    return from_history(trial, regimen, json.loads(done.stdout), seconds)
+
+
+def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds: float) -> Result:
+    """Return what a job's history says of a trial."""
+    attempts = history["attempts"]
+    done = [(_done(attempt), _sixteen(trial.case, attempt)) for attempt in attempts]
+    return Result(
+        case=trial.case.name,
+        regimen=regimen,
+        times=trial.times,
+        ended_well=history["job"]["state"] == "SUCCEEDED",
+        val_loss=value_in(Path(attempts[-1]["log"]).read_text(encoding="utf-8", errors="replace")),
+        launches=len(attempts),
+        steps_lost=sum(attempt["steps_lost"] for attempt in attempts),
+        seconds=round(seconds, 1),
+        steps=sum(steps for steps, _ in done),
+        half_steps=sum(steps for steps, sixteen in done if sixteen),
+        said=history["job"]["reason"],
+        story=tuple(map(_told, attempts)),
+    )
+
+
+def _done(attempt: Mapping[str, Any]) -> int:
+    resumed = attempt["resumed_step"] if attempt["resumed_step"] is not None else attempt["planned_step"] or 0
+    return max(0, (attempt["furthest_step"] or 0) - resumed)
+
+
+def _sixteen(case: Case, attempt: Mapping[str, Any]) -> bool:
+    precision = attempt["asked"]["precision"]
+    return case.half if precision is None else precision in SIXTEEN
+
+
+def _told(attempt: Mapping[str, Any]) -> str:
+    """Return one attempt in one line: why it was made, what it changed, how it ended."""
+    fault = attempt["fault"]
+    changed = ", ".join(f"{name} {pair[0]} -> {pair[1]}" for name, pair in attempt["changed"].items())
+    came = f"{fault['kind']} at {fault['step']}" if fault else attempt["outcome"]
+    start = f"{attempt['number']} {attempt['rung'] or 'as it is'} [{changed}] from {attempt['planned_step'] or 0}"
+    return f"{start}: {came}; because {attempt['because']}"
+
+
+REGIMENS: dict[str, Callable[[Trial], Result]] = {
+    "default": default,
+    "auto": auto,
+    "restart": restart,
+    "fp32": fp32,
+    "blind": blind,
+}

@@ -1,0 +1,68 @@
+"""Owns how the gauntlet's verdicts are shown: a line as each one falls, and the tables of the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.gauntlet.judging import Verdict
+
+
+def line(verdict: Verdict) -> str:
+    """Return one verdict in one line for a terminal."""
+    result = verdict.result
+    told = "right" if verdict.right else "WRONG"
+    return (
+        f"{result.regimen:8} x{result.times:<3} {result.case:28} {told:6} {verdict.off:>8} against healthy, "
+        f"{result.relaunches} relaunches, {result.steps_lost} steps lost, {result.seconds:.0f} s"
+    )
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return the markdown table of all regimens; relaunches and steps are those of cases that can be cured."""
+    rows = [
+        "| regimen | steps | recovered | named | relaunches, mean (most) | steps lost, mean | seconds, mean | in 16 bit |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    kinds = dict.fromkeys((verdict.result.regimen, verdict.result.times) for verdict in verdicts)
+    for regimen, times in sorted(kinds, key=lambda kind: (kind[1], list(kinds).index(kind))):
+        mine = [v for v in verdicts if (v.result.regimen, v.result.times) == (regimen, times)]
+        rows.append(f"| {regimen} | ×{times} | {_figures(mine)} |")
+    return "\n".join(rows)
+
+
+def _figures(mine: Sequence[Verdict]) -> str:
+    curable = [verdict for verdict in mine if verdict.case.curable]
+    hopeless = [verdict for verdict in mine if not verdict.case.curable]
+    recovered = f"{sum(verdict.recovered for verdict in curable)} of {len(curable)}"
+    named = f"{sum(verdict.named for verdict in hopeless)} of {len(hopeless)}" if hopeless else ""
+    results = [verdict.result for verdict in curable]
+    if not results:
+        return f"{recovered} | {named} |  |  |  | "
+    mean = sum(result.relaunches for result in results) / len(results)
+    most = max(result.relaunches for result in results)
+    lost = sum(result.steps_lost for result in results) / len(results)
+    seconds = sum(result.seconds for result in results) / len(results)
+    half = sum(result.half_steps for result in results) / max(1, sum(result.steps for result in results))
+    return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost:.0f} | {seconds:.0f} | {half:.0%}"
+
+
+def cases(verdicts: Sequence[Verdict]) -> str:
+    """Return the markdown table of all cases: the held-out loss against the healthy run's, and the relaunches."""
+    columns = list(dict.fromkeys((v.result.regimen, v.result.times) for v in verdicts))
+    found = {(v.case.name, v.result.regimen, v.result.times): v for v in verdicts}
+    names = " | ".join(f"{regimen} ×{times}" for regimen, times in columns)
+    rows = [f"| case | what is wrong | {names} |", f"| --- | --- |{' --- |' * len(columns)}"]
+    for case in dict.fromkeys(verdict.case.name for verdict in verdicts):
+        mine = [found.get((case, regimen, times)) for regimen, times in columns]
+        wrong = next(verdict.case for verdict in mine if verdict).wrong
+        rows.append(f"| `{case}` | {wrong} | {' | '.join(map(_cell, mine))} |")
+    return "\n".join(rows)
+
+
+def _cell(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    after = f"after {verdict.result.relaunches}"
+    if not verdict.case.curable:
+        return f"named {after}" if verdict.named else f"**not named** {after}"
+    return f"{verdict.off} {after}" if verdict.recovered else f"**{verdict.off}** {after}"
