@@ -17,7 +17,14 @@ from tests.gauntlet.regimens import REGIMENS, Trial, reference
 
 LONG = 10
 # A few cases of different kinds, for a quick look.
-SHORT = ("mask_constant", "exploding_lr_sgd", "half_params_with_scaler", "growth_thrash", "gradient_spikes", "sqrt_at_zero")
+SHORT = (
+    "mask_constant",
+    "exploding_lr_sgd",
+    "half_params_with_scaler",
+    "growth_thrash",
+    "gradient_spikes",
+    "sqrt_at_zero",
+)
 
 
 def arguments() -> argparse.Namespace:

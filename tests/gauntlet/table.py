@@ -19,14 +19,12 @@ def line(verdict: Verdict) -> str:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """Return the markdown table of all regimens; relaunches and steps are those of cases that can be cured."""
-    rows = [
-        "| regimen | steps | recovered | named | relaunches, mean (most) | steps lost, mean | seconds, mean | in 16 bit |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    columns = ("regimen", "steps", "recovered", "named", "relaunches (most)", "steps lost", "seconds", "in 16 bit")
+    rows = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     kinds = dict.fromkeys((verdict.result.regimen, verdict.result.times) for verdict in verdicts)
     for regimen, times in sorted(kinds, key=lambda kind: (kind[1], list(kinds).index(kind))):
         mine = [v for v in verdicts if (v.result.regimen, v.result.times) == (regimen, times)]
-        rows.append(f"| {regimen} | ×{times} | {_figures(mine)} |")
+        rows.append(f"| {regimen} | x{times} | {_figures(mine)} |")
     return "\n".join(rows)
 
 
@@ -50,7 +48,7 @@ def cases(verdicts: Sequence[Verdict]) -> str:
     """Return the markdown table of all cases: the held-out loss against the healthy run's, and the relaunches."""
     columns = list(dict.fromkeys((v.result.regimen, v.result.times) for v in verdicts))
     found = {(v.case.name, v.result.regimen, v.result.times): v for v in verdicts}
-    names = " | ".join(f"{regimen} ×{times}" for regimen, times in columns)
+    names = " | ".join(f"{regimen} x{times}" for regimen, times in columns)
     rows = [f"| case | what is wrong | {names} |", f"| --- | --- |{' --- |' * len(columns)}"]
     for case in dict.fromkeys(verdict.case.name for verdict in verdicts):
         mine = [found.get((case, regimen, times)) for regimen, times in columns]

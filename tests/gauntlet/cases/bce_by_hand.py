@@ -5,7 +5,6 @@ import os
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=400)

@@ -1,9 +1,9 @@
 """Saves every 10 steps whatever the weights are, and looks at the loss only every 40."""
 
 import argparse
-import os
 import glob
 import math
+import os
 
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
 """Softmax written out, inside main(), which gives up with SystemExit when the loss is NaN."""
 
 import argparse
-import os
 import math
+import os
 
 import torch
 from torch import nn
