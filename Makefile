@@ -7,7 +7,8 @@ VENV := .venv
 # A job file or job id reaches the command as one quoted word, whatever characters it holds.
 override JOB := $(value JOB)
 override LOGS := $(value LOGS)
-export JOB LOGS BY RUNG_HOME
+override CASES := $(value CASES)
+export JOB LOGS BY CASES RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
@@ -22,7 +23,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo test check lint corpus bench submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo test check lint corpus bench gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -76,6 +77,9 @@ corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.
 bench: setup system ## Measure: speed of the detector, lead and false alarms of the early warning, following 200 containers
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
+
+gauntlet: setup ## Hold Rung against restarting, FP32 at once and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
+	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}
 
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)

@@ -91,6 +91,7 @@ def main() -> None:
     except KeyError as error:
         sys.exit(f"gauntlet: there is no case {error}; there are: {', '.join(case.name for case in CATALOG)}")
     results = args.results or Path(tempfile.mkdtemp()) / "results.jsonl"
+    results.parent.mkdir(parents=True, exist_ok=True)
     gauntlet = Gauntlet(results, args.scratch, read_results(results))
     if not args.table:
         times = LONG if args.long else 1

@@ -1,0 +1,156 @@
+"""Owns the proof of the gauntlet: how it judges and counts, that no case knows of Rung, and one case for real."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.specfile import parse_spec
+from tests.gauntlet import table
+from tests.gauntlet.catalog import CASES, CATALOG, Case, chosen
+from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
+from tests.gauntlet.regimens import Trial, default, from_history
+
+CURABLE = Case("mask_constant", "a mask")
+HOPELESS = Case("sqrt_at_zero", "a root", diagnosis=("bug in the model",))
+RESULT = Result(
+    case="mask_constant",
+    regimen="default",
+    times=1,
+    ended_well=True,
+    val_loss=0.5,
+    launches=2,
+    steps_lost=10,
+    seconds=4.0,
+    steps=400,
+    half_steps=100,
+)
+
+
+def verdict(of: Case = CURABLE, reference: float | None = 0.5, **changes: object) -> Verdict:
+    return Verdict(replace(RESULT, case=of.name, **changes), of, reference)  # type: ignore[arg-type]
+
+
+# The cases
+
+
+def test_there_are_at_least_thirty_cases_of_four_frameworks_and_five_that_nothing_cures() -> None:
+    assert {path.stem for path in CASES.glob("*.py")} == {case.name for case in CATALOG}
+    assert len(CATALOG) >= 30
+    assert {case.framework for case in CATALOG} == {"torch", "HF Trainer", "Lightning", "Accelerate"}
+    assert sum(not case.curable for case in CATALOG) >= 5
+
+
+@pytest.mark.parametrize("case", CATALOG, ids=lambda case: case.name)
+def test_a_case_knows_nothing_of_rung_and_sets_no_loss_to_nan_itself(case: Case) -> None:
+    text = case.script.read_text()
+    names = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import) for alias in node.names}
+    assert "rung" not in text.lower()
+    assert names <= {"argparse", "glob", "lightning", "math", "os", "torch"}
+    assert "loss = float(" not in text
+    assert parse_spec(json.dumps(case.job(1)).encode()).knobs.mode == "zero-edit"
+
+
+def test_an_unknown_case_is_refused_by_name() -> None:
+    assert chosen(("double_unscale",))[0].wrong == "unscales twice"
+    with pytest.raises(KeyError, match="no_such"):
+        chosen(("no_such",))
+
+
+# Judging
+
+
+@pytest.mark.parametrize(
+    ("value", "well", "recovered"),
+    [
+        (0.5, True, True),
+        (0.504, True, True),
+        (0.1, True, True),
+        (0.506, True, False),
+        (0.5, False, False),
+        (math.nan, True, False),
+        (None, True, False),
+    ],
+)
+def test_recovered_is_within_one_per_cent_of_the_healthy_run_or_better(
+    value: float | None, well: bool, recovered: bool
+) -> None:
+    assert verdict(val_loss=value, ended_well=well).recovered is recovered
+
+
+def test_nothing_is_recovered_without_a_reference() -> None:
+    assert not verdict(reference=None).recovered
+
+
+def test_what_nothing_cures_must_be_named_soon_and_must_not_end_well() -> None:
+    told = {"said": "NaN in FP32 too: a bug in the model or the data", "ended_well": False}
+    assert verdict(HOPELESS, launches=4, **told).right
+    assert not verdict(HOPELESS, launches=5, **told).right
+    assert not verdict(HOPELESS, **told | {"said": "no rung is left"}).right
+    assert not verdict(HOPELESS, **told | {"ended_well": True}).right
+
+
+def test_the_last_held_out_loss_counts() -> None:
+    assert value_in("val_loss 3.0\nstep 4\nval_loss 2.5\n") == 2.5
+    assert math.isnan(value_in("val_loss nan") or 0.0)
+    assert value_in("val_loss oops") is None
+    assert value_in("loss 1") is None
+
+
+def test_results_are_kept_as_lines_the_newest_wins_and_references_stand_apart(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    healthy = replace(RESULT, regimen=REFERENCE, val_loss=0.4)
+    lines = [RESULT, healthy, replace(RESULT, val_loss=0.41)]
+    assert read_results(file) == []
+    file.write_text("".join(each.to_json() + "\n" for each in lines))
+    (only,) = judge(read_results(file), CATALOG)
+    assert (only.result.val_loss, only.reference, only.recovered) == (0.41, 0.4, False)
+
+
+# Counting
+
+
+def attempt(number: int, **fields: object) -> dict[str, object]:
+    plain = {"resumed_step": None, "planned_step": None, "furthest_step": 0, "steps_lost": 0, "fault": None}
+    more = {"outcome": "succeeded", "rung": None, "because": "", "changed": {}, "asked": {"precision": None}}
+    return {"number": number, **plain, **more, **fields}
+
+
+def test_a_history_is_counted_by_attempts_steps_and_their_precision(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("val_loss 0.5\n")
+    attempts = [
+        attempt(1, furthest_step=60, steps_lost=10, log=str(log)),
+        attempt(2, planned_step=50, furthest_step=400, asked={"precision": "fp32"}, log=str(log)),
+    ]
+    history = {"job": {"state": "SUCCEEDED", "reason": "finished"}, "attempts": attempts}
+    result = from_history(Trial(CURABLE, 1, tmp_path), "default", history, 4.0)
+    assert (result.launches, result.steps_lost, result.steps, result.half_steps) == (2, 10, 410, 60)
+    assert result.ended_well and result.val_loss == 0.5
+
+
+def test_the_tables_show_what_failed() -> None:
+    verdicts = [
+        verdict(),
+        verdict(replace(CURABLE, name="other"), val_loss=0.6, launches=4),
+        verdict(HOPELESS, ended_well=False, said="bug in the model"),
+    ]
+    assert "| default | x1 | 1 of 2 | 1 of 1 | 2.00 (3) | 10 | 4 | 25% |" in table.summary(verdicts)
+    shown = table.cases(verdicts)
+    assert "+0.0% after 1 |" in shown and "**+20.0%** after 3 |" in shown and "named after 1" in shown
+    assert "WRONG" in table.line(verdicts[1])
+
+
+# One for real
+
+
+def test_a_case_that_fails_by_itself_is_recovered_by_rung(tmp_path: Path) -> None:
+    case = replace(chosen(("half_params_with_scaler",))[0], steps=60)
+    result = default(Trial(case, 1, tmp_path))
+    assert result.ended_well, result
+    assert result.relaunches == 1 and result.val_loss is not None and result.val_loss < 1.0
