@@ -1,0 +1,104 @@
+"""Owns the proof that no resume undoes a knob, native FP16 learns as FP32 does, and without knobs no bit changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+LOWER = {"lr": 0.005}
+CASES: dict[str, Any] = {
+    "begin": ("begin", None),
+    "plain": ("go_on", None),
+    "lower": ("go_on", LOWER),
+    "interval": ("go_on", {"growth_interval": 8000}),
+    "native": ("go_on", {"precision": "native_fp16"}),
+    "half": ("go_on_half", {"precision": "native_fp16"}),
+    "half_fp32": ("go_on_half", {"precision": "fp32"}),
+    "half_params": ("go_on_half", {"params": "fp32"}),
+    "scales": ("spoil_scale", {}),
+    "without": ("all_kinds", None),
+    "with": ("all_kinds", {}),
+    "fp32": ("regression", {"precision": "fp32"}),
+    "native_fp16": ("regression", {"precision": "native_fp16"}),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(train: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = str(tmp_path_factory.mktemp("checkpoints"))
+    cases = {name: (*case, {"CHECKPOINTS": folder}) for name, case in CASES.items()}
+    return train("resumed_trainings.py", cases)
+
+
+def test_nothing_went_wrong(trained: Any) -> None:
+    assert {name: got.error for name, got in trained.items() if got.error} == {}
+    assert {name: got.records("note") for name, got in trained.items() if got.records("note")} == {}
+
+
+def test_without_knobs_the_weights_are_the_same_to_the_last_bit(trained: Any) -> None:
+    assert trained["with"].result == trained["without"].result
+    assert trained["with"].records("knobs")
+
+
+def schedule(lr: float) -> list[float]:
+    return [lr * min(1.0, (step + 1) / 8) for step in range(4, 12)]
+
+
+def test_an_asked_lr_survives_optimizer_and_schedule_being_loaded(trained: Any) -> None:
+    assert trained["plain"].result["used"] == pytest.approx(schedule(0.05))
+    assert trained["lower"].result["used"] == pytest.approx(schedule(0.005))
+    assert {record["lr"] for record in trained["lower"].records("knobs")} == {"0.005"}
+
+
+def test_it_is_never_in_what_the_script_saves_or_its_schedule_starts_from(trained: Any) -> None:
+    assert trained["lower"].result["saved"] == trained["plain"].result["saved"] == 0.05
+    assert trained["lower"].result["base"] == [0.05]
+
+
+@pytest.mark.parametrize("name", ["plain", "lower", "native"])
+def test_eps_and_betas_stay_those_of_the_script(trained: Any, name: str) -> None:
+    assert trained[name].result["own"] == [0.05, 0.05, 1e-8, 0.8, 0.9]
+
+
+def test_an_asked_growth_interval_survives_the_scaler_being_loaded(trained: Any) -> None:
+    assert trained["plain"].result["interval"] == 2000
+    assert trained["interval"].result["interval"] == 8000
+    assert trained["interval"].knobs["growth_interval"] == "8000"
+    assert trained["interval"].result["scale"] == 1024.0
+
+
+def test_a_scale_that_had_collapsed_or_is_missing_begins_anew(trained: Any) -> None:
+    assert trained["scales"].result == [65536.0, 65536.0, 65536.0, 512.0]
+
+
+@pytest.mark.parametrize("name", ["native", "half", "half_fp32", "half_params"])
+def test_an_fp32_state_of_adam_stays_fp32(trained: Any, name: str) -> None:
+    got, begun = trained[name].result, trained["begin"].result
+    assert got["state"] == "torch.float32"
+    assert got["second"] == pytest.approx(begun["second"], rel=1e-6)
+    assert got["smallest"] == begun["smallest"]
+    assert got["finite"]
+    assert got["dtype"] == ("torch.float16" if name in ("native", "half") else "torch.float32")
+
+
+def close(trained: Any, model: str = "") -> float:
+    fp32, native = trained[f"{model}fp32"], trained[f"{model}native_fp16"]
+    assert (fp32.knobs["precision"], native.knobs["precision"]) == ("fp32", "native_fp16")
+    return float(native.result / fp32.result - 1)
+
+
+def test_native_fp16_learns_as_fp32_does(trained: Any) -> None:
+    assert abs(close(trained)) < 0.005
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["pictures", "letters"])
+def test_native_fp16_learns_as_fp32_does_on_other_models(train: Callable[..., Any], model: str) -> None:
+    done = train(
+        "resumed_trainings.py",
+        {precision: (model, {"precision": precision}) for precision in ("fp32", "native_fp16")},
+    )
+    assert {name: got.error for name, got in done.items() if got.error} == {}
+    assert abs(close(done)) < 0.005
