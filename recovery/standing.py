@@ -14,6 +14,7 @@ from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs, RungName, not_taken
 from recovery.checkpoint import numeric
 from recovery.faults import TREATMENTS, Budget
+from recovery.quarantine import quarantined
 
 # A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
 SAME_STEP = 5
@@ -104,7 +105,9 @@ def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing
     """Count a fault that is not of the numbers; one of unknown cause right after a rung is that rung's doing."""
     if fault.kind is not FaultKind.UNKNOWN_EXIT:
         return replace(standing, infra=standing.infra + 1)
-    if standing.pending and attempt.rung and not later(attempt.fault_step, standing.reach):
+    # A checkpoint that cannot be loaded is to blame itself; the rung is still on trial.
+    broken = standing.pending and attempt.rung and not quarantined([attempt])
+    if broken and not later(attempt.fault_step, standing.reach):
         broke = f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}"
         return _useless(_counted(standing), broke)
     anew = later(attempt.fault_step, standing.unknown_reach)

@@ -110,6 +110,24 @@ def test_a_rung_that_broke_the_job_is_taken_back_and_not_retried():
     assert decision.undone[0][0] == "native_fp16"
 
 
+def test_a_checkpoint_that_cannot_be_loaded_is_not_the_rungs_doing():
+    job = a_job()
+    found = [a_checkpoint(60), a_checkpoint(80)]
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    clip = decide(job, [one], found, None)
+    assert isinstance(clip, Relaunch) and clip.checkpoint == found[1]
+    torn = replace(
+        a_fault(F.UNKNOWN_EXIT, None), evidence="RuntimeError: PytorchStreamReader failed reading zip archive"
+    )
+    two = carried_out(2, clip, torn)
+    again = decide(job, [one, two], found, None)
+    assert isinstance(again, Relaunch) and again.rung is None and again.knobs == clip.knobs
+    assert again.checkpoint == found[0]
+    three = carried_out(3, again, a_fault(F.NAN_LOSS))
+    lower = decide(job, [one, two, three], found, None)
+    assert isinstance(lower, Relaunch) and lower.undone[0][0] == "raise_clip" and lower.rung is RungName.LOWER_LR
+
+
 def test_not_learning_goes_on_with_the_root_fault_from_before_it():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS, 100))
