@@ -26,6 +26,17 @@ faults = st.builds(
     st.one_of(st.none(), steps),
     onset=st.one_of(st.none(), steps),
     shape=st.sampled_from([None, "spike", "drift"]),
+    source=st.sampled_from(["", "m.py:3: s.masked_fill(mask, -1e9)", "m.py:3: s.fill_(torch.finfo(x.dtype).min)"]),
+    replay=st.one_of(
+        st.just({}),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                name: st.sampled_from(["finite", "nonfinite", "failed", "unknown", "rubbish"])
+                for name in ("weights", "inputs", "fp32", "grads", "where")
+            },
+        ),
+    ),
 )
 checkpoints = st.lists(
     st.builds(

@@ -1,0 +1,62 @@
+"""Owns the proof that a fault names the line of the program that a traceback shows above its message."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.fault import FaultKind
+from recovery.detect import Detector
+from recovery.lines import Line
+
+MESSAGE = "RuntimeError: value cannot be converted to type c10::Half without overflow"
+TRACE = """Traceback (most recent call last):
+  File "/w/train.py", line 88, in <module>
+    main()
+  File "/w/model.py", line 31, in forward
+    scores = scores.masked_fill(mask, -1e9)
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+"""
+TORCH = """  File "/v/lib/python3.11/site-packages/torch/nn/functional.py", line 7, in softmax
+    ret = input.softmax(dim)
+"""
+
+
+def source(text: str) -> str:
+    detector = Detector()
+    for number, line in enumerate(text.splitlines(), 1):
+        detector.feed(Line(number, line))
+    fault = detector.finding(ended=True)
+    assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW
+    return fault.source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRACE + MESSAGE,
+        TRACE + TORCH + MESSAGE,
+        "".join(f"[rank0]: {line}\n" for line in (TRACE + MESSAGE).splitlines()),
+        TRACE.replace("scores = scores.masked_fill(mask, -1e9)", "raise ValueError(1)")
+        + "ValueError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        + TRACE
+        + MESSAGE,
+    ],
+)
+def test_it_is_the_innermost_line_that_is_not_torchs_own(text: str) -> None:
+    assert source(text) == "model.py:31: scores = scores.masked_fill(mask, -1e9)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MESSAGE,
+        TRACE + "KeyError: 'x'\nstep 3 loss 2.5\n" + MESSAGE,
+        'Traceback (most recent call last):\n  File "/w/a.py", line 1, in <module>\n' + MESSAGE,
+    ],
+)
+def test_a_message_without_a_traceback_of_its_own_has_none(text: str) -> None:
+    assert source(text) == ""
+
+
+def test_a_line_of_any_length_is_cut() -> None:
+    assert len(source(TRACE.replace("mask, -1e9", "x" * 5000) + MESSAGE)) == 300
