@@ -8,7 +8,8 @@ VENV := .venv
 override JOB := $(value JOB)
 override LOGS := $(value LOGS)
 override CASES := $(value CASES)
-export JOB LOGS BY CASES RUNG_HOME
+override FAULT := $(value FAULT)
+export JOB LOGS BY CASES FAULT RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
@@ -23,7 +24,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo test check lint corpus bench gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill test check lint corpus bench gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -70,6 +71,10 @@ check: lint test ## Lint, types and tests: what CI runs
 
 lint: setup ## Ruff and mypy
 	@ruff check . && ruff format --check . && mypy
+
+drill: setup ## Prove this set-up by a toy job with a real fault: make drill FAULT=nan
+	@if [ -z "$${FAULT:-}" ]; then echo "rung: say which one: make drill FAULT=nan|overflow|unscale|collapse|oom|kill" >&2; exit 2; fi
+	@rung drill -- "$$FAULT"
 
 corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}

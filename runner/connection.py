@@ -59,6 +59,10 @@ class Connection:
         if transport is not None:
             transport.close()
 
+    def drop(self) -> None:
+        """Cut the connection as a network would; it is made again by itself."""
+        self.transport().close()
+
     def _start_keeper(self) -> None:
         if self._keeper is None and not self._closed.is_set():
             self._keeper = threading.Thread(target=self._keep, name=f"keeper of {self.name}", daemon=True)

@@ -140,7 +140,9 @@ class Desk:
         return attempts[(event.attempt or len(attempts)) - 1].host
 
     def _controller(self) -> Controller:
-        engines = RealEngines(os.environ, Path.home(), self.store.store_id)
+        return self.controller(RealEngines(os.environ, Path.home(), self.store.store_id))
+
+    def controller(self, engines: RealEngines) -> Controller:
         return Controller(self.store, engines, self.paths, os.environ, (time.time, time.sleep))
 
     def _follower(self, job_id: str) -> Follower:

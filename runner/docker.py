@@ -160,6 +160,10 @@ class DockerEngine:
             if force or not asked:
                 self._lookout.doubt(name, paths)
 
+    def strike(self, paths: AttemptPaths) -> None:
+        """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
+        self._api.kill(self._name(paths), "KILL")
+
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
         return read_part(paths.log, offset, size)
 

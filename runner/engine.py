@@ -137,6 +137,9 @@ class Engine(Protocol):
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         """Ask the whole attempt to end (TERM), or end it (KILL); it is gone when `observe` says so."""
 
+    def strike(self, paths: AttemptPaths) -> None:
+        """Kill a running attempt as the machine might, with no word to anybody: what a drill does."""
+
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes: ...
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:

@@ -48,9 +48,9 @@ class Engines(Protocol):
 class RealEngines:
     """The process engine here, and a Docker engine for each host, made when first asked for."""
 
-    def __init__(self, environ: Mapping[str, str], home: Path, store_id: str) -> None:
+    def __init__(self, environ: Mapping[str, str], home: Path, store_id: str, *, only: str | None = None) -> None:
         self.here: Engine = ProcessEngine()
-        self._environ, self._home, self._store_id = environ, home, store_id
+        self._environ, self._home, self._store_id, self._only = environ, home, store_id, only
         self._hosts: tuple[Host, ...] | None = None
         self._remotes: Any = None
         self._made: dict[str, HostEngine] = {}
@@ -60,7 +60,7 @@ class RealEngines:
     def hosts(self) -> Sequence[Host]:
         """Return the list of hosts, as it was when first asked for."""
         if self._hosts is None:
-            self._hosts = tuple(find_hosts(self._environ))
+            self._hosts = tuple(host for host in find_hosts(self._environ) if self._only in (None, host.name))
         return self._hosts
 
     def remote(self, host: str) -> Remote:
@@ -68,7 +68,8 @@ class RealEngines:
             if self._remotes is None:
                 from runner.ssh import Remotes
 
-                self._remotes = Remotes(self.hosts, self._home, self._environ)
+                # All of them, since any may be another's jump host.
+                self._remotes = Remotes(find_hosts(self._environ), self._home, self._environ)
         remote: Remote = self._remotes.remote(self._listed(host).name)
         return remote
 

@@ -90,6 +90,12 @@ class ProcessEngine:
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
+    def strike(self, paths: AttemptPaths) -> None:
+        """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
+        claim, running = _read(paths.claim), _read(paths.running)
+        if claim and running and _alive(claim):
+            _signal_group(running["group"], signal.SIGKILL)
+
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
         return read_part(paths.log, offset, size)
 

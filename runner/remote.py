@@ -94,6 +94,9 @@ class Remote(Protocol):
 
     def files(self) -> AbstractContextManager[Files]: ...
 
+    def drop(self) -> None:
+        """Cut the connection as a network would; it is made again by itself."""
+
     def close(self) -> None:
         """End the connection, and every read that waits on it."""
 

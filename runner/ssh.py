@@ -61,6 +61,9 @@ class SshRemote:
             # Not around the user's own code: an error of its own is none of the host's.
             yield SftpFiles(channel, lambda: in_our_words(self.name))
 
+    def drop(self) -> None:
+        self.connection.drop()
+
     def close(self) -> None:
         self.connection.close()
 

@@ -77,7 +77,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_every_command_of_the_contract_is_there() -> None:
     asked = {"launch", "queue", "logs", "history", "cancel", "retry", "explain", "check", "schema", "controller"}
-    assert {*asked, "hosts", "image", "completion", "checkpoints", "ladder"} <= set(COMMANDS)
+    assert {*asked, "hosts", "image", "completion", "checkpoints", "ladder", "drill"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,99 @@
+"""Owns the proof of the drills: each fault is real, is seen and cured in a person's own set-up, or FAIL is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.attempt import Attempt, Job
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
+from jobs.state import JobState
+from runner.drill import DRILLS, drill_spec, judge
+from runner.drillcli import FAULTS
+
+Rung = Callable[..., Any]
+QUICK = ["nan", "unscale", "kill"]
+SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("overflow", "collapse", "oom")]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+def test_a_drill_passes_on_this_machine(name: str, home: Path, rung: Rung) -> None:
+    ran = rung("drill", name, "--json")
+    assert ran.code == 0, ran
+    verdict = json.loads(ran.out)
+    assert verdict["passed"] and verdict["attempts"] == 2
+    assert verdict["job_id"] == f"drill-{name}-1"
+    story = json.loads(rung("history", f"drill-{name}", "--json").out)
+    first, second = story["attempts"]
+    assert FaultKind(first["fault"]["kind"]) in DRILLS[name].faults
+    # The fault comes in the second half, so there is a checkpoint to go on from.
+    assert second["resumed_step"] >= 30
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["link"], "drill link: there is no link to cut on this machine"),
+        (["nan", "--host", "titan"], "--host: a job on a host runs in an image; name one with --image"),
+        (["none"], "'none' is not one of 'nan'"),
+        (["nan", "--image", "tag:latest"], "pin the image by digest"),
+        (["nan", "--host", "moon", "--image", f"x@sha256:{'0' * 64}"], "--host moon: is not in the list of hosts"),
+    ],
+)
+def test_a_drill_that_cannot_be_is_told_in_one_line(words: list[str], said: str, home: Path, rung: Rung) -> None:
+    hosts = home.parent / "hosts.yml"
+    hosts.write_text("all: {hosts: {titan: {}}}\n")
+    ran = rung("drill", *words, env={"RUNG_HOSTS": str(hosts)})
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert said in ran.err and ran.err.count("\n") == 1
+
+
+def test_the_names_on_the_command_line_are_the_drills() -> None:
+    assert tuple(DRILLS) == FAULTS
+    for name in FAULTS:
+        spec = drill_spec(name, None)
+        assert spec.name == f"drill-{name}" and name in spec.run
+    assert drill_spec("oom", None).knobs.batch == 128
+    assert drill_spec("nan", f"x@sha256:{'0' * 64}").image
+
+
+# The verdict
+
+
+def judged(name: str, rungs: list[str | None], kind: FaultKind | None, state: JobState = JobState.SUCCEEDED) -> Any:
+    spec = drill_spec(name, None)
+    job = Job("d-1", spec, state, "why", 0.0, 0.0, spec.knobs.knobs())
+    fault = Fault(kind, "line", step=41) if kind else None
+    first = Attempt("d-1", 1, "localhost", Knobs(), None, "", fault=fault)
+    later = [replace(first, number=2 + n, rung=rung, fault=None, resumed_step=40) for n, rung in enumerate(rungs)]
+    return judge(name, job, [first, *later])
+
+
+def test_a_cure_that_fits_the_fault_passes() -> None:
+    told = "fp16_overflow at step 41, cured by native_fp16 from step 40 on"
+    assert judged("overflow", ["native_fp16"], FaultKind.FP16_OVERFLOW) == (True, told)
+    assert judged("kill", [None], FaultKind.INFRA_FAULT)[0]
+    assert judged("link", [], None)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rungs", "kind", "state", "said"),
+    [
+        ("overflow", ["native_fp16"], FaultKind.FP16_OVERFLOW, JobState.FAILED, "the job is FAILED: why"),
+        ("overflow", ["fp32"], FaultKind.NAN_LOSS, JobState.SUCCEEDED, "nan_loss was seen, which is another fault"),
+        ("overflow", [], None, JobState.SUCCEEDED, "no fault was seen"),
+        ("overflow", ["lower_lr"], FaultKind.FP16_OVERFLOW, JobState.SUCCEEDED, "answered by lower_lr"),
+        ("kill", ["fp32"], FaultKind.INFRA_FAULT, JobState.SUCCEEDED, "answered by fp32"),
+        ("overflow", ["native_fp16", "fp32"], FaultKind.FP16_OVERFLOW, JobState.SUCCEEDED, "it took 2 relaunches"),
+        ("link", [None], None, JobState.SUCCEEDED, "in 2 attempts"),
+    ],
+)
+def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, state: JobState, said: str) -> None:
+    passed, text = judged(name, rungs, kind, state)
+    assert not passed and said in text
