@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import collections
+import dataclasses
+import datetime
 import os
+import random
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from rung_inside import verify
@@ -83,13 +89,35 @@ def test_a_lightning_checkpoint_is_known_and_its_optimizer_is_looked_into(tmp_pa
 def test_a_harmless_class_is_named_and_the_numbers_are_looked_into_all_the_same(
     tmp_path: Path, zipped: bool, poison: bool
 ) -> None:
-    state = {"step": torch.tensor(9), "args": argparse.Namespace(lr=0.1), **weights()}
+    model = torch.nn.Linear(3, 2).state_dict()  # with its _metadata
+    state = {"step": torch.tensor(9), "args": argparse.Namespace(lr=0.1), "model": model, **weights()}
     state["w"] = torch.nn.Parameter(torch.full((4, 4), float("nan") if poison else 1.0).t())
     path = tmp_path / "a.pt"
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     verdict, step, kind = examined(path)
     assert (verdict, step, kind) == ("poisoned" if poison else "needs_allow_list", 9, "torch")
     assert poison or "argparse.Namespace" in verify.examine(str(path))["detail"]
+
+
+@dataclasses.dataclass
+class Config:
+    lr: float = 0.1
+
+
+def test_what_people_keep_in_checkpoints_besides_numbers_costs_them_none(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 2)
+    kept = {
+        "config": Config(), "path": Path("x"), "many": collections.defaultdict(list, {1: [2]}), "dtype": torch.float16,
+        "numpy": numpy.float64(1.5), "generator": numpy.random.get_state(), "model": model,
+        "optimizer": torch.optim.Adam(model.parameters()), "when": datetime.datetime.now(), "random": random.getstate(),
+    }  # fmt: skip
+    Config.__module__ = "__main__"  # as in a script
+    setattr(sys.modules["__main__"], "Config", Config)  # noqa: B010 - mypy knows of no such attribute
+    for name, value in kept.items():
+        for zipped in (True, False):
+            state = {"step": 1, "state_dict": model.state_dict(), "best_loss": torch.tensor(float("inf")), "x": value}
+            torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+            assert examined(tmp_path / "a.pt")[:2] in (("healthy", 1), ("needs_allow_list", 1)), (name, zipped)
 
 
 class Bomb:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterable, Iterator
 
 from rung_inside.vetting.verdict import POISONED, Unfit
 
 CHUNK = 1 << 22
+# Single numbers that frameworks keep of a run's course: the best score is infinite until there is one.
+SCORE = re.compile(r"(?:^|[.: ])(?:callbacks|\w*(?:best|loss|score|metric|history|meter)\w*|kth_value)(?=[.{]|$)")
 # Of a large tensor a cheap look takes this many numbers from its beginning, middle and end: NaN spreads fast.
 SAMPLE = 1 << 14
 
@@ -14,7 +17,7 @@ SAMPLE = 1 << 14
 def check_finite(tensors: Iterable[tuple[str, Any]], full: bool) -> None:
     """End with `poisoned` at the first tensor that is not finite."""
     for name, tensor in tensors:
-        if not is_finite(tensor, full) and not _is_mask(tensor):
+        if not is_finite(tensor, full) and not _is_mask(tensor) and not _is_score(name, tensor):
             raise Unfit(POISONED, f"{name or 'the tensor'} is not finite")
 
 
@@ -24,7 +27,7 @@ def tensors_in(content: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         name, value = waiting.pop()
         value = made(value)
-        if hasattr(value, "is_floating_point"):
+        if callable(getattr(value, "is_floating_point", None)):  # a dtype has one too, which is no method
             yield name, value
         elif isinstance(value, (dict, list, tuple, set, frozenset)) and id(value) not in seen:
             seen.add(id(value))
@@ -66,3 +69,7 @@ def _chunk_finite(chunk: Any) -> bool:
 def _is_mask(tensor: Any) -> bool:
     """Tell an attention mask kept as a buffer (nothing but 0 and -inf) from a poisoned tensor."""
     return bool(((tensor == 0) | (tensor == float("-inf"))).all()) and bool((tensor == 0).any())
+
+
+def _is_score(name: str, tensor: Any) -> bool:
+    return tensor.dim() == 0 and SCORE.search(name) is not None

@@ -22,9 +22,9 @@ STORAGES = {
 HARMLESS = re.compile(
     r"numpy\.(?:_?core\.(?:multiarray|numeric)\.\w+|ndarray|dtype|dtypes\.\w+|random\.\w+\.\w+|\w*(?:int|float)\d+)"
     r"|argparse\.Namespace|types\.SimpleNamespace|datetime\.\w+|pathlib\.\w+|_codecs\.encode|copyreg\._reconstructor"
-    r"|collections\.(?:OrderedDict|defaultdict|deque|Counter)|builtins\.(?:set|frozenset|bytearray|complex|slice|object)"
-    r"|(?:builtins\.(?:int|float|str|list|dict|tuple|bool|bytes))|enum\.\w+|uuid\.UUID|decimal\.Decimal"
-    r"|torch\.(?:Size|device|dtype|\w*int\d+|\w*float\d+|bool|strided|Tensor|Generator|\w+Storage)"
+    r"|copy_reg\._reconstructor|collections\.(?:OrderedDict|defaultdict|deque|Counter)|enum\.\w+|uuid\.UUID"
+    r"|(?:builtins|__builtin__)\.(?:set|frozenset|bytearray|complex|slice|object|int|float|str|list|dict|tuple|bool|bytes)"
+    r"|decimal\.Decimal|torch\.(?:Size|device|dtype|\w*int\d+|\w*float\d+|bool|strided|Tensor|Generator|\w+Storage)"
     r"|torch\.(?:_utils|_tensor|storage|optim|nn|distributed|amp|cuda\.amp|torch_version|serialization)\.[\w.]+"
     r"|(?:__main__|transformers|lightning|pytorch_lightning|lightning_fabric|accelerate|peft|omegaconf|mmengine)\.[\w.]+"
 )
@@ -55,6 +55,13 @@ class Dummy(dict):  # type: ignore[type-arg]
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+
+class Ordered(dict):  # type: ignore[type-arg]
+    """Stands for an OrderedDict: that of a state dict has its `_metadata` as an attribute, which tells nothing here."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Take no attributes."""
 
 
 class Storage:
@@ -101,6 +108,8 @@ class PlainUnpickler(pickle._Unpickler):
         return type("Dummy", (Dummy,), {})
 
     def persistent_load(self, word: Any) -> Any:
+        if isinstance(word, tuple) and len(word) > 1 and word[0] == "module":
+            return word[1]  # the old format keeps a class's source beside it
         if not isinstance(word, tuple) or len(word) < 5 or word[0] != "storage" or word[1] is None:
             raise Unfit(UNVERIFIED, "holds a storage of an unknown kind")
         key, count = str(word[2]), int(word[4])
@@ -113,7 +122,7 @@ def _known(module: str, name: str) -> Any:
     import torch
 
     if (module, name) == ("collections", "OrderedDict"):
-        return dict
+        return Ordered
     if module == "torch" and name in STORAGES:
         return getattr(torch, STORAGES[name])
     if module == "torch.storage" and name in ("UntypedStorage", "_UntypedStorage"):

@@ -1,0 +1,57 @@
+"""Owns the proof of what the history is told of checkpoints: what is out of use and why, and that there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.attempt import Attempt, Job
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
+from jobs.paths import HomePaths
+from jobs.spec import JobSpec
+from recovery.checkpoint import Checkpoint
+from runner.finding import Finder, Found
+from runner.parts import Parts, RealEngines
+from runner.store import Store
+
+COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran out of input")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    store = Store(tmp_path / "rung.db")
+    engines = RealEngines({}, tmp_path, store.store_id)
+    return Parts(store, engines, HomePaths(tmp_path), {}, lambda: 5.0, lambda seconds: None)
+
+
+def a_job(parts: Parts, mode: str, *attempts: Attempt) -> Job:
+    with parts.store.transaction():
+        spec = JobSpec.model_validate({"name": "a", "run": "x", "knobs": {"mode": mode}})
+        job = parts.store.add_job(spec, Path("/"), at=1.0)
+        for attempt in attempts:
+            parts.store.put_attempt(attempt)
+    return job
+
+
+def told(parts: Parts, kind: str) -> list[str]:
+    return [event.data["because"] for event in parts.store.events() if event.kind == kind]
+
+
+def test_a_checkpoint_that_is_out_of_use_is_told_once(parts: Parts) -> None:
+    second = Attempt("a-1", 2, "localhost", Knobs(), None, "", resumed_from="step_4.pt", fault=COULD_NOT)
+    job = a_job(parts, "flags", Attempt("a-1", 1, "localhost", Knobs(), None, ""), second)
+    for _ in range(2):
+        Finder(parts, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
+    (because,) = told(parts, "quarantined")
+    assert because.startswith("step_4.pt is quarantined: attempt 2 could not load it")
+
+
+@pytest.mark.parametrize(("mode", "times"), [("zero-edit", 1), ("flags", 0)])
+def test_a_script_that_nobody_edited_and_that_saves_nothing_is_told_once(parts: Parts, mode: str, times: int) -> None:
+    job = a_job(parts, mode, Attempt("a-1", 1, "localhost", Knobs(), None, ""))
+    for _ in range(2):
+        Finder(parts, lambda job, host: False)._take(job, Found())
+    assert len(told(parts, "no_checkpoint")) == times
+    assert all("every relaunch begins at step 0" in because for because in told(parts, "no_checkpoint"))
