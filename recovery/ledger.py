@@ -51,7 +51,7 @@ class Row:
     lost: int
 
     def words(self) -> str:
-        on = "on the CPU" if self.gpu == CPU else f"on a {self.gpu}"
+        on = "on the CPU" if self.gpu == CPU else f"on {self.gpu}"
         return f"{self.survived} of {self.took} runs with {self.fault} {on} went on after {self.rung} here"
 
 

@@ -153,7 +153,7 @@ def test_one_more_survivor_never_lowers_a_rung_and_one_more_failure_never_raises
 def test_the_reason_tells_of_the_chosen_rung_and_of_the_one_it_was_preferred_to() -> None:
     ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
     assert ledger.because(NAN, "TITANRTX", RungName.LOWER_LR, RungName.RAISE_CLIP) == (
-        "8 of 9 runs with nan_loss on a TITANRTX went on after lower_lr here, 1 of 6 after raise_clip"
+        "8 of 9 runs with nan_loss on TITANRTX went on after lower_lr here, 1 of 6 after raise_clip"
     )
     assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.RAISE_CLIP).startswith("only 1 of 6 runs")
     assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.FP32) == ""

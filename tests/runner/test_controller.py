@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pretend import World
 
-from jobs.attempt import Outcome
+from jobs.attempt import Attempt, Outcome
+from jobs.fault import Fault, FaultKind
+from jobs.knobs import Knobs
 from jobs.state import JobState
 from runner.submit import cancel, retry
 
@@ -149,6 +152,28 @@ def test_the_lease_stays_with_the_job_while_it_recovers(build: Build) -> None:
     world.until(lambda: running(world, job))
     assert world.job(other).state is JobState.QUEUED
     assert (world.last(job).host, world.last(job).stay) == ("ampere", 1)
+
+
+def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs_on_that_gpu(build: Build) -> None:
+    world = build(ampere=["A100"])
+    knobs = {"run": "x {lr} {clip}", "knobs": {"lr": 1e-3, "clip": 1.0}}
+    gpus, own = world.engine("ampere").gpus, Knobs(lr=1e-3, clip=1.0)
+    nan = Fault(FaultKind.NAN_LOSS, "loss nan", step=50)
+    for number in range(9):
+        earlier = world.submit(f"earlier{number}", "A100", **knobs)
+        ill = Attempt(earlier, 1, "ampere", own, None, "as submitted", by_person=True, gpus=gpus, fault=nan)
+        cured = replace(ill, number=2, asked=own.but(lr=1e-4), rung="lower_lr", by_person=False, fault=None)
+        with world.store.transaction():
+            for attempt in (ill, replace(cured, outcome=Outcome.SUCCEEDED)):
+                world.store.put_attempt(attempt)
+            world.store.move(earlier, JobState.CANCELLED, reason="long ago", at=1.0)
+    job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto"})
+    world.until(lambda: running(world, job))
+    world.engine("ampere").logs[f"{job}/1"] += b"step 50 loss 1.0\nstep 51 loss nan\n"
+    world.engine("ampere").end(f"{job}/1", code=1)
+    world.until(lambda: len(world.store.attempts(job)) == 2)
+    assert world.last(job).rung == "lower_lr"
+    assert "9 of 9 runs with nan_loss on A100 went on after lower_lr here" in world.last(job).because
 
 
 # Hosts that do not answer
