@@ -39,6 +39,8 @@ CASES: dict[str, Any] = {
     "native_closure": ("adam_closure", {"precision": "native_fp16"}),
     "native_lbfgs": ("lbfgs", {"precision": "native_fp16"}),
     "left_alone": ("left_alone", {}),
+    "broken": ("with_a_broken_part", LOWER),
+    "sgd_alone": ("sgd", None),
 }
 
 
@@ -49,7 +51,16 @@ def trained(train: Callable[..., Any]) -> Any:
 
 def test_nothing_of_ours_went_wrong(trained: Any) -> None:
     assert {name: got.error for name, got in trained.items() if got.error and name != "half_alone"} == {}
-    assert {name: got.records("note") for name, got in trained.items() if got.records("note")} == {}
+    noted = {name: got.records("note") for name, got in trained.items() if got.records("note")}
+    assert set(noted) == {"broken"}
+
+
+def test_a_part_of_ours_that_breaks_costs_one_note_and_the_rung_did_not_take(trained: Any) -> None:
+    broken = trained["broken"]
+    assert broken.result == trained["sgd_alone"].result
+    assert broken.knobs["lr"] == "0.05"
+    [note] = broken.records("note")
+    assert "ZeroDivisionError" in note["text"]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw", "sign", "covered", "tensor", "lbfgs"])

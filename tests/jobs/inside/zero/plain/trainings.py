@@ -410,6 +410,14 @@ def not_finite_once(_folder):
     return {"moved": moves(step_once, model)}
 
 
+def with_a_broken_part(folder):
+    """Train although what puts the lr on an optimizer fails each time."""
+    from rung_inside.zero import learning_rates
+
+    learning_rates.Factor.enter = lambda _: 1 / 0
+    return optimized("sgd", 0.05)
+
+
 def left_alone(folder):
     """Pickle and copy what was trained: nothing of Rung's may be in it."""
     model = network()
