@@ -31,13 +31,11 @@ model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
 with torch.no_grad():
     model[2].bias.fill_(2.0)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-scaler = torch.amp.GradScaler("cpu", enabled=not args.fixed)
 start = 0
 if args.resume:
     state = torch.load(args.resume)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
     start = state["step"]
 
 
@@ -48,16 +46,14 @@ def logarithm(z):
 for step in range(start, args.steps):
     x, y = batch(step)
     optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=torch.float16, enabled=not args.fixed):
-        loss = F.mse_loss(logarithm(model(x).squeeze(1).float()), torch.log(1 + y))
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
+    loss = F.mse_loss(logarithm(model(x).squeeze(1)), torch.log(1 + y))
+    loss.backward()
+    optimizer.step()
     if (step + 1) % 50 == 0:
         print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
 
 with torch.no_grad():
     x, y = batch(-1, size=4000)
-    print(f"val_loss {F.mse_loss(logarithm(model(x).squeeze(1).float()), torch.log(1 + y)).item():.5f}")
+    print(f"val_loss {F.mse_loss(logarithm(model(x).squeeze(1)), torch.log(1 + y)).item():.5f}")
