@@ -20,6 +20,8 @@ MIN_READINGS = 12
 WRECKED = 2.0
 # So many readings at the level of the untrained model are no slow start, whenever the run ends.
 ENOUGH = 60
+# A run that stays at this share of what its untrained model had, or below, has learned and is there.
+ARRIVED = 0.75
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
 
@@ -123,6 +125,9 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
         return Judgement(Verdict.NOT_LEARNING, said)
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
+    began = untrained if untrained is not None else history.first_loss
+    if level is None and began is not None and late <= min(began - (1 - ARRIVED) * abs(began), early + 2 * margin):
+        return Judgement(Verdict.LEARNING, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
     was = f", {level:.4g} before the fault" if level is not None else ""
     return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
 

@@ -45,6 +45,15 @@ def test_a_flat_loss_of_a_run_that_never_learned_is_not():
     assert verdict(noisy(3.0, 400), healthy=None) is Verdict.NOT_LEARNING
 
 
+def test_a_flat_loss_far_below_the_untrained_models_has_arrived():
+    assert verdict(noisy(0.7, 400), untrained=1.4) is Verdict.LEARNING
+    assert verdict(noisy(1.2, 400), untrained=1.4) is Verdict.NOT_LEARNING
+    assert verdict(noisy(0.7, 400), untrained=1.4, healthy=0.3) is Verdict.NOT_LEARNING
+    course = [1.4 * 0.9**i for i in range(7)] + noisy(0.7, 400)
+    whole = Yardstick(30, window_after(30, 30), None, None)
+    assert judge(losses(course), whole, ended=False).verdict is Verdict.LEARNING
+
+
 def test_a_falling_loss_far_above_the_untrained_models_is_not():
     assert verdict([9000 * 0.99**i for i in range(400)], untrained=8.0) is Verdict.NOT_LEARNING
 
