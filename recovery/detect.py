@@ -225,8 +225,9 @@ class Detector:
         return self._findings.add(self._soared(ruined), self._warning_weight) if ruined else []
 
     def _soared(self, course: Soaring) -> Fault:
-        """Return the fault of a run whose loss has soared: nothing but the learning rate is known to do that."""
-        return replace(self._fault(_K.DIVERGENCE, onset=course.since, note=course.said), shape="drift")
+        """Return the fault of a run whose loss has soared: by its learning rate, unless it got there in one step."""
+        shape = "spike" if course.jumped else "drift"
+        return replace(self._fault(_K.DIVERGENCE, onset=course.since, note=course.said), shape=shape)
 
     def _unhealed(self) -> set[FaultKind]:
         """Return the faults that a finite loss does not disprove."""

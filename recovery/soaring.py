@@ -21,6 +21,8 @@ FEWEST = 16
 # A first loss below this may be noise around zero, as of a policy or a GAN; then the largest of the first few counts.
 SMALL = 0.1
 FIRST = 8
+# No learning rate takes a loss this far in one step once a run has got going; a batch does.
+JUMP = 1000.0
 # Losses printed under more names than this are not told apart any more.
 MAX_NAMES = 8
 
@@ -57,7 +59,7 @@ class SoarWatch:
 class Soaring:
     """One loss beside the one it began with."""
 
-    __slots__ = ("_bits", "_last", "_seen", "_yard", "since")
+    __slots__ = ("_bits", "_last", "_seen", "_yard", "jumped", "since")
 
     def __init__(self) -> None:
         self._yard = 0.0
@@ -67,6 +69,8 @@ class Soaring:
         self._last: deque[float] = deque(maxlen=AT_END)
         # The step since which the loss has stood far above its first.
         self.since: int | None = None
+        # Whether it got there in one step.
+        self.jumped = False
 
     def see(self, step: int | None, loss: float) -> bool:
         """Take one reading; tell whether the loss is ruined."""
@@ -79,6 +83,7 @@ class Soaring:
             self.since = None
         elif self.since is None:
             self.since = step
+            self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
         self._bits = (self._bits << 1 | (loss > RUINED * max(self._yard, SMALL))) & ((1 << OF_THE_LAST) - 1)
         self._last.append(loss)
         return self.is_ruined

@@ -28,6 +28,11 @@ def test_a_loss_that_soars_from_the_first_steps_on_is_a_divergence_of_the_drifti
     assert fault.began == 2 and "when the log began" in fault.note
 
 
+def test_a_run_that_one_step_has_wrecked_is_a_spike():
+    fault = follow([*healthy(60), *([3e9] * 8)]).finding(ended=False)
+    assert fault is not None and (fault.shape, fault.began) == ("spike", 61)
+
+
 def test_a_loss_that_jumps_back_between_is_ruined_all_the_same():
     up, down = 5e7, 2.0
     ruined = follow([2.3] * 10 + [up, up, up, up, down, up, up, up, down, up])

@@ -64,6 +64,7 @@ _now = _State()
 
 
 def install(_torch: Any) -> None:
+    rerunning.install()
     live.on("forward", _see_forward)
     ending.on_failure(_see_exception)
     atexit.register(patching.quietly, _see_exit)

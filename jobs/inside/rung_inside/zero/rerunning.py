@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-from rung_inside.zero import finite, forwarding
+from rung_inside.zero import finite, forwarding, patching
 
+# While a forward is run in FP32: where the autocasts that wanted otherwise are put.
+_suspended: list[list[Any]] = []
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -103,8 +105,33 @@ def forward(call: Any, *, wide: bool, grads: bool = False) -> tuple[Any, dict[st
     args, kwargs = (finite.mapped(each, _wide) if wide else each for each in (call.args, call.kwargs))
     kind, dtype = call.device.type, call.autocast
     cast = torch.autocast(kind, enabled=False) if wide or dtype is None else torch.autocast(kind, dtype=dtype)
-    with forwarding.unseen(), _uncompiled(module), torch.set_grad_enabled(grads), cast:
-        return _functional_call()(module, held, args, kwargs), held
+    with forwarding.unseen(), _uncompiled(module), torch.set_grad_enabled(grads), cast, _own_casts(off=wide) as own:
+        output = _functional_call()(module, held, args, kwargs)
+    call.autocast = call.autocast or next((context.fast_dtype for context in own if context.device == kind), None)
+    return output, held
+
+
+@contextlib.contextmanager
+def _own_casts(*, off: bool) -> Iterator[list[Any]]:
+    """Keep off the autocasts that a model enters in its own forward, as Accelerate has it; yields which were on."""
+    held: list[Any] = []
+    _suspended[:] = [held] if off else []
+    try:
+        yield held
+    finally:
+        _suspended.clear()
+        for context in held:
+            context._enabled = True
+
+
+def _keep_off(context: Any, *_: Any) -> None:
+    if _suspended and context._enabled:
+        context._enabled = False
+        _suspended[0].append(context)
+
+
+def install() -> None:
+    patching.before(torch.autocast, "__enter__", _keep_off)
 
 
 def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:

@@ -35,3 +35,7 @@ def test_a_saved_state_is_told_and_the_chosen_one_is_loaded_in_place_of_the_scri
     assert set(told.records("saved", "same")) == {"step=8 file=state_8"}
     assert told["resumed"]["weights"] == told["own_load"]["weights"] != told["without"]["weights"]
     assert told.records("resumed", "resumed") == ["step=8 file=state_8"]
+
+
+def test_the_replay_is_in_fp32_although_the_model_enters_autocast_in_its_own_forward(told):
+    assert "weights=finite inputs=finite fp32=finite" in told.records("replay", "too_large")[0]

@@ -16,7 +16,7 @@ STATE = str(Path(FOLDER) / "state_8")
 DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
 
 
-def train(half=False, clip=True, save=None, load=None):
+def train(half=False, clip=True, save=None, load=None, unit=1.0):
     torch.manual_seed(0)
     accelerator = Accelerator(mixed_precision="fp16", gradient_accumulation_steps=1, cpu=True)
     accelerator.scaler = torch.amp.GradScaler("cpu")
@@ -30,7 +30,7 @@ def train(half=False, clip=True, save=None, load=None):
     dtypes = set()
     for batch in DATA.split(8):
         with accelerator.accumulate(model):
-            loss = torch.nn.functional.mse_loss(model(batch).squeeze(-1), batch.sum(dim=1))
+            loss = torch.nn.functional.mse_loss(model(unit * batch).squeeze(-1), batch.sum(dim=1))
             accelerator.backward(loss)
             if clip and accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), 5.0)
@@ -53,6 +53,7 @@ def main():
     for name, knobs in PRECISIONS.items():
         run(name, lambda: train(half=True), knobs)
     run("arguments", lambda: train(clip=False), {"clip": 0.25, "accumulation": 2})
+    run("too_large", lambda: train(unit=1e6), {})
     run("own_load", lambda: train(load=STATE))
     chosen = {"RUNG_CHECKPOINT": STATE, "RUNG_CHECKPOINT_STEP": "8", "RUNG_CHECKPOINT_DIR": FOLDER}
     run("resumed", lambda: train(load="no_such_state"), {}, **chosen)
