@@ -68,7 +68,7 @@ class KnobSpec(Model):
     framework: Annotated[str, AfterValidator(_framework)] | None = Field(
         None, description=f"Whose words for a precision the script takes: {', '.join(FRAMEWORKS)}."
     )
-    files: dict[ConfigFile, dict[str, tuple[KeyPath, ...]]] = Field(
+    files: dict[ConfigFile, dict[str, Annotated[tuple[KeyPath, ...], Field(min_length=1)]]] = Field(
         {},
         description="Config files of the script's in workdir: {file: {knob: key}}, dots in keys: optim.lr.",
     )

@@ -17,6 +17,7 @@ from jobs.spec import JobSpec
 from jobs.state import JobState
 from recovery.ladder import Scene, climb
 from runner.engine import Engine, Request
+from runner.filevalues import with_file_values
 from runner.hosts import find_hosts
 from runner.launch import build_request, find_secrets
 from runner.lock import is_owned
@@ -62,6 +63,7 @@ def check_job(
     except RungError as error:
         yield from (Finding(False, problem) for problem in str(error).splitlines())
         return
+    spec = with_file_values(spec, origin / spec.workdir)
     if spec.image is None:
         yield from _here(preview_request(spec, origin, (paths, environ), 1, Spot(engine.host)), engine)
     for name in spec.secrets:

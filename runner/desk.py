@@ -23,6 +23,7 @@ from runner import submit
 from runner.check import Finding, check_job, check_machine
 from runner.checkhost import check_host
 from runner.controller import TURN_SECONDS, Controller
+from runner.filevalues import with_file_values
 from runner.fitting import check_places
 from runner.follow import Follower, LogReader
 from runner.home import find_home, make_home
@@ -165,6 +166,7 @@ def _setting(text: str) -> tuple[str, str]:
 def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     """Return what a launch would run, and what each rung would change; nothing is written."""
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+    spec = with_file_values(spec, origin / spec.workdir)
     preview = Preview(spec, origin, find_home(os.environ), os.environ, look_at_hosts)
     return preview.to_json() if as_json else preview.text()
 

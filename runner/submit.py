@@ -14,8 +14,8 @@ from jobs.knobs import Knobs
 from jobs.knobspec import KnobSpec
 from jobs.spec import JobSpec
 from jobs.state import JobState
+from runner.filevalues import with_file_values
 from runner.store import Store
-from runner.workcopy import refuse_unfit
 
 
 def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
@@ -37,10 +37,11 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     workdir = (origin / spec.workdir).absolute()
     if not workdir.is_dir():
         raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
-    refuse_unfit(spec, workdir)
+    with_file_values(spec, workdir)
 
 
 def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
+    spec = with_file_values(spec, origin / spec.workdir)
     with store.transaction():
         return store.add_job(spec, origin, at=at)
 
@@ -68,10 +69,13 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
         if deaf := why_not(job.spec, name):
             raise UsageError(f"--set {name}: {deaf}")
     try:
-        return KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
+        knobs = KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
     except ValueError as error:
         first = getattr(error, "errors")()[0]  # noqa: B009
         raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None
+    if "precision" in settings and (deaf := why_not(job.spec, "precision", knobs.precision)):
+        raise UsageError(f"--set precision: {deaf}")
+    return knobs
 
 
 def cancel(store: Store, job: Job, *, at: float) -> None:

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from jobs.errors import EngineError, Unfit
 from jobs.fileknobs import MAX_CHARS, find, set_keys
@@ -19,13 +20,14 @@ from runner.ignore import ALWAYS, Ignored
 from runner.tree import MOST_BYTES, MOST_FILES, File, Tree, size_text
 
 
-def refuse_unfit(spec: JobSpec, workdir: Path) -> None:
-    """Refuse a job whose config files lack a key that it names, before it waits."""
+def read_keys(spec: JobSpec, workdir: Path) -> dict[str, dict[str, Any]]:
+    """Return what the config files of a job say, by knob and place; raise Unfit where a file or a key is not there."""
+    found: dict[str, dict[str, Any]] = {}
     for name, keys in spec.knobs.files.items():
         text = _read(workdir, name)
-        for several in keys.values():
-            for key in several:
-                find(text, name, key)
+        for knob, several in keys.items():
+            found.setdefault(knob, {}).update({f"{name}: {key}": find(text, name, key).value for key in several})
+    return found
 
 
 def edited(workdir: Path, edits: Sequence[FileEdit]) -> dict[str, str]:
