@@ -18,6 +18,7 @@ import pytest
 import torch
 from rung_inside import verify
 from rung_inside.vetting import torchfile
+from rung_inside.vetting.plainpickle import is_harmless
 from rung_inside.vetting.steps import step_of
 from safetensors.torch import save_file
 
@@ -118,6 +119,31 @@ def test_what_people_keep_in_checkpoints_besides_numbers_costs_them_none(tmp_pat
             state = {"step": 1, "state_dict": model.state_dict(), "best_loss": torch.tensor(float("inf")), "x": value}
             torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
             assert examined(tmp_path / "a.pt")[:2] in (("healthy", 1), ("needs_allow_list", 1)), (name, zipped)
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless"),
+    [
+        ("my_models.config.GPTConfig", True),  # lies with the script
+        ("nowhere_to_be_found.Config", True),
+        ("builtins.eval", False),
+        ("__builtin__.eval", False),
+        ("commands.getoutput", False),
+        ("posix.system", False),
+        ("subprocess.Popen", False),
+        ("numpy.testing._private.utils.runstring", False),
+        ("torch.hub.load", False),
+        ("pytest.main", False),
+        ("", False),
+    ],
+)
+def test_the_jobs_own_classes_are_harmless_and_what_is_installed_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, harmless: bool
+) -> None:
+    (tmp_path / "my_models").mkdir()
+    (tmp_path / "my_models" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert is_harmless(name) is harmless
 
 
 class Bomb:

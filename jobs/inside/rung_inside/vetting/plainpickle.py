@@ -6,6 +6,9 @@ option. What the pickle would call is noted by name and never looked up.
 
 from __future__ import annotations
 
+import _compat_pickle
+import importlib.util
+import os
 import pickle
 import re
 from typing import Any
@@ -28,6 +31,36 @@ HARMLESS = re.compile(
     r"|torch\.(?:_utils|_tensor|storage|optim|nn|distributed|amp|cuda\.amp|torch_version|serialization)\.[\w.]+"
     r"|(?:__main__|transformers|lightning|pytorch_lightning|lightning_fabric|accelerate|peft|omegaconf|mmengine)\.[\w.]+"
 )
+
+
+# Under these names of Python 2 a pickle reaches modules of today.
+OLD_NAMES = {name.partition(".")[0] for name in _compat_pickle.IMPORT_MAPPING}
+
+
+def is_harmless(name: str) -> bool:
+    """Tell whether loading a class of this name runs nothing but torch's, plain data's, or the job's own code."""
+    return HARMLESS.fullmatch(name) is not None or _jobs_own(name.partition(".")[0])
+
+
+def _jobs_own(module: str) -> bool:
+    """Tell whether a module lies with the script, or nowhere that we see. Looked for, not imported."""
+    if module in OLD_NAMES or not module.isidentifier():
+        return False
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return False
+    if spec is None:
+        return True
+    places = [place for place in (spec.origin, *(spec.submodule_search_locations or ())) if place]
+    return bool(places) and not any(_installed(os.path.realpath(place)) for place in places)
+
+
+def _installed(path: str) -> bool:
+    """Tell whether a file is no script's: one of Python's own, of an installed package, or none at all."""
+    standard = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
+    packages = {"site-packages", "dist-packages"} & set(path.split(os.sep))
+    return bool(packages) or path.startswith(standard) or not os.path.exists(path)
 
 
 class Dummy(dict):  # type: ignore[type-arg]

@@ -11,7 +11,7 @@ import zipfile
 from typing import Any
 
 from rung_inside.vetting.finiteness import tensors_in
-from rung_inside.vetting.plainpickle import HARMLESS, PlainUnpickler
+from rung_inside.vetting.plainpickle import PlainUnpickler, is_harmless
 from rung_inside.vetting.verdict import (
     CORRUPT,
     REFUSED,
@@ -88,7 +88,7 @@ def _plainly(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
     except Exception as error:  # A damaged pickle may raise anything.
         raise Unfit(UNREADABLE, first_line(error)) from None
     for name in foreign:
-        if not HARMLESS.fullmatch(name):
+        if not is_harmless(name):
             raise Unfit(REFUSED, f"would run {name} when loaded")
     return state, foreign
 
