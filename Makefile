@@ -24,7 +24,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill test check lint corpus bench gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill test check lint corpus bench bench-gpu gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -85,6 +85,9 @@ bench: setup system ## Measure: speed of the detector, lead and false alarms of 
 
 gauntlet: setup ## Hold Rung against restarting, FP32 at once and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
 	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}
+
+bench-gpu: ## Measure what zero-edit costs a step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
+	@$(PYTHON) -m tests.bench gpu
 
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)
