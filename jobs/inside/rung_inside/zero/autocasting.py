@@ -35,11 +35,11 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
         context.fast_dtype = torch.float16
 
 
-def _forward(module: Any, _args: Any, _kwargs: Any) -> None:
-    parameter = next(module.parameters(), None)
-    dtype = precision.live_autocast(parameter.device.type) if parameter is not None else None
-    if dtype is not None:
-        _seen.add(dtype)
+def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
+    for kind in ("cuda", "cpu"):
+        dtype = precision.live_autocast(kind)
+        if dtype is not None:
+            _seen.add(dtype)
 
 
 def _entered(context: Any, *_: Any) -> None:

@@ -10,6 +10,9 @@ import torch
 from rung_inside import records
 from rung_inside.zero import autocasting, casting, clipping, learning_rates, live
 
+# What changes later changes seldom, and reading it costs more than the rest of an update.
+FIRST = 64
+EVERY = 16
 # The precision as last read, and what it was read from.
 _read: dict[Any, str] = {}
 _leading: list[weakref.ref[Any]] = []
@@ -21,6 +24,8 @@ def install(_torch: Any) -> None:
 
 def _say(optimizer: Any, _skipped: Any) -> None:
     """Speak for the first optimizer: others beside it, such as a GAN's, may be clipped or not as they like."""
+    if live.updates() > FIRST and live.updates() % EVERY:
+        return
     leading = _leading[0]() if _leading else None
     if leading is None:
         _leading[:] = [weakref.ref(optimizer)]

@@ -95,6 +95,12 @@ def _around(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> An
     if getattr(_inside, "root", False) or module not in live.models:
         return call(module, *args, **kwargs)
     _inside.root = True
+    if not casting.asked():
+        try:
+            live.publish("forward", module, args, kwargs)
+            return call(module, *args, **kwargs)
+        finally:
+            _inside.root = False
     try:
         args, kwargs = patching.quietly(casting.enter, module, args, kwargs) or (args, kwargs)
         live.publish("forward", module, args, kwargs)

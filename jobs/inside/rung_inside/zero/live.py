@@ -16,7 +16,6 @@ Must not import torch: it is asked before torch is there.
 
 from __future__ import annotations
 
-import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from rung_inside.zero import patching
 
 EVENTS = ("forward", "backward", "clipped", "unscaled", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
+_asked: list[Any] = []
 
 
 class Weakly:
@@ -112,13 +112,10 @@ def step() -> int:
 
 
 def asked(name: str) -> Any:
-    """Return what is asked of a knob, None for the script's own."""
-    return _asked(os.environ.get("RUNG_KNOBS", "")).get(name)
-
-
-@functools.lru_cache(maxsize=8)
-def _asked(_text: str) -> dict[str, Any]:
-    return patching.quietly(asked_knobs.asked) or {}
+    """Return what is asked of a knob, None for the script's own; asked many times in every update, so read once."""
+    if not _asked:
+        _asked.append(patching.quietly(asked_knobs.asked) or {})
+    return _asked[0].get(name)
 
 
 def on(event: str, callback: Callable[..., Any]) -> None:
@@ -130,4 +127,7 @@ def on(event: str, callback: Callable[..., Any]) -> None:
 def publish(event: str, *values: Any) -> None:
     """Tell all who asked for it; what they raise is swallowed."""
     for callback in _callbacks[event]:
-        patching.quietly(callback, *values)
+        try:
+            callback(*values)
+        except Exception as error:
+            patching.complain(callback, error)

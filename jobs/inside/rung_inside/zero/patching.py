@@ -31,9 +31,14 @@ def quietly(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return action(*args, **kwargs)
     except Exception as error:
-        where = getattr(action, "__qualname__", str(action))
-        note(f"{getattr(action, '__module__', '')}.{where}: {type(error).__name__}: {error}"[:400])
+        complain(action, error)
         return None
+
+
+def complain(action: Callable[..., Any], error: Exception) -> None:
+    """Say what our own code raised, once."""
+    where = getattr(action, "__qualname__", str(action))
+    note(f"{getattr(action, '__module__', '')}.{where}: {type(error).__name__}: {error}"[:400])
 
 
 def wrap(owner: Any, name: str, around: Callable[..., Any]) -> bool:

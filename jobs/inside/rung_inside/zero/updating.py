@@ -6,6 +6,7 @@ the script ever sees it, so nothing can undo it or save it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from rung_inside.zero.learning_rates import Factor, see_first
 
 # The updates under way, by optimizer.
 _under_way: dict[int, Update] = {}
+# Which optimizers only hold another one.
+_covers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def install(_torch: Any) -> None:
@@ -40,7 +43,13 @@ def take_in(optimizer: Any) -> None:
 
 def _holds_another(optimizer: Any) -> bool:
     """Tell whether it is only a cover: the optimizer inside it does the update, and is seen doing it."""
-    return any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values())
+    known = _covers.get(optimizer)
+    if known is None:
+        known = any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values())
+        # One that is still being made may be a cover in a moment.
+        if getattr(optimizer, "param_groups", None):
+            _covers[optimizer] = known
+    return known
 
 
 class Update:
