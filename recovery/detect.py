@@ -207,7 +207,7 @@ class Detector:
 
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
         began = self._losses.see(reading)
-        self._run_up.add(step, reading.loss, reading.grad_norm)
+        self._run_up.add(step, reading.loss, reading.grad_norm, reading.lr)
         if self._losses.healthy:
             self._tail.stranger = ""
             # The run got past that step; only what was told of gradients holds beside a finite loss.

@@ -6,13 +6,14 @@ replay of the failing step (replayed.py), what the script computes in by itself,
 
 from __future__ import annotations
 
+import math
 import re
 
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Precision, RungName
 from recovery.ladder import BF16_CAPABILITY, Scene
 from recovery.pointing import OPEN, Diagnosis
-from recovery.replayed import read_replay
+from recovery.replayed import first_updates, read_replay
 
 _R = RungName
 # A dtype error after this many steps may come from values that grew; before, clipping cured none (0 of 104 settings).
@@ -21,6 +22,8 @@ LONG_PROGRESS = 10_000
 FIRST_STEPS = 200
 # A loss that is NaN this early was not led there by training: it is what the model computes with its first weights.
 UNTRAINED = 2
+# A loss this many times the first, of a model that has one worth speaking of, is that of a run out of hand.
+SOARED, SMALL = 5.0, 0.1
 # Numbers of a fault's own family: what is NaN in the backward pass is NaN in the loss one step later.
 NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING})
 
@@ -54,8 +57,10 @@ def has_soared(fault: Fault) -> bool:
 
 
 def is_of_the_scale(fault: Fault) -> bool:
-    """Tell whether an early warning came from skipped steps and not from the loss."""
-    return fault.kind is FaultKind.DIVERGENCE and ("skipped" in fault.note or "loss scale" in fault.note)
+    """Tell whether an early warning came from steps that are skipped one after the other, and not from the loss."""
+    told = fault.kind is FaultKind.DIVERGENCE and ("skipped" in fault.note or "loss scale" in fault.note)
+    # Without a replay, back-offs now and then are gradients that grow, as those of too high an lr do.
+    return told and (bool(fault.replay) or "in a row" in fault.note)
 
 
 def is_late_overflow(fault: Fault) -> bool:
@@ -68,15 +73,26 @@ def wider(scene: Scene) -> tuple[RungName, ...]:
     return (_R.BF16, _R.FP32) if has_bf16 else (_R.FP32,)
 
 
+def loss_has_soared(scene: Scene) -> bool:
+    """Tell whether the last loss of the failed attempt, finite still, is far above the first of all."""
+    if not scene.attempts:
+        return False
+    first, last = scene.attempts[0].first_loss, scene.attempts[-1].loss
+    return first is not None and last is not None and SOARED * max(abs(first), SMALL) < last < math.inf
+
+
 def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
     if fault.shape == "drift":
         return Diagnosis((_R.LOWER_LR,), "the numbers grew over many steps, as with too high an lr")
+    lowered = [attempt for attempt in scene.attempts if attempt.rung == _R.LOWER_LR]
+    if has_soared(fault) and lowered and scene.kept.lr == lowered[-1].asked.lr:
+        return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), "a lower lr helped, and the numbers soar still")
     if not has_soared(fault):
         told = read_replay(fault, scene, wider(scene))
         if told is not None:
             return told
         if fault.began is not None and fault.began <= UNTRAINED and fault.kind is not FaultKind.DIVERGENCE:
-            return Diagnosis((_R.FP32, _R.LOWER_LR), "NaN before training could have led there")
+            return Diagnosis((_R.FP32, *first_updates(scene)[0]), "NaN before training could have led there")
         if scene.own.precision is Precision.NATIVE_FP16:
             return Diagnosis((_R.FP32,), "the script trains FP16 parameters, where Adam's eps rounds to 0")
     if fault.shape == "spike":
@@ -111,6 +127,8 @@ def _of_unscaling(fault: Fault) -> Diagnosis:
 
 
 def _of_collapse(fault: Fault, scene: Scene) -> Diagnosis:
+    if has_soared(fault) or loss_has_soared(scene):
+        return Diagnosis((_R.LOWER_LR,), "the loss had soared before the scale fell, as with too high an lr")
     told = read_replay(fault, scene, wider(scene))
     if told is not None:
         return told

@@ -20,6 +20,8 @@ MIN_READINGS = 12
 WRECKED = 2.0
 # So many readings at the level of the untrained model are no slow start, whenever the run ends.
 ENOUGH = 60
+# A fault at this step or before is an early one.
+EARLY = 1000
 # A run that stays at this share of what its untrained model had, or below, has learned and is there.
 ARRIVED = 0.75
 # Two medians of a noisy loss within 2 % of each other are the same level.
@@ -115,14 +117,17 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
         return Judgement(Verdict.NOT_LEARNING, f"the loss is {late:.4g} over {span}, {untrained:.4g} when it began")
     if late < early - max(SAME_LEVEL * abs(early), 2 * spread / math.sqrt(third)):
         return Judgement(Verdict.LEARNING, f"the loss fell from {early:.4g} to {late:.4g} over {span}")
+    margin = 2 * spread / math.sqrt(third)
+    # The level before an early fault may be that of a run that had learned nothing.
+    doubtful = level is None or fault_step <= EARLY
+    flat = untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin)
+    if flat and doubtful and len(losses) >= ENOUGH:
+        said = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
+        return Judgement(Verdict.NOT_LEARNING, said)
     if level is not None and late <= level + max(SAME_LEVEL * abs(level), 2 * spread / math.sqrt(MIN_READINGS)):
         return Judgement(
             Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
         )
-    margin = 2 * spread / math.sqrt(third)
-    if untrained is not None and len(losses) >= ENOUGH and late >= untrained - max(SAME_LEVEL * abs(untrained), margin):
-        said = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
-        return Judgement(Verdict.NOT_LEARNING, said)
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     began = untrained if untrained is not None else history.first_loss

@@ -14,6 +14,8 @@ from recovery.pointing import Diagnosis
 _R = RungName
 # A first update or two can lead anywhere when the lr is far too high; later on, weights that are finite are sane.
 EARLY = 16
+# Norms at the start of a training are about 1 to 10; recipes clip at 0.5 to 5.
+HUGE = 100.0
 UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
@@ -60,11 +62,20 @@ def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
         said = f"NaN in FP32 too{place}, with weights and inputs that are finite"
         advice = f"look there for {UNBOUNDED}, a row that is masked as a whole"
     verdict = f"{said}: a bug in the model's code, which no rung cures"
-    lowered = any(attempt.rung == _R.LOWER_LR for attempt in scene.attempts)
-    if fault.step is not None and 1 < fault.step <= EARLY and not lowered and fault.replay.get("grads") != _BAD:
-        why = "not finite in FP32 either, after a few updates, as with an lr far too high"
-        return Diagnosis((_R.LOWER_LR,), why, verdict, advice)
+    tried = {attempt.rung for attempt in scene.attempts}
+    rungs, why = first_updates(scene)
+    left = tuple(rung for rung in rungs if rung not in tried)
+    if fault.step is not None and 1 < fault.step <= EARLY and fault.replay.get("grads") != _BAD:
+        return Diagnosis(left, f"not finite in FP32 either, after a few updates: {why}", verdict, advice)
     return Diagnosis((), "", verdict, advice)
+
+
+def first_updates(scene: Scene) -> tuple[tuple[RungName, ...], str]:
+    """Return the rungs for a run that its first updates threw off: a norm far above all that is usual asks to be clipped."""
+    norm = scene.attempts[-1].latest.get("grad_norm") if scene.attempts else None
+    if norm is not None and norm > HUGE:
+        return (_R.RAISE_CLIP, _R.LOWER_LR), f"the gradient norm was {norm:.4g}"
+    return (_R.LOWER_LR,), "as with an lr far too high"
 
 
 def _of_state(scene: Scene) -> Diagnosis | None:

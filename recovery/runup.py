@@ -26,6 +26,8 @@ SPIKE_JUMP = 10.0
 FIRST_STEPS = 16
 SOARED = 4.0
 EARLY_JUMP = 1000.0
+# A schedule that takes the learning rate down or wavers a little is not raising it.
+LR_RAISED = 1.1
 
 _Series = list[float | None]
 
@@ -35,9 +37,12 @@ class RunUp:
 
     def __init__(self) -> None:
         self._readings: deque[tuple[int | None, float | None, float | None]] = deque(maxlen=KEPT)
+        self._lrs: deque[float] = deque(maxlen=2 * PAST)
 
-    def add(self, step: int | None, loss: float | None, grad_norm: float | None) -> None:
+    def add(self, step: int | None, loss: float | None, grad_norm: float | None, lr: float | None = None) -> None:
         self._readings.append((step, loss, grad_norm))
+        if lr is not None:
+            self._lrs.append(lr)
 
     def trace(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
         """Return (onset, shape) for a fault at `step`, each None where the numbers do not tell.
@@ -65,7 +70,9 @@ class RunUp:
         start = min(starts)
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)
-        return past[start][0], "spike" if _is_spike(losses, norms, start) else "drift"
+        # What goes up while the learning rate is raised goes up because of it, however quickly.
+        raised = bool(self._lrs) and self._lrs[-1] > LR_RAISED * self._lrs[0]
+        return past[start][0], "spike" if _is_spike(losses, norms, start) and not raised else "drift"
 
 
 def _early_soar(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:

@@ -137,7 +137,8 @@ def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | No
     # Half as much memory is a step in the right direction, wherever the memory ran out.
     half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
     # So is a lower lr while the numbers still grow over many steps: ten times may have been too little.
-    lower = fault.shape == "drift" and standing.pending == RungName.LOWER_LR and standing.lowered < MOST_LOWERED
+    drifts = "drift" in (fault.shape, standing.root.shape if standing.root else None)
+    lower = drifts and standing.pending == RungName.LOWER_LR and standing.lowered < MOST_LOWERED
     if half or lower or later(attempt.fault_step, standing.reach):
         return None
     return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,38 @@ def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
     assert "a bug in the model's code" in at_once
 
 
+def test_a_huge_norm_in_the_first_updates_asks_to_be_clipped() -> None:
+    job = a_job()
+    fault = nan(2, replay={**FINE, "fp32": "nonfinite"})
+    one = an_attempt(1, job.knobs, fault, latest={"grad_norm": 1654.0})
+    clip = decide(job, [one], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP and "norm was 1654" in clip.because
+    small = decide(job, [an_attempt(1, job.knobs, fault, latest={"grad_norm": 7.0})], [], None)
+    assert isinstance(small, Relaunch) and small.rung is R.LOWER_LR
+
+
+def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() -> None:
+    job = a_job()
+    fault = nan(38, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"})
+    soared = replace(an_attempt(1, job.knobs, fault), first_loss=1.4, loss=100.0)
+    lower = decide(job, [soared], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR and "had soared" in lower.because
+    for loss in (1.5, float("inf"), float("nan"), None):
+        decision = decide(job, [replace(soared, loss=loss)], [], None)
+        assert isinstance(decision, Relaunch) and decision.rung is R.FP32
+
+
+def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
+    job = a_job()
+    one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
+    for step in (8, 25):
+        two = carried_out(2, lower, nan(step, shape="spike", onset=step - 3))
+        again = decide(job, [one, two], [], None)
+        assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
+
+
 def test_inputs_that_are_not_finite_are_the_datas_fault_unless_they_can_be_left_out() -> None:
     fault = nan(40, shape="spike", onset=40, replay={"weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite"})
     assert "the data is at fault" in first(fault) and "the inputs of step 40" in first(fault)
@@ -173,7 +206,8 @@ def test_out_of_the_blue_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> N
         (nan(40, F.SCALE_COLLAPSE), R.FP32),
         (nan(5000, F.SCALE_COLLAPSE), R.RAISE_CLIP),
         (nan(5000, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"}), R.FP32),
-        (nan(120, F.DIVERGENCE, shape="drift", note="16% of the last 100 steps skipped"), R.FP32),
+        (nan(120, F.DIVERGENCE, shape="drift", note="10 steps skipped in a row"), R.FP32),
+        (nan(120, F.DIVERGENCE, shape="drift", note="the loss scale fell 6 times in 128 reports"), R.LOWER_LR),
         (nan(500, F.SCALE_THRASH), R.INCREASE_GROWTH_INTERVAL),
     ],
 )

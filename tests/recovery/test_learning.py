@@ -72,8 +72,10 @@ def test_a_run_that_finished_before_its_window_is_not_run_again_for_being_a_litt
 def test_a_run_that_ends_no_better_than_untrained_has_not_learned_however_short_it_was():
     assert verdict(noisy(3.0, 100, 0.02), untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     assert verdict(noisy(3.0, 100), untrained=2.5, ended=True) is Verdict.NOT_LEARNING
+    # An early fault's level is that of a run that had not learned either.
+    assert verdict(noisy(3.0, 100, 0.02), healthy=3.1, untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     # A level that it has come back to, a loss that falls, fewer readings, or one a little better: left at its word.
-    assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True) is Verdict.LEARNING
+    assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True, fault_step=5000) is Verdict.LEARNING
     assert verdict([3.0 * 0.995**i for i in range(100)], untrained=2.0, ended=True) is Verdict.LEARNING
     assert verdict(noisy(3.0, 50), untrained=3.0, ended=True) is Verdict.TOO_EARLY
     assert verdict(noisy(3.0, 100), untrained=4.0, ended=True) is Verdict.TOO_EARLY
