@@ -17,7 +17,8 @@ MAX_SOURCE = 6
 MAX_SHOWN = 300
 # A frame's file without its folders, and its line.
 _PLACE = re.compile(r'\bFile "(?:[^"]{0,400}[/\\])?([^"/\\]{1,200})", line (\d{1,9})')
-_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+# Frames of torch, and of what Rung puts between it and the script, never say what the program did.
+_NOT_ITS_OWN = re.compile(r"[/\\](?:(?:site|dist)-packages[/\\]torch|rung_inside)[/\\]")
 
 
 class Tail:
@@ -76,10 +77,10 @@ class Traceback:
         return False
 
     def _enter(self, frame: str) -> None:
-        """Come to the next frame; those of torch itself never say what the program did."""
+        """Come to the next frame."""
         self.source, self._held = self.source if self._held else "", True
         match = _PLACE.search(frame)
-        self._place = f"{match[1]}:{match[2]}" if match and not _TORCH.search(frame) else None
+        self._place = f"{match[1]}:{match[2]}" if match and not _NOT_ITS_OWN.search(frame) else None
 
     def _show(self, text: str) -> None:
         if self._place and any(sign.isalpha() for sign in text):

@@ -19,6 +19,9 @@ TRACE = """Traceback (most recent call last):
 TORCH = """  File "/v/lib/python3.11/site-packages/torch/nn/functional.py", line 7, in softmax
     ret = input.softmax(dim)
 """
+OURS = """  File "/r/jobs/inside/rung_inside/zero/patching.py", line 73, in wrapped
+    result = original(*args, **kwargs)
+"""
 
 
 def source(text: str) -> str:
@@ -35,6 +38,7 @@ def source(text: str) -> str:
     [
         TRACE + MESSAGE,
         TRACE + TORCH + MESSAGE,
+        TRACE + OURS + TORCH + MESSAGE,
         "".join(f"[rank0]: {line}\n" for line in (TRACE + MESSAGE).splitlines()),
         TRACE.replace("scores = scores.masked_fill(mask, -1e9)", "raise ValueError(1)")
         + "ValueError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n"
