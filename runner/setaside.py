@@ -82,17 +82,18 @@ def folder_of(request: Request) -> Path:
 
 def clear(engine: Engine, request: Request, query: Query) -> Cleared:
     """Move out of the way what is in it; run beside the loop where the engine is on a host."""
-    names = in_the_way(engine.list_files(request, "*"), query)
-    folder = PurePath(query.job.spec.checkpoint.dir)
-    if folder.is_absolute() or ".." in folder.parts:
-        return Cleared(tuple(names), None)
+    names: list[str] = []
     aside = folder_of(request)
     try:
+        names = in_the_way(engine.list_files(request, "*"), query)
+        folder = PurePath(query.job.spec.checkpoint.dir)
+        if folder.is_absolute() or ".." in folder.parts:
+            return Cleared(tuple(names), None)
         engine.move(request, names, aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
+    except (HostUnreachable, HostRefused):
+        raise  # nothing is started there either
     except EngineError as error:
-        if isinstance(error, (HostUnreachable, HostRefused)):
-            raise
         return Cleared(tuple(names), None, str(error))
     return Cleared(tuple(entry.name for entry in moved), aside)
 
@@ -117,7 +118,7 @@ class Clearing:
     def _tell(self, attempt: Attempt, job: Job, cleared: Cleared) -> None:
         self._done.add((attempt.job_id, attempt.number))
         told = [(event.kind, event.attempt) for event in self._parts.store.events(job.id)]
-        if not cleared.names or ("set_aside", attempt.number) in told:
+        if not (cleared.names or cleared.error) or ("set_aside", attempt.number) in told:
             return
         with self._parts.store.transaction():
             data = {"files": list(cleared.names), "because": _because(attempt, cleared)}
@@ -126,7 +127,7 @@ class Clearing:
 
 def _because(attempt: Attempt, cleared: Cleared) -> str:
     more = f" and {len(cleared.names) - 5} more" if len(cleared.names) > 5 else ""
-    names = ", ".join(sorted(cleared.names)[:5]) + more
+    names = ", ".join(sorted(cleared.names)[:5]) + more or "checkpoints"
     than = f"newer than {attempt.resumed_from}" if attempt.resumed_from else "of earlier attempts"
     if cleared.aside is not None:
         return f"{names}: {than}, so set aside in {FOLDER}/{cleared.aside.name}: the script may load the newest"

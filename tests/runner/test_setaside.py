@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from pretend import PretendEngine, World
 
 from jobs.attempt import Attempt, Job
 from jobs.knobs import Knobs
@@ -89,3 +94,32 @@ def test_what_cannot_be_moved_is_told_and_stops_nothing(request_: Request) -> No
     (request_.paths.folder.parents[1] / ".set-aside").write_text("in the way")
     cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40))
     assert "could not be set aside" in cleared.error and (request_.checkpoint_dir / "step_50.pt").exists()
+
+
+def test_on_a_host_the_way_is_cleared_before_the_attempt_starts_and_again_by_the_next_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"checkpoints": files(step_40__pt=2.0, step_50__pt=3.0), "attempt-2": []}
+    monkeypatch.setattr(PretendEngine, "list_files", lambda _, request, pattern: there[request.checkpoint_dir.name])
+    moved: list[tuple[str, ...]] = []
+
+    def move(engine: PretendEngine, request: Request, names: list[str], aside: Path) -> None:
+        assert str(aside) == "/rung/job/.set-aside/attempt-2" and f"{request.job_id}/2" not in engine.there
+        moved.append(tuple(names))
+        there["attempt-2"] += [entry for entry in there["checkpoints"] if entry.name in names]
+        there["checkpoints"] = [entry for entry in there["checkpoints"] if entry.name not in names]
+
+    monkeypatch.setattr(PretendEngine, "move", move)
+    world = World(tmp_path, {"ampere": ["A100"]})
+    try:
+        job = world.submit("a", "A100:1")
+        world.until(lambda: world.job(job).state is JobState.RUNNING)
+        world.engine("ampere").end(f"{job}/1", code=1)
+        world.until(lambda: moved)
+        world.restart()
+        world.until(lambda: f"{job}/2" in world.engine("ampere").there)
+        told = [event.data["files"] for event in world.store.events(job) if event.kind == "set_aside"]
+        assert moved[0] == ("step_40.pt", "step_50.pt") and set(moved[1:]) <= {()}
+        assert told == [["step_40.pt", "step_50.pt"]]
+    finally:
+        world.close()
