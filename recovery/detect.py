@@ -227,7 +227,7 @@ class Detector:
     def _soared(self, course: Soaring) -> Fault:
         """Return the fault of a run whose loss has soared: by its learning rate, unless it got there in one step."""
         shape = "spike" if course.jumped else "drift"
-        return replace(self._fault(_K.DIVERGENCE, onset=course.since, note=course.said), shape=shape)
+        return replace(self._fault(_K.DIVERGENCE, onset=course.onset, note=course.said), shape=shape)
 
     def _unhealed(self) -> set[FaultKind]:
         """Return the faults that a finite loss does not disprove."""

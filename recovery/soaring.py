@@ -23,6 +23,12 @@ SMALL = 0.1
 FIRST = 8
 # No learning rate takes a loss this far in one step once a run has got going; a batch does.
 JUMP = 1000.0
+# A run that was so far up in its first steps, and is no better than untrained after so many readings since, is spent:
+# such a learning rate leaves units that no gradient reaches any more.
+SOARED = 10.0
+SOARED_READINGS = 3
+SPENT_READINGS = 96
+SPENT = 0.95
 # Losses printed under more names than this are not told apart any more.
 MAX_NAMES = 8
 
@@ -49,7 +55,7 @@ class SoarWatch:
     @property
     def active(self) -> bool:
         """Tell whether a loss is up there now."""
-        return any(course.is_ruined for course in self._losses.values())
+        return any(course.is_ruined or course.is_spent for course in self._losses.values())
 
     def at_end(self) -> Soaring | None:
         """Return the course of a loss that the log leaves far above where it began."""
@@ -59,7 +65,7 @@ class SoarWatch:
 class Soaring:
     """One loss beside the one it began with."""
 
-    __slots__ = ("_bits", "_last", "_seen", "_yard", "jumped", "since")
+    __slots__ = ("_bits", "_last", "_recent", "_seen", "_soared", "_yard", "jumped", "since", "soared_at")
 
     def __init__(self) -> None:
         self._yard = 0.0
@@ -67,6 +73,10 @@ class Soaring:
         # One bit a reading, the latest lowest: was it that high.
         self._bits = 0
         self._last: deque[float] = deque(maxlen=AT_END)
+        self._recent: deque[float] = deque(maxlen=SPENT_READINGS)
+        # How many of the first readings were far up, and the step of the first of them.
+        self._soared = 0
+        self.soared_at: int | None = None
         # The step since which the loss has stood far above its first.
         self.since: int | None = None
         # Whether it got there in one step.
@@ -86,11 +96,28 @@ class Soaring:
             self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
         self._bits = (self._bits << 1 | (loss > RUINED * max(self._yard, SMALL))) & ((1 << OF_THE_LAST) - 1)
         self._last.append(loss)
-        return self.is_ruined
+        self._recent.append(loss)
+        if self._seen <= SPENT_READINGS and loss > SOARED * max(self._yard, SMALL):
+            self._soared += 1
+            self.soared_at = step if self.soared_at is None else self.soared_at
+            self._recent.clear()
+        return self.is_ruined or self.is_spent
 
     @property
     def is_ruined(self) -> bool:
         return self._bits.bit_count() >= CONSECUTIVE
+
+    @property
+    def is_spent(self) -> bool:
+        """Tell whether the loss soared in the first steps and has not been better than the untrained model's since."""
+        if self._soared < SOARED_READINGS or len(self._recent) < SPENT_READINGS:
+            return False
+        third = SPENT_READINGS // 3
+        return median(list(self._recent)[-third:]) > SPENT * self._yard
+
+    @property
+    def onset(self) -> int | None:
+        return self.since if self.since is not None else self.soared_at
 
     @property
     def ends_high(self) -> bool:

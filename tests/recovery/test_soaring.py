@@ -70,3 +70,13 @@ def test_a_run_that_comes_down_again_is_free():
 
 def test_without_early_warning_nobody_is_stopped_for_finite_numbers():
     assert follow([2.3 * 6.0**n for n in range(20)], warning=None).finding(ended=True) is None
+
+
+def test_a_run_that_soared_at_first_and_never_got_better_than_untrained_is_spent():
+    soar = [1.4, 27.0, 37.0, 27.0, 17.0, 4.4, 2.0]
+    noise = [1.39 + 0.05 * math.sin(n) for n in range(120)]
+    fault = follow(soar + noise).finding(ended=False)
+    assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift" and fault.began == 2
+    assert follow(soar + noise[:60]).finding(ended=False) is None
+    assert follow(soar + [each * 0.8 for each in noise]).finding(ended=False) is None
+    assert follow([1.4, 27.0, *noise]).finding(ended=False) is None
