@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -29,9 +29,25 @@ def install(_torch: Any) -> None:
     if not asked():
         return
     torch.nn.modules.module.register_module_forward_pre_hook(_match_inputs)
+    if live.asked("precision") == "fp32":
+        patching.wrap(torch.Tensor, "half", _half)
+        patching.wrap(torch.Tensor, "to", _keep_full)
+        patching.wrap(torch.Tensor, "type", _keep_full)
     parallel = torch.nn.parallel.DistributedDataParallel
     # It hooks into the parameters' gradients, which a change of dtype would undo.
     patching.before(parallel, "__init__", _before_parallel)
+
+
+def _keep_full(original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make FP32 of what a model's forward casts to FP16 by itself."""
+    if getattr(live.inside, "root", False):
+        args = tuple(torch.float32 if each is torch.float16 else each for each in args)
+        kwargs = {name: torch.float32 if each is torch.float16 else each for name, each in kwargs.items()}
+    return original(tensor, *args, **kwargs)
+
+
+def _half(original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return tensor.float() if getattr(live.inside, "root", False) else original(tensor, *args, **kwargs)
 
 
 def asked() -> bool:
@@ -62,7 +78,8 @@ def _unmade(parameter: Any) -> bool:
 
 
 def _dtype_for(wanted: Any, part: Any, tensor: Any) -> Any:
-    if tensor.dtype not in PLAIN:
+    # Shards and other tensors that are more than their data have owners of their own.
+    if tensor.dtype not in PLAIN or type(tensor.data) is not torch.Tensor or type(tensor).__name__ == "FlatParameter":
         return None
     if wanted == "fp32":
         return torch.float32

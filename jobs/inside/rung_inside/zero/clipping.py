@@ -86,7 +86,8 @@ def clip(optimizer: Any) -> None:
         if held:
             live.publish("clipped", _clip_half(held, bound) if _any_half(held) else _own_clip(held, bound))
             _used.append((bound, id(held[0])))
-    _clipped.difference_update(map(id, _parameters(optimizer)))
+    if _clipped:
+        _clipped.difference_update(map(id, _parameters(optimizer)))
 
 
 def _parameters(optimizer: Any) -> Iterable[Any]:

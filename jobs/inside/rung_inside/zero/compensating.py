@@ -30,7 +30,8 @@ _rests: dict[int, _Rest] = {}
 
 def _rest_of(weight: torch.Tensor) -> _Rest:
     found = _rests.get(id(weight))
-    if found is None or found.weight() is not weight or found.rest.shape != weight.shape:
+    fits = found is not None and found.rest.shape == weight.shape and found.rest.device == weight.device
+    if found is None or found.weight() is not weight or not fits:
         found = _rests[id(weight)] = _Rest(weight)
     return found
 

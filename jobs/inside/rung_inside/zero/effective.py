@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rung_inside import records
-from rung_inside.zero import autocasting, casting, clipping, learning_rates, live
+from rung_inside.zero import autocasting, casting, clipping, ending, learning_rates, live
 
 # What changes later changes seldom, and reading it costs more than the rest of an update.
 FIRST = 64
@@ -20,6 +20,7 @@ _leading: list[weakref.ref[Any]] = []
 
 def install(_torch: Any) -> None:
     live.on("updated", _say)
+    ending.on_end(_say_at_last)
 
 
 def _say(optimizer: Any, _skipped: Any) -> None:
@@ -31,6 +32,18 @@ def _say(optimizer: Any, _skipped: Any) -> None:
         _leading[:] = [weakref.ref(optimizer)]
     if leading in (None, optimizer):
         records.say_knobs(knobs(optimizer))
+
+
+def _say_at_last() -> None:
+    """Speak for a script that failed before its first update: of what no update is needed to know."""
+    optimizer = next(iter(live.optimizers), None)
+    if _leading or optimizer is None or not live.models:
+        return
+    known = knobs(optimizer)
+    del known["clip"]
+    if live.asked("lr") is not None:
+        del known["lr"]
+    records.say_knobs(known)
 
 
 def knobs(optimizer: Any) -> dict[str, Any]:

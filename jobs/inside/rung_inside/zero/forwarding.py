@@ -7,7 +7,6 @@ that a training step pays for one call and not for each layer. No hook is left o
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 
 from rung_inside.zero import casting, live, patching
 
-_inside = threading.local()
+_inside = live.inside
 _own_call = torch.nn.Module.__call__
 _patched: set[type] = set()
 
@@ -48,8 +47,10 @@ def _trainable(module: Any) -> bool:
 
 def _take(module: Any) -> None:
     """Take a module in as a root; roots that turn out to be parts of it are none any more."""
-    if not live.models.add(module):
+    # A part that is called by itself, as checkpointing does in the backward pass, is still a part.
+    if any(part is module for root in live.models for part in root.modules()):
         return
+    live.models.add(module)
     parts = {id(part) for part in module.modules()} - {id(module)}
     for other in live.models:
         if id(other) in parts:

@@ -17,6 +17,7 @@ Must not import torch: it is asked before torch is there.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,6 +58,8 @@ class Weakly:
         return len(list(iter(self)))
 
 
+# `root`: whether this thread is inside the call of a root module.
+inside = threading.local()
 optimizers = Weakly()
 scalers = Weakly()
 # Modules that the script calls itself, not those called inside them; only ones with something to train.
@@ -73,7 +76,8 @@ class _Count:
         self._turn = Weakly()
 
     def begin(self, optimizer: Any) -> None:
-        if not self.updates or optimizer in self._turn:
+        # One whose turn it was and that is gone has been replaced: this is not its neighbour but its successor.
+        if not len(self._turn) or optimizer in self._turn:
             self.updates += 1
             self._turn = Weakly()
         self._turn.add(optimizer)

@@ -52,6 +52,12 @@ def _holds_another(optimizer: Any) -> bool:
     return known
 
 
+def _within(optimizer: Any) -> Any:
+    """Return the optimizer inside all covers."""
+    inner = next((each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)), None)
+    return optimizer if inner is None else _within(inner)
+
+
 class Update:
     """One update of one optimizer, from the moment its gradients are complete."""
 
@@ -78,6 +84,8 @@ class Update:
 
 
 def begin(optimizer: Any) -> Update:
+    """Count an update of this optimizer, or of the one that it covers, and know it to be under way."""
+    optimizer = _within(optimizer)
     take_in(optimizer)
     update = _under_way[id(optimizer)] = Update(optimizer)
     return update
@@ -85,7 +93,7 @@ def begin(optimizer: Any) -> Update:
 
 def scaled_gradients_are_true(optimizer: Any) -> None:
     """Clip now, when the scaler unscales only in its own step."""
-    update = _under_way.get(id(optimizer))
+    update = _under_way.get(id(_within(optimizer)))
     if update is not None:
         update.prepare()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+FAIL = ("half_alone", "by_hand")
 RESUMED = {"RUNG_CHECKPOINT": "FOLDER/step_100.pt", "RUNG_CHECKPOINT_STEP": "100"}
 LOWER = {"lr": 0.005}
 CASES: dict[str, Any] = {
@@ -39,6 +40,10 @@ CASES: dict[str, Any] = {
     "native_closure": ("adam_closure", {"precision": "native_fp16"}),
     "native_lbfgs": ("lbfgs", {"precision": "native_fp16"}),
     "left_alone": ("left_alone", {}),
+    "by_hand": ("half_by_hand", {}),
+    "by_hand_fp32": ("half_by_hand", {"precision": "fp32"}),
+    "pieces": ("in_pieces", {}),
+    "pieces_alone": ("in_pieces", None),
     "broken": ("with_a_broken_part", LOWER),
     "sgd_alone": ("sgd", None),
 }
@@ -50,7 +55,7 @@ def trained(train: Callable[..., Any]) -> Any:
 
 
 def test_nothing_of_ours_went_wrong(trained: Any) -> None:
-    assert {name: got.error for name, got in trained.items() if got.error and name != "half_alone"} == {}
+    assert {name: got.error for name, got in trained.items() if got.error and name not in FAIL} == {}
     noted = {name: got.records("note") for name, got in trained.items() if got.records("note")}
     assert set(noted) == {"broken"}
 
@@ -170,6 +175,17 @@ def test_dtypes_that_meet_in_a_model_are_matched_and_its_results_are_fp32(traine
 
 def test_native_fp16_leaves_an_update_out_whose_gradients_are_not_finite(trained: Any) -> None:
     assert still(trained["not_finite"].result["moved"]) == [2]
+
+
+def test_fp32_reaches_what_a_forward_casts_by_hand_and_a_failure_before_any_update_still_tells(trained: Any) -> None:
+    assert "without overflow" in trained["by_hand"].error
+    assert trained["by_hand_fp32"].knobs["precision"] == "fp32"
+
+
+def test_what_others_build_around_a_model_goes_on_as_before(trained: Any) -> None:
+    assert trained["pieces"].result == trained["pieces_alone"].result
+    steps = [record["step"] for record in trained["pieces"].records("step")]
+    assert steps == [str(number) for number in range(1, 10)]
 
 
 def test_native_fp16_works_with_closures(trained: Any) -> None:

@@ -410,6 +410,56 @@ def not_finite_once(_folder):
     return {"moved": moves(step_once, model)}
 
 
+def half_by_hand(_folder):
+    """Cast to FP16 within the forward, where a mask then overflows: before the first update there is a failure."""
+
+    class Casting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = nn.Linear(8, 8), nn.Linear(8, 1)
+
+        def forward(self, inputs):
+            scores = self.inner(inputs).half().masked_fill(inputs > 2, -1e9)
+            return self.outer(torch.softmax(scores.to(torch.float16), 1).to(dtype=self.outer.weight.dtype))
+
+    model = Casting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+
+
+def in_pieces(_folder):
+    """Use what others build around a model: compiling, recomputing in the backward pass, a cover under a scaler."""
+    compiled = torch.compile(network(), backend="eager", fullgraph=True)
+    scripted = torch.jit.script(network())
+    inner = nn.Sequential(network(), nn.Linear(1, 1))
+
+    class Recomputing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+            self.unused = nn.Linear(1, 1)
+
+        def forward(self, inputs):
+            return torch.utils.checkpoint.checkpoint(self.inner, inputs.requires_grad_(), use_reentrant=True)
+
+    losses = []
+    for model in (compiled, scripted, Recomputing()):
+        extra = nn.Parameter(torch.zeros(1))
+        optimizer = Cover(torch.optim.SGD([*model.parameters(), extra], lr=0.1))
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        for step in range(3):
+            loss = loss_of(model, step) + extra.sum() * 0
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        losses.append(float(loss.detach()))
+    return losses
+
+
 def with_a_broken_part(folder):
     """Train although what puts the lr on an optimizer fails each time."""
     from rung_inside.zero import learning_rates
