@@ -6,12 +6,12 @@ replay of the failing step (replayed.py), what the script computes in by itself,
 
 from __future__ import annotations
 
-import math
 import re
 
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Precision, RungName
 from recovery.ladder import BF16_CAPABILITY, Scene
+from recovery.learning import is_soaring
 from recovery.pointing import OPEN, Diagnosis
 from recovery.replayed import first_updates, read_replay
 
@@ -22,8 +22,6 @@ LONG_PROGRESS = 10_000
 FIRST_STEPS = 200
 # A loss that is NaN this early was not led there by training: it is what the model computes with its first weights.
 UNTRAINED = 2
-# A loss this many times the first, of a model that has one worth speaking of, is that of a run out of hand.
-SOARED, SMALL = 5.0, 0.1
 # Numbers of a fault's own family: what is NaN in the backward pass is NaN in the loss one step later.
 NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING})
 
@@ -77,16 +75,15 @@ def loss_has_soared(scene: Scene) -> bool:
     """Tell whether the last loss of the failed attempt, finite still, is far above the first of all."""
     if not scene.attempts:
         return False
-    first, last = scene.attempts[0].first_loss, scene.attempts[-1].loss
-    return first is not None and last is not None and SOARED * max(abs(first), SMALL) < last < math.inf
+    return is_soaring(scene.attempts[0].first_loss, scene.attempts[-1].loss)
 
 
 def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
     if fault.shape == "drift":
         return Diagnosis((_R.LOWER_LR,), "the numbers grew over many steps, as with too high an lr")
     lowered = [attempt for attempt in scene.attempts if attempt.rung == _R.LOWER_LR]
-    if has_soared(fault) and lowered and scene.kept.lr == lowered[-1].asked.lr:
-        return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), "a lower lr helped, and the numbers soar still")
+    if lowered and scene.kept.lr == lowered[-1].asked.lr and (has_soared(fault) or (fault.step or 0) <= FIRST_STEPS):
+        return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), "a lower lr helped, and was not low enough")
     if not has_soared(fault):
         told = read_replay(fault, scene, wider(scene))
         if told is not None:

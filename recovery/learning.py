@@ -24,6 +24,8 @@ ENOUGH = 60
 EARLY = 1000
 # A run that stays at this share of what its untrained model had, or below, has learned and is there.
 ARRIVED = 0.75
+# A loss this many times the first, of a model that has one worth speaking of, is that of a run out of hand.
+SOARED, SMALL = 5.0, 0.1
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
 
@@ -82,6 +84,11 @@ def healthy_level(history: LossHistory, began: int) -> float | None:
     start, level = median(before[: len(before) // 3]), median(before[-MIN_READINGS:])
     margin = max(SAME_LEVEL * abs(start), 2 * _spread(before) / math.sqrt(MIN_READINGS))
     return level if level <= start + margin else None
+
+
+def is_soaring(first: float | None, last: float | None) -> bool:
+    """Tell whether a run's last loss, finite still, is far above its first."""
+    return first is not None and last is not None and SOARED * max(abs(first), SMALL) < last < math.inf
 
 
 def window_after(fault_step: int, steps_to_fault: int) -> int:

@@ -14,6 +14,7 @@ from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs, RungName, not_taken
 from recovery.checkpoint import numeric
 from recovery.faults import TREATMENTS, Budget
+from recovery.learning import is_soaring
 from recovery.quarantine import quarantined
 
 # A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
@@ -136,8 +137,9 @@ def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | No
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
     # Half as much memory is a step in the right direction, wherever the memory ran out.
     half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
-    # So is a lower lr while the numbers still grow over many steps: ten times may have been too little.
-    drifts = "drift" in (fault.shape, standing.root.shape if standing.root else None)
+    # So is a lower lr while the numbers still soar: ten times may have been too little.
+    shapes = (fault.shape, standing.root.shape if standing.root else None)
+    drifts = "drift" in shapes or is_soaring(attempt.first_loss, attempt.loss)
     lower = drifts and standing.pending == RungName.LOWER_LR and standing.lowered < MOST_LOWERED
     if half or lower or later(attempt.fault_step, standing.reach):
         return None

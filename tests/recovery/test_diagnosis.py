@@ -129,6 +129,9 @@ def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() ->
     for loss in (1.5, float("inf"), float("nan"), None):
         decision = decide(job, [replace(soared, loss=loss)], [], None)
         assert isinstance(decision, Relaunch) and decision.rung is R.FP32
+    still = replace(carried_out(2, lower, fault), first_loss=1.4, loss=100.0)
+    again = decide(job, [soared, still], [], None)
+    assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
 def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
@@ -136,8 +139,9 @@ def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> Non
     one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
     lower = decide(job, [one], [], None)
     assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
-    for step in (8, 25):
-        two = carried_out(2, lower, nan(step, shape="spike", onset=step - 3))
+    for step, onset in ((8, 5), (25, 22), (25, 25)):
+        replay = {**FINE, "fp32": "finite"}
+        two = carried_out(2, lower, nan(step, shape="spike", onset=onset, replay=replay))
         again = decide(job, [one, two], [], None)
         assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
