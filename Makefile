@@ -24,7 +24,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill test check lint corpus bench bench-gpu gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill test test-long check lint corpus bench bench-gpu gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -66,6 +66,9 @@ else
 	[ -z "$${failed:-}" ] || exit $$failed; \
 	pytest -n 2 --dist loadfile tests/fleet
 endif
+
+test-long: setup ## Run the tests that are one more of a kind, or take minutes; `make test` leaves them out
+	@pytest $(PARALLEL) --ignore=tests/fleet -m long
 
 check: lint test ## Lint, types and tests: what CI runs
 
