@@ -16,6 +16,8 @@ _R = RungName
 EARLY = 16
 # Norms at the start of a training are about 1 to 10; recipes clip at 0.5 to 5.
 HUGE = 100.0
+# A replay this many steps before the fault still speaks of it; replays are made at doubling distances.
+STALE = 64
 UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
@@ -23,7 +25,7 @@ _BAD, _GOOD = "nonfinite", "finite"
 def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diagnosis | None:
     """Return what a replay of the fault's step points at; None where it tells nothing."""
     told = fault.replay
-    if not told:
+    if not told or _is_stale(fault):
         return None
     if told.get("weights") == _BAD:
         return _of_state(scene)
@@ -35,6 +37,14 @@ def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diag
         why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
         return Diagnosis(wider, why)
     return None
+
+
+def _is_stale(fault: Fault) -> bool:
+    """Tell whether the replay is of a step long before the fault, such as a scaler's search for its first scale."""
+    told = fault.replay.get("step", "")
+    if fault.step is None or not told.isdecimal():
+        return False
+    return fault.step - int(told[:15]) > max(STALE, fault.step // 4)
 
 
 def _where(fault: Fault) -> str:

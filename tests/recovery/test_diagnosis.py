@@ -87,6 +87,12 @@ def test_finite_in_fp32_is_a_matter_of_precision_alone() -> None:
     assert first(fault, TITAN, ladder=FURTHER) is R.FP32
 
 
+@pytest.mark.parametrize(("told", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
+def test_a_replay_of_a_step_long_before_the_fault_tells_nothing_of_it(told: str, rung: RungName) -> None:
+    fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": told, "fp32": "finite"})
+    assert first(fault) is rung
+
+
 def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
     assert first(nan(shape="spike", replay={**FINE, "fp32": "finite"}), own={"precision": "fp32"}) is R.RAISE_CLIP
 
