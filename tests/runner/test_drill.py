@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 
 from jobs.attempt import Attempt, Job
+from jobs.errors import HostUnreachable
 from jobs.fault import Fault, FaultKind
 from jobs.knobs import Knobs
 from jobs.state import JobState
 from runner.drill import DRILLS, drill_spec, judge
 from runner.drillcli import FAULTS
+from runner.parts import RealEngines
+from runner.ssh import SshRemote
 
 Rung = Callable[..., Any]
 QUICK = ["nan", "unscale", "kill"]
@@ -97,3 +101,32 @@ def test_a_cure_that_fits_the_fault_passes() -> None:
 def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, state: JobState, said: str) -> None:
     passed, text = judged(name, rungs, kind, state)
     assert not passed and said in text
+
+
+# What a drill on a host does
+
+
+def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
+    assert titan.run(["echo", "1"], timeout=20).out == b"1\n"
+    before = titan.connection.transport()
+    titan.drop()
+    wait_until(lambda: not before.is_alive())
+
+    def answers() -> bool:
+        with suppress(HostUnreachable):
+            return titan.run(["echo", "2"], timeout=20).out == b"2\n"
+        return False
+
+    wait_until(answers)
+    assert titan.connection.transport() is not before
+
+
+def test_the_engines_of_a_drill_know_its_host_alone(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {titan: {}, ampere: {}}}\n")
+    environ = {"RUNG_HOSTS": str(tmp_path / "hosts.yml")}
+    one = RealEngines(environ, tmp_path, "store", only="titan")
+    assert [host.name for host in one.hosts] == ["titan"]
+    assert [host.name for host in RealEngines(environ, tmp_path, "store").hosts] == ["titan", "ampere"]
+    with pytest.raises(HostUnreachable):
+        one.remote("ampere")
+    one.close()
