@@ -140,6 +140,10 @@ def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() ->
     assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
+def test_a_scale_that_falls_for_a_while_before_it_counts_as_collapsed_is_not_the_lrs_doing() -> None:
+    assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"})) is R.FP32
+
+
 def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
     job = a_job()
     one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
