@@ -125,7 +125,8 @@ def _of_unscaling(fault: Fault) -> Diagnosis:
 
 def _of_collapse(fault: Fault, scene: Scene) -> Diagnosis:
     # A collapse begins where the scale left its range, so its onset tells nothing of the loss; the shape does.
-    if fault.shape == "drift" or loss_has_soared(scene):
+    drifted = fault.kind is FaultKind.SCALE_COLLAPSE and fault.shape == "drift"
+    if drifted or loss_has_soared(scene):
         return Diagnosis((_R.LOWER_LR,), "the loss had soared before the scale fell, as with too high an lr")
     told = read_replay(fault, scene, wider(scene))
     if told is not None:
