@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import median
 
 KEPT = 512
@@ -84,8 +83,8 @@ def _early_soar(past: Sequence[tuple[int | None, float | None, float | None]]) -
     high = next((index for index in range(len(told), 0, -1) if told[index - 1][1] <= ceiling), 0)
     if high == len(told):
         return None
-    values = [abs(loss) for _, loss in told]
-    jumped = any(after > EARLY_JUMP * before > 0 for before, after in pairwise(values))
+    # Only where it left its range: once it soars, it grows faster and faster whatever began it.
+    jumped = high > 0 and told[high][1] > EARLY_JUMP * abs(told[high - 1][1]) > 0
     return told[high][0], "spike" if jumped else "drift"
 
 

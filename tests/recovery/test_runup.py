@@ -3,6 +3,8 @@
 import math
 import random
 
+import pytest
+
 from recovery.runup import RunUp
 
 
@@ -83,6 +85,8 @@ def test_nan_gradients_behind_averaged_losses_are_where_it_began():
 def test_a_loss_that_soars_in_the_first_steps_is_a_drift_however_quickly():
     assert trace([2.3, 2.4, 15.0, 300.0, 4000.0, math.nan]) == (2, "drift")
     assert trace([2.3, 40.0, 900.0]) == (1, "drift")
+    # It grows faster and faster once it is off; only where it left its range does a jump tell of a spike.
+    assert trace([15.6, 17.7, 5.7, 21.3, 27.8, 387.0, 397632.0, 1.5e15, math.inf]) == (5, "drift")
 
 
 def test_more_than_a_thousandfold_within_one_step_is_a_spike_even_then():
@@ -91,3 +95,11 @@ def test_more_than_a_thousandfold_within_one_step_is_a_spike_even_then():
 
 def test_a_few_steps_that_stay_where_they_began_tell_nothing():
     assert trace([2.3, 9.0, 2.1, math.nan]) == (None, None)
+
+
+@pytest.mark.parametrize(("last", "shape"), [(0.3, "drift"), (0.1, "spike"), (0.02, "spike")])
+def test_what_blows_up_while_the_learning_rate_is_raised_is_a_drift(last, shape):
+    run_up = RunUp()
+    for step, loss in enumerate([*noisy(60), 40.0, 4e5]):
+        run_up.add(step, loss, None, 0.1 + (last - 0.1) * step / 61)
+    assert run_up.trace(62, is_bad_value=True) == (60, shape)
