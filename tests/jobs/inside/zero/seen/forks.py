@@ -1,0 +1,58 @@
+"""Runs trainings of silent.py as Rung would start each, to their very end, in forks of one process that has torch.
+
+python forks.py    reads [[name, function, variables], ...] and writes {name: {result, said}}, as JSON
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+import torch  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import silent  # noqa: E402
+
+
+def train(function, variables, folder):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with_us = variables.pop("RUNG_MODE", "zero-edit")
+    variables = {name: value.replace("FOLDER", str(folder)) for name, value in variables.items()}
+    os.environ.update({"RUNG_KNOBS": "{}", "RUNG_CHECKPOINT_DIR": str(folder), "RUNG_MODE": with_us, **variables})
+    from rung_inside import zero
+
+    zero.start()
+    result = getattr(silent, function)(folder)
+    (folder / "got").write_text(json.dumps(result))
+
+
+def forked(function, variables):
+    folder = pathlib.Path(tempfile.mkdtemp())
+    (folder / "got").write_text("null")
+    child = os.fork()
+    if not child:
+        out = os.open(folder / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        # As the interpreter ends a script: no traceback for SystemExit, then whatever waits for the end.
+        try:
+            train(function, variables, folder)
+        except SystemExit:
+            pass
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    return {"result": json.loads((folder / "got").read_text()), "said": (folder / "said").read_text()}
+
+
+if __name__ == "__main__":
+    done = {name: forked(function, variables) for name, function, variables in json.load(sys.stdin)}
+    sys.stdout.write(json.dumps(done))

@@ -1,0 +1,202 @@
+"""Trainings that print nothing, as a stranger would write them; each gets a folder and returns what JSON can hold."""
+
+import math
+import os
+
+import torch
+from torch import nn
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+
+
+def batch(size=4):
+    x = torch.randn(size, 8)
+    return x, x.sum(1, keepdim=True)
+
+
+def plain(folder, updates=40):
+    """Train, write checkpoints under another name first, and return the losses and lrs that only the loop knows."""
+    net, losses, lrs = model(), [], []
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    for update in range(1, updates + 1):
+        x, y = batch()
+        loss = ((net(x) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        lrs.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        if update % 20 == 0:
+            torch.save({"model": net.state_dict(), "epoch": update // 20}, folder / "part")
+            (folder / "part").replace(folder / f"epoch{update // 20}.pt")
+    return {"losses": losses, "lrs": lrs}
+
+
+def accumulating(folder):
+    """Divide each loss over four micro-batches."""
+    net, wholes = model(), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    for _ in range(6):
+        whole = 0.0
+        for _ in range(4):
+            x, y = batch()
+            loss = ((net(x) - y) ** 2).mean() / 4
+            loss.backward()
+            whole += loss.item()
+        optimizer.step()
+        optimizer.zero_grad()
+        wholes.append(whole)
+    return wholes
+
+
+def taking_turns(folder):
+    """Train two nets in turns, as a GAN does."""
+    one, other, losses = model(), model(), []
+    first, second = (torch.optim.Adam(each.parameters(), lr=1e-3) for each in (one, other))
+    for _ in range(5):
+        x, y = batch()
+        loss = ((one(x) - y) ** 2).mean()
+        first.zero_grad()
+        loss.backward()
+        first.step()
+        losses.append(loss.item())
+        (other(x).mean() * 1000).backward()
+        second.step()
+        second.zero_grad()
+    return losses
+
+
+class Wide(nn.Module):
+    """Overflows in FP16 alone."""
+
+    def forward(self, x):
+        return (x * 3e4 * 3.0) / 9e4
+
+
+class Rough(nn.Module):
+    """Has a gradient that is not finite at zero, in every precision."""
+
+    def forward(self, x):
+        return torch.sqrt(torch.relu(x) * 0.0) + x
+
+
+def mixed(net, updates, spoil=None, guard=None):
+    """Train in FP16 AMP with a scaler; `spoil` changes the input of one update."""
+    optimizer, scaler = torch.optim.AdamW(net.parameters(), lr=1e-3), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for update in range(1, updates + 1):
+        x, y = batch()
+        if spoil is not None:
+            x = spoil(update, x)
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = ((net(x) - y) ** 2).float().mean()
+        if guard is not None:
+            guard(loss)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    return [each.double().flatten().tolist() for each in net.state_dict().values()]
+
+
+def one_infinite_batch(folder):
+    """Meet one batch that the scaler skips, with layers that draw chance and keep statistics."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 1))
+    return mixed(net, 12, lambda update, x: x * (1e30 if update == 6 else 1.0))
+
+
+def overflowing(folder):
+    torch.manual_seed(0)
+    mixed(nn.Sequential(nn.Linear(8, 16), Wide(), nn.Linear(16, 1)), 4)
+
+
+def rough(folder):
+    torch.manual_seed(0)
+    mixed(nn.Sequential(nn.Linear(8, 16), Rough(), nn.Linear(16, 1)), 12)
+
+
+def guarded(folder):
+    """Stop by itself after a backward on NaN; the model is gone by then."""
+
+    def train():
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+        for update in range(1, 20):
+            x, y = batch()
+            x[0, 0] = math.nan if update == 7 else 0.0
+            loss = ((net(x) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            if math.isnan(loss.item()):
+                raise SystemExit(3)
+            optimizer.step()
+
+    train()
+
+
+def half_mask(folder):
+    """Die of a constant that FP16 cannot hold."""
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x).masked_fill(x > 9, -1e9)
+
+    torch.manual_seed(0)
+    mixed(nn.Sequential(Masked(), nn.Linear(8, 1)), 4)
+
+
+def quick(folder):
+    """Make very many quick updates, the last of them on NaN."""
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    for update in range(2500):
+        x = torch.ones(1, 2)
+        loss = net(x if update < 2499 else x * math.nan).pow(2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def closures(folder):
+    """Let an optimizer ask for the loss again and again in one update."""
+    net, losses = model(), []
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=5)
+    x, y = batch()
+    for _ in range(3):
+
+        def closure():
+            optimizer.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            loss.backward()
+            losses.append(loss.item())
+            return loss
+
+        optimizer.step(closure)
+    return losses
+
+
+def resuming(folder):
+    """Go on from a file of the folder, where FILE names one."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    torch.save({"model": net.state_dict(), "global_step": 70}, folder / "newest.pt")
+    torch.save({"model": net.state_dict()}, folder / "asked.pt")
+    name = os.environ.get("FILE")
+    if name:
+        net.load_state_dict(torch.load(folder / name)["model"])
+    for _ in range(3):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        optimizer.step()
