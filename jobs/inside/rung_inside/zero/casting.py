@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -128,6 +129,11 @@ def _convert(value: Any, dtype: Any) -> Any:
         for key, item in value.items():
             changed[key] = _convert(item, dtype)
         return changed
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made: Any = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(made, field.name, _convert(getattr(value, field.name), dtype))
+        return made
     if type(value) in (list, tuple):
         return type(value)(_convert(item, dtype) for item in value)
     if type(value) is dict:

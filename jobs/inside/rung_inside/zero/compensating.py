@@ -82,8 +82,9 @@ class StandIns:
 
     def finite(self) -> bool:
         """Tell whether every gradient of a stand-in is finite, with one look at the device."""
-        sums = [stand_in.grad.abs().max() for _, stand_in in self._placed if stand_in.grad is not None]
-        return not sums or bool(torch.isfinite(torch.stack([each.to(sums[0].device) for each in sums])).all())
+        gradients = [stand_in.grad for _, stand_in in self._placed if stand_in.grad is not None]
+        largest = [gradient.abs().max() for gradient in gradients if gradient.numel()]
+        return not largest or bool(torch.isfinite(torch.stack([each.to(largest[0].device) for each in largest])).all())
 
     def leave(self, *, write: bool) -> None:
         """Put the weights back, with the values that the stand-ins now have where those are to be kept."""

@@ -83,7 +83,8 @@ def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any,
             # It unscales in its own kernel, too late for a clip of ours.
             if update.wants_clip():
                 scaler.unscale_(optimizer)
-            update.prepare()
+            else:
+                update.prepare()
         return original(scaler, optimizer, *args, **kwargs)
     finally:
         update.end(known=not getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -67,6 +67,7 @@ def main():
     warm_up()
     spec = importlib.util.spec_from_file_location("trainings", sys.argv[1])
     trainings = importlib.util.module_from_spec(spec)
+    sys.modules["trainings"] = trainings
     spec.loader.exec_module(trainings)
     done = {}
     for name, function, knobs, variables in json.load(sys.stdin):

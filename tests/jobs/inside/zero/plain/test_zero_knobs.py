@@ -18,6 +18,9 @@ CASES: dict[str, Any] = {
     "two_alone": ("two_optimizers", {}),
     "inserted": ("unclipped", {"clip": 0.1}),
     "inserted_amp": ("unclipped_amp", {"clip": 0.1}),
+    "inserted_fused": ("unclipped_fused", {"clip": 0.1}),
+    "fused": ("unclipped_fused", {}),
+    "fused_alone": ("unclipped_fused", None),
     "tightened": ("clipped_to_one", {"clip": 0.1}),
     "tighter_already": ("clipped_to_little", {"clip": 0.1}),
     "by_value": ("clipped_by_value", {"clip": 0.001}),
@@ -85,10 +88,15 @@ def test_one_factor_is_for_all_optimizers_and_only_the_first_speaks(trained: Any
     assert trained["two_alone"].records("knobs") == [{"lr": "0.1", "clip": "1.0", "precision": "fp32"}]
 
 
-@pytest.mark.parametrize("name", ["inserted", "inserted_amp", "tightened"])
+@pytest.mark.parametrize("name", ["inserted", "inserted_amp", "inserted_fused", "tightened"])
 def test_a_clip_is_inserted_or_tightened_after_unscaling(trained: Any, name: str) -> None:
     assert trained[name].result == pytest.approx([0.1] * 4, rel=0.02)
     assert trained[name].knobs["clip"] == "0.1"
+
+
+def test_an_optimizer_that_unscales_by_itself_is_left_to_it(trained: Any) -> None:
+    assert trained["fused"].result == trained["fused_alone"].result
+    assert len(trained["fused"].records("step")) == 4
 
 
 def test_a_clip_that_is_tighter_stays(trained: Any) -> None:

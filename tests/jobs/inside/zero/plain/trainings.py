@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import torch
@@ -187,11 +188,11 @@ def moves(step_once, model, count=4):
     return lengths
 
 
-def clipping(own=None, amp=False, how="norm"):
+def clipping(own=None, amp=False, how="norm", fused=False):
     from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, fused=fused)
     scaler = torch.amp.GradScaler("cpu", enabled=amp, init_scale=16.0)
 
     def step_once(step):
@@ -214,6 +215,11 @@ def unclipped(_folder):
 
 def unclipped_amp(_folder):
     return clipping(amp=True)
+
+
+def unclipped_fused(_folder):
+    """Leave the unscaling to the optimizer's own kernel."""
+    return clipping(amp=True, fused=True)
 
 
 def clipped_to_one(_folder):
@@ -369,7 +375,7 @@ def adapter_on_half_base(_folder):
 
 
 def many_dtypes(_folder):
-    """Mix what people mix: a table made in FP32 in the forward, keyword arguments, a dict of results, batch norm."""
+    """Mix what people mix: an FP32 table in the forward, keyword arguments, a dataclass of results, batch norm."""
 
     class Mixed(nn.Module):
         def __init__(self):
@@ -380,17 +386,26 @@ def many_dtypes(_folder):
             hidden = self.norm(self.first(inputs + torch.linspace(0, 1, 8)))
             return {"out": self.last(torch.relu(hidden) + shift), "hidden": (hidden,)}
 
-    model = Mixed()
+    @dataclasses.dataclass(frozen=True)
+    class Found:
+        out: torch.Tensor
+        hidden: tuple
+
+    class Packed(Mixed):
+        def forward(self, **batch):
+            return Found(**super().forward(**batch))
+
+    model = Packed()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(4):
         inputs, targets = batch(step)
         found = model(inputs=inputs, shift=torch.ones(32))
-        loss = nn.functional.mse_loss(found["out"], targets)
+        loss = nn.functional.mse_loss(found.out, targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return {
-        "out": [str(found["out"].dtype), str(found["hidden"][0].dtype)],
+        "out": [str(found.out.dtype), str(found.hidden[0].dtype)],
         "linear": str(model.first.weight.dtype),
         "norm": [str(model.norm.weight.dtype), str(model.norm.running_var.dtype)],
         "loss": float(loss.detach()),
