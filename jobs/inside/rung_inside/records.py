@@ -64,10 +64,26 @@ def short(value: float) -> float:
 def emit(word: str, **values: Any) -> None:
     """Write one record, whole and at once."""
     if first_rank():
-        text = line(word, values) + "\n"
-        if not _to_the_log(text):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        write(line(word, values) + "\n")
+
+
+def write(text: str) -> None:
+    """Write whole lines to the attempt's log, or where that is not known to where the script prints."""
+    if not _to_the_log(text):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def errors_go_elsewhere() -> bool:
+    """Tell whether what is printed as an error does not reach the attempt's log."""
+    log = os.environ.get("RUNG_LOG", "")
+    # In a container the log is made of both outputs of its first process.
+    reached = [log, "/proc/1/fd/2"] if log.startswith("/proc/1/") else [log]
+    try:
+        here = os.fstat(sys.stderr.fileno())
+        return bool(log) and not any(os.path.samestat(here, os.stat(path)) for path in reached)
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _to_the_log(text: str) -> bool:

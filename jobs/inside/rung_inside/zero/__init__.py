@@ -14,6 +14,8 @@ from rung_inside.zero import imports, patching
 
 # Which module's import brings which part; the order is the order of patching.
 PARTS = (
+    # The first to be asked to speak of a failure speaks last.
+    ("torch", "ending"),
     ("torch", "backward"),
     ("torch", "forwarding"),
     ("torch", "casting"),

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import atexit
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
+from rung_inside import records
 from rung_inside.zero import patching
+
+
+def install(_torch: Any) -> None:
+    on_failure(_tell_the_log)
+
+
+def _tell_the_log(error: BaseException) -> None:
+    """Write the traceback where Rung reads, when the script's shell has sent it elsewhere."""
+    if records.errors_go_elsewhere():
+        records.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
 
 def on_end(then: Callable[[], Any]) -> None:

@@ -76,7 +76,10 @@ def _tell(path: str, step: int) -> None:
     _written[os.path.abspath(path)] = step
     _written[os.path.dirname(os.path.abspath(path))] = step
     name = below(path)
-    if name is not None and _told[0] != (name, step):
+    if name is None:
+        folder = os.path.dirname(path) or os.curdir
+        patching.note(f"files are saved to {folder}: Rung resumes only from checkpoint.dir, so name that folder there")
+    elif _told[0] != (name, step):
         _told[0] = (name, step)
         records.emit("saved", step=step, file=name)
 

@@ -47,15 +47,17 @@ dist.destroy_process_group()
 
 def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_heard(start: Start, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__main__.py").write_text(TRAINING)
+    (tmp_path / "package" / "__main__.py").write_text(TRAINING + "raise ValueError('Training loss is nan')\n")
     (tmp_path / "run.sh").write_text(f"'{sys.executable}' -m package > out.txt 2>&1\n")
     (tmp_path / "log").touch()
     done = start("sh", "run.sh", knobs={"lr": 0.01}, RUNG_LOG=str(tmp_path / "log"))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out.txt").read_text() == "trained by __main__\n"
+    assert done.returncode == 1, done.stderr
+    assert (tmp_path / "out.txt").read_text().startswith("trained by __main__\nTraceback ")
     said = (tmp_path / "log").read_text().splitlines()
     assert [line for line in said if " knobs " in line] == ["rung| knobs lr=0.01 clip=off precision=fp32"]
-    assert [line for line in said if not line.startswith("rung| ") or " note " in line] == []
+    assert said[-1] == "ValueError: Training loss is nan"
+    assert said.count(said[-1]) == 1
+    assert not any(" note " in line for line in said)
 
 
 def test_every_rank_has_the_knobs_and_one_speaks(start: Start, tmp_path: Path) -> None:
