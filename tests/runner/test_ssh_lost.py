@@ -16,9 +16,10 @@ from sshd import Sshd
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.host import Host
+from runner import dial, transport
 from runner.connection import Connection
 from runner.ssh import SshRemote
-from runner.transport import SILENCE_SECONDS, Transport
+from runner.transport import Transport
 
 NewSshd = Callable[..., Sshd]
 Reach = Callable[..., SshRemote]
@@ -37,6 +38,15 @@ def reason(remote: SshRemote) -> str:
     with pytest.raises(HostUnreachable) as told:
         remote.run(["true"], timeout=LONG)
     return str(told.value)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Let silence be noticed sooner, so that nothing here waits for the sake of waiting; return how soon."""
+    monkeypatch.setattr(transport, "ASK_SECONDS", 2.0)
+    monkeypatch.setattr(transport, "SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr(dial, "STEP_SECONDS", 2.0)
+    return transport.SILENCE_SECONDS
 
 
 def keepers(name: str = "titan1") -> int:
@@ -133,7 +143,7 @@ def test_files_that_are_open_when_the_host_goes_say_so(sshd: Sshd, titan: SshRem
 
 
 def test_a_frozen_host_is_noticed_by_its_silence_and_found_again_when_it_thaws(
-    sshd: Sshd, titan: SshRemote, mute: str, wait_until: Any
+    sshd: Sshd, titan: SshRemote, mute: str, wait_until: Any, impatient: float
 ) -> None:
     assert alive(titan)
     waiting = Waiting(titan, mute)
@@ -144,25 +154,31 @@ def test_a_frozen_host_is_noticed_by_its_silence_and_found_again_when_it_thaws(
     wait_until(lambda: alive(titan), LONG)
 
 
-def test_a_frozen_host_is_noticed_while_we_write_to_it(sshd: Sshd, titan: SshRemote, mute: str) -> None:
+def test_a_frozen_host_is_noticed_while_we_write_to_it(
+    sshd: Sshd, titan: SshRemote, mute: str, impatient: float
+) -> None:
     assert alive(titan)
     sshd.freeze()
     with pytest.raises(HostUnreachable):
         titan.run(["cat"], b"x" * 100_000_000, timeout=LONG)
 
 
-def test_a_quiet_connection_is_not_taken_for_a_dead_one(sshd: Sshd, titan: SshRemote, mute: str) -> None:
+def test_a_quiet_connection_is_not_taken_for_a_dead_one(
+    sshd: Sshd, titan: SshRemote, mute: str, impatient: float
+) -> None:
     """Nothing is said for longer than a dead host is given, and on one socket only we speak."""
-    transport, opened = titan.connection.transport(), titan.open_socket(mute)
-    end = time.monotonic() + SILENCE_SECONDS * 1.5
+    kept, opened = titan.connection.transport(), titan.open_socket(mute)
+    end = time.monotonic() + impatient * 1.5
     while time.monotonic() < end:
         opened.sendall(b"x")
         time.sleep(1.0)
-    assert titan.connection.transport() is transport
+    assert titan.connection.transport() is kept
     assert sshd.said("Accepted publickey") == 1
 
 
-def test_a_host_that_never_greets_is_away_and_is_asked_by_one_at_a_time(reach: Reach, wait_until: Any) -> None:
+def test_a_host_that_never_greets_is_away_and_is_asked_by_one_at_a_time(
+    reach: Reach, wait_until: Any, impatient: float
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken: list[socket.socket] = []
         ended: list[bytes] = []
