@@ -48,8 +48,13 @@ def _is_stale(fault: Fault) -> bool:
 
 
 def _where(fault: Fault) -> str:
-    where = fault.replay.get("where")
-    return f", and not finite here from {where} on" if where else ""
+    return f", and not finite here from {_place(fault)} on" if _place(fault) else ""
+
+
+def _place(fault: Fault) -> str:
+    """Name where the first bad number arose; what comes after the model is the script's own reckoning of the loss."""
+    where = fault.replay.get("where", "")
+    return "the loss" if where == "loss" else where
 
 
 def _of_data(fault: Fault) -> Diagnosis:
@@ -63,8 +68,7 @@ def _of_data(fault: Fault) -> Diagnosis:
 
 
 def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
-    where = fault.replay.get("where")
-    place = f" in {where}" if where else ""
+    place = f" in {_place(fault)}" if _place(fault) else ""
     if fault.replay.get("grads") == _BAD:
         said = f"the gradients are not finite in FP32 either{place}, though weights, inputs and loss are"
         advice = "look for sqrt, norm, log or division whose derivative has no bound at 0, and add an epsilon there"
