@@ -49,10 +49,4 @@ def _install(module: Any) -> None:
 
 
 def _install_part(name: str, module: Any) -> None:
-    try:
-        part = importlib.import_module(f"rung_inside.zero.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"rung_inside.zero.{name}":
-            raise
-        return  # not written yet
-    part.install(module)
+    importlib.import_module(f"rung_inside.zero.{name}").install(module)

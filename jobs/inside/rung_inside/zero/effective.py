@@ -39,6 +39,8 @@ def _say_at_last() -> None:
     optimizer = next(iter(live.optimizers), None)
     if _leading or optimizer is None or not live.models:
         return
+    # Once: a failure is followed by the end.
+    _leading[:] = [weakref.ref(optimizer)]
     known = knobs(optimizer)
     del known["clip"]
     if live.asked("lr") is not None:

@@ -25,6 +25,16 @@ for inputs, in DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=4, num_wo
 print("trained by", __name__)
 """
 
+FAILING = """
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+with torch.autocast("cpu", dtype=torch.float16):
+    model(torch.ones(2, 4)).masked_fill(torch.ones(2, 1) > 0, -1e9)
+"""
+
 RANKS = """
 import os, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -58,6 +68,13 @@ def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_heard(start
     assert said[-1] == "ValueError: Training loss is nan"
     assert said.count(said[-1]) == 1
     assert not any(" note " in line for line in said)
+
+
+def test_a_script_that_fails_before_its_first_update_tells_its_precision_once(start: Start) -> None:
+    done = start(sys.executable, "-c", FAILING, knobs={"lr": 0.01})
+    assert "without overflow" in done.stderr
+    knobs = [line for line in done.stdout.splitlines() if line.startswith("rung| knobs ")]
+    assert knobs == ["rung| knobs growth_interval=2000 precision=amp_fp16"]
 
 
 def test_every_rank_has_the_knobs_and_one_speaks(start: Start, tmp_path: Path) -> None:
