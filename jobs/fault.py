@@ -46,6 +46,8 @@ class Fault:
     replay: Mapping[str, str] = field(default_factory=dict)
     # The innermost line of the program's own that a traceback showed above the message, as `file:line: text`.
     source: str = ""
+    # The first gradient norm that the run reported, where that was before the fault.
+    first_norm: float | None = None
 
     @property
     def began(self) -> int | None:

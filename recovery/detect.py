@@ -294,7 +294,8 @@ class Detector:
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]
         replay = self._replay if kind in _NUMERIC else {}
         shown, source = text[:MAX_EVIDENCE].rstrip(), self._traceback.source
-        return Fault(kind, shown, line.number, step, onset, shape, note, replay, source)
+        norm = self._run_up.first_norm if kind in _NUMERIC else None
+        return Fault(kind, shown, line.number, step, onset, shape, note, replay, source, norm)
 
     def _with_late(self) -> Findings:
         """Return the findings with those that only the end of the log decides."""

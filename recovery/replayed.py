@@ -86,7 +86,7 @@ def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
 
 def first_updates(scene: Scene) -> tuple[tuple[RungName, ...], str]:
     """Return the rungs for a run that its first updates threw off; a norm far above the usual asks to be clipped."""
-    norm = scene.attempts[-1].latest.get("grad_norm") if scene.attempts else None
+    norm = scene.fault.first_norm if scene.fault else None
     if norm is not None and norm > HUGE:
         return (_R.RAISE_CLIP, _R.LOWER_LR), f"the gradient norm was {norm:.4g}"
     return (_R.LOWER_LR,), "as with an lr far too high"

@@ -37,9 +37,12 @@ class RunUp:
     def __init__(self) -> None:
         self._readings: deque[tuple[int | None, float | None, float | None]] = deque(maxlen=KEPT)
         self._lrs: deque[float] = deque(maxlen=2 * PAST)
+        self.first_norm: float | None = None
 
     def add(self, step: int | None, loss: float | None, grad_norm: float | None, lr: float | None = None) -> None:
         self._readings.append((step, loss, grad_norm))
+        if self.first_norm is None and grad_norm is not None and math.isfinite(grad_norm):
+            self.first_norm = grad_norm
         if lr is not None:
             self._lrs.append(lr)
 

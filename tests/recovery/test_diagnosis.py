@@ -118,11 +118,11 @@ def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
 
 def test_a_huge_norm_in_the_first_updates_asks_to_be_clipped() -> None:
     job = a_job()
-    fault = nan(2, replay={**FINE, "fp32": "nonfinite"})
-    one = an_attempt(1, job.knobs, fault, latest={"grad_norm": 1654.0})
+    fault = nan(2, replay={**FINE, "fp32": "nonfinite"}, first_norm=1654.0)
+    one = an_attempt(1, job.knobs, fault)
     clip = decide(job, [one], [], None)
     assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP and "norm was 1654" in clip.because
-    small = decide(job, [an_attempt(1, job.knobs, fault, latest={"grad_norm": 7.0})], [], None)
+    small = decide(job, [an_attempt(1, job.knobs, replace(fault, first_norm=7.0))], [], None)
     assert isinstance(small, Relaunch) and small.rung is R.LOWER_LR
 
 

@@ -103,3 +103,10 @@ def test_what_blows_up_while_the_learning_rate_is_raised_is_a_drift(last, shape)
     for step, loss in enumerate([*noisy(60), 40.0, 4e5]):
         run_up.add(step, loss, None, 0.1 + (last - 0.1) * step / 61)
     assert run_up.trace(62, is_bad_value=True) == (60, shape)
+
+
+def test_the_first_norm_that_says_anything_is_remembered():
+    run_up = RunUp()
+    for norm in (None, math.inf, 1653.9, 7.0, math.nan):
+        run_up.add(1, 2.0, norm)
+    assert run_up.first_norm == 1653.9

@@ -136,7 +136,7 @@ def test_the_historys_json_keeps_its_contract(job: Job, store: Store, rung: Rung
     }  # fmt: skip
     assert first["fault"] == {
         "fault": "nan_loss", "kind": "nan_loss", "evidence": "loss: nan", "line": 12, "step": 520, "onset": 515,
-        "shape": "drift", "note": "", "source": "", "replay": {},
+        "shape": "drift", "note": "", "source": "", "first_norm": None, "replay": {},
     }  # fmt: skip
     assert second["changed"] == {"lr": [1e-3, 1e-4]}
     assert second["not_taken"] == {"lr": {"asked": 1e-4, "effective": 1e-3}}
