@@ -72,7 +72,7 @@ class DivergenceWatch:
             self._lrs.append(reading.lr)
         course = self._take_loss(step, reading) if reading.loss is not None else None
         if reading.skipped is not None or reading.scale is not None:
-            self._skips.add(step, reading.scale, reading.skipped)
+            self._skips.add(step, reading.scale, reading.skipped, tells_all=reading.is_record)
         if self._told is not None:
             if self._told.evidence == 0.0:
                 self._told = None

@@ -26,14 +26,20 @@ class SkipWatch:
         self._falls = 0
         self._falling = False
         self._scale: float | None = None
+        self._step: int | None = None
         self.began: int | None = None
         self.said = ""
         # Above 0 when the run is out of hand.
         self.evidence = 0.0
 
-    def add(self, step: int | None, scale: float | None, skipped: bool | None) -> None:
-        """Take the scale of one reported step and whether that was skipped; a scale that fell tells it too."""
+    def add(self, step: int | None, scale: float | None, skipped: bool | None, *, tells_all: bool = False) -> None:
+        """Take the scale of one reported step and whether that was skipped; a scale that fell tells it too.
+
+        `tells_all`: a job that tells every skipped step, so that none of those it left out was one.
+        """
         self._seen += 1
+        left_out = step - self._step - 1 if tells_all and step is not None and self._step is not None else 0
+        self._step = step
         before = self._scale
         if scale == before and not skipped and not self._skipped and not self._falls:
             return
@@ -45,7 +51,7 @@ class SkipWatch:
         bad = fell if skipped is None else skipped
         if not self._skipped:
             self.began = step
-        self._skipped = (self._skipped << 1 | bad) & self._mask
+        self._skipped = (self._skipped << 1 + min(max(left_out, 0), WINDOW) | bad) & self._mask
         self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
         self._falling = fell
         self.said = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""

@@ -15,6 +15,7 @@ from recovery.detect import Detector
 from recovery.divergence import MAX_NAMES, DivergenceWatch
 from recovery.lines import Line
 from recovery.reading import Reading
+from recovery.skips import SkipWatch
 
 LIMITS = EarlyWarning()
 
@@ -302,3 +303,16 @@ def test_no_number_makes_it_fail(rows):
     watch = DivergenceWatch(EarlyWarning(warm_up=16, patience=2))
     for step, loss, norm, scale, skipped in rows:
         watch.see(step, Reading(step, loss, grad_norm=norm, scale=scale, skipped=skipped))
+
+
+def test_steps_that_a_record_left_out_were_not_skipped_by_the_scaler():
+    # A quick run tells every skipped step and few of the others: one in 200 skipped is no more than that.
+    watch = SkipWatch(LIMITS)
+    for step in range(40, 40_000, 40):
+        watch.add(step, 1024.0, False, tells_all=True)
+        if step % 200 == 0:
+            watch.add(step + 1, 1024.0, True, tells_all=True)
+        assert not watch.said
+    for step in range(40_000, 40_121):
+        watch.add(step, 1024.0, step % 3 == 0, tells_all=True)
+    assert "skipped" in watch.said

@@ -37,6 +37,10 @@ class Sight:
         self._others = 0
         self._lr: Any = None
         self._inside = False
+        # The gradients have been unscaled; before that, a norm of them is that of the scale.
+        self._true = False
+        # The newest update that was not told, since none was due; the last of a run is.
+        self._untold: Arrived | None = None
         self._left_out = _range(live.asked("skip"))
 
     # What happens before an update.
@@ -52,13 +56,17 @@ class Sight:
         if not math.isfinite(value):
             replaying.bad_number(live.step() + 1)
 
+    def unscaled(self, _optimizer: Any) -> None:
+        self._true = True
+
     def clipped(self, norm: Any) -> None:
-        self.norm = norm
+        if self._true or not _scaling():
+            self.norm = norm
 
     def before_update(self, optimizer: Any) -> None:
         self._inside = True
         self._lr = optimizer.param_groups[0].get("lr")
-        if self.norm is None:
+        if self.norm is None and (self._true or not _scaling()):
             self.norm = gradient_norm.now_and_then(optimizer)
 
     # What happens after it.
@@ -75,7 +83,7 @@ class Sight:
         elif self.loss is not None and not math.isfinite(self.loss) and self.pace.due_at_once(now):
             self._say(step, now, skipped)
         self.loss = self.pending = self.norm = None
-        self._inside = False
+        self._inside = self._true = False
 
     def _is_first(self, optimizer: Any) -> bool:
         """Tell whether this is the optimizer whose updates are reported: the first that stepped, while it does."""
@@ -98,9 +106,12 @@ class Sight:
             due = self.pace.due(now)
         if due:
             self._say(step, now, skipped)
+        else:
+            self._untold = Arrived(step, self.loss, None, None, None, skipped, True)
 
     def _say(self, step: int, now: float, skipped: bool | None) -> None:
         self.pace.reported(now)
+        self._untold = None
         _emit(Arrived(step, self.loss, self._used_lr(), _number(self.norm), _number(_scale()), skipped, True))
 
     def _used_lr(self) -> float | None:
@@ -130,7 +141,10 @@ class Sight:
                 due = seen.is_last and self.pace.due(now)
             if due:
                 self.pace.reported(now)
+                self._untold = None
                 _emit(seen)
+            else:
+                self._untold = seen
 
     def finish(self) -> None:
         """Report what was not told yet when the script ends or fails; now waiting for a GPU does no harm."""
@@ -143,6 +157,9 @@ class Sight:
                 self.later.wait()
                 self._report(now)
                 self.later.send(now, None, None)
+        if self._untold is not None:
+            _emit(self._untold)
+            self._untold = None
 
 
 def _scale() -> Any:
@@ -151,6 +168,10 @@ def _scale() -> Any:
         if scaler.is_enabled():
             return getattr(scaler, "_scale", None)
     return None
+
+
+def _scaling() -> bool:
+    return any(scaler.is_enabled() for scaler in live.scalers)
 
 
 def _found_inf(optimizer: Any) -> Any:
@@ -201,6 +222,6 @@ sight = Sight()
 
 
 def install(_torch: Any) -> None:
-    for event in ("backward", "clipped", "before_update", "updated"):
+    for event in ("backward", "unscaled", "clipped", "before_update", "updated"):
         live.on(event, getattr(sight, event))
     ending.on_end(sight.finish)

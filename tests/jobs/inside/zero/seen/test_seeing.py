@@ -75,6 +75,8 @@ def test_every_one_of_the_first_updates_is_told_with_its_true_loss_and_lr(done):
     assert losses(case)[:32] == about(case["result"]["losses"][:32])
     assert [float(record["lr"]) for record in steps[:32]] == about(case["result"]["lrs"][:32])
     assert any(float(record.get("grad_norm", 0)) > 0 for record in steps)
+    # Whatever was left out in between, the last one is told.
+    assert steps[-1]["step"] == "40"
 
 
 def test_the_lr_told_is_the_one_that_the_step_used(done):
