@@ -87,7 +87,7 @@ CATALOG: tuple[Case, ...] = (
     Case(
         "out_of_memory",
         "a batch too large for the memory",
-        steps=20,
+        steps=8,
         half=False,
         arguments="--batch {batch} --accumulate {accumulation}",
         knobs={"batch": 16384, "accumulation": 1},

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--steps", type=int, default=8)
 parser.add_argument("--batch", type=int, default=16384)
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--out", default="checkpoints")
@@ -47,7 +47,7 @@ for step in range(start, args.steps):
         loss = F.cross_entropy(model(part_x), part_y) / args.accumulate
         loss.backward()
     optimizer.step()
-    if (step + 1) % 5 == 0:
+    if (step + 1) % 2 == 0:
         print(f"step {step + 1} loss {loss.item() * args.accumulate:.4f}")
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
         torch.save(state, f"{args.out}/step_{step + 1}.pt")
