@@ -94,11 +94,12 @@ def test_a_trial_goes_on_over_a_fault_of_the_machine() -> None:
 
 def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
     useless = lowered(a_fault(NAN))
-    retried = an_attempt(3, LOWER, a_fault(NAN, 60), by_person=True, resumed_step=50)
+    retried = an_attempt(3, LOWER, a_fault(FaultKind.DIVERGENCE, 60), by_person=True, resumed_step=50)
     clipped = LOWER.but(clip=1.0)
     cured = an_attempt(4, clipped, None, rung="raise_clip", resumed_step=50, effective=clipped.to_dict())
     rows = {row.rung: row for row in read([[ill(), useless, retried, cured]]).rows}
     assert (rows["lower_lr"].survived, rows["raise_clip"].survived, rows["raise_clip"].lost) == (0, 1, 10)
+    assert (rows["lower_lr"].fault, rows["raise_clip"].fault) == (NAN, FaultKind.DIVERGENCE)
 
 
 def test_rows_are_kept_apart_by_gpu_and_by_the_fault_that_was_cured() -> None:
