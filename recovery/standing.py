@@ -72,7 +72,7 @@ def stand(attempts: Sequence[Attempt], knobs: Knobs) -> Standing:
 
 def _cured(standing: Standing, attempt: Attempt) -> Standing:
     """Close the incident: what this attempt ran with has proved itself, whatever a step back from it may bring."""
-    return replace(standing, kept=attempt.asked, root=None, root_attempt=0, reach=0, pending=None, tried={}, undone=())
+    return Standing(attempt.asked, infra=standing.infra, free=standing.free)
 
 
 def _after(before: Standing, attempt: Attempt, fault: Fault) -> Standing:

@@ -15,6 +15,9 @@ from recovery.faults import TREATMENTS, Budget
 from recovery.resuming import resume_limit
 from recovery.standing import stand
 
+# What nothing asked of a knob means.
+OWN = "the script's own"
+
 
 def faster(first: Knobs, now: Knobs) -> Knobs | None:
     """Return the knobs to go back to: the first precision, or where that is still in use the first lr."""
@@ -51,7 +54,8 @@ def why(job: Job, attempts: Sequence[Attempt]) -> str:
     last, fault_step = attempts[-1], cured_at(job, attempts)
     after = faster(job.knobs, last.asked)
     assert after is not None and fault_step is not None and last.furthest_step is not None
-    changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in after.changes_from(last.asked).items())
+    pairs = after.changes_from(last.asked).items()
+    changes = ", ".join(f"{name} {old} -> {OWN if new is None else new}" for name, (old, new) in pairs)
     clean = last.furthest_step - fault_step
     return f"{clean} clean steps since the fault at step {fault_step}: stepping back ({changes})"
 

@@ -85,6 +85,14 @@ def test_a_run_stopped_for_it_goes_on_with_what_it_began_with_from_the_newest_ch
     assert made.because.startswith("2000 clean steps since the fault at step 100: stepping back (precision fp32")
 
 
+def test_a_knob_that_was_the_scripts_own_is_its_own_again() -> None:
+    plain = replace(job(), knobs=Knobs())
+    fp32 = replace(stopped(), asked=Knobs(precision=Precision.FP32))
+    made = move(plain, [replace(ill(), asked=Knobs()), fp32], BEYOND)
+    assert made is not None and made.knobs == Knobs()
+    assert "(precision fp32 -> the script's own)" in made.because
+
+
 def test_a_run_whose_checkpoints_are_gone_goes_on_as_it_was() -> None:
     made = move(job(), [ill(), stopped()], [a_checkpoint(80)])
     assert made is not None
