@@ -19,6 +19,7 @@ PARTS = (
     ("torch", "backward"),
     ("torch", "forwarding"),
     ("torch", "casting"),
+    ("torch", "losses"),
     ("torch", "autocasting"),
     ("torch", "scaling"),
     ("torch", "clipping"),

@@ -24,6 +24,7 @@ def train(function, knobs, variables, folder):
     """Run one function with the knobs asked; None asks for nothing and leaves Rung out."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    os.environ["RUNG_CHECKPOINT_DIR"] = str(folder)
     os.environ.update({name: text.replace("FOLDER", str(folder)) for name, text in variables.items()})
     if knobs is not None:
         os.environ.update(RUNG_MODE="zero-edit", RUNG_KNOBS=json.dumps(knobs))

@@ -39,6 +39,7 @@ CASES: dict[str, Any] = {
     "no_autocast": ("no_autocast", {"precision": "bf16"}),
     "adapter": ("adapter_on_half_base", {"params": "fp32"}),
     "mixed": ("many_dtypes", {"precision": "native_fp16"}),
+    **{f"targets_{to}": ("half_targets", {"precision": to}) for to in ("fp32", "native_fp16", "bf16")},
     "not_finite": ("not_finite_once", {"precision": "native_fp16"}),
     "native_closure": ("adam_closure", {"precision": "native_fp16"}),
     "native_lbfgs": ("lbfgs", {"precision": "native_fp16"}),
@@ -179,6 +180,12 @@ def test_dtypes_that_meet_in_a_model_are_matched_and_its_results_are_fp32(traine
     got = trained["mixed"].result
     assert got["out"] == ["torch.float32"] * 2
     assert (got["linear"], got["norm"]) == ("torch.float16", ["torch.float32"] * 2)
+
+
+def test_half_targets_and_averages_of_weights_go_with_any_precision(trained: Any) -> None:
+    dtypes = {"fp32": "torch.float32", "native_fp16": "torch.float16", "bf16": "torch.float32"}
+    for to, dtype in dtypes.items():
+        assert trained[f"targets_{to}"].result == {"dtype": dtype, "average": "torch.float32"}
 
 
 def test_native_fp16_leaves_an_update_out_whose_gradients_are_not_finite(trained: Any) -> None:

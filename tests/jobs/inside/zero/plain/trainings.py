@@ -412,6 +412,26 @@ def many_dtypes(_folder):
     }
 
 
+def half_targets(_folder):
+    """Make model, inputs and targets half, and use every loss of two sides; average the weights on the way."""
+    model = network().half()
+    average = torch.optim.swa_utils.AveragedModel(
+        network(), multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, l1_loss, mse_loss, smooth_l1_loss
+
+    for loss_by in (mse_loss, l1_loss, smooth_l1_loss, huber_loss, binary_cross_entropy_with_logits):
+        inputs, targets = batch(0)
+        loss = loss_by(input=model(inputs.half()), target=targets.half())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if model[0].weight.dtype == torch.float16:
+            average.update_parameters(model)
+    return {"dtype": str(model[0].weight.dtype), "average": str(average.module[0].weight.dtype)}
+
+
 def not_finite_once(_folder):
     """Meet one batch whose gradients are not finite."""
     model = network()
