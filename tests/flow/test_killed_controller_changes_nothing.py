@@ -16,13 +16,13 @@ def live(controller, store, chance):
 
     So the instants are spread over all that happens in a recovery, and none of them waits for something else than that.
     """
-    if chance.random() < 0.5:
+    if chance.random() < 0.6:
         seen = len(store.events())
         while len(store.events()) == seen and controller.poll() is None:
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.3))
     else:
-        time.sleep(chance.uniform(0.05, 0.9))
+        time.sleep(chance.uniform(0.05, 1.5))
 
 
 def outline(story):
