@@ -140,7 +140,8 @@ def _once_more(
     last = attempts[-1]
     assert last.fault is not None
     if standing.unknown > 1:
-        return Stop(advised(f"{told(last.fault)}: it ended twice without a fault that Rung knows", last.fault))
+        said = f"{told(last.fault)}: it ended twice without a fault that Rung knows ({last.fault.evidence[:200]})"
+        return Stop(advised(said, last.fault))
     choice = choose(checkpoints, attempts, None)
     because = f"{told(last.fault)}: no known fault; the same knobs once more"
     return Relaunch(None, last.asked, choice.checkpoint, resumed(because, choice))

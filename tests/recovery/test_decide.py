@@ -167,6 +167,7 @@ def test_an_unknown_exit_is_tried_once_more():
     assert isinstance(again, Relaunch) and again.rung is None and again.knobs == job.knobs
     attempts.append(carried_out(2, again, a_fault(F.UNKNOWN_EXIT, None)))
     assert isinstance(decide(job, attempts, [], None), Stop)
+    assert attempts[-1].fault.evidence in decide(job, attempts, [], None).diagnosis
 
 
 def test_an_unknown_exit_after_progress_is_a_new_one_within_the_hard_bound():
