@@ -115,6 +115,8 @@ def test_the_job_is_told_what_the_contract_says() -> None:
     assert env["RUNG_CHECKPOINT_DIR"] == "/h/jobs/a-1/ck"
     assert env["RUNG_CHECKPOINT_PATTERN"] == "s_*.pt"
     assert env["RUNG_CHECKPOINT_EVERY"] == "50"
+    assert env["RUNG_MODE"] == "flags"
+    assert env["RUNG_LOG"] == str(HOME.attempt("a-1", 2).log)
     assert env["PYTHONPATH"] == str(INSIDE)
     knobs = json.loads(env["RUNG_KNOBS"])
     assert tuple(knobs) == KNOB_NAMES and knobs["clip"] is None
