@@ -23,7 +23,7 @@ SPIKE_JUMP = 10.0
 # Fewer readings than this are a run's first steps. A loss that soars there, by this many times, has too high a learning
 # rate: there was nothing yet that a spike could wreck, unless it is this many times the one before it.
 FIRST_STEPS = 16
-SOARED = 4.0
+SOARED = 2.0
 EARLY_JUMP = 1000.0
 # A schedule that takes the learning rate down or wavers a little is not raising it.
 LR_RAISED = 1.1

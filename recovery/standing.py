@@ -133,21 +133,30 @@ def _why_ignored(standing: Standing, attempt: Attempt) -> str | None:
 
 def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | None:
     """Return why the pending rung is not worth keeping, or None when it helped."""
-    if fault.kind is FaultKind.NOT_LEARNING:
-        return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
     # Half as much memory is a step in the right direction, wherever the memory ran out.
     half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
-    # So is a lower lr while the numbers still soar: ten times may have been too little.
-    shapes = (fault.shape, standing.root.shape if standing.root else None)
-    drifts = "drift" in shapes or is_soaring(attempt.first_loss, attempt.loss)
-    lower = drifts and standing.pending == RungName.LOWER_LR and standing.lowered < MOST_LOWERED
-    if half or lower or later(attempt.fault_step, standing.reach):
+    if half or _not_low_enough(standing, attempt, fault):
+        return None
+    if fault.kind is FaultKind.NOT_LEARNING:
+        return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
+    if later(attempt.fault_step, standing.reach):
         return None
     return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"
 
 
+def _not_low_enough(standing: Standing, attempt: Attempt, fault: Fault) -> bool:
+    """Tell whether the lr was lowered while the numbers soar, and may be lowered on: a tenth may be too little."""
+    if standing.pending != RungName.LOWER_LR or standing.lowered >= MOST_LOWERED:
+        return False
+    shapes = (fault.shape, standing.root.shape if standing.root else None)
+    return "drift" in shapes or is_soaring(attempt.first_loss, attempt.loss)
+
+
 def _helped(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
     """Keep the knobs and let every rung be tried again from there: the run came further than ever."""
+    if fault.kind is FaultKind.NOT_LEARNING:
+        # The fault being cured is still the one from before.
+        return replace(standing, kept=attempt.asked, pending=None, tried={})
     anew = attempt.fault_step >= MUCH_LATER * max(standing.reach, FIRST_STEPS)
     return replace(
         standing,

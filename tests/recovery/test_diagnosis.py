@@ -156,6 +156,30 @@ def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> Non
         assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
+@pytest.mark.parametrize(
+    ("lr", "step", "rung"), [(3.0, 2, R.LOWER_LR), (1.0, 2, R.FP32), (3.0, 1, R.FP32), (3.0, 90, R.FP32)]
+)
+def test_an_absurd_lr_is_to_blame_for_the_first_updates(lr: float, step: int, rung: RungName) -> None:
+    assert first(nan(step, replay={**FINE, "fp32": "finite"}), own={"lr": lr}) is rung
+
+
+def test_a_lower_lr_under_which_a_drifting_run_does_not_learn_is_lowered_again_and_no_other() -> None:
+    job = a_job()
+    drift = nan(10, F.DIVERGENCE, shape="drift", onset=4)
+    one = an_attempt(1, job.knobs, drift)
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch)
+    two = carried_out(2, lower, nan(317, F.NOT_LEARNING, onset=10))
+    again = decide(job, [one, two], [], None)
+    assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
+    assert again.because.startswith("divergence at step 10")
+    sudden = an_attempt(1, job.knobs, nan(10))
+    clip = decide(job, [sudden], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
+    other = decide(job, [sudden, carried_out(2, clip, nan(317, F.NOT_LEARNING, onset=10))], [], None)
+    assert isinstance(other, Relaunch) and other.rung is R.LOWER_LR and other.knobs.clip == 5.0
+
+
 def test_inputs_that_are_not_finite_are_the_datas_fault_unless_they_can_be_left_out() -> None:
     fault = nan(40, shape="spike", onset=40, replay={"weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite"})
     assert "the data is at fault" in first(fault) and "the inputs of step 40" in first(fault)
