@@ -25,7 +25,7 @@ _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
 # What a replay tells; other names in such a record are nobody's business.
-REPLAY_NAMES = ("step", "weights", "inputs", "fp32", "grads", "where")
+REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
 _FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')

@@ -18,6 +18,8 @@ EARLY = 16
 HUGE = 100.0
 # A replay this many steps before the fault still speaks of it; replays are made at doubling distances.
 STALE = 64
+# Weights that as a whole have grown this much within the first updates were thrown there by them.
+GROWN = 3.0
 UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
@@ -33,6 +35,9 @@ def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diag
         return _of_data(fault)
     if _BAD in (told.get("grads"), told.get("fp32")) and told.get("weights") == _GOOD:
         return _of_code(fault, scene)
+    if _thrown(fault):
+        rungs, why = first_updates(scene)
+        return Diagnosis(rungs, f"the weights have grown {told['grown']} times within {fault.step} updates, {why}")
     if told.get("fp32") == _GOOD and told.get("weights") == _GOOD and scene.now.precision is not Precision.FP32:
         why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
         return Diagnosis(wider, why)
@@ -45,6 +50,15 @@ def _is_stale(fault: Fault) -> bool:
     if fault.step is None or not told.isdecimal():
         return False
     return fault.step - int(told[:15]) > max(STALE, fault.step // 4)
+
+
+def _thrown(fault: Fault) -> bool:
+    """Tell whether the first updates of all have thrown the weights far off."""
+    try:
+        grown = float(fault.replay.get("grown", "0")[:15])
+    except ValueError:
+        return False
+    return grown >= GROWN and fault.step is not None and fault.step <= EARLY
 
 
 def _where(fault: Fault) -> str:

@@ -87,6 +87,14 @@ def test_finite_in_fp32_is_a_matter_of_precision_alone() -> None:
     assert first(fault, TITAN, ladder=FURTHER) is R.FP32
 
 
+@pytest.mark.parametrize(
+    ("step", "grown", "rung"),
+    [(8, "12.5", R.LOWER_LR), (8, "2.5", R.FP32), (8, "rubbish", R.FP32), (300, "12.5", R.FP32)],
+)
+def test_weights_that_the_first_updates_threw_off_are_the_lrs_doing(step: int, grown: str, rung: RungName) -> None:
+    assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown})) is rung
+
+
 @pytest.mark.parametrize(("told", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
 def test_a_replay_of_a_step_long_before_the_fault_tells_nothing_of_it(told: str, rung: RungName) -> None:
     fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": told, "fp32": "finite"})

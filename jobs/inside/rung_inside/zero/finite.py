@@ -58,3 +58,10 @@ def all_sane(tensors: Iterable[torch.Tensor]) -> bool:
             if bool((torch.isnan(values) | (values == float("inf"))).any()):
                 return False
     return True
+
+
+def norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor | None:
+    """Return the norm of all of them together, on their device; None where there are none."""
+    floats = [each.detach() for each in tensors if each.is_floating_point()]
+    parts = [torch.linalg.vector_norm(each, dtype=torch.float32) for each in floats]
+    return torch.linalg.vector_norm(torch.stack([each.to(parts[0].device) for each in parts])) if parts else None

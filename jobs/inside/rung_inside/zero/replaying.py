@@ -1,8 +1,8 @@
 """Owns the replay: at the first number that is not finite, what of the step is to blame, told in one `replay` record.
 
-Are the weights finite, are the inputs, does the same forward in FP32 give finite outputs, and out of which module comes
-the first bad number. Made when a loss that is not finite is read, after eight updates skipped in a row, and at an
-exception that nobody caught. At most eight in a run, at doubling distances.
+Are the weights finite and have they grown, are the inputs finite, does the same forward in FP32 give finite outputs,
+and out of which module comes the first bad number. Made when a loss that is not finite is read, after eight updates
+skipped in a row, and at an exception that nobody caught. At most eight in a run, at doubling distances.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from rung_inside.zero import ending, finite, live, patching, rerunning
 MOST = 8
 # Updates skipped in a row beside finite losses: more than a scaler needs to find its scale again.
 SKIPPED = 8
+# Growth of the weights as a whole that is worth a word.
+GROWN = 2.0
 FINITE, NONFINITE, FAILED, UNKNOWN = "finite", "nonfinite", "failed", "unknown"
 # Exceptions that tell of the world outside and not of numbers.
 _OUTSIDE = (OSError, ImportError, SyntaxError, NameError, MemoryError, KeyboardInterrupt)
@@ -58,6 +60,8 @@ class _State:
         # From the first bad number on: a script that ends by itself must not take the model away before we looked.
         self.held: Any = None
         self.skipped = 0
+        # The norm of each model's weights before its first update, still on its device.
+        self.norms: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 _now = _State()
@@ -76,6 +80,8 @@ def _see_forward(module: Any, args: Any, kwargs: Any) -> None:
     held = _now.module
     if held is None or held() is not module:
         _now.module = weakref.ref(module)
+        if module not in _now.norms:
+            _now.norms[module] = finite.norm(module.parameters())
     _now.args, _now.kwargs = args, kwargs
     _now.casts = (
         torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None,
@@ -154,6 +160,7 @@ def _look(grads: bool) -> dict[str, str]:
     call = Call(module)
     told = {
         "weights": _word(weights),
+        **_grown(module),
         "inputs": _word(finite.all_finite(finite.tensors_in([call.args, call.kwargs]))),
         "fp32": UNKNOWN,
     }
@@ -162,6 +169,13 @@ def _look(grads: bool) -> dict[str, str]:
         with rerunning.untouched(call.device):
             told.update(_rerun(call, grads))
     return told
+
+
+def _grown(module: Any) -> dict[str, str]:
+    """Return by what the weights have grown as a whole since the first update, where that says something."""
+    before, now = _now.norms.get(module), finite.norm(module.parameters())
+    ratio = float(now) / float(before) if before is not None and now is not None and float(before) > 0 else 0.0
+    return {"grown": f"{ratio:.3g}"} if GROWN <= ratio < float("inf") else {}
 
 
 def _rerun(call: Call, grads: bool) -> dict[str, str]:

@@ -54,6 +54,21 @@ def accumulating(folder):
     return wholes
 
 
+def thrown(folder):
+    """Train at an lr that is far too high, in FP16."""
+    net = model()
+    optimizer = torch.optim.Adam(net.parameters(), lr=3000.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for _ in range(6):
+        x, y = batch()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = ((net(x) - y) ** 2).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
 def taking_turns(folder):
     """Train two nets in turns, as a GAN does."""
     one, other, losses = model(), model(), []

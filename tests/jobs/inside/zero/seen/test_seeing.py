@@ -26,6 +26,7 @@ CASES = {
     "one_infinite_batch alone": ("one_infinite_batch", {"RUNG_MODE": "off"}),
     "overflowing": ("overflowing", {}),
     "rough": ("rough", {}),
+    "thrown": ("thrown", {}),
     "guarded": ("guarded", {}),
     "half_mask": ("half_mask", {}),
     "resumed": ("resuming", {**ASKED, "FILE": "asked.pt"}),
@@ -128,6 +129,12 @@ def test_a_script_that_ends_itself_takes_no_news_with_it(done):
 def test_an_overflow_of_fp16_alone_is_told_with_its_module(done):
     replay = records(done["overflowing"], "replay")[0]
     assert replay == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
+
+
+def test_a_replay_tells_of_weights_that_the_first_updates_threw_off(done):
+    replay = records(done["thrown"], "replay")[0]
+    assert float(replay["grown"]) > 3
+    assert all("grown" not in each for each in records(done["overflowing"], "replay"))
 
 
 def test_an_exception_is_replayed_before_its_traceback(done):
