@@ -13,7 +13,7 @@ from jobs.knobs import Precision, RungName
 from recovery.ladder import BF16_CAPABILITY, Scene
 from recovery.learning import is_soaring
 from recovery.pointing import OPEN, Diagnosis
-from recovery.replayed import EARLY, first_updates, read_replay
+from recovery.replayed import first_updates, read_replay
 
 _R = RungName
 # A dtype error after this many steps may come from values that grew; before, clipping cured none (0 of 104 settings).
@@ -22,8 +22,6 @@ LONG_PROGRESS = 10_000
 FIRST_STEPS = 200
 # A loss that is NaN this early was not led there by training: it is what the model computes with its first weights.
 UNTRAINED = 2
-# No optimizer has a larger lr by default; Adadelta's is 1.
-ABSURD = 1.0
 # Numbers of a fault's own family: what is NaN in the backward pass is NaN in the loss one step later.
 NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING})
 
@@ -87,9 +85,6 @@ def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
     if lowered and scene.kept.lr == lowered[-1].asked.lr and (has_soared(fault) or (fault.step or 0) <= FIRST_STEPS):
         return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), "a lower lr helped, and was not low enough")
     if not has_soared(fault):
-        lr = scene.now.lr
-        if lr is not None and lr > ABSURD and fault.step is not None and 1 < fault.step <= EARLY:
-            return Diagnosis((_R.LOWER_LR, _R.FP32), f"an lr of {lr:g} leads anywhere within a few updates")
         told = read_replay(fault, scene, wider(scene))
         if told is not None:
             return told

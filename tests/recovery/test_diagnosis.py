@@ -164,13 +164,6 @@ def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> Non
         assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
-@pytest.mark.parametrize(
-    ("lr", "step", "rung"), [(3.0, 2, R.LOWER_LR), (1.0, 2, R.FP32), (3.0, 1, R.FP32), (3.0, 90, R.FP32)]
-)
-def test_an_absurd_lr_is_to_blame_for_the_first_updates(lr: float, step: int, rung: RungName) -> None:
-    assert first(nan(step, replay={**FINE, "fp32": "finite"}), own={"lr": lr}) is rung
-
-
 def test_a_lower_lr_under_which_a_drifting_run_does_not_learn_is_lowered_again_and_no_other() -> None:
     job = a_job()
     drift = nan(10, F.DIVERGENCE, shape="drift", onset=4)
