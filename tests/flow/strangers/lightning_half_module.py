@@ -44,7 +44,7 @@ def main():
     pl.seed_everything(1)
     model = Spirals().half()
     trainer = pl.Trainer(
-        max_epochs=6,
+        max_epochs=4,
         accelerator="cpu",
         # "16-mixed" alone is turned into bf16 on a CPU
         plugins=[MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))],

@@ -5,7 +5,7 @@ from torch import nn
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-LENGTH, WIDTH, STEPS = 12, 32, 300
+LENGTH, WIDTH, STEPS = 12, 32, 200
 
 
 class Summer(nn.Module):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import going_on, live, patching
+from rung_inside.zero import effective, going_on, live, patching
 
 WORDS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "no", "native_fp16": "no"}
 
@@ -19,6 +19,8 @@ def install(accelerate: Any) -> None:
     """Patch the one class that scripts and the Trainer of transformers make."""
     accelerator = accelerate.Accelerator
     patching.before(accelerator, "__init__", _ask)
+    # Only a script that calls it accumulates by what the accelerator says.
+    patching.before(accelerator, "accumulate", _accumulates)
     patching.after(accelerator, "save_state", _saved)
     patching.wrap(accelerator, "load_state", _load)
 
@@ -48,6 +50,10 @@ def _may_decide(word: str) -> bool:
         # Asking for another than an earlier accelerator did would be an error.
         shared["_mixed_precision"] = word
     return True
+
+
+def _accumulates(accelerator: Any, *_: Any, **__: Any) -> None:
+    effective.tell("accumulation", accelerator.gradient_accumulation_steps)
 
 
 def _saved(folder: Any, accelerator: Any, *args: Any, **kwargs: Any) -> None:

@@ -18,6 +18,15 @@ _read: dict[Any, str] = {}
 _leading: list[weakref.ref[Any]] = []
 
 
+# Knobs that a framework has and plain torch has not: batch, accumulation.
+_of_frameworks: dict[str, Any] = {}
+
+
+def tell(name: str, value: Any) -> None:
+    """Take what a framework says of a knob of its own."""
+    _of_frameworks[name] = value
+
+
 def install(_torch: Any) -> None:
     live.on("updated", _say)
     ending.on_end(_say_at_last)
@@ -49,7 +58,7 @@ def _say_at_last() -> None:
 
 
 def knobs(optimizer: Any) -> dict[str, Any]:
-    """Return the values in force; a knob that plain torch has not (batch, accumulation) is not among them."""
+    """Return the values in force; batch and accumulation only where a framework has them."""
     scaler = next((each for each in live.scalers if each.is_enabled()), None)
     return {
         "lr": learning_rates.in_force(),
@@ -58,6 +67,7 @@ def knobs(optimizer: Any) -> dict[str, Any]:
         "precision": _precision(optimizer, autocasting.seen(), scaler is not None),
         "params": _params(optimizer) if live.asked("params") is not None else None,
         "skip": live.asked("skip"),
+        **_of_frameworks,
     }
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import going_on, imports, live, patching
+from rung_inside.zero import effective, going_on, imports, live, patching
 
 # Which flag a precision needs on; all others go off.
 FLAGS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "", "native_fp16": ""}
@@ -76,7 +76,9 @@ def _patch_callbacks(module: Any) -> None:
     patching.before(module.CallbackHandler, "on_save", _saved)
 
 
-def _begun(_handler: Any, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+def _begun(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    effective.tell("batch", arguments.per_device_train_batch_size)
+    effective.tell("accumulation", arguments.gradient_accumulation_steps)
     chosen = os.environ.get("RUNG_CHECKPOINT", "")
     if chosen and state.global_step:
         going_on.say_loaded(chosen, state.global_step)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.zero import casting, going_on, live, patching
+from rung_inside.zero import casting, effective, going_on, live, patching
 
 # native_fp16 is made by casting the module and compensating its optimizer; Lightning itself must do nothing then.
 WORDS = {"amp_fp16": "16-mixed", "bf16": "bf16-mixed", "fp32": "32-true", "native_fp16": "32-true"}
@@ -59,6 +59,8 @@ def _is_precision(plugin: Any) -> bool:
 def _fit(fit: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
     # Its parts may be called one by one in training_step, and parameters of its own used there, so all of it at once.
     patching.quietly(casting.settle, args[0] if args else kwargs.get("model"))
+    if getattr(trainer, "accumulate_grad_batches", None) is not None:
+        effective.tell("accumulation", trainer.accumulate_grad_batches)
     # model, train_dataloaders, val_dataloaders, datamodule, ckpt_path
     own = args[4] if len(args) > 4 else kwargs.get("ckpt_path")
     path = patching.quietly(going_on.instead_of, own, os.path.exists)

@@ -28,7 +28,7 @@ def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(told, n
 
 def test_accumulation_is_asked_and_a_clip_is_put_in_where_the_script_has_none(told):
     assert told["arguments"]["accumulation"] == 2
-    assert told.knobs("arguments")["clip"] == "0.25"
+    assert [told.knobs("arguments")[name] for name in ("clip", "accumulation")] == ["0.25", "2"]
 
 
 def test_a_saved_state_is_told_and_the_chosen_one_is_loaded_in_place_of_the_script_s(told):

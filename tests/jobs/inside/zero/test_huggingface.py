@@ -29,7 +29,7 @@ def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(told, n
 
 def test_clip_batch_and_accumulation_become_the_arguments(told):
     assert told["arguments"]["arguments"][:3] == [0.25, 4, 2]
-    assert told.knobs("arguments")["clip"] == "0.25"
+    assert [told.knobs("arguments")[name] for name in ("clip", "batch", "accumulation")] == ["0.25", "4", "2"]
 
 
 def test_saved_folders_are_told_and_train_goes_on_from_the_one_chosen(told):

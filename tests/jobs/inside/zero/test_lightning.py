@@ -31,7 +31,7 @@ def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(told, 
 
 
 def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(told):
-    assert told["tightened"]["arguments"] == [0.25, 2]
+    assert told["tightened"]["arguments"] == [0.25, 2] and told.knobs("tightened")["accumulation"] == "2"
     for name in ("tightened", "clip_by_hand", "clip_in_fp32"):
         assert told.knobs(name)["clip"] == "0.25"
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo  # Accelerate wants it in its first `prepare`; here once for all children
 from accelerate import Accelerator
 from forked import PRECISIONS, run, weights
 

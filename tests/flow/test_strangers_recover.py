@@ -1,0 +1,74 @@
+"""Owns the proof of zero-edit: scripts that know nothing of Rung, of four frameworks, fail for real and recover.
+
+The bounds are a few per cent above what the same script reaches where the fault is not: in FP32, with the lr of one
+order below, or with clipping.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+STRANGERS = Path(__file__).parent / "strangers"
+
+
+@dataclass(frozen=True)
+class Case:
+    script: str
+    # What the fault may be called: which of its signs is read first depends on how busy the machine is.
+    faults: tuple[str, ...]
+    rung: str
+    effective: dict
+    below: float
+    checkpoints: str = ""
+
+
+NAN = ("nan_loss", "divergence", "scale_collapse", "grad_nonfinite")
+UNSCALE = ("unscale_error",)
+NATIVE = {"precision": "native_fp16"}
+FP32 = {"precision": "fp32"}
+QUICK = [
+    Case("torch_mask", ("fp16_overflow",), "fp32", FP32, 0.0005),
+    Case("hf_half_model", UNSCALE, "native_fp16", NATIVE, 1.7202),  # FP32: 1.7117
+    Case("accelerate_raw_features", NAN, "fp32", FP32, 0.61),  # FP32: 0.5810
+    Case("lightning_half_module", UNSCALE, "native_fp16", NATIVE, 0.0089),  # FP32: 0.0084
+]
+LONG = [
+    Case("torch_high_lr", NAN, "lower_lr", {"lr": 0.03}, 0.0125),
+    Case("torch_spikes", NAN, "raise_clip", {"clip": 1.0}, 0.005, "step_*.pt"),
+    Case("hf_lora", UNSCALE, "native_fp16", NATIVE, 2.4275),  # FP32: 2.4154
+    Case("hf_late_nan", NAN, "fp32", FP32, 0.001, "checkpoint-*"),
+    Case("accelerate_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.026),
+    Case("accelerate_spikes", NAN, "raise_clip", {"clip": 1.0}, 0.01, "state_*"),
+    Case("lightning_log_nan", NAN, "fp32", FP32, 0.001, "*.ckpt"),
+    Case("lightning_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.05),
+]
+CASES = [*QUICK, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
+
+
+def stranger(lab, case):
+    """Write the job file that a person would write who knows the script's name and where it saves."""
+    spec = {"name": case.script, "run": f"python {case.script}.py", "knobs": {"mode": "zero-edit"}}
+    if case.checkpoints:
+        spec |= {"envs": {"OUTPUT_DIR": "{checkpoint_dir}"}, "checkpoint": {"pattern": case.checkpoints}}
+    return lab.write(spec, STRANGERS / f"{case.script}.py")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
+def test_a_script_that_nobody_edited_recovers(lab, case):
+    assert "rung" not in (STRANGERS / f"{case.script}.py").read_text().lower()
+    story = lab.run(stranger(lab, case))
+    attempts = story["attempts"]
+    log = lab.log(story["job"]["id"], len(attempts))
+    assert story["job"]["state"] == "SUCCEEDED", f"{story['job']['reason']}\n{log[-3000:]}"
+    assert attempts[0]["fault"]["kind"] in case.faults
+    assert [attempt["rung"] for attempt in attempts] == [None, case.rung]
+    for knob, value in case.effective.items():
+        assert attempts[-1]["asked"][knob] == value and attempts[-1]["effective"][knob] == value
+        assert not attempts[-1]["not_taken"]
+    assert "rung| note" not in log
+    if case.checkpoints:
+        assert attempts[-1]["resumed_step"], "it began anew although there were healthy checkpoints"
+    held_out = float(re.findall(r"held-out loss (\S+)", log)[-1])
+    assert held_out < case.below
