@@ -119,6 +119,11 @@ LADDER_SCHEMA = {
 }
 
 
+STEP_BACK_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 1}, {"enum": ["off", False]}, {"pattern": "^after [0-9]+"}]
+}
+
+
 def _clean_steps(value: Any) -> Any:
     """Read `after 2000 clean steps` as 2000; `off` is never."""
     match = CLEAN_STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -153,7 +158,7 @@ class Recovery(Model):
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
         EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
     )
-    step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps)] = Field(
+    step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps), WithJsonSchema(STEP_BACK_SCHEMA)] = Field(
         None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."
     )
 
