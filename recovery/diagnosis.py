@@ -82,7 +82,8 @@ def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
     if fault.shape == "drift":
         return Diagnosis((_R.LOWER_LR,), "the numbers grew over many steps, as with too high an lr")
     lowered = [attempt for attempt in scene.attempts if attempt.rung == _R.LOWER_LR]
-    if lowered and scene.kept.lr == lowered[-1].asked.lr and (has_soared(fault) or (fault.step or 0) <= FIRST_STEPS):
+    soon = (fault.step or 0) <= FIRST_STEPS and fault.replay.get("fp32") != "nonfinite"
+    if lowered and scene.kept.lr == lowered[-1].asked.lr and (has_soared(fault) or soon):
         return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), "a lower lr helped, and was not low enough")
     if not has_soared(fault):
         told = read_replay(fault, scene, wider(scene))

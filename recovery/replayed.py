@@ -122,4 +122,6 @@ def _out_of_the_blue(attempt: Attempt) -> bool:
     fault = attempt.fault
     if fault is None or fault.kind not in (FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE) or not fault.replay:
         return False
-    return fault.shape != "drift" and fault.onset in (None, fault.step)
+    # A clip reports the norm, which is NaN one step before the loss.
+    since = 1 if attempt.asked.clip is not None else 0
+    return fault.shape != "drift" and (fault.onset is None or fault.onset >= (fault.step or 0) - since)

@@ -226,8 +226,21 @@ def test_out_of_the_blue_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> N
     one = an_attempt(1, job.knobs, fault, effective=said)
     clip = decide(job, [one], [], None)
     assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
-    end = decide(job, [one, carried_out(2, clip, fault, {**said, "clip": 1.0})], [], None)
-    assert isinstance(end, Stop) and "again in FP32 at step 60: a bug in the model or the data" in end.diagnosis
+    # The clip tells of a norm that is NaN one step before the loss is.
+    for onset in (60, 59):
+        two = carried_out(2, clip, replace(fault, onset=onset), {**said, "clip": 1.0})
+        end = decide(job, [one, two], [], None)
+        assert isinstance(end, Stop) and "again in FP32 at step 60: a bug in the model or the data" in end.diagnosis
+
+
+def test_a_bug_that_a_lower_lr_only_delayed_is_named() -> None:
+    job = a_job()
+    replay = {**FINE, "fp32": "nonfinite", "where": "loss"}
+    one = an_attempt(1, job.knobs, nan(15, shape="spike", onset=15, replay=replay))
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
+    end = decide(job, [one, carried_out(2, lower, nan(164, shape="spike", onset=164, replay=replay))], [], None)
+    assert isinstance(end, Stop) and "in FP32 too in the loss" in end.diagnosis
 
 
 # Steps and shapes.
