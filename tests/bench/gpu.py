@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any
 
 from tests.bench.switching import Switch, in_turns, overhead, records_in_a_file, start
 
@@ -14,6 +15,8 @@ STEP = 0.0275
 STEPS = 20
 # Everything, the warm-up included, fits into this many seconds after torch is there.
 BUDGET = 75.0
+# What is trained on, to be spoilt at the end.
+DATA: list[Any] = []
 
 
 def main(_options: Sequence[str] = ()) -> None:
@@ -31,8 +34,9 @@ def main(_options: Sequence[str] = ()) -> None:
         one = _run(step, STEPS) / STEPS
         pairs = max(8, int((BUDGET - (time.perf_counter() - began)) / (2.05 * STEPS * one)))
         times = in_turns(Switch(model), lambda: _run(step, STEPS), min(pairs, 80))
-        said = told()
-    if not said:
+        said = sum(line.startswith("rung| step") for line in told())
+        bad = _spoil(step, told)
+    if not said or not bad:
         sys.exit("rung: nothing was reported: zero-edit was not on")
     share, low, high = overhead(times)
     one = median(without for _, without in times) / STEPS
@@ -43,6 +47,15 @@ def main(_options: Sequence[str] = ()) -> None:
         f"{1000 * one:.2f} ms a step, with zero-edit {share:+.3f} % ({low:+.3f} to {high:+.3f});"
         f" target {TARGET:g} %; {said} records"
     )
+    print(f"a loss that is not finite, as it was told: {bad[0]}")
+
+
+def _spoil(step: Callable[[], None], told: Callable[[], list[str]]) -> list[str]:
+    """Train a few steps on data that are not finite, and return what is told of them."""
+    before = len(told())
+    DATA[0][0, 0, 0] = float("nan")
+    _run(step, 4)
+    return [line for line in told()[before:] if "loss=nan" in line or line.startswith("rung| replay")]
 
 
 def training() -> tuple[Callable[[], None], object]:
@@ -55,6 +68,7 @@ def training() -> tuple[Callable[[], None], object]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     scaler = torch.amp.GradScaler("cuda")
     data = torch.randn(256, length, width, device="cuda")
+    DATA.append(data)
     sizes = [8]
 
     def step() -> None:

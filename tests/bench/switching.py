@@ -81,10 +81,12 @@ class Switch:
 
 
 @contextlib.contextmanager
-def records_in_a_file() -> Iterator[Callable[[], int]]:
-    """Let standard output go to a file, as a job's does; gives a function that counts the step records in it."""
+def records_in_a_file() -> Iterator[Callable[[], list[str]]]:
+    """Let standard output go to a file, as a job's does; gives a function that returns its lines."""
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as file, contextlib.redirect_stdout(file):
-        yield lambda: Path(file.name).read_text(encoding="utf-8").count("rung| step")
+        os.environ["RUNG_LOG"] = file.name
+        yield lambda: Path(file.name).read_text(encoding="utf-8").splitlines()
+    os.environ.pop("RUNG_LOG")
 
 
 def in_turns(switch: Switch, block: Callable[[], float], pairs: int) -> list[tuple[float, float]]:
