@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from tests.bench.switching import Switch, in_turns, overhead, records_in_a_file, start
+from tests.bench.switching import SETTLE, Switch, in_turns, overhead, records_in_a_file, start
 
 TARGET = 1.0
 STEP = 0.0275
-STEPS = 20
+STEPS = 30
 # Everything, the warm-up included, fits into this many seconds after torch is there.
 BUDGET = 75.0
 # What is trained on, to be spoilt at the end.
@@ -32,8 +32,8 @@ def main(_options: Sequence[str] = ()) -> None:
         step, model = training()
         _run(step, 60)
         one = _run(step, STEPS) / STEPS
-        pairs = max(8, int((BUDGET - (time.perf_counter() - began)) / (2.05 * STEPS * one)))
-        times = in_turns(Switch(model), lambda: _run(step, STEPS), min(pairs, 80))
+        pairs = max(8, int((BUDGET - (time.perf_counter() - began)) / (2.05 * (STEPS + SETTLE) * one)))
+        times = in_turns(Switch(model), step, lambda: _run(step, STEPS), min(pairs, 80))
         said = sum(line.startswith("rung| step") for line in told())
         bad = _spoil(step, told)
     if not said or not bad:

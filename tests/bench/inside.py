@@ -11,8 +11,8 @@ from tests.bench.switching import Switch, in_turns, overhead, records_in_a_file,
 
 TARGET = 2.0
 STEP = 0.010
-STEPS = 12
-PAIRS = 60
+STEPS = 20
+PAIRS = 40
 
 
 def main(options: Sequence[str] = ()) -> None:
@@ -28,7 +28,7 @@ def main(options: Sequence[str] = ()) -> None:
             step, model = training(amp)
             for _ in range(40):
                 step()
-            times = in_turns(Switch(model), lambda step=step: block(step), pairs)
+            times = in_turns(Switch(model), step, lambda step=step: block(step), pairs)
             said = sum(line.startswith("rung| step") for line in told())
         report(name, times, said)
 

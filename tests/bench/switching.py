@@ -17,6 +17,8 @@ from typing import Any
 
 INSIDE = Path(__file__).parents[2] / "jobs" / "inside"
 ROUNDS_OF_CHANCE = 400
+# Steps after a switch that are not timed.
+SETTLE = 3
 
 # What was replaced, in its order: where, under which name, by what, and what had been there.
 _replaced: list[tuple[Any, str, Any, Any]] = []
@@ -89,13 +91,18 @@ def records_in_a_file() -> Iterator[Callable[[], list[str]]]:
     os.environ.pop("RUNG_LOG")
 
 
-def in_turns(switch: Switch, block: Callable[[], float], pairs: int) -> list[tuple[float, float]]:
+def in_turns(
+    switch: Switch, step: Callable[[], None], block: Callable[[], float], pairs: int
+) -> list[tuple[float, float]]:
     """Return the times of a block with and without, in pairs; which of the two comes first is left to chance."""
     chance, times = random.Random(1), []
     for _ in range(pairs):
         with_us = without = 0.0
         for on in chance.sample([True, False], 2):
             switch.turn(on=on)
+            # Replacing a method makes the interpreter forget what it had learned of the class.
+            for _ in range(SETTLE):
+                step()
             if on:
                 with_us = block()
             else:

@@ -48,7 +48,15 @@ class Weakly:
         self._references = [each for each in self._references if each() is not thing]
 
     def __contains__(self, thing: object) -> bool:
-        return any(each() is thing for each in self._references)
+        # A plain loop: asked several times in every update.
+        for each in self._references:  # noqa: SIM110
+            if each() is thing:
+                return True
+        return False
+
+    def is_only(self, thing: Any) -> bool:
+        """Tell whether it is this thing alone that is held."""
+        return len(self._references) == 1 and self._references[0]() is thing
 
     def __iter__(self) -> Iterator[Any]:
         held = [each() for each in self._references]
@@ -77,6 +85,9 @@ class _Count:
 
     def begin(self, optimizer: Any) -> None:
         # One whose turn it was and that is gone has been replaced: this is not its neighbour but its successor.
+        if self._turn.is_only(optimizer):
+            self.updates += 1
+            return
         if not len(self._turn) or optimizer in self._turn:
             self.updates += 1
             self._turn = Weakly()
@@ -126,6 +137,11 @@ def on(event: str, callback: Callable[..., Any]) -> None:
     """Have `callback` called at every such event."""
     if callback not in _callbacks[event]:
         _callbacks[event].append(callback)
+
+
+def off(event: str, callback: Callable[..., Any]) -> None:
+    """Call it no more; one that is being told of now still hears it to the end."""
+    _callbacks[event] = [each for each in _callbacks[event] if each != callback]
 
 
 def publish(event: str, *values: Any) -> None:

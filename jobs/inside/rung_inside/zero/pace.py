@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # The first updates are all reported: most faults that a script has come there.
 FIRST = 32
-# A record at most every 5 ms per second of age, up to 20 a second; in long runs fewer, down to one a second.
-YOUNG, STEADY = 1 / 200, 0.05
+# A record at most every 20 ms per second of age, up to 20 a second; in long runs fewer, down to one a second.
+YOUNG, STEADY = 1 / 50, 0.05
 OLD, SLOWEST = 1 / 2400, 1.0
 # Bad news in a row is told at once so many times; then by the clock like all other.
 URGENT = 64

@@ -71,6 +71,8 @@ def _begin(*_: Any) -> None:
 
 def _settle(step: int, name: str) -> None:
     _Settled.done = True
+    for event in ("backward", "before_update"):
+        live.off(event, _begin)
     live.resume_at(step)
     records.emit("resumed", step=step, file=name)
 

@@ -54,6 +54,8 @@ def _holds_another(optimizer: Any) -> bool:
 
 def _within(optimizer: Any) -> Any:
     """Return the optimizer inside all covers."""
+    if not _holds_another(optimizer):
+        return optimizer
     inner = next((each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)), None)
     return optimizer if inner is None else _within(inner)
 
@@ -86,7 +88,8 @@ class Update:
 def begin(optimizer: Any) -> Update:
     """Count an update of this optimizer, or of the one that it covers, and know it to be under way."""
     optimizer = _within(optimizer)
-    take_in(optimizer)
+    if optimizer not in live.optimizers:
+        take_in(optimizer)
     update = _under_way[id(optimizer)] = Update(optimizer)
     return update
 
@@ -99,7 +102,9 @@ def scaled_gradients_are_true(optimizer: Any) -> None:
 
 
 def _left_out(number: int) -> bool:
-    first, _, last = str(live.asked("skip") or "").partition("-")
+    if live.asked("skip") is None:
+        return False
+    first, _, last = str(live.asked("skip")).partition("-")
     return first.isdigit() and last.isdigit() and int(first) <= number <= int(last)
 
 
@@ -131,6 +136,8 @@ def _do(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) ->
     if update.left_out:
         # Its batch is still drawn and its loss still seen.
         return closure() if closure is not None else None
+    if closure is None and live.asked("lr") is None and live.asked("precision") is None:
+        return _do_plainly(update, original, args, kwargs)
     step = _Step(update)
     if closure is not None:
         args, kwargs = step.around_closure(closure, args, kwargs)
@@ -155,6 +162,17 @@ class _NotFinite(Exception):
     def __init__(self, loss: Any) -> None:
         super().__init__()
         self.loss = loss
+
+
+def _do_plainly(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Let the optimizer step as it is, where nothing is asked that it would have to carry."""
+    update.stepping = True
+    try:
+        result = original(update.optimizer, *args, **kwargs)
+        update.skipped = False
+        return result
+    finally:
+        update.stepping = False
 
 
 class _Step:
