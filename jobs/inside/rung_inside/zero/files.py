@@ -49,14 +49,14 @@ def _saved(_result: Any, state: Any = None, target: Any = None, *_: Any, **kwarg
         _nameless[0] = live.step()
         return
     live.publish("saved", path, state if state is not None else kwargs.get("obj"))
-    _tell(path, live.step())
+    tell(path, live.step())
 
 
 def _saved_sharded(_result: Any, state: Any = None, *_: Any, **kwargs: Any) -> None:
     path = path_of(kwargs.get("checkpoint_id"))
     if path is not None:
         live.publish("saved", path, state)
-        _tell(path, live.step())
+        tell(path, live.step())
 
 
 def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
@@ -67,10 +67,11 @@ def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kw
     step = _written.get(os.path.abspath(old), _nameless[0])
     if step >= 0:
         _nameless[0] = -1
-        _tell(new, step)
+        tell(new, step)
 
 
-def _tell(path: str, step: int) -> None:
+def tell(path: str, step: int) -> None:
+    """Report a file or folder that holds the run after this update, once."""
     if len(_written) > 64:
         del _written[next(iter(_written))]
     _written[os.path.abspath(path)] = step

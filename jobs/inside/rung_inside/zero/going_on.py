@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside import records
-from rung_inside.zero import live
+from rung_inside.zero import files, live
 
 
 def instead_of(own: Any, usable: Callable[[str], bool]) -> Any:
@@ -37,4 +36,4 @@ def say_loaded(path: Any, step: Any) -> None:
 
 def say_saved(path: Any) -> None:
     """Report a checkpoint that is whole now, with the count of updates that it holds."""
-    records.emit("saved", step=live.step(), file=os.path.basename(os.path.normpath(str(path))))
+    files.tell(os.fspath(path), live.step())

@@ -33,7 +33,7 @@ def test_clip_batch_and_accumulation_become_the_arguments(told):
 
 
 def test_saved_folders_are_told_and_train_goes_on_from_the_one_chosen(told):
-    assert {"step=4 file=checkpoint-4", "step=8 file=checkpoint-8"} == set(told.records("saved", "same"))
+    assert told.records("saved", "same") == ["step=4 file=checkpoint-4", "step=8 file=checkpoint-8"]
     assert told["resumed"]["first"] == 4 and told["resumed"]["weights"] == told["without"]["weights"]
     assert told.records("resumed", "resumed") == ["step=4 file=checkpoint-4"]
 
