@@ -90,7 +90,7 @@ CATALOG: tuple[Case, ...] = (
         steps=8,
         half=False,
         arguments="--batch {batch} --accumulate {accumulation}",
-        knobs={"batch": 16384, "accumulation": 1},
+        knobs={"batch": 24576, "accumulation": 1},
         memory="1g",
     ),
     Case("hf_half_model", "FP16 model and fp16=True", **HF),

@@ -83,7 +83,14 @@ def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | N
         command = [str(BIN / "python"), "-c", LIMITED, trial.case.memory.removesuffix("g"), *command]
     began = time.monotonic()
     done = subprocess.run(
-        command, env=env, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+        command,
+        env=env,
+        cwd=trial.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        start_new_session=True,  # as Rung starts them: some kernels share the processor out by session
     )
     return Run(done.returncode, done.stdout, time.monotonic() - began)
 

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from tests.gauntlet.judging import Verdict
 
 
+# A script by itself does not tell its steps.
+UNTOLD = ("restart",)
+
+
 def line(verdict: Verdict) -> str:
     """Return one verdict in one line for a terminal."""
     result = verdict.result
@@ -38,10 +42,11 @@ def _figures(mine: Sequence[Verdict]) -> str:
         return f"{recovered} | {named} |  |  |  | "
     mean = sum(result.relaunches for result in results) / len(results)
     most = max(result.relaunches for result in results)
-    lost = sum(result.steps_lost for result in results) / len(results)
+    lost = f"{sum(result.steps_lost for result in results) / len(results):.0f}"
+    lost = "not known" if results[0].regimen in UNTOLD else lost
     seconds = sum(result.seconds for result in results) / len(results)
     half = sum(result.half_steps for result in results) / max(1, sum(result.steps for result in results))
-    return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost:.0f} | {seconds:.0f} | {half:.0%}"
+    return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost} | {seconds:.0f} | {half:.0%}"
 
 
 def cases(verdicts: Sequence[Verdict]) -> str:

@@ -146,6 +146,13 @@ def test_the_tables_show_what_failed() -> None:
     assert "WRONG" in table.line(verdicts[1])
 
 
+def test_the_docs_show_the_tables_of_the_results_that_are_kept() -> None:
+    page = (CASES.parents[2] / "docs" / "ladder.md").read_text(encoding="utf-8")
+    verdicts = judge(read_results(CASES.parent / "results.jsonl"), CATALOG)
+    assert table.summary(verdicts) in page
+    assert table.cases(verdicts) in page
+
+
 # One for real
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=8)
-parser.add_argument("--batch", type=int, default=16384)
+parser.add_argument("--batch", type=int, default=24576)
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--out", default="checkpoints")
 parser.add_argument("--resume")

@@ -33,9 +33,9 @@ class Net(nn.Module):
         self.first, self.head = nn.Linear(16, 32), nn.Linear(32, 4)
 
     def forward(self, x):
-        raw = self.first(x * 500.0)
+        raw = self.first(x * 1500.0)
         self.penalty = (raw * raw).mean() * 1e-9
-        return self.head(torch.tanh(raw / 500.0))
+        return self.head(torch.tanh(raw / 1500.0))
 
 
 model = Net()
