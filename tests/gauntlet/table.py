@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from tests.gauntlet.judging import Verdict
 
-
 # A script by itself does not tell its steps.
 UNTOLD = ("restart",)
 
