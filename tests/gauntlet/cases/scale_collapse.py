@@ -1,4 +1,4 @@
-"""A penalty on the squared activations overflows FP16 on every batch: the loss scale halves down to nought."""
+"""A penalty on the cubed activations overflows FP16 on every batch: the loss scale halves down to nought."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         raw = self.first(x * 1500.0)
-        self.penalty = (raw * raw).mean() * 1e-9
+        self.penalty = (raw * raw * raw.abs()).mean() * 1e-12
         return self.head(torch.tanh(raw / 1500.0))
 
 
