@@ -48,7 +48,7 @@ def done():
         env={**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert told.returncode == 0, told.stderr
