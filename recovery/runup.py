@@ -27,6 +27,8 @@ SOARED = 2.0
 EARLY_JUMP = 1000.0
 # A schedule that takes the learning rate down or wavers a little is not raising it.
 LR_RAISED = 1.1
+# Readings over which it must still be doing so.
+STILL = 8
 
 _Series = list[float | None]
 
@@ -73,8 +75,12 @@ class RunUp:
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)
         # What goes up while the learning rate is raised goes up because of it, however quickly.
-        raised = bool(self._lrs) and self._lrs[-1] > LR_RAISED * self._lrs[0]
-        return past[start][0], "spike" if _is_spike(losses, norms, start) and not raised else "drift"
+        return past[start][0], "spike" if _is_spike(losses, norms, start) and not self._is_raised() else "drift"
+
+    def _is_raised(self) -> bool:
+        """Tell whether a schedule is raising the learning rate; a warm-up that is over is none."""
+        lrs = self._lrs
+        return bool(lrs) and lrs[-1] > LR_RAISED * lrs[0] and lrs[-1] > lrs[-min(len(lrs), STILL)]
 
 
 def _early_soar(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:

@@ -110,3 +110,10 @@ def test_the_first_norm_that_says_anything_is_remembered():
     for norm in (None, math.inf, 1653.9, 7.0, math.nan):
         run_up.add(1, 2.0, norm)
     assert run_up.first_norm == 1653.9
+
+
+def test_a_warm_up_that_is_over_does_not_make_a_spike_a_drift():
+    run_up = RunUp()
+    for step in range(1, 61):
+        run_up.add(step, 0.5 if step < 58 else 1e6 ** (step - 57), None, min(1.0, step / 20))
+    assert run_up.trace(61, is_bad_value=True) == (58, "spike")

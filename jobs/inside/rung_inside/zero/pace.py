@@ -31,6 +31,11 @@ class Pace:
         self._urgent += 1
         return self._urgent <= URGENT or self.due(now)
 
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether the newest update was no bad news."""
+        return self._urgent == 0
+
     def calm(self) -> None:
         """Take an update that is no bad news."""
         self._urgent = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import weakref
+from collections import deque
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +23,8 @@ from rung_inside.zero.reading_later import Arrived, Later, Sent
 
 # Updates of other optimizers after which one of them takes the place of the first, which no longer steps.
 GONE = 8
+# Updates before a bad number that are told with it, though none was due: how it came about shows there.
+RUN_UP = 8
 
 
 class Sight:
@@ -39,8 +42,8 @@ class Sight:
         self._inside = False
         # The gradients have been unscaled; before that, a norm of them is that of the scale.
         self._true = False
-        # The newest update that was not told, since none was due; the last of a run is.
-        self._untold: Arrived | None = None
+        # The newest updates that were not told, since none was due; the last of a run is.
+        self._untold: deque[Arrived] = deque(maxlen=RUN_UP)
         self._left_out = _range(live.asked("skip"))
 
     # What happens before an update.
@@ -54,6 +57,7 @@ class Sight:
         # A closure is run again and again for one update: its newest loss is that of the update.
         self.loss = value if self.loss is None or self._inside else self.loss + value
         if not math.isfinite(value):
+            self._tell_run_up()
             replaying.bad_number(live.step() + 1)
 
     def unscaled(self, _optimizer: Any) -> None:
@@ -107,11 +111,18 @@ class Sight:
         if due:
             self._say(step, now, skipped)
         else:
-            self._untold = Arrived(step, self.loss, None, None, None, skipped, True)
+            self._untold.append(Arrived(step, self.loss, None, None, None, skipped, True))
+
+    def _tell_run_up(self) -> None:
+        """Tell the updates before the first bad number, and before anything that is told of it."""
+        if self.pace.is_calm:
+            for seen in self._untold:
+                _emit(seen)
+            self._untold.clear()
 
     def _say(self, step: int, now: float, skipped: bool | None) -> None:
         self.pace.reported(now)
-        self._untold = None
+        self._untold.clear()
         _emit(Arrived(step, self.loss, self._used_lr(), _number(self.norm), _number(_scale()), skipped, True))
 
     def _used_lr(self) -> float | None:
@@ -133,6 +144,7 @@ class Sight:
             bad = seen.loss is not None and not math.isfinite(seen.loss)
             replaying.see_skipped(seen.step, skipped=bool(seen.skipped))
             if bad:
+                self._tell_run_up()
                 replaying.bad_number(seen.step)
             if bad or seen.skipped:
                 due = self.pace.due_at_once(now)
@@ -141,10 +153,10 @@ class Sight:
                 due = seen.is_last and self.pace.due(now)
             if due:
                 self.pace.reported(now)
-                self._untold = None
+                self._untold.clear()
                 _emit(seen)
             else:
-                self._untold = seen
+                self._untold.append(seen)
 
     def finish(self) -> None:
         """Report what was not told yet when the script ends or fails; now waiting for a GPU does no harm."""
@@ -157,9 +169,9 @@ class Sight:
                 self.later.wait()
                 self._report(now)
                 self.later.send(now, None, None)
-        if self._untold is not None:
-            _emit(self._untold)
-            self._untold = None
+        if self._untold:
+            _emit(self._untold[-1])
+            self._untold.clear()
 
 
 def _scale() -> Any:

@@ -104,6 +104,9 @@ def test_a_quick_run_is_told_now_and_then_and_its_nan_at_once(done):
     steps = records(done["quick"], "step")
     assert 32 <= len(steps) < 1500
     assert steps[-1]["step"] == "2500" and math.isnan(float(steps[-1]["loss"]))
+    # How it came about shows in the updates before, which are told with it and before the replay.
+    assert {"2499", "2498"} <= {record["step"] for record in steps}
+    assert done["quick"]["said"].index("step=2499 ") < done["quick"]["said"].index("rung| replay")
 
 
 def test_a_skipped_update_is_told_with_its_scale(done):
