@@ -20,6 +20,8 @@ HUGE = 100.0
 STALE = 64
 # Weights that as a whole have grown this much within the first updates were thrown there by them.
 GROWN = 3.0
+# No training takes its weights this far: whatever is not finite now, updates that blew up have led there.
+WRECKED = 1000.0
 UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
@@ -33,6 +35,9 @@ def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diag
         return _of_state(scene)
     if told.get("inputs") == _BAD and told.get("fp32") != _GOOD:
         return _of_data(fault)
+    if _grown(fault) >= WRECKED and (fault.step or 0) > EARLY:
+        why = f"the weights have grown {told['grown']} times, as with too high an lr"
+        return Diagnosis((_R.LOWER_LR, _R.RAISE_CLIP), why)
     if _BAD in (told.get("grads"), told.get("fp32")) and told.get("weights") == _GOOD:
         return _of_code(fault, scene)
     if _thrown(fault):
@@ -54,11 +59,15 @@ def _is_stale(fault: Fault) -> bool:
 
 def _thrown(fault: Fault) -> bool:
     """Tell whether the first updates of all have thrown the weights far off."""
+    return _grown(fault) >= GROWN and fault.step is not None and fault.step <= EARLY
+
+
+def _grown(fault: Fault) -> float:
+    """Return how many times the weights as a whole have grown, as far as the replay told."""
     try:
-        grown = float(fault.replay.get("grown", "0")[:15])
+        return float(fault.replay.get("grown", "0")[:15])
     except ValueError:
-        return False
-    return grown >= GROWN and fault.step is not None and fault.step <= EARLY
+        return 0.0
 
 
 def _where(fault: Fault) -> str:

@@ -152,6 +152,12 @@ def test_a_scale_that_falls_for_a_while_before_it_counts_as_collapsed_is_not_the
     assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"})) is R.FP32
 
 
+def test_weights_that_have_grown_a_thousandfold_were_led_there_whatever_fp32_says() -> None:
+    replay = {**FINE, "fp32": "nonfinite", "grown": "1.4e+17"}
+    assert first(nan(159, shape="spike", onset=159, replay=replay)) is R.LOWER_LR
+    assert "a bug in the model's code" in first(nan(159, shape="spike", onset=159, replay={**replay, "grown": "1.3"}))
+
+
 def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
     job = a_job()
     one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
