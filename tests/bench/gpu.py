@@ -1,4 +1,4 @@
-"""What zero-edit costs on a GPU: an 8-layer transformer with AMP and a scaler, at 25 to 30 ms a step, as in facts."""
+"""What zero-edit costs on a GPU: an 8-layer transformer with AMP and a scaler, at 25 to 30 ms a step."""
 
 from __future__ import annotations
 
