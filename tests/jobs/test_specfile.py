@@ -136,7 +136,7 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "env name with spaces": (HEAD + "envs: {A B: x}\n", 3, "envs.A B: string should match"),
     "env of several lines": (HEAD + 'envs: {A: "x\\ny"}\n', 3, "no control characters"),
     "secret with its value": (HEAD + "secrets: [TOKEN=abc]\n", 3, "string should match"),
-    "pattern with a slash": (HEAD + "checkpoint: {pattern: 'a/*.pt'}\n", 3, "no folder"),
+    "pattern with a slash": (HEAD + "checkpoint: {pattern: 'a/*.pt'}\n", 3, "no slash"),
     "pattern without a star": (HEAD + "checkpoint: {pattern: last.pt}\n", 3, "one * where the step stands"),
     "pattern with two stars": (HEAD + "checkpoint: {pattern: '**.pt'}\n", 3, "one * where the step stands"),
     "success with both bounds": (HEAD + "success: {metric: x, below: 1, above: 2}\n", 3, "either below or above"),
