@@ -1,0 +1,41 @@
+"""A script that nobody edited, in a container whose shell keeps its output to itself: seen from inside, and cured."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.campaign import Campaign
+from tests.fleet.fleet import Fleet
+
+STRANGER = Path(__file__).parents[1] / "flow" / "strangers" / "torch_mask.py"
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
+    made = Campaign(tmp_path, fleet)
+    yield made
+    made.close()
+
+
+def test_zero_edit_reaches_a_script_in_a_container_and_hears_it(campaign: Campaign) -> None:
+    (campaign.folder / "work-stranger").mkdir()
+    shutil.copy(STRANGER, campaign.folder / "work-stranger" / "train.py")
+    job = campaign.submit(
+        "stranger",
+        "A100:1",
+        image=campaign.fleet.images["train"],
+        run=["sh", "-c", "python train.py > out.txt 2>&1"],
+        knobs={"mode": "zero-edit"},
+    )
+    campaign.control()
+    first, cured = campaign.wait_for_end(job)
+    assert first.fault is not None and first.fault.kind == "fp16_overflow"
+    assert "train.py" in first.fault.source
+    assert cured.rung == "fp32" and cured.effective["precision"] == "fp32"
+    assert cured.furthest_step == 200
+    said = campaign.log(job, 2)
+    assert all(line.startswith("rung| ") for line in said.splitlines()), said[:2000]
