@@ -56,8 +56,8 @@ class Traceback:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the next line may belong to the traceback."""
-        return self._below > 0 or self.cut is not None
+        """Tell whether the next line may belong to the traceback, or ends what was held of it."""
+        return self._below > 0 or self.cut is not None or bool(self.source)
 
     def holds(self, text: str) -> bool:
         """Tell whether a line is a frame, or the program's own text that is shown below one."""

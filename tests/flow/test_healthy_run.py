@@ -45,7 +45,8 @@ def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab
 
 
 def test_a_job_goes_on_without_its_controller_and_is_found_again(lab):
-    name = lab.submit(lab.job("none", "--steps 600"))
+    # Long enough to be seen running by somebody who looks only now and then.
+    name = lab.submit(lab.job("none", "--steps 3000"))
     controller = lab.controller()
     wait_for(lab, name, lambda row: row["state"] == "RUNNING")
     controller.kill()

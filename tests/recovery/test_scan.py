@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs.fault import FaultKind
@@ -76,6 +76,15 @@ def test_the_cut_into_chunks_changes_nothing(path, sizes):
     assert all_of(fast(raw, sizes)) == all_of(fast(raw))
 
 
+@example(
+    rows=[
+        (b'  File "train.py", line 12, in <module>', b"\n"),
+        (b"    raise ValueError('loss is nan')", b"\n"),
+        (b"step 1 loss 2.5", b"\n"),
+        (b"{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 1.0}", b"\n"),
+    ],
+    sizes=[1],
+)
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=25),
