@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# How long an example takes on a busy machine proves nothing about the product.
-settings.register_profile("rung", deadline=None)
+# How long an example takes on a busy machine proves nothing about the product. The same examples every time: a run says
+# what the code is worth, not the dice. `pytest --hypothesis-profile=search` looks for new ones.
+settings.register_profile("rung", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("rung")
 
 BIN = Path(sys.executable).parent
