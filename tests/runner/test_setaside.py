@@ -83,7 +83,7 @@ def test_it_is_moved_within_the_jobs_own_folder_and_a_second_time_changes_nothin
     assert first.aside == request_.paths.folder.parents[1] / ".set-aside" / "attempt-2"
 
 
-@pytest.mark.parametrize("folder", ["/data/ckpt", "../shared"])
+@pytest.mark.parametrize("folder", ["/data/ckpt", "../elsewhere"])
 def test_a_folder_that_is_not_the_jobs_own_is_left_as_it_is(request_: Request, folder: str) -> None:
     cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40, dir=folder, pattern="step_*"))
     assert set(cleared.names) == {"step_50.pt", "step_60"} and cleared.aside is None
