@@ -1,8 +1,9 @@
-# The training image: a pinned torch in an environment of its own, and nothing else. `make image` builds it (docs/images.md).
+# The training image: a pinned torch in an environment of its own, and little else. `make image` builds it (docs/images.md).
 #
-# BASE is a Debian-like image with Python 3 and its venv module, named by digest. GPU is one of the four stages below. The
-# build context holds requirements.lock, which pins torch and all it needs, and wheels/, which may be empty. pip reads
-# PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX by itself; nothing of them stays in the image.
+# BASE is a Debian-like image with Python 3 and its venv module, named by digest. GPU is one of the four stages below. WITH
+# names further packages, none by default. The build context holds requirements.lock, which pins torch, those packages and
+# all they need, and wheels/, which may be empty. pip reads PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_NO_INDEX by itself;
+# nothing of them stays in the image.
 ARG BASE
 ARG GPU=cpu
 
@@ -31,6 +32,11 @@ ARG PIP_NO_INDEX
 RUN --mount=type=bind,target=/context \
     torch="$(grep '^torch==' /context/requirements.lock)$BUILD" && \
     pip install --quiet --only-binary=:all: --constraint /context/requirements.lock "$torch" numpy
+# By a step of its own, so that images with other packages share the one above. No word of WITH is read as an option.
+ARG WITH=
+RUN --mount=type=bind,target=/context \
+    set -f && if [ -n "$WITH" ]; then \
+    pip install --quiet --only-binary=:all: --constraint /context/requirements.lock -- $WITH; fi
 # What no training needs: torch's own tests, headers for a compiler that is not here, and pip.
 RUN cd /opt/train/lib/python3*/site-packages && \
     find torch/bin -mindepth 1 ! -name torch_shm_manager -delete && \

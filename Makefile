@@ -18,7 +18,7 @@ NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
 DOCKER ?= docker
-PASSED := NUMBER HOSTS GPUS GPU BASE WHEELS TAG DOCKER BUILD_FLAGS
+PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
@@ -148,15 +148,18 @@ provision: ## Say how to prepare a host (by hand in this version)
 	@echo "rung: this version prepares no host by itself; docs/operations.md, 'Preparing a host', has the commands" >&2; exit 2
 
 # Built twice, the second time from the cache: torch's own word on its kernels can become a label only once torch is there.
-image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... (docs/images.md)
+image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... [WITH="peft lightning"] (docs/images.md)
 	@case "$${GPU:-}" in p100 | titanrtx | a100 | cpu) ;; *) \
 		echo "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..." >&2; exit 2 ;; esac
 	@case "$${BASE:-}" in *@sha256:*) ;; *) \
 		echo "rung: name the base by its digest: make image GPU=$$GPU BASE=name@sha256:... (docs/images.md)" >&2; exit 2 ;; esac
+	@set -f; for name in $${WITH:-}; do \
+		grep --quiet --ignore-case --line-regexp --fixed-strings -- "$$name" <(sed 's/==.*//' requirements.lock) || { \
+			echo "rung: WITH takes names of packages in requirements.lock, and $$(printf %q "$$name") is none" >&2; exit 2; }; done
 	@context=$$(mktemp -d); trap 'rm -rf "$$context"' EXIT; mkdir "$$context/wheels"; cp requirements.lock "$$context"; \
 	[ -z "$${WHEELS:-}" ] || cp -- "$$WHEELS"/*.whl "$$context/wheels"; \
 	tag=$${TAG:-rung-train:$$GPU}; \
-	build() { DOCKER_BUILDKIT=1 "$$DOCKER" build --file Dockerfile --tag "$$tag" --build-arg GPU --build-arg BASE --build-arg PIP_INDEX_URL \
+	build() { DOCKER_BUILDKIT=1 "$$DOCKER" build --file Dockerfile --tag "$$tag" --build-arg GPU --build-arg BASE --build-arg WITH --build-arg PIP_INDEX_URL \
 		--build-arg PIP_EXTRA_INDEX_URL --build-arg PIP_NO_INDEX $${BUILD_FLAGS:-} "$$@" "$$context"; }; \
 	ask() { "$$DOCKER" run --rm --network none --entrypoint cat "$$tag" "/opt/train/$$1"; }; \
 	build; torch=$$(ask torch); archs=$$(ask archs); \

@@ -19,6 +19,8 @@ from tests.fleet.host import REGISTRY, Host
 ROOT = Path(__file__).resolve().parents[2]
 SAFE = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=none")
 LOCKED = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+UNKNOWN = "rung: WITH takes names of packages in requirements.lock, and"
+PINNED = {"GPU": "cpu", "BASE": "base@sha256:0"}
 TRAIN = """
 import os, torch
 model = torch.nn.Linear(8, 1)
@@ -91,11 +93,11 @@ def cuda_wheels(folder: Path, build: str, archs: str) -> Path:
     return folder
 
 
-def build(fleet: Fleet, gpu: str, wheels: Path) -> subprocess.CompletedProcess[str]:
+def build(fleet: Fleet, gpu: str, wheels: Path, **further: str) -> subprocess.CompletedProcess[str]:
     """Build for a GPU with the fleet's own engine, on the base in its registry."""
     base = fleet.images["python"].replace(REGISTRY, fleet.registry.address)
     fleet.engine.docker("pull", "--quiet", base)  # the builder itself wants TLS of a registry
-    flags = {"PIP_NO_INDEX": "1", "BUILD_FLAGS": "--network=host", "DOCKER": CLIENT, "TAG": f"built:{gpu}"}
+    flags = {"PIP_NO_INDEX": "1", "BUILD_FLAGS": "--network=host", "DOCKER": CLIENT, "TAG": f"built:{gpu}", **further}
     return make_image(env=fleet.engine.env, GPU=gpu, BASE=base, WHEELS=wheels, **flags)
 
 
@@ -107,9 +109,20 @@ def test_a_build_for_pascal_takes_the_torch_that_still_has_its_kernels(fleet: Fl
     labels = config(fleet.engine.docker, "built:p100")["Labels"]
     archs = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
     assert labels == {"rung.gpu": "p100", "rung.torch": f"{LOCKED['torch']}+cu126", "rung.cuda.archs": archs}
-    newer = build(fleet, "a100", wheels)
-    assert newer.returncode == 0, newer.stderr
+
+
+def test_a_build_for_ampere_takes_the_current_torch_and_what_the_training_needs_besides(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    cuda_wheels(tmp_path, "cu126", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90")
+    wheels = cuda_wheels(tmp_path, "cu130", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120")
+    for version in ("0.0.1", LOCKED["peft"], "999.0"):
+        a_wheel(wheels, "peft", version, {"peft/__init__.py": f"print({version!r})\n"})
+    built = build(fleet, "a100", wheels, WITH="peft")
+    assert built.returncode == 0, built.stderr
     assert config(fleet.engine.docker, "built:a100")["Labels"]["rung.torch"] == f"{LOCKED['torch']}+cu130"
+    said = fleet.engine.docker("run", "--rm", "--network=none", "built:a100", "python", "-c", "import peft")
+    assert said == LOCKED["peft"]
 
 
 def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_path: Path) -> None:
@@ -125,8 +138,13 @@ def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_pa
         ({"GPU": "h100"}, "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..."),
         ({"GPU": "cpu"}, "rung: name the base by its digest: make image GPU=cpu BASE=name@sha256:... (docs/images.md)"),
         ({"GPU": "cpu", "BASE": "debian:12"}, "rung: name the base by its digest:"),
+        (PINNED | {"WITH": "peft peft==1"}, f"{UNKNOWN} peft==1 is none"),
+        (PINNED | {"WITH": "--upgrade"}, f"{UNKNOWN} --upgrade is none"),
+        (PINNED | {"WITH": "*"}, rf"{UNKNOWN} \* is none"),
     ],
 )
-def test_an_image_without_a_gpu_or_a_pinned_base_is_refused(settings: dict[str, str], said: str) -> None:
+def test_an_image_without_a_gpu_a_pinned_base_or_pinned_packages_is_refused(
+    settings: dict[str, str], said: str
+) -> None:
     refused = make_image(**settings)
     assert (refused.returncode, said in refused.stderr) == (2, True)
