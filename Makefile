@@ -74,6 +74,7 @@ check: lint test ## Lint, types and tests: what CI runs
 
 lint: setup ## Ruff and mypy
 	@ruff check . && ruff format --check . && mypy
+	@for script in jobs/catalog/*-*/train.py; do mypy --no-error-summary "$$script" || exit 1; done
 
 drill: setup ## Prove this set-up by a toy job with a real fault: make drill FAULT=nan
 	@if [ -z "$${FAULT:-}" ]; then echo "rung: say which one: make drill FAULT=nan|overflow|unscale|collapse|oom|kill" >&2; exit 2; fi
