@@ -12,7 +12,7 @@ from rung_inside.zero import casting, live, patching
 # As many calls as one update may have, one for each part of a model.
 MOST_CLIPS = 1000
 _own_clip = torch.nn.utils.clip_grad_norm_
-# Parameters clipped by the script since their last update; the bounds used, each with the first parameter it was for.
+# Parameters clipped by the script since their last update; the bounds used, each with the first parameter it moved.
 _clipped: set[int] = set()
 _used: list[tuple[float, int]] = []
 
@@ -67,8 +67,10 @@ def _listed(parameters: Any) -> Any:
 def _note(parameters: Any, bound: Any) -> None:
     held = [parameters] if isinstance(parameters, torch.Tensor) else parameters
     del _used[:-MOST_CLIPS]
-    if held:
-        _used.append((float(bound), id(held[0])))
+    # Scripts hand over frozen parameters as well, which no optimizer has.
+    first = next((each for each in held if each.grad is not None), None)
+    if first is not None:
+        _used.append((float(bound), id(first)))
     if live.asked("clip") is not None:
         _clipped.update(map(id, held))
 

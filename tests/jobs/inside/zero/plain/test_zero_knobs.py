@@ -22,6 +22,7 @@ CASES: dict[str, Any] = {
     "fused": ("unclipped_fused", {}),
     "fused_alone": ("unclipped_fused", None),
     "tightened": ("clipped_to_one", {"clip": 0.1}),
+    "tightened_on_frozen": ("clipped_on_a_frozen_base", {"clip": 0.1}),
     "tighter_already": ("clipped_to_little", {"clip": 0.1}),
     "by_value": ("clipped_by_value", {"clip": 0.001}),
     "huge": ("huge_half_gradients", {"precision": "native_fp16"}),
@@ -89,7 +90,7 @@ def test_one_factor_is_for_all_optimizers_and_only_the_first_speaks(trained: Any
     assert trained["two_alone"].records("knobs") == [{"lr": "0.1", "clip": "1.0", "precision": "fp32"}]
 
 
-@pytest.mark.parametrize("name", ["inserted", "inserted_amp", "inserted_fused", "tightened"])
+@pytest.mark.parametrize("name", ["inserted", "inserted_amp", "inserted_fused", "tightened", "tightened_on_frozen"])
 def test_a_clip_is_inserted_or_tightened_after_unscaling(trained: Any, name: str) -> None:
     assert trained[name].result == pytest.approx([0.1] * 4, rel=0.02)
     assert trained[name].knobs["clip"] == "0.1"

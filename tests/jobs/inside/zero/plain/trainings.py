@@ -188,11 +188,13 @@ def moves(step_once, model, count=4):
     return lengths
 
 
-def clipping(own=None, amp=False, how="norm", fused=False):
+def clipping(own=None, amp=False, how="norm", fused=False, frozen=0):
     from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, fused=fused)
+    for parameter in list(model.parameters())[:frozen]:
+        parameter.requires_grad_(False)
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=1.0, fused=fused)
     scaler = torch.amp.GradScaler("cpu", enabled=amp, init_scale=16.0)
 
     def step_once(step):
@@ -224,6 +226,10 @@ def unclipped_fused(_folder):
 
 def clipped_to_one(_folder):
     return clipping(own=1.0, amp=True)
+
+
+def clipped_on_a_frozen_base(_folder):
+    return clipping(own=1.0, frozen=2)
 
 
 def clipped_to_little(_folder):
