@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -21,6 +23,10 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("rung")
 
 BIN = Path(sys.executable).parent
+# Hundreds of trainings are started; none needs torch's compiler, which takes as long to load as the rest of torch.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")])
+)
 # A loaded machine may be slow; a condition that takes longer than this will never come.
 PATIENCE = 120.0
 
@@ -32,6 +38,25 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
+    """Return a function that does something dear once for all workers: the others wait, and take what came of it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def do(name: str, make: Callable[[], Any]) -> Any:
+        with (shared / f"{name}.once").open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if kept := file.read():
+                return pickle.loads(kept)
+            made = make()
+            file.write(pickle.dumps(made))
+            return made
+
+    return do
 
 
 @pytest.fixture

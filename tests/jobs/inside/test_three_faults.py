@@ -10,6 +10,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -89,9 +90,13 @@ def drift_began(attempt: Attempt) -> int:
 
 
 @pytest.fixture(scope="module")
-def attempts(tmp_path_factory: pytest.TempPathFactory) -> list[Attempt]:
+def attempts(tmp_path_factory: pytest.TempPathFactory, once: Callable[..., Any]) -> list[Attempt]:
+    attempts: list[Attempt] = once("three-faults", lambda: driven(tmp_path_factory.mktemp("checkpoints")))
+    return attempts
+
+
+def driven(folder: Path) -> list[Attempt]:
     """Run the job four times, each time with one more cure, from the newest checkpoint before the fault."""
-    folder = tmp_path_factory.mktemp("checkpoints")
     first = launch(folder)
     second = launch(folder, newest_before(folder, 121), clip=1.0)
     third = launch(folder, newest_before(folder, drift_began(second)), clip=1.0, lr=0.2)

@@ -4,8 +4,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def told(frameworks):
-    return frameworks("with_accelerate.py")
+def told(frameworks, once):
+    return once("accelerate", lambda: frameworks("with_accelerate.py"))
 
 
 def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same(told):

@@ -4,8 +4,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def told(frameworks):
-    return frameworks("with_huggingface.py")
+def told(frameworks, once):
+    return once("huggingface", lambda: frameworks("with_huggingface.py"))
 
 
 def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_and_nan_is_not_hidden(told):

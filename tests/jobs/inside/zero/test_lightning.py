@@ -6,8 +6,8 @@ PACKAGES = ["lightning.pytorch", pytest.param("pytorch_lightning", marks=pytest.
 
 
 @pytest.fixture(scope="module", params=PACKAGES)
-def told(frameworks, request):
-    return frameworks("with_lightning.py", request.param)
+def told(frameworks, request, once):
+    return once(request.param, lambda: frameworks("with_lightning.py", request.param))
 
 
 def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(told):

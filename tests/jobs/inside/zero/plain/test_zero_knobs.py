@@ -55,8 +55,8 @@ CASES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def trained(train: Callable[..., Any]) -> Any:
-    return train("trainings.py", CASES)
+def trained(train: Callable[..., Any], once: Callable[..., Any]) -> Any:
+    return once("knobs", lambda: train("trainings.py", CASES))
 
 
 def test_nothing_of_ours_went_wrong(trained: Any) -> None:

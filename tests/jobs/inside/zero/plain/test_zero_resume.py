@@ -26,10 +26,10 @@ CASES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def trained(train: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trained(train: Callable[..., Any], once: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = str(tmp_path_factory.mktemp("checkpoints"))
     cases = {name: (*case, {"CHECKPOINTS": folder}) for name, case in CASES.items()}
-    return train("resumed_trainings.py", cases)
+    return once("resume", lambda: train("resumed_trainings.py", cases))
 
 
 def test_nothing_went_wrong(trained: Any) -> None:

@@ -54,8 +54,9 @@ def forked(function, variables):
 
 
 if __name__ == "__main__":
-    # What torch makes ready for FP16 at its first use, the forks then have.
+    # What torch makes ready for FP16 at its first use, and loads for the first optimizer, the forks then have.
     torch.set_num_threads(1)
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     with torch.autocast("cpu", dtype=torch.float16):
         torch.nn.Linear(8, 16)(torch.randn(4, 8)).sum().backward()
     done = {name: forked(function, variables) for name, function, variables in json.load(sys.stdin)}

@@ -39,8 +39,12 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def done():
+def done(once):
     """All trainings, run once."""
+    return once("seen", trained)
+
+
+def trained():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNG_", "PYTHON"))}
     told = subprocess.run(
         [sys.executable, HERE / "forks.py"],
