@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 from jobs.host import Host
 
-SSHD = "/usr/sbin/sshd"
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "/usr/sbin/sshd"
 # Where sshd, started as root, wants an empty folder to be.
 PRIVILEGE_FOLDER = Path("/run/sshd")
 START_SECONDS = 60.0

@@ -1,0 +1,102 @@
+"""Owns the container engine of the machine that becomes a host: no network, and GPUs for containers that ask for them.
+
+Where NVIDIA's container toolkit is installed, the engine uses it. Where it is not, a runtime of ours brings devices and
+driver into the container (runtime.py), and the engine finds a hook that does nothing in the place of NVIDIA's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import requests
+
+from tests.fleet.engine import Engine
+from tests.fleet.leftovers import CGROUPS
+from tests.gpu.driver import Driver
+from tests.gpu.libraries import loader_folder
+from tests.gpu.programs import HOOK, found, program, search_path
+
+RUNTIME = Path(__file__).parent / "runtime.py"
+STAND_IN = Path(__file__).parents[1] / "fleet" / "machine" / HOOK
+# What a container's limits need of the kernel.
+CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+
+
+@dataclass(frozen=True)
+class MachineEngine(Engine):
+    """An engine whose socket a group may use."""
+
+    account: str = "root"
+
+    def furnish(self, driver: Driver) -> None:
+        """Write what the engine's start needs, before it starts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        share_groups()
+        if not self.has_toolkit:
+            (self.folder / "bin").mkdir(exist_ok=True)
+            script(self.folder / "bin" / HOOK, STAND_IN.read_text())
+            settings = {"runc": str(program("runc")), "folder": str(loader_folder()), **driver.to_dict()}
+            (self.folder / "driver.json").write_text(json.dumps(settings, indent=1))
+            command = f'exec {sys.executable} -I {RUNTIME} {self.folder / "driver.json"} "$@"'
+            script(self.folder / "bin" / "rung-gpu", f"#!/bin/sh\n{command}\n")
+
+    @property
+    def has_toolkit(self) -> bool:
+        return found(HOOK) is not None
+
+    def launch(self, *command: str) -> None:
+        """Start a program of the engine, which outlives this one, with the engine's own programs first on PATH."""
+        env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{search_path()}"}
+        words = [str(program("setsid")), "--fork", str(program(command[0])), *command[1:]]
+        with (self.folder / "log").open("ab") as log:
+            subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+
+    def command(self) -> list[str]:
+        plain = [word for word in super().command() if not word.startswith("--insecure-registry")]
+        ours = [f"--add-runtime=rung-gpu={self.folder / 'bin' / 'rung-gpu'}", "--default-runtime=rung-gpu"]
+        return [*plain, f"--group={self.account}", *([] if self.has_toolkit else ours)]
+
+    def connect(self) -> None:
+        """Make no network: jobs on this host have none."""
+
+    def client(self) -> docker.APIClient:
+        return docker.APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=600)
+
+    def answers(self) -> bool:
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
+            return bool(self.client().ping())
+        return False
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def share_groups() -> None:
+    """Have control groups of version 2 hand their controllers down, as a machine within a container may not yet."""
+    control = CGROUPS / "cgroup.subtree_control"
+    if not control.exists():
+        return
+    there = (CGROUPS / "cgroup.controllers").read_text().split()
+    wanted = [name for name in CONTROLLERS if name in there and name not in control.read_text().split()]
+    if not wanted:
+        return
+    words = " ".join(f"+{name}" for name in wanted)
+    try:
+        control.write_text(words)
+    except OSError:
+        # A group that hands controllers down may not hold processes itself.
+        aside = CGROUPS / "machine"
+        aside.mkdir(exist_ok=True)
+        for pid in (CGROUPS / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (aside / "cgroup.procs").write_text(pid)
+        control.write_text(words)

@@ -1,0 +1,121 @@
+"""Owns this machine as a host of Rung: an sshd, an engine and an account of its own, an image, and the list of hosts.
+
+Nothing of the machine's own is used or changed but for the account, which is removed again at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobs.gpu import Gpu
+from tests.fleet.leftovers import end, pid_in
+from tests.fleet.patience import say
+from tests.gpu.account import Account, let_sshd_separate
+from tests.gpu.driver import find_driver, gpus
+from tests.gpu.engine import MachineEngine
+from tests.gpu.programs import check_machine, program, search_path
+from tests.gpu.rootfs import MachinePython, ask_python, make_image
+from tests.sshd import Sshd
+
+# Reachable for an account that is not root, and on a disk.
+FOLDER = Path("/var/tmp/rung-gpu")
+NAME = "gpu-machine"
+
+
+class GpuHost:
+    """This machine, as Rung sees it."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        self.account = Account(folder / "home")
+        self.engine = MachineEngine(folder / "engine", 0, self.account.name)
+        self.gpus: tuple[Gpu, ...] = ()
+        self.python: MachinePython | None = None
+        self.image = ""
+        self.sshd: Sshd | None = None
+
+    @property
+    def inventory(self) -> Path:
+        return self.folder / "hosts.yml"
+
+    @property
+    def client(self) -> Path:
+        """The home of whoever logs in: key and known hosts."""
+        return self.folder / "client"
+
+    @contextmanager
+    def up(self) -> Iterator[GpuHost]:
+        """Be a host for as long as the block runs; what a killed run left is cleared away first."""
+        check_machine()
+        self.down()
+        try:
+            self.start()
+            yield self
+        finally:
+            self.down()
+
+    def start(self) -> None:
+        self.gpus = gpus()
+        say(f"{', '.join(gpu.name for gpu in self.gpus)}; asking Python for torch")
+        self.python = ask_python()
+        say(f"torch {self.python.torch} on {self.python.gpu or 'no GPU'}; starting an engine and an sshd")
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.account.make()
+        let_sshd_separate()
+        self.engine.furnish(find_driver(self.gpus))
+        self.engine.start()
+        self.image = make_image(self.engine, self.python, self.folder / "image")
+        self.serve()
+        self.tell()
+
+    def serve(self) -> None:
+        """Start an sshd that takes this account alone; sessions find nvidia-smi wherever it lies."""
+        path = f"{program('nvidia-smi').parent}:{search_path()}"
+        settings = (f"AllowUsers {self.account.name}", f"SetEnv PATH={path}")
+        self.sshd = Sshd(self.folder / "sshd", self.client, settings=settings, user=self.account.name)
+        self.sshd.introduce()
+        self.sshd.start()
+
+    def tell(self) -> None:
+        assert self.sshd is not None
+        host = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.sshd.port,
+            "ansible_user": self.account.name,
+            "ansible_ssh_private_key_file": str(self.client / ".ssh" / "id_ed25519"),
+            "rung_known_hosts": str(self.sshd.known_hosts),
+            "rung_engine_socket": str(self.engine.socket),
+        }
+        group = {self.gpus[0].type.lower(): {"hosts": {NAME: host}}}
+        self.inventory.write_text(yaml.safe_dump({"all": {"children": group}}, sort_keys=False))
+
+    def fields(self) -> dict[str, Any]:
+        """Return what a job file says to run here."""
+        assert self.python is not None
+        return {
+            "image": self.image,
+            "resources": {"gpu": [f"{self.gpus[0].type}:1"], "shm": "8g"},
+            "volumes": self.python.volumes,
+            "envs": self.python.envs,
+            "network": "none",
+        }
+
+    def down(self) -> None:
+        """Take everything away: sshd, engine, containers, account and folders."""
+        if self.sshd is not None:
+            self.sshd.kill()
+            self.sshd = None
+        if self.folder.exists():
+            left = pid_in(self.folder / "sshd" / "pid")
+            if left:
+                end(left, self.folder, signal.SIGKILL)
+            self.engine.stop()
+            shutil.rmtree(self.folder)
+        self.account.remove()

@@ -1,0 +1,50 @@
+"""Owns which programs a machine needs to become a host, and how each is named when it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tests.fleet.patience import FleetError
+
+# Where administration's own programs lie, which a plain account's PATH may lack.
+ADMINISTRATION = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/local/nvidia/bin")
+NEEDED = {
+    "dockerd": "docker.io (or docker-ce)",
+    "containerd": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "runc": "runc",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "setsid": "util-linux",
+    "useradd": "passwd",
+    "nvidia-smi": "NVIDIA's driver",
+}
+HOOK = "nvidia-container-runtime-hook"
+
+
+def search_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", ""), *ADMINISTRATION])
+
+
+def found(name: str) -> Path | None:
+    path = shutil.which(name, path=search_path())
+    return Path(path).absolute() if path else None
+
+
+def program(name: str) -> Path:
+    """Return where a program lies, or say what to install."""
+    path = found(name)
+    if path is None:
+        raise FleetError(f"{name} is not on PATH: install {NEEDED.get(name, name)}")
+    return path
+
+
+def check_machine() -> None:
+    """Refuse a machine that cannot become a host, naming all that it lacks in one line."""
+    lacking = [f"{name} (install {package})" for name, package in NEEDED.items() if found(name) is None]
+    if lacking:
+        raise FleetError(f"not on PATH: {', '.join(lacking)}")
+    if os.geteuid() != 0:
+        raise FleetError("a machine becomes a host with an engine, an sshd and an account of its own, which needs root")
