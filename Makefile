@@ -9,7 +9,9 @@ override JOB := $(value JOB)
 override LOGS := $(value LOGS)
 override CASES := $(value CASES)
 override FAULT := $(value FAULT)
-export JOB LOGS BY CASES FAULT RUNG_HOME
+override JOBS := $(value JOBS)
+override RESULTS := $(value RESULTS)
+export JOB LOGS BY CASES FAULT JOBS RESULTS RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
@@ -24,7 +26,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill test test-long check lint corpus bench bench-gpu gauntlet submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -92,6 +94,18 @@ gauntlet: setup ## Hold Rung against restarting, FP32 at once and a blind ladder
 
 bench-gpu: ## Measure what zero-edit costs a step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
 	@$(PYTHON) -m tests.bench gpu
+
+# The jobs of the field reports, each beside its run in FP32: rows as they end, kept in .bench/field or RESULTS. Words are passed on as they are.
+FIELD = set -f; words=($${JOBS:+--jobs $$JOBS}); [ -z "$${RESULTS:-}" ] || words+=(--results "$$RESULTS")
+
+field-reports: setup ## Let the jobs of the field reports fail and recover on this machine: make field-reports [JOBS="name name"]
+	@$(FIELD); python -m tests.field "$${words[@]}"
+
+field-reports-fleet: setup system ## The same in containers over SSH on the test fleet: make field-reports-fleet [JOBS="name name"]
+	@$(FIELD); python -m tests.field --where fleet "$${words[@]}"
+
+test-gpu: ## The same on this machine's NVIDIA GPU, in a container over SSH; needs root, dockerd, sshd, torch with CUDA: make test-gpu [JOBS=...]
+	@$(FIELD); $(PYTHON) -m tests.field --where gpu --size gpu "$${words[@]}"
 
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)

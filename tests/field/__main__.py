@@ -1,0 +1,96 @@
+"""Owns the command that runs the jobs of the field reports and says whether each fails and recovers as reported.
+
+    python -m tests.field [--jobs NAME ...] [--where here|fleet|gpu] [--size cpu|gpu] [--reference fp32|fixed]
+                          [--results FOLDER] [--resume] [--markdown FILE]
+
+Rows are printed and kept as jobs end; one that fails does not stop the others. Exit code 1: one is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.field.jobfile import VARIANTS, prepare
+from tests.field.places import Place, place
+from tests.field.reports import REPORTS
+from tests.field.rows import HEAD, Row, judge, markdown, text_line
+from tests.field.runs import ROOT, Runs
+from tests.fleet.patience import FleetError
+
+
+def main() -> int:
+    options = parsed()
+    # Whatever was made for the run is taken away when it is told to stop, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    kept = options.results / "rows.jsonl"
+    rows = {row.job: row for row in read(kept)} if options.resume else {}
+    jobs = [job for job in options.jobs if job not in rows]
+    options.results.mkdir(parents=True, exist_ok=True)
+    sys.stdout.write("  ".join(cell for cell in HEAD if cell) + "\n")
+    try:
+        with place(options.where, jobs) as where:
+            for row in run(jobs, where, options):
+                rows[row.job] = row
+                sys.stdout.write(text_line(row) + "\n")
+                sys.stdout.flush()
+                with kept.open("a") as file:
+                    file.write(json.dumps(row.to_dict()) + "\n")
+    except FleetError as error:
+        sys.stderr.write(f"rung: {error}\n")
+        return 2
+    listed = [rows[job] for job in options.jobs if job in rows]
+    if options.markdown:
+        options.markdown.write_text(markdown(listed), encoding="utf-8")
+    return 0 if len(listed) == len(options.jobs) and not any(row.troubles for row in listed) else 1
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.field", description="The jobs of the field reports.")
+    there = [job for job, report in REPORTS.items() if (report.folder / "job.yaml").exists()]
+    parser.add_argument("--jobs", nargs="*", choices=there, metavar="NAME", help=f"of {', '.join(there)}; all of them")
+    parser.add_argument("--where", choices=("here", "fleet", "gpu"), default="here", help="default: here")
+    parser.add_argument("--size", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
+    parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="what to compare with; default: fp32")
+    parser.add_argument(
+        "--results", type=Path, help="the folder for rows, histories and logs; default: .bench/field/WHERE"
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out jobs that have a row in the results")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    options = parser.parse_args()
+    options.jobs = options.jobs or there
+    options.results = (options.results or ROOT / ".bench" / "field" / options.where).absolute()
+    return options
+
+
+def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[Row]:
+    """Run each job and its reference there, and yield its row when both have ended."""
+    files = {
+        job: [
+            prepare(REPORTS[job].folder, options.results / "jobs", options.size, variant, where.fields_for(job))
+            for variant in (None, options.reference)
+        ]
+        for job in jobs
+    }
+    runs = Runs(options.results / "home", where.env)
+    ended = {}
+    with runs.controlled():
+        for file, history in runs.each([file for pair in files.values() for file in pair], where.at_once):
+            runs.keep(history, options.results / "kept")
+            ended[file] = history
+            for job, pair in files.items():
+                if file in pair and all(each in ended for each in pair):
+                    ran, reference = (ended[each] for each in pair)
+                    yield judge(REPORTS[job], ran, reference, options.reference, (where.name, options.size))
+
+
+def read(kept: Path) -> list[Row]:
+    return [Row.from_dict(json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

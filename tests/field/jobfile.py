@@ -1,0 +1,39 @@
+"""Owns turning a job of the catalog into one to run: a copy of its folder, with its job file changed for a place."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SIZE = re.compile(r"(?<=size[= ])cpu\b")
+# A reference that is no run of the job as it ships: the job in FP32, or with the report's own fixes.
+VARIANTS = ("fp32", "fixed")
+
+
+def prepare(folder: Path, to: Path, size: str, variant: str | None, fields: Mapping[str, Any]) -> Path:
+    """Copy a job's folder, and return the job file in the copy, changed; its name tells the variant."""
+    target = to / (f"{folder.name}-{variant}" if variant else folder.name)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__"))
+    file = target / "job.yaml"
+    spec = changed(yaml.safe_load(file.read_text(encoding="utf-8")), size, variant, fields)
+    file.write_text(yaml.safe_dump({**spec, "name": target.name}, sort_keys=False), encoding="utf-8")
+    return file
+
+
+def changed(spec: Mapping[str, Any], size: str, variant: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job file says, in another size, as a variant, and with the fields that a place wants. Pure."""
+    run, many = SIZE.subn(size, spec["run"])
+    if many != 1:
+        raise ValueError(f"{spec['name']}: its run should name the size once, as in --size cpu: {spec['run']}")
+    found = {**spec, "run": f"{run} --fixed" if variant == "fixed" else run}
+    if variant == "fp32":
+        found["knobs"] = {**found.get("knobs", {}), "precision": "fp32"}
+    for name, value in fields.items():
+        found[name] = {**found.get(name, {}), **value} if isinstance(value, dict) else value
+    return found

@@ -1,0 +1,35 @@
+"""Owns what each field report says, as data: how its job fails, in which words, how near FP32 it must come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
+# Of the FP32 run's metric.
+NEAR_ENOUGH = 0.01
+
+
+@dataclass(frozen=True)
+class Report:
+    """How the first attempt of a job must fail: one of these faults, shown by a line with one of these words."""
+
+    job: str
+    faults: tuple[str, ...]
+    words: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        return CATALOG / self.job
+
+
+REPORTS = {
+    report.job: report
+    for report in (
+        Report("accuracy-conditioning", ("fp16_overflow",), ("without overflow",)),
+        Report("mmgcn", ("nan_loss",), ("Training loss is nan",)),
+        Report("sar-kd", ("nan_loss",), ("Numerical issue: total_loss=nan",)),
+        Report("audio-lora", ("unscale_error",), ("Attempting to unscale FP16 gradients",)),
+        Report("dbnet-ocr", ("nan_loss",), ("nan",)),
+    )
+}

@@ -1,0 +1,77 @@
+"""Owns running job files through the real command line and one controller, and reading what came of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+# The installed command, or the same from the checkout where nothing is installed.
+INSTALLED = Path(sys.executable).parent / "rung"
+RUNG = [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from runner.cli import main; main()"]
+ENDED = {"SUCCEEDED", "FAILED", "CANCELLED"}
+LOOK_SECONDS = 1.0
+# A job that takes longer than this waits for something that will not come.
+LIMIT_SECONDS = 900.0
+
+
+class Runs:
+    """Jobs of one RUNG_HOME: submitted as there is room for them, and collected as they end."""
+
+    def __init__(self, home: Path, env: Mapping[str, str]) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self.home = home
+        self._env = {**os.environ, "PYTHONPATH": path, "PATH": first, **env, "RUNG_HOME": str(home)}
+
+    def rung(self, *words: str | Path) -> str:
+        done = subprocess.run([*RUNG, *map(str, words)], env=self._env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"rung {' '.join(map(str, words))}: {done.stderr.strip()[-1000:]}")
+        return done.stdout
+
+    @contextmanager
+    def controlled(self) -> Iterator[None]:
+        """Have a controller for as long as the block runs."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "controller.log").open("ab") as log:
+            controller = subprocess.Popen([*RUNG, "controller"], env=self._env, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            controller.terminate()
+            controller.wait()
+
+    def each(self, files: Sequence[Path], at_once: int) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield the history of each job file's job as it ends, in whatever order they do."""
+        waiting, active = list(files), dict[str, tuple[Path, float]]()
+        while waiting or active:
+            while waiting and len(active) < at_once:
+                file = waiting.pop(0)
+                active[str(json.loads(self.rung("launch", "--json", file))["id"])] = (file, time.monotonic())
+            time.sleep(LOOK_SECONDS)
+            ended = {job["id"] for job in json.loads(self.rung("queue", "--json")) if job["state"] in ENDED}
+            for job in ended & set(active):
+                yield active.pop(job)[0], json.loads(self.rung("history", "--json", job))
+            for job, (_, began) in active.items():
+                if time.monotonic() - began > LIMIT_SECONDS:
+                    self.rung("cancel", job)
+
+    def keep(self, history: Mapping[str, Any], to: Path) -> None:
+        """Keep a job's history, and the log of each attempt, where its files may be gone tomorrow."""
+        folder = to / history["job"]["name"]
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "history.json").write_text(json.dumps(history, indent=1))
+        for attempt in history["attempts"]:
+            log = Path(attempt["log"])
+            if log.exists():
+                shutil.copy(log, folder / f"attempt-{attempt['number']}.log")

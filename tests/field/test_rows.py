@@ -1,0 +1,76 @@
+"""Owns the proof of the verdict on a field report's job: failed and recovered as reported, or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.field.jobfile import changed
+from tests.field.reports import REPORTS
+from tests.field.rows import Row, judge, markdown
+
+REPORT = REPORTS["mmgcn"]
+FAULT = {"kind": "nan_loss", "evidence": "ValueError: Training loss is nan"}
+
+
+def attempt(fault: dict[str, str] | None, value: float | None, rung: str | None = None) -> dict[str, Any]:
+    metrics = {} if value is None else {"val_auc": value}
+    times = {"started_at": 100.0, "ended_at": 160.0, "host": "here"}
+    return {"fault": fault, "metrics": metrics, "rung": rung, "steps_lost": 20 if fault else 0, **times}
+
+
+def history(*attempts: dict[str, Any], state: str = "SUCCEEDED") -> dict[str, Any]:
+    job = {"name": "mmgcn", "state": state, "reason": "why", "success": {"metric": "val_auc", "above": 0.8}}
+    return {"job": job, "attempts": list(attempts)}
+
+
+GOOD = history(attempt(FAULT, None), attempt(None, 0.905, "fp32"))
+REFERENCE = history(attempt(None, 0.9))
+
+
+def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well() -> None:
+    row = judge(REPORT, GOOD, REFERENCE, "fp32", ("here", "cpu"))
+    assert row.troubles == ()
+    assert (row.attempts, row.faults, row.rungs, row.steps_lost, row.minutes) == (2, ("nan_loss",), ("fp32",), 20, 1.0)
+    assert row.difference == pytest.approx(0.00556, abs=1e-4)
+    assert "| mmgcn | 2 | nan_loss | fp32 | val_auc | 0.9050 | 0.9000 (fp32) | +0.56 % | 20 | 1.0 | ok |" in markdown(
+        [row]
+    )
+    assert Row.from_dict(row.to_dict()) == row
+
+
+@pytest.mark.parametrize(
+    ("ran", "reference", "said"),
+    [
+        (history(attempt(FAULT, None), attempt(None, 0.91, "fp32")), REFERENCE, "not within 1 %"),
+        (history(attempt(FAULT, None), attempt(None, 0.89, "fp32")), REFERENCE, "not within 1 %"),
+        (history(attempt(None, 0.9)), REFERENCE, "failed first with no fault, not with nan_loss"),
+        (history(attempt({**FAULT, "kind": "oom"}, None), attempt(None, 0.9)), REFERENCE, "failed first with oom"),
+        (history(attempt({**FAULT, "evidence": "loss nan"}, None), attempt(None, 0.9)), REFERENCE, "other words"),
+        (GOOD, history(attempt(FAULT, None), attempt(None, 0.9, "fp32")), "its reference (fp32) fails too"),
+        (history(attempt(FAULT, None), state="FAILED"), REFERENCE, "mmgcn is FAILED: why"),
+        (history(attempt(FAULT, None), attempt(None, None)), REFERENCE, "no val_auc to compare"),
+    ],
+)
+def test_whatever_is_not_as_reported_is_said(ran: dict[str, Any], reference: dict[str, Any], said: str) -> None:
+    assert said in "; ".join(judge(REPORT, ran, reference, "fp32", ("here", "cpu")).troubles)
+
+
+SPEC = {"name": "a", "run": "python train.py --size cpu --lr {lr}", "knobs": {"mode": "zero-edit"}, "envs": {"A": "1"}}
+
+
+def test_a_job_file_is_changed_for_its_size_its_place_and_its_variant() -> None:
+    made = changed(SPEC, "gpu", "fp32", {"envs": {"B": "2"}, "image": "sha256:0"})
+    assert made["run"] == "python train.py --size gpu --lr {lr}"
+    assert made["knobs"] == {"mode": "zero-edit", "precision": "fp32"}
+    assert (made["envs"], made["image"]) == ({"A": "1", "B": "2"}, "sha256:0")
+    assert (
+        changed({**SPEC, "run": "python train.py size=cpu"}, "gpu", "fixed", {})["run"]
+        == "python train.py size=gpu --fixed"
+    )
+
+
+def test_a_job_that_does_not_name_its_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="should name the size once"):
+        changed({**SPEC, "run": "python train.py"}, "gpu", None, {})

@@ -1,0 +1,65 @@
+"""Owns the proof of what the runtime writes into a container's configuration: the GPUs given, and no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu import runtime
+
+# Character devices that every machine has, in the place of GPUs.
+TOLD: dict[str, Any] = {
+    "cards": {"GPU-1": "/dev/zero", "GPU-2": "/dev/full"},
+    "control": ["/dev/null"],
+    "libraries": ["/lib/libcuda.so.1"],
+    "folder": "/usr/lib/x86_64-linux-gnu",
+    "runc": "/bin/echo",
+}
+GIVEN = ["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=GPU-2"]
+
+
+def config(*env: str) -> dict[str, Any]:
+    return {"process": {"env": list(env)}, "linux": {"resources": {"devices": [{"allow": False}]}}, "mounts": []}
+
+
+def test_a_container_gets_the_gpu_it_was_given_with_the_driver_and_no_other() -> None:
+    made = runtime.with_gpus(config(), ["GPU-2"], TOLD)
+    assert [device["path"] for device in made["linux"]["devices"]] == ["/dev/full", "/dev/null"]
+    numbers = Path("/dev/full").stat().st_rdev
+    rule = {"allow": True, "access": "rw", "type": "c", "major": os.major(numbers), "minor": os.minor(numbers)}
+    assert made["linux"]["resources"]["devices"][:2] == [{"allow": False}, rule]
+    assert [mount["destination"] for mount in made["mounts"]] == ["/usr/lib/x86_64-linux-gnu/libcuda.so.1"]
+    assert all("ro" in mount["options"] for mount in made["mounts"])
+
+
+@pytest.mark.parametrize(
+    ("env", "given"),
+    [((), []), (("NVIDIA_VISIBLE_DEVICES=void",), []), (("NVIDIA_VISIBLE_DEVICES=",), []), (GIVEN, ["GPU-2"])],
+)
+def test_the_engine_has_the_last_word_on_which_gpus(env: tuple[str, ...], given: list[str]) -> None:
+    assert runtime.wanted(list(env)) == given
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no GPU GPU-9 on this machine"):
+        runtime.with_gpus(config(), ["GPU-9"], TOLD)
+
+
+@pytest.mark.parametrize(("env", "devices"), [(GIVEN, 2), (["PATH=/bin"], 0)])
+def test_runc_is_called_with_its_own_words_once_the_configuration_is_written(
+    tmp_path: Path, env: list[str], devices: int
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config(*env)))
+    (tmp_path / "settings.json").write_text(json.dumps(TOLD))
+    words = ["--root", "/r", "create", "--bundle", str(tmp_path), "name"]
+    command = [sys.executable, "-I", runtime.__file__, tmp_path / "settings.json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == words
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert len(written["linux"].get("devices", [])) == devices
