@@ -43,9 +43,8 @@ def here(_: list[str]) -> Iterator[Place]:
 @contextmanager
 def fleet(jobs: list[str]) -> Iterator[Place]:
     # These two make machines: whoever only runs jobs here needs nothing of what they import.
-    from tests.fleet.frameworks import give_frameworks
-
     from tests.fleet.fleet import Fleet
+    from tests.fleet.frameworks import give_frameworks
 
     with Fleet.claimed() as hosts:
         hosts.up(2)
