@@ -111,6 +111,10 @@ submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)
 	@rung launch -- "$$JOB"
 
+validate: setup ## Hold a job's FP16 against FP32: make validate JOB=jobs/catalog/.../job.yaml
+	@$(WANT_JOB)
+	@rung validate -- "$$JOB"
+
 queue: setup ## List the jobs
 	@rung queue
 

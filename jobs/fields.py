@@ -60,4 +60,5 @@ FiniteFloat = Annotated[float, BeforeValidator(not_bool), Field(allow_inf_nan=Fa
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # By alias: a field whose name pydantic has for itself is stored as the job file spells it.
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)

@@ -85,6 +85,10 @@ class HomePaths:
     def job(self, job_id: str) -> Path:
         return self.home / "jobs" / job_id
 
+    def validation(self, name: str) -> Path:
+        """Return where the report of a validation lies."""
+        return self.home / "validations" / name
+
     def attempt(self, job_id: str, number: int) -> AttemptPaths:
         return AttemptPaths(self.job(job_id) / "attempts" / str(number))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import re2
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
 from jobs.fault import FaultKind
 from jobs.fields import Line, Model, PositiveFloat, PositiveInt, duration, not_bool, on_off
 from jobs.knobs import RungName
+from jobs.validationspec import off_word
 
 DEFAULT_LADDER = (
     RungName.RAISE_CLIP,
@@ -160,6 +161,12 @@ class Recovery(Model):
     )
     step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps), WithJsonSchema(STEP_BACK_SCHEMA)] = Field(
         None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."
+    )
+    # pydantic has a `validate` of its own.
+    gate: Annotated[Literal["off", "before"], BeforeValidator(off_word)] = Field(
+        "off",
+        alias="validate",
+        description="before: the job waits for its validation against FP32, and runs in FP32 if that fails.",
     )
 
     @property

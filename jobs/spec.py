@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobs.checkpointspec import CheckpointSpec
-from jobs.doors import PLACEHOLDERS, doors, placeholders
+from jobs.doors import PLACEHOLDERS, doors, placeholders, why_not
 from jobs.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
 from jobs.image import is_pinned
+from jobs.knobs import Precision
 from jobs.knobspec import KnobSpec
 from jobs.recoveryspec import Recovery
+from jobs.validationspec import ValidationSpec
 from jobs.volume import Volume, host_path, parse_volume
 from jobs.wish import Wish
 
@@ -87,6 +89,7 @@ class JobSpec(Model):
     knobs: KnobSpec = KnobSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     success: Success | None = None
+    validation: ValidationSpec = ValidationSpec()
     recovery: Recovery = Recovery()
 
     @field_validator("run", mode="before")
@@ -128,6 +131,21 @@ class JobSpec(Model):
     def receives(self, knob: str) -> bool:
         """Tell whether a change of this knob can reach the script at all."""
         return bool(doors(self, knob))
+
+    @property
+    def validated_metric(self) -> str | None:
+        """Return the number by which FP16 is held against FP32; None where the job file names none."""
+        return self.validation.metric or (self.success.metric if self.success else None)
+
+    @model_validator(mode="after")
+    def _can_be_validated(self) -> JobSpec:
+        if self.recovery.gate == "off":
+            return self
+        if self.validated_metric is None:
+            raise ValueError("recovery.validate: before needs a number to compare: name it in success.metric")
+        if deaf := why_not(self, "precision", Precision.FP32):
+            raise ValueError(f"recovery.validate: before cannot be done, since {deaf}")
+        return self
 
     @property
     def mounted(self) -> tuple[Volume, ...]:

@@ -104,4 +104,4 @@ def _nearest(location: Location) -> str:
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return ""
         model = annotation
-    return nearest(str(location[-1]), model.model_fields)
+    return nearest(str(location[-1]), [field.alias or name for name, field in model.model_fields.items()])

@@ -28,7 +28,7 @@ _RANK = re.compile(
 REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
-_FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
+FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 class LineReader:
@@ -70,7 +70,7 @@ def without_rank(text: str) -> str:
 
 
 def _read_record(word: str, rest: str) -> Reading | None:
-    fields: dict[str, str] = dict(_FIELD.findall(rest))
+    fields: dict[str, str] = dict(FIELD.findall(rest))
     if word == "knobs":
         return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
     if word == "replay":

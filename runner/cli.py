@@ -19,6 +19,7 @@ from runner.checkpointcli import checkpoints, without_checkpoints
 from runner.drillcli import drill
 from runner.imagecli import image
 from runner.laddercli import ladder
+from runner.validatecli import validate
 
 if TYPE_CHECKING:
     from runner.desk import Desk
@@ -247,6 +248,7 @@ cli.add_command(drill)
 cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
+cli.add_command(validate)
 
 
 @cli.command()

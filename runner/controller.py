@@ -22,6 +22,8 @@ from recovery.stepback import move
 from runner import arrows, relaunch
 from runner.attend import Attendant
 from runner.finding import Finder
+from runner.gate import Gate
+from runner.gate import because as gate_said
 from runner.mirror import Mirror
 from runner.parts import Engines, Parts
 from runner.placing import Placing
@@ -29,6 +31,7 @@ from runner.roster import Roster
 from runner.steppingback import SteppingBack
 from runner.store import Store
 from runner.sweep import Sweep
+from runner.validating import Validating
 
 # A person follows at this pace; a fault costs at most this much more.
 TURN_SECONDS = 0.2
@@ -56,17 +59,19 @@ class Controller:
         self._stepping = SteppingBack(self._parts, self._finder)
         self._attendant = Attendant(self._parts, self._placing.elsewhere, self._stepping.consider)
         self._sweep, self._mirror = Sweep(self._parts), Mirror(self._parts)
+        self._gate, self._validating = Gate(self._parts), Validating(self._parts)
         self._stumbled: dict[str, tuple[float, float]] = {}
 
     def turn(self) -> int:
-        """Give every active job one turn; return how many there are."""
+        """Give every active job and validation one turn; return how many there are."""
+        validations = self._validating.turn()
         jobs = self._store.jobs(active=True)
         for job in jobs:
             self._guarded(job, self._turn)
         self._sweep.turn()
         self._look_at_hosts(jobs)
         self._place(jobs)
-        return len(jobs)
+        return len(jobs) + validations
 
     def close(self) -> None:
         self._parts.errands.close()
@@ -129,13 +134,13 @@ class Controller:
 
     def _launch(self, job: Job) -> None:
         """Write the first attempt, or the one a person asked for; what goes to a host is placed among the others."""
-        if job.spec.image is not None:
+        if self._gate.holds(job) or job.spec.image is not None:
             return
         attempts = self._store.attempts(job.id)
         checkpoints = self._finder.find(job, attempts) if attempts else []
         if checkpoints is not None:
             spot = relaunch.same_spot(attempts[-1]) if attempts else relaunch.Spot(LOCALHOST)
-            attempt = relaunch.asked_by_person(job, attempts, checkpoints, spot)
+            attempt = relaunch.asked_by_person(job, attempts, checkpoints, spot, gate_said(self._store, job))
             arrows.launching(self._store, job, attempt, at=self._parts.now())
             self._finder.forget(job.id)
 
@@ -210,7 +215,7 @@ class Controller:
 
         def ask(job: Job) -> None:
             nonlocal waits
-            waits = self._placing.waits(job)
+            waits = self._placing.waits(job) and not (job.state is JobState.QUEUED and self._gate.holds(job))
 
         self._guarded(job, ask)
         return waits

@@ -19,6 +19,7 @@ CHUNK = 256 * 1024
 STEP_SECONDS = 1.0
 TOLD = frozenset({"submitted", "decided", "fault", "checkpoint", "not_taken", "recovered", "stopped", "retried"})
 TOLD |= {"unreachable", "reachable", "host_lost", "stale_gone", "mirrored", "not_mirrored", "stumbled"}
+TOLD |= {"validating", "validated"}
 COLOURS = {"fault": "red", "not_taken": "red", "stopped": "red", "decided": "yellow", "recovered": "green"}
 COLOURS |= {"unreachable": "yellow", "reachable": "green", "host_lost": "red", "not_mirrored": "red", "stumbled": "red"}
 

@@ -15,7 +15,7 @@ from jobs.gpu import Gpu
 from jobs.state import JobState
 from recovery.checkpoint import Checkpoint
 from recovery.decide import Relaunch
-from runner import arrows, relaunch
+from runner import arrows, gate, relaunch
 from runner.finding import Finder
 from runner.hostengine import HostEngine
 from runner.parts import Parts
@@ -139,7 +139,8 @@ class Placing:
         if job.state is JobState.RECOVERING:
             relaunch.carry_out(store, job, self._moving.pop(job.id)[1], spot, at=at)
         else:
-            attempt = relaunch.asked_by_person(job, attempts, self._checkpoints(job, attempts), spot)
+            checkpoints = self._checkpoints(job, attempts)
+            attempt = relaunch.asked_by_person(job, attempts, checkpoints, spot, gate.because(store, job))
             arrows.launching(store, job, attempt, at=at)
         self._finder.forget(job.id)
         self._roster.forget(placed.host)

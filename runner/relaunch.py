@@ -42,13 +42,13 @@ def next_stay(attempts: Sequence[Attempt], host: str) -> int:
     return last.stay if goes_on else max(each.stay for each in attempts) + 1
 
 
-def asked_by_person(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], spot: Spot) -> Attempt:
+def asked_by_person(
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], spot: Spot, because: str = "as submitted"
+) -> Attempt:
     """Return the attempt that a person asked for: as submitted, or a retry from the last healthy checkpoint."""
     where: dict[str, Any] = {"host": spot.host, "gpus": spot.gpus, "image": spot.image, "stay": spot.stay}
     if not attempts:
-        return Attempt(
-            job_id=job.id, number=1, asked=job.knobs, rung=None, because="as submitted", by_person=True, **where
-        )
+        return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
     choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
     return Attempt(
         job_id=job.id,

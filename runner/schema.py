@@ -36,4 +36,10 @@ VERSION_3 = (
         PRIMARY KEY (job_id, attempt))""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3)
+# Validations of a precision against FP32; `digest` is of what was compared, so that a verdict can be used again.
+VERSION_4 = (
+    """CREATE TABLE validations (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL, open INTEGER NOT NULL, data TEXT NOT NULL)""",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)

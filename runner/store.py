@@ -205,6 +205,12 @@ class Store:
     def stale(self) -> list[Stale]:
         return [Stale(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
 
+    def validations(self, *, active: bool = False) -> list[tuple[int, str, dict[str, Any]]]:
+        """Return number, digest and data of every validation, oldest first; `active`: of those without a verdict."""
+        where = "WHERE open" if active else ""
+        rows = self._rows(f"SELECT * FROM validations {where} ORDER BY number")  # noqa: S608
+        return [(row["number"], row["digest"], json.loads(row["data"])) for row in rows]
+
     # Writing, all inside a transaction
 
     def add_job(self, spec: JobSpec, origin: Path, *, at: float) -> Job:
@@ -238,6 +244,18 @@ class Store:
             "UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?",
             (json.dumps(knobs.to_dict()), settled, job_id),
         )
+
+    def change_knobs(self, job_id: str, knobs: Knobs) -> None:
+        """Note other knobs for a job that has not been launched with the ones it was submitted with."""
+        self._db.execute("UPDATE jobs SET knobs = ? WHERE id = ?", (json.dumps(knobs.to_dict()), job_id))
+
+    def add_validation(self, digest: str, data: Mapping[str, Any]) -> int:
+        row = (digest, json.dumps(finite_or_text(data), allow_nan=False))
+        return int(self._db.execute("INSERT INTO validations (digest, open, data) VALUES (?,1,?)", row).lastrowid or 0)
+
+    def put_validation(self, number: int, data: Mapping[str, Any], *, active: bool) -> None:
+        row = (int(active), json.dumps(finite_or_text(data), allow_nan=False), number)
+        self._db.execute("UPDATE validations SET open = ?, data = ? WHERE number = ?", row)
 
     def request_cancel(self, job_id: str) -> None:
         self._db.execute("UPDATE jobs SET cancel = 1 WHERE id = ?", (job_id,))

@@ -73,6 +73,10 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
         lines += ["", *_attempt_text(attempt, diff=diff)]
     if not data["attempts"]:
         lines.append("no attempt yet")
+    for event in data["events"]:
+        if event["kind"] == "validated":
+            lines += ["", click.style("validation", bold=True), f"  verdict     {clean(event['data']['because'])}"]
+            lines.append(f"  report      {clean(event['data']['report'])}")
     ends = [event["data"] for event in data["events"] if event["kind"] == "stopped"]
     if ends and job["state"] == "FAILED":
         lines += ["", click.style("no rung was left", bold=True)]

@@ -60,6 +60,7 @@ def name_of(path: Path) -> str:
 def field_names(model: type[BaseModel] = JobSpec, prefix: str = "") -> Iterator[str]:
     """Yield every field of the job file, nested ones with dots."""
     for name, field in model.model_fields.items():
+        name = field.alias or name
         yield f"{prefix}{name}"
         for kind in field.annotation.__args__ if isinstance(field.annotation, UnionType) else (field.annotation,):
             if isinstance(kind, type) and issubclass(kind, BaseModel):

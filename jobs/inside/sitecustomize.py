@@ -1,6 +1,7 @@
 """Owns the door by which Rung enters a script that knows nothing of it: Python imports this file at its start.
 
-Does nothing unless RUNG_MODE is zero-edit, and then runs the sitecustomize that this one hides, if there is one.
+Without RUNG_MODE=zero-edit and without RUNG_USAGE nothing of ours happens. In any case the sitecustomize that this one
+hides is run, if there is one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 
 
 def _start() -> None:
+    if os.environ.get("RUNG_USAGE"):
+        _measure()
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return
     try:
@@ -18,6 +21,16 @@ def _start() -> None:
         zero.start()
     except Exception as error:
         sys.stdout.write(f"rung| note zero-edit could not start: {type(error).__name__}: {error}\n")
+
+
+def _measure() -> None:
+    """Have the run's time and memory measured; a run that cannot be measured is as good as any other."""
+    try:
+        from rung_inside import usage
+
+        usage.start()
+    except Exception as error:
+        sys.stdout.write(f"rung| note usage cannot be measured: {type(error).__name__}: {error}\n")
 
 
 def _run_hidden() -> None:

@@ -1,0 +1,187 @@
+"""Owns the proof of the validation gate: whole validations through the controller, their verdicts, reports and history.
+
+Most jobs are shell scripts that print what a training prints, so that only Rung takes time; one is a real training.
+"""
+
+import json
+import re
+import time
+
+import pytest
+import yaml
+
+from runner.store import Store
+
+# What each precision reaches, as words of the script: $1 is the precision, the metrics follow.
+SCRIPT = """
+echo "rung| knobs precision=$1"
+i=0
+while [ $i -lt 30 ]; do i=$((i+1)); echo "rung| step step=$i loss=0.$((900-i))${2#0.} grad_norm=0.$i skipped=0"; done
+[ "$2" != nan ] || exit 1
+echo "rung| metric step=30 hmean=$2"
+"""
+NAN = 'case "$1" in amp_fp16) for i in 31 32 33; do echo "rung| step step=$i loss=nan"; done; exit 1;; esac'
+
+
+def script(fp16, extra=""):
+    """Return a job whose metric is 0.8863 in FP32 and as said in FP16."""
+    choose = f'case "$1" in fp32) m=0.8863;; *) m={fp16};; esac'
+    body = f'{choose}\n{extra}\nset -- "$1" "$m"\n{SCRIPT}'
+    return {
+        "name": "ocr",
+        "run": ["sh", "-c", body, "job", "{precision}"],
+        "success": {"metric": "hmean", "above": 0.5},
+    }
+
+
+@pytest.fixture
+def desk(lab):
+    """A laboratory for job files without any script beside them."""
+
+    def write(spec, **more):
+        path = lab.folder / "job.yaml"
+        path.write_text(yaml.safe_dump({**spec, **more}))
+        return path
+
+    lab.__dict__["file"] = write
+    return lab
+
+
+def test_a_degraded_precision_fails_and_the_history_keeps_it(desk):
+    out = desk.rung("validate", str(desk.file(script(0.7816))), "--output", str(desk.folder / "out"), expect=1)
+    last = out.splitlines()[-1]
+    assert last == ("verdict: FAIL ocr: hmean 0.7816 in amp_fp16, 0.8863 in fp32: 11.81 % apart (FAIL from 2 % on)")
+    assert re.search(r"hmean +0\.8863 +0\.7816 +-11\.81 %", out) and "Why is it worse?" in out
+    assert "Is it slower than FP32?" in out and "Is memory not reduced?" in out
+    # Two ordinary jobs, FP32 first, each launched once.
+    queue = stored(desk)
+    assert [job.spec.name for job in queue] == ["ocr/validate-fp32", "ocr/validate-amp_fp16"]
+    assert {job.state for job in queue} == {"SUCCEEDED"}
+    one, other = (desk.history(job.id) for job in queue)
+    assert [len(each["attempts"]) for each in (one, other)] == [1, 1]
+    assert one["attempts"][0]["ended_at"] <= other["attempts"][0]["started_at"], "they disturbed each other"
+    said = [event["data"] for event in other["events"] if event["kind"] == "validated"]
+    assert [each["verdict"] for each in said] == ["FAIL"]
+    assert "FAIL (validation v1)" in desk.rung("history", queue[1].id)
+    for folder in (desk.folder / "out", desk.folder / "home" / "validations" / "v1"):
+        assert last in (folder / "report.md").read_text() and "<svg" in (folder / "report.html").read_text()
+        assert (folder / "loss.svg").is_file() and (folder / "gradient-norm.svg").is_file()
+
+
+def test_a_safe_precision_passes_and_is_not_run_again(desk):
+    file = desk.file(script(0.8850))
+    found = json.loads(desk.rung("validate", str(file.parent), "--json"))
+    assert (found["verdict"], found["exit_code"], found["metric"]) == ("PASS", 0, "hmean")
+    assert found["difference_percent"] == pytest.approx(-0.1467, abs=1e-3)
+    assert found["runs"]["candidate"]["grad_norm_median"] and found["runs"]["baseline"]["skipped"] == 0
+    out = desk.rung("validate", str(file))
+    assert "has decided this before" in out and out.splitlines()[-1].startswith("verdict: PASS ocr: hmean 0.885 ")
+    assert len(stored(desk)) == 2
+    # Another bound is another question, and so is another script beside the job file.
+    strict = desk.file(script(0.8850), validation={"pass_below": 0.1, "marginal_below": 0.2})
+    assert "verdict: MARGINAL ocr" in desk.rung("validate", str(strict), expect=3)
+    assert len(stored(desk)) == 4
+
+
+def test_a_fault_in_fp16_is_a_fail_and_is_not_recovered(desk):
+    out = desk.rung("validate", str(desk.file(script(0.88, NAN))), expect=1)
+    assert out.splitlines()[-1].startswith("verdict: FAIL ocr: amp_fp16 ends with nan_loss at step 3")
+    assert [job.state for job in stored(desk)] == ["SUCCEEDED", "FAILED"]
+    assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]
+
+
+def test_a_baseline_that_fails_decides_nothing_and_saves_the_other_run(desk):
+    out = desk.rung("validate", str(desk.file(script(0.88, "echo 'step 1 loss nan'; exit 1"))), expect=4)
+    assert out.splitlines()[-1].startswith("verdict: UNDECIDED ocr: the FP32 baseline fails too")
+    assert len(stored(desk)) == 1
+
+
+BEFORE = {"recovery": {"validate": "before"}}
+
+
+def test_a_job_whose_validation_fails_runs_in_fp32_and_says_why(desk):
+    story = desk.run(desk.file(script(0.7816), **BEFORE))
+    (attempt,) = story["attempts"]
+    assert story["job"]["state"] == "SUCCEEDED" and attempt["metrics"]["hmean"] == 0.8863
+    assert attempt["asked"]["precision"] == attempt["effective"]["precision"] == "fp32"
+    assert attempt["because"].startswith("fp32 instead of") and "11.81 % apart" in attempt["because"]
+    assert attempt["changed"] == {"precision": ["amp_fp16", "fp32"]}
+    text = desk.rung("history", story["job"]["id"])
+    assert "FAIL (validation v1)" in text and "report.html" in text
+    # The next job of the same content is told at once.
+    again = desk.run(desk.file(script(0.7816), **BEFORE))
+    assert again["attempts"][0]["asked"]["precision"] == "fp32"
+    assert len(stored(desk)) == 4
+    # Without the gate it runs as it asks.
+    assert desk.run(desk.file(script(0.7816)))["attempts"][0]["because"] == "as submitted"
+
+
+def test_a_job_whose_validation_passes_runs_as_asked(desk):
+    story = desk.run(desk.file(script(0.8850), **BEFORE))
+    (attempt,) = story["attempts"]
+    assert attempt["asked"]["precision"] == "amp_fp16" and attempt["because"].startswith("as submitted: PASS")
+    kinds = [event["kind"] for event in story["events"]]
+    assert kinds.index("validating") < kinds.index("validated") < kinds.index("decided")
+
+
+def test_a_cancelled_job_takes_its_validation_along(desk):
+    name = desk.submit(desk.file(script(0.88, "sleep 60"), **BEFORE))
+    controller = desk.controller()
+    until(lambda: any(job.state == "LAUNCHING" for job in stored(desk)))
+    assert stored(desk)[0].state == "QUEUED" and "waits for its validation v1" in stored(desk)[0].reason
+    desk.rung("cancel", name)
+    assert controller.wait(60) == 0, "the controller did not come to rest"
+    assert [job.state for job in stored(desk)] == ["CANCELLED", "CANCELLED"]
+
+
+def test_controllers_killed_between_any_two_steps_change_nothing(desk):
+    name = desk.submit(desk.file(script(0.7816), **BEFORE))
+    store, kills = Store(desk.folder / "home" / "rung.db"), 0
+    while not store.job(name).ended:
+        seen, controller = len(store.events()), desk.controller()
+        until(lambda seen=seen, controller=controller: len(store.events()) > seen or controller.poll() is not None)
+        controller.kill()
+        controller.wait()
+        kills += 1
+    jobs, told, verdicts = store.jobs(), store.events(), [row[2]["verdict"] for row in store.validations()]
+    (attempt,) = store.attempts(name)
+    store.close()
+    assert kills > 5, "the controllers were too quick to be killed"
+    assert verdicts == ["FAIL"] and attempt.asked.precision == "fp32" and "11.81 % apart" in attempt.because
+    assert [job.spec.name for job in jobs] == ["ocr", "ocr/validate-fp32", "ocr/validate-amp_fp16"]
+    for job in jobs:
+        kinds = [event.kind for event in told if event.job_id == job.id]
+        assert [kinds.count(kind) for kind in ("decided", "started", "ended", "validated")] == [1, 1, 1, 1]
+
+
+def test_a_real_training_is_measured_from_inside(lab):
+    bounds = {"pass_below": 3.0, "marginal_below": 4.0}
+    file = lab.job("none", success={"metric": "val_loss", "below": 2.0}, validation=bounds)
+    found = json.loads(lab.rung("validate", str(file), "--json"))
+    assert found["verdict"] == "PASS"
+    for run in found["runs"].values():
+        usage = run["usage"]
+        # A scaler may leave out an update or two while it finds its scale.
+        assert 110 < usage["updates"] <= 120 and 0 < usage["seconds_per_step"] < 60
+        assert usage["rss_bytes"] > 1 << 20 and run["device"] == "a CPU"
+    slower, memory = (answer["answer"] for answer in found["answers"][-2:])
+    assert "measured in the process" in slower and "memory of the process" in memory
+
+
+def with_store(desk, ask):
+    store = Store(desk.folder / "home" / "rung.db")
+    try:
+        return ask(store)
+    finally:
+        store.close()
+
+
+def stored(desk):
+    return with_store(desk, Store.jobs)
+
+
+def until(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "not so for too long"
+        time.sleep(0.02)

@@ -1,0 +1,94 @@
+"""Owns the proof of the answers after a validation: slower, memory, worse; and of the causes, which fit these runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from recovery.figures import Figures, Usage
+from recovery.progress import Progress
+from recovery.validation import Judgement, Run, Verdict
+from recovery.validationanswers import Setting, Source, memory, paces, slower, worse
+
+AMP = Setting("amp_fp16", 64)
+
+
+def run(seconds=0.1, gpu="NVIDIA A100-SXM4-40GB", capability=(8, 0), gpu_bytes=1 << 30, **figures):
+    usage = Usage(100, seconds, gpu_bytes if gpu else None, 1 << 30, gpu, capability if gpu else None)
+    return Run("j-1", "amp_fp16", True, "finished", figures=Figures(usage=usage, losses=100, **figures))
+
+
+def causes(answer):
+    return " / ".join(answer.causes)
+
+
+def test_a_faster_run_is_told_without_causes():
+    found = slower(run(0.1), run(0.05), AMP)
+    assert found.answer.startswith("no, 50% faster") and not found.causes
+
+
+@pytest.mark.parametrize(
+    ("made", "setting", "named", "unnamed"),
+    [
+        ({"gpu": ""}, AMP, ["on a CPU", "autocast converts"], ["tensor cores want", "TF32", "P100"]),
+        ({"gpu": "Tesla P100-PCIE-16GB", "capability": (6, 0)}, AMP, ["P100 has no tensor cores"], ["TF32", "CPU"]),
+        ({}, Setting("amp_fp16", 8), ["a batch of 8 is small", "TF32"], ["no tensor cores", "CPU"]),
+        (
+            {"gpu": "NVIDIA TITAN RTX", "capability": (7, 5)},
+            Setting("amp_fp16", 8),
+            ["a batch of 8 is small"],
+            ["TF32"],
+        ),
+        ({"seconds": 0.002}, AMP, ["launching kernels"], ["multiples of 8", "is small"]),
+        ({}, AMP, ["multiples of 8"], ["is small", "launching"]),
+        ({}, Setting("native_fp16", 64), ["multiples of 8"], ["autocast"]),
+        ({"skipped": 20}, AMP, ["20% of its updates were skipped"], []),
+    ],
+)
+def test_a_slower_run_has_the_causes_that_fit_it(made, setting, named, unnamed):
+    candidate = run(**{"seconds": 0.2, **made})
+    baseline = replace(candidate, figures=replace(candidate.figures, usage=replace(candidate.figures.usage)))
+    usage = replace(baseline.figures.usage, seconds_per_step=baseline.figures.usage.seconds_per_step / 2)
+    found = slower(replace(baseline, figures=replace(baseline.figures, usage=usage)), candidate, setting)
+    assert found.answer.startswith("yes, 100% slower")
+    assert [word for word in named if word not in causes(found)] == []
+    assert [word for word in unnamed if word in causes(found)] == []
+
+
+def test_two_kinds_of_gpu_are_not_compared():
+    assert "not comparable" in slower(run(), run(gpu="Tesla P100-PCIE-16GB"), AMP).answer
+
+
+def test_what_nobody_measured_is_not_known():
+    blind = Run("j-1", "amp_fp16", True, "finished")
+    assert slower(blind, blind, AMP).answer.startswith("not known")
+    assert memory(blind, blind, AMP).answer.startswith("not known")
+
+
+def test_the_best_source_that_both_runs_have_is_taken():
+    printed = Run("j-1", "fp32", True, "", figures=Figures(progress=Progress(throughput={"it/s": 4.0})))
+    assert paces(run(), run())[2] is Source.INSIDE
+    assert paces(run(), printed) is None
+    assert paces(printed, printed)[:2] == (0.25, 0.25)
+    rough = Run("j-1", "fp32", True, "", figures=Figures(progress=Progress(first_step=1, furthest_step=11)), seconds=5)
+    assert paces(rough, rough) == (0.5, 0.5, Source.WHOLE)
+
+
+def test_memory_that_fell_and_memory_that_did_not():
+    assert memory(run(gpu_bytes=1000), run(gpu_bytes=700), AMP).answer.startswith("it is, by 30%")
+    kept = memory(run(gpu_bytes=1000), run(gpu_bytes=990), AMP)
+    assert kept.answer.startswith("it is not reduced") and "master weights" in causes(kept)
+    assert "whole process" not in causes(kept) and "lesser part" not in causes(kept)
+    assert "lesser part" in causes(memory(run(), run(), Setting("amp_fp16", 4)))
+    assert "whole process" in causes(memory(run(gpu=""), run(gpu=""), AMP))
+    native = causes(memory(run(), run(gpu_bytes=1 << 31), Setting("native_fp16", 4)))
+    assert "compensation" in native and "master weights" not in native
+
+
+def test_where_to_look_for_what_was_lost():
+    fail = Judgement(Verdict.FAIL, "")
+    small = worse(run(median_norm=1.0), run(median_norm=0.1), fail)
+    assert "underflow" in causes(small)
+    assert "underflow" not in causes(worse(run(median_norm=1.0), run(median_norm=0.9), fail))
+    assert "30% of the updates" in causes(worse(run(), run(skipped=30), fail))
+    assert "fell to 0.5" in causes(worse(run(), run(lowest_scale=0.5), fail))
+    assert worse(run(), run(), Judgement(Verdict.PASS, "")) is None

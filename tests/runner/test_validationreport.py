@@ -1,0 +1,73 @@
+"""Owns the proof of the report of a validation: the same facts in both forms, nothing hostile gets through."""
+
+import math
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+from recovery.figures import Figures
+from recovery.progress import Progress
+from recovery.series import Point
+from recovery.validation import Rule, Run, judge
+from recovery.validationanswers import Setting, memory, slower
+from runner.svgplot import Curve, plot
+from runner.validationreport import Findings, html, markdown, plots, rows, verdict_line
+
+EVIL = "x</svg><script>alert(1)</script>|`[a](http://b)\x1b[31m"
+
+
+def run(job_id, precision, value, losses=(2.0, 1.0, 0.5)):
+    points = tuple(Point(step, loss, loss / 2) for step, loss in enumerate(losses))
+    progress = Progress(values={"hmean": value}, furthest_step=2, first_step=0)
+    figures = Figures(progress=progress, points=points, losses=len(losses), median_norm=0.5, largest_norm=1.0)
+    return Run(job_id, precision, True, "finished", figures=figures, host="localhost")
+
+
+def findings(name="ocr", value=0.78, candidate="amp_fp16"):
+    rule = Rule("hmean", "higher")
+    one, other = run("ocr-1", "fp32", 0.8863), run("ocr-2", candidate, value)
+    setting = Setting(candidate)
+    answers = (slower(one, other, setting), memory(one, other, setting))
+    return Findings("v1", name, rule, judge(one, other, rule), one, other, answers, 0.0)
+
+
+def test_both_forms_tell_the_same():
+    found = findings()
+    assert verdict_line(found).startswith("verdict: FAIL ocr: hmean 0.78 in amp_fp16, 0.8863 in fp32: 11.99 % apart")
+    for text in (markdown(found), html(found)):
+        assert verdict_line(found) in text.replace("&#x27;", "'")
+        for word in ("0.8863", "0.78", "-11.99 %", "Is it slower than FP32?", "Is memory not reduced?", "not known"):
+            assert word in text, word
+    assert "![loss](loss.svg)" in markdown(found) and html(found).count("<svg ") == 2
+    assert [row.what for row in rows(found)][:3] == ["hmean", "time per step", "peak memory"]
+
+
+def test_a_baseline_alone_makes_a_report_too():
+    found = replace(findings(), candidate=None)
+    assert "not run" in markdown(found) and "not run" in html(found)
+
+
+def test_nothing_hostile_gets_through():
+    found = findings(name=EVIL, candidate=EVIL)
+    page = html(found)
+    assert "<script" not in page and "\x1b" not in page and not re.search(r"(?:src|href)=", page)
+    assert page.count("</svg>") == 2
+    text = markdown(found)
+    assert "<script" not in text and "\x1b" not in text and not re.search(r"(?<!\\)\]\(http", text)
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {5}
+    for svg in plots(found).values():
+        ElementTree.fromstring(svg)
+
+
+def test_values_that_are_not_finite_are_marked_and_break_the_line():
+    svg = plot("loss", [Curve("a", [(1, 2.0), (2, math.nan), (3, 1.0), (4, math.inf)])])
+    assert svg.count("#c00000") == 2 and svg.count("<polyline") == 2 and "nan" not in svg
+    assert plot("loss", [Curve("a", [(1, math.nan)])]) is None
+    assert plot("loss", []) is None
+
+
+def test_a_wide_range_is_drawn_logarithmically():
+    assert "(logarithmic)" in plot("loss", [Curve("a", [(1, 100.0), (2, 0.01)])])
+    assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 100.0), (2, -0.01)])])
+    assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 2.0), (2, 1.0)])])

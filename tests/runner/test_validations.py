@@ -1,0 +1,133 @@
+"""Owns the proof of what a validation is: what is refused, what is run for it, and what counts as the same again."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from jobs.spec import JobSpec
+from recovery.validation import Verdict
+from runner.cli import main
+from runner.store import Store
+from runner.validations import Validation, digest_of, find_or_begin, run_spec, validations
+
+JOB = {
+    "name": "ocr",
+    "run": "python train.py --precision {precision}",
+    "success": {"metric": "hmean", "above": 0.5},
+    "checkpoint": {"dir": "/shared/checkpoints"},
+    "recovery": {"max_attempts": 5, "step_back": 100, "infra_retries": 2},
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "rung.db")
+    yield made
+    made.close()
+
+
+def spec(**more):
+    return JobSpec.model_validate({**JOB, **more})
+
+
+def asked(tmp_path, digest="d", **more):
+    return replace(Validation(0, digest, spec(), tmp_path, "hmean", 1.0), **more)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"success": None}, "there is no number to compare"),
+        ({"knobs": {"precision": "fp32"}}, "there is nothing to validate"),
+        ({"run": ["true"]}, "nothing in run, envs or files carries {precision}"),
+        ({"validation": {"pass_below": 3}}, "marginal_below must not be less than pass_below"),
+        ({"validation": {"better": "more"}}, "validation.better"),
+        ({"recovery": {"validat": "before"}}, "did you mean 'validate'?"),
+        ({"recovery": {"validate": "after"}}, "'off' or 'before'"),
+        ({"success": None, "recovery": {"validate": "before"}}, "recovery.validate: before needs a number"),
+        ({"run": ["true"], "recovery": {"validate": "before"}}, "recovery.validate: before cannot be done"),
+    ],
+)
+def test_what_cannot_be_validated_is_refused_in_one_line(tmp_path, home, monkeypatch, capsys, fields, said):
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**JOB, **fields}))
+    monkeypatch.setattr(sys, "argv", ["rung", "validate", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    lines = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and len(lines) == 1 and said in lines[0], lines
+
+
+@pytest.mark.parametrize("target", ["no-such", "no/such", "no-such.yaml"])
+def test_a_target_that_means_nothing_is_refused(home, monkeypatch, capsys, target):
+    monkeypatch.setattr(sys, "argv", ["rung", "validate", target])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and target in capsys.readouterr().err
+
+
+def test_both_runs_are_the_job_itself_but_for_precision_and_recovery(tmp_path):
+    one, other = (run_spec(asked(tmp_path), baseline=baseline) for baseline in (True, False))
+    assert (one.knobs.precision, other.knobs.precision) == ("fp32", None)
+    assert one.model_copy(update={"knobs": other.knobs, "name": other.name}) == other
+    assert (one.run, one.success) == (spec().run, spec().success)
+    assert (one.recovery.max_attempts, one.recovery.infra_retries, one.recovery.step_back) == (1, 2, None)
+    # A folder that other runs use has checkpoints in it from which a run would go on.
+    assert one.checkpoint.dir == "checkpoints" and one.envs["RUNG_USAGE"] == "1"
+    long = asked(tmp_path, spec=spec(name="x" * 100, recovery={"validate": "before"}))
+    assert run_spec(long, baseline=True).recovery.gate == "off"
+    assert JobSpec.model_validate_json(run_spec(long, baseline=True).model_dump_json())
+
+
+def test_a_validation_survives_the_store(tmp_path, store):
+    with store.transaction():
+        made = find_or_begin(store, asked(tmp_path, of="ocr-1", holds=True))
+    assert validations(store) == [made] and made.id == "v1"
+    decided = made.but(verdict=Verdict.FAIL, because="so it is", baseline="a", candidate="b")
+    with store.transaction():
+        store.put_validation(1, decided.to_dict(), active=False)
+    assert validations(store) == [decided] and validations(store, active=True) == []
+
+
+def test_what_was_decided_is_used_again_and_what_is_under_way_is_taken_up(tmp_path, store):
+    def find(digest, *, again=False, **more):
+        with store.transaction():
+            return find_or_begin(store, asked(tmp_path, digest, **more), again=again).number
+
+    def decide(number, verdict):
+        with store.transaction():
+            store.put_validation(number, asked(tmp_path, verdict=verdict).to_dict(), active=False)
+
+    assert find("d") == 1
+    # The run itself has written something beside its script: the same question all the same.
+    assert [find("d"), find("changed"), find("other", metric="loss")] == [1, 1, 2]
+    decide(1, Verdict.PASS)
+    decide(2, Verdict.UNDECIDED)
+    assert [find("d"), find("d", again=True)] == [1, 3]
+    decide(3, Verdict.FAIL)
+    assert find("d") == 3, "the newest counts"
+    assert find("other", metric="loss") == 4, "what was not decided is asked again"
+
+
+def test_the_digest_is_of_what_decides_the_numbers(tmp_path):
+    home = tmp_path / "home"
+    (tmp_path / ".gitignore").write_text("out.json\n")
+    (tmp_path / "train.py").write_text("print(1)")
+
+    def digest(metric="hmean", **more):
+        return digest_of(spec(**more), tmp_path, metric, home)
+
+    first = digest()
+    for name, text in {"data.bin": "x", "out.json": "{}", "home/a.json": "{}", "__pycache__/a.py": "x"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "job.yaml").write_text("name: ocr\nrun: python train.py\n")
+    same = digest()
+    (tmp_path / "job.yaml").write_text("name: ocr\nrun: python train.py\nrecovery: {validate: before}\n")
+    assert digest(name="other", priority=3, recovery={"validate": "before"}) == same == digest()
+    assert first != same  # a job file that appears counts; what one says is in the spec already
+    others = {digest("loss"), digest(knobs={"lr": 0.1}), digest(validation={"pass_below": 0.5})}
+    (tmp_path / "train.py").write_text("print(2)")
+    assert len({same, *others, digest()}) == 5
