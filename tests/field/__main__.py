@@ -76,7 +76,7 @@ def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[
         ]
         for job in jobs
     }
-    runs = Runs(options.results / "home", where.env)
+    runs = Runs(where.home or options.results / "home", where.env)
     ended = {}
     with runs.controlled():
         for file, history in runs.each([file for pair in files.values() for file in pair], where.at_once):

@@ -21,6 +21,8 @@ class Place:
     fields: dict[str, Any]
     at_once: int = 1
     env: dict[str, str] = field(default_factory=dict)
+    # RUNG_HOME, where it is to go when the place does; else it stays with the results.
+    home: Path | None = None
     # For jobs that need more than torch and numpy.
     framework_fields: dict[str, Any] = field(default_factory=dict)
 
@@ -60,4 +62,4 @@ def gpu(_: list[str]) -> Iterator[Place]:
 
     with GpuHost(Path(FOLDER)).up() as host:
         env = {"RUNG_HOSTS": str(host.inventory), "HOME": str(host.client)}
-        yield Place(f"{host.gpus[0].name}", host.fields(), env=env)
+        yield Place(f"{host.gpus[0].name}", host.fields(), env=env, home=host.folder / "rung")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.field.reports import NEAR_ENOUGH, Report
@@ -73,7 +74,7 @@ def number(value: float | None) -> str:
 
 
 def judge(report: Report, ran: History, reference: History, against: str, place: tuple[str, str]) -> Row:
-    """Return the row of a job, from its history and that of its reference. Pure."""
+    """Return the row of a job, from its history with its first log, and the history of its reference."""
     attempts = ran["attempts"]
     metric = (ran["job"].get("success") or {}).get("metric", "")
     seen = [attempt["fault"] for attempt in attempts if attempt["fault"]]
@@ -109,8 +110,8 @@ def troubles(report: Report, row: Row, ran: History, reference: History) -> Iter
     first = row.faults[0] if row.faults and ran["attempts"][0]["fault"] else "no fault"
     if first not in report.faults:
         yield f"failed first with {first}, not with {' or '.join(report.faults)}"
-    elif not any(word in row.evidence for word in report.words):
-        yield f"its fault shows in other words than the report's: {row.evidence}"
+    elif report.words not in Path(ran["attempts"][0]["log"]).read_text(encoding="utf-8", errors="replace"):
+        yield f"its first log does not say what the report's did: {report.words}"
     if any(attempt["fault"] for attempt in reference["attempts"]):
         yield f"its reference ({row.against}) fails too"
     if row.difference is None:

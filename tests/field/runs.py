@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from runner.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 # The installed command, or the same from the checkout where nothing is installed.
 INSTALLED = Path(sys.executable).parent / "rung"
 RUNG = [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from runner.cli import main; main()"]
-ENDED = {"SUCCEEDED", "FAILED", "CANCELLED"}
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 # A job that takes longer than this waits for something that will not come.
 LIMIT_SECONDS = 900.0
 
@@ -58,12 +59,16 @@ class Runs:
                 file = waiting.pop(0)
                 active[str(json.loads(self.rung("launch", "--json", file))["id"])] = (file, time.monotonic())
             time.sleep(LOOK_SECONDS)
-            ended = {job["id"] for job in json.loads(self.rung("queue", "--json")) if job["state"] in ENDED}
-            for job in ended & set(active):
+            for job in self.ended(active):
                 yield active.pop(job)[0], json.loads(self.rung("history", "--json", job))
             for job, (_, began) in active.items():
                 if time.monotonic() - began > LIMIT_SECONDS:
                     self.rung("cancel", job)
+
+    def ended(self, jobs: Iterable[str]) -> list[str]:
+        """Return those that have ended; asked of the store, since a command every moment would take a core."""
+        with closing(Store(self.home / "rung.db")) as store:
+            return [job for job in jobs if store.job(job).ended]
 
     def keep(self, history: Mapping[str, Any], to: Path) -> None:
         """Keep a job's history, and the log of each attempt, where its files may be gone tomorrow."""

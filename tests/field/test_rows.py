@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.field.reports import REPORTS
 from tests.field.rows import Row, judge, markdown
 
 REPORT = REPORTS["mmgcn"]
-FAULT = {"kind": "nan_loss", "evidence": "ValueError: Training loss is nan"}
+FAULT = {"kind": "nan_loss", "evidence": "step 1 loss inf"}
 
 
 def attempt(fault: dict[str, str] | None, value: float | None, rung: str | None = None) -> dict[str, Any]:
@@ -29,14 +30,20 @@ GOOD = history(attempt(FAULT, None), attempt(None, 0.905, "fp32"))
 REFERENCE = history(attempt(None, 0.9))
 
 
-def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well() -> None:
-    row = judge(REPORT, GOOD, REFERENCE, "fp32", ("here", "cpu"))
+def judged(folder: Path, ran: dict[str, Any], reference: dict[str, Any], said: str = REPORT.words) -> Row:
+    (folder / "log").write_text(f"step 1\nValueError: {said}\n")
+    first = {**ran["attempts"][0], "log": str(folder / "log")}
+    logged = {**ran, "attempts": [first, *ran["attempts"][1:]]}
+    return judge(REPORT, logged, reference, "fp32", ("here", "cpu"))
+
+
+def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well(tmp_path: Path) -> None:
+    row = judged(tmp_path, GOOD, REFERENCE)
     assert row.troubles == ()
     assert (row.attempts, row.faults, row.rungs, row.steps_lost, row.minutes) == (2, ("nan_loss",), ("fp32",), 20, 1.0)
     assert row.difference == pytest.approx(0.00556, abs=1e-4)
-    assert "| mmgcn | 2 | nan_loss | fp32 | val_auc | 0.9050 | 0.9000 (fp32) | +0.56 % | 20 | 1.0 | ok |" in markdown(
-        [row]
-    )
+    told = "| mmgcn | 2 | nan_loss | fp32 | val_auc | 0.9050 | 0.9000 (fp32) | +0.56 % | 20 | 1.0 | ok |"
+    assert told in markdown([row])
     assert Row.from_dict(row.to_dict()) == row
 
 
@@ -47,14 +54,20 @@ def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well() -> 
         (history(attempt(FAULT, None), attempt(None, 0.89, "fp32")), REFERENCE, "not within 1 %"),
         (history(attempt(None, 0.9)), REFERENCE, "failed first with no fault, not with nan_loss"),
         (history(attempt({**FAULT, "kind": "oom"}, None), attempt(None, 0.9)), REFERENCE, "failed first with oom"),
-        (history(attempt({**FAULT, "evidence": "loss nan"}, None), attempt(None, 0.9)), REFERENCE, "other words"),
         (GOOD, history(attempt(FAULT, None), attempt(None, 0.9, "fp32")), "its reference (fp32) fails too"),
         (history(attempt(FAULT, None), state="FAILED"), REFERENCE, "mmgcn is FAILED: why"),
         (history(attempt(FAULT, None), attempt(None, None)), REFERENCE, "no val_auc to compare"),
     ],
 )
-def test_whatever_is_not_as_reported_is_said(ran: dict[str, Any], reference: dict[str, Any], said: str) -> None:
-    assert said in "; ".join(judge(REPORT, ran, reference, "fp32", ("here", "cpu")).troubles)
+def test_whatever_is_not_as_reported_is_said(
+    tmp_path: Path, ran: dict[str, Any], reference: dict[str, Any], said: str
+) -> None:
+    assert said in "; ".join(judged(tmp_path, ran, reference).troubles)
+
+
+def test_a_fault_in_other_words_than_the_reports_is_said(tmp_path: Path) -> None:
+    told = ("its first log does not say what the report's did: Training loss is nan",)
+    assert judged(tmp_path, GOOD, REFERENCE, "loss went away").troubles == told
 
 
 SPEC = {"name": "a", "run": "python train.py --size cpu --lr {lr}", "knobs": {"mode": "zero-edit"}, "envs": {"A": "1"}}

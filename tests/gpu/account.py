@@ -27,6 +27,10 @@ class Account:
         except KeyError:
             return None
 
+    @property
+    def uid(self) -> int:
+        return self.entry.pw_uid if self.entry else 0
+
     def make(self) -> None:
         """Make the account; one that an earlier test left is taken over."""
         self.home.mkdir(parents=True, exist_ok=True)

@@ -82,21 +82,22 @@ def script(path: Path, text: str) -> None:
 
 def share_groups() -> None:
     """Have control groups of version 2 hand their controllers down, as a machine within a container may not yet."""
-    control = CGROUPS / "cgroup.subtree_control"
-    if not control.exists():
+    if not (CGROUPS / "cgroup.controllers").exists() or hand_down():
         return
-    there = (CGROUPS / "cgroup.controllers").read_text().split()
-    wanted = [name for name in CONTROLLERS if name in there and name not in control.read_text().split()]
-    if not wanted:
-        return
-    words = " ".join(f"+{name}" for name in wanted)
-    try:
-        control.write_text(words)
-    except OSError:
-        # A group that hands controllers down may not hold processes itself.
-        aside = CGROUPS / "machine"
-        aside.mkdir(exist_ok=True)
-        for pid in (CGROUPS / "cgroup.procs").read_text().split():
+    # A group that hands controllers down may not hold processes itself.
+    aside = CGROUPS / "machine"
+    aside.mkdir(exist_ok=True)
+    for pid in (CGROUPS / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):
+            (aside / "cgroup.procs").write_text(pid)
+    hand_down()
+
+
+def hand_down() -> bool:
+    """Hand down what a container's limits need; say whether all that is there could be."""
+    there, control = (CGROUPS / "cgroup.controllers").read_text().split(), CGROUPS / "cgroup.subtree_control"
+    for name in CONTROLLERS:
+        if name in there and name not in control.read_text().split():
             with contextlib.suppress(OSError):
-                (aside / "cgroup.procs").write_text(pid)
-        control.write_text(words)
+                control.write_text(f"+{name}")
+    return all(name in control.read_text().split() for name in CONTROLLERS if name in there)

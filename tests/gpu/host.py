@@ -71,7 +71,7 @@ class GpuHost:
         let_sshd_separate()
         self.engine.furnish(find_driver(self.gpus))
         self.engine.start()
-        self.image = make_image(self.engine, self.python, self.folder / "image")
+        self.image = make_image(self.engine, self.python, self.account, self.folder / "image")
         self.serve()
         self.tell()
 

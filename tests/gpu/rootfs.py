@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fleet.patience import FleetError, run
+from tests.gpu.account import Account
 from tests.gpu.engine import MachineEngine
 from tests.gpu.libraries import mapped, names_of, needed_by
 
@@ -91,10 +92,12 @@ def ask_python(python: str = sys.executable) -> MachinePython:
     )
 
 
-def make_image(engine: MachineEngine, python: MachinePython, folder: Path) -> str:
+def make_image(engine: MachineEngine, python: MachinePython, account: Account, folder: Path) -> str:
     """Put the image together, give it to the engine, and return its id."""
     shutil.rmtree(folder, ignore_errors=True)
     fill(folder, python)
+    # Some libraries ask for the name of whoever they run as.
+    (folder / "etc" / "passwd").write_text(f"{account.name}:x:{account.uid}:{account.uid}::/tmp:/bin/sh\n")
     tar = folder.with_suffix(".tar")
     run("tar", "--directory", folder, "--owner=0", "--group=0", "-cf", tar, ".")
     changes = ["ENV PATH=/usr/bin:/bin", "ENV PYTHONUNBUFFERED=1", f'LABEL rung.torch="{python.torch}"']
