@@ -31,15 +31,16 @@ def main() -> int:
     rows = {row.job: row for row in read(kept)} if options.resume else {}
     jobs = [job for job in options.jobs if job not in rows]
     options.results.mkdir(parents=True, exist_ok=True)
-    sys.stdout.write("  ".join(cell for cell in HEAD if cell) + "\n")
+    told = ["  ".join(cell for cell in HEAD if cell), *map(text_line, rows.values())]
+    sys.stdout.write("".join(f"{line}\n" for line in told))
+    sys.stdout.flush()
     try:
-        with place(options.where, jobs) as where:
-            for row in run(jobs, where, options):
-                rows[row.job] = row
-                sys.stdout.write(text_line(row) + "\n")
-                sys.stdout.flush()
-                with kept.open("a") as file:
-                    file.write(json.dumps(row.to_dict()) + "\n")
+        for row in run_there(jobs, options):
+            rows[row.job] = row
+            sys.stdout.write(text_line(row) + "\n")
+            sys.stdout.flush()
+            with kept.open("a") as file:
+                file.write(json.dumps(row.to_dict()) + "\n")
     except FleetError as error:
         sys.stderr.write(f"rung: {error}\n")
         return 2
@@ -65,6 +66,13 @@ def parsed() -> argparse.Namespace:
     options.jobs = options.jobs or there
     options.results = (options.results or ROOT / ".bench" / "field" / options.where).absolute()
     return options
+
+
+def run_there(jobs: list[str], options: argparse.Namespace) -> Iterator[Row]:
+    """Make the place ready and run the jobs; where none is left to run, nothing is made."""
+    if jobs:
+        with place(options.where, jobs) as where:
+            yield from run(jobs, where, options)
 
 
 def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[Row]:

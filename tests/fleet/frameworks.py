@@ -20,14 +20,15 @@ from tests.fleet.patience import FleetError, run, say
 
 NAMES = ("transformers", "peft", "accelerate", "lightning", "PyYAML")
 TAG = "rung/frameworks:cpu"
+WHAT = "the image for frameworks"
 
 
 def give_frameworks(fleet: Fleet) -> str:
     """Have the image on every host of a fleet, and return its id."""
     with locked(cache() / "lock"):
         made_of = [fleet.images["python"], (ROOT / "requirements.lock").read_bytes(), *NAMES, *recipe()]
-        kept = part("frameworks", [*made_of, Path(__file__).read_bytes()], lambda to: make(to, fleet), "their image")
-    say("loading the image for frameworks on the hosts")
+        kept = part("frameworks", made_of, lambda to: make(to, fleet), WHAT)
+    say(f"loading {WHAT} on the hosts")
     fleet.at_once(lambda host: load(host, kept / "image.tar"))
     return str(json.loads((kept / "image.json").read_text())["Id"])
 

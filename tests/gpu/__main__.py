@@ -51,10 +51,12 @@ def probe(host: GpuHost) -> int:
         subprocess.run([*RUNG, *words], env=env, check=False)
     launched = subprocess.Popen([*RUNG, "launch", "-f", str(folder / "job.yaml")], env=env)
     began = time.monotonic()
-    while launched.poll() is None and time.monotonic() - began < 300:
+    while launched.poll() is None and time.monotonic() - began < 240:
         time.sleep(4)
         subprocess.run([str(program("nvidia-smi")), "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"])
         subprocess.run([*RUNG, "hosts"], env=env, check=False)
+    # One that still waits will not come; following is ended, and the job with its machine.
+    launched.terminate()
     subprocess.run([*RUNG, "logs", "probe"], env=env, check=False)
     subprocess.run([*RUNG, "history", "--diff", "probe"], env=env, check=False)
     return launched.wait()
