@@ -9,9 +9,10 @@ override JOB := $(value JOB)
 override LOGS := $(value LOGS)
 override CASES := $(value CASES)
 override FAULT := $(value FAULT)
+override SCRIPT := $(value SCRIPT)
 override JOBS := $(value JOBS)
 override RESULTS := $(value RESULTS)
-export JOB LOGS BY CASES FAULT JOBS RESULTS RUNG_HOME
+export JOB LOGS BY CASES FAULT SCRIPT JOBS RESULTS RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
@@ -26,7 +27,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill doctor test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -81,6 +82,10 @@ lint: setup ## Ruff and mypy
 drill: setup ## Prove this set-up by a toy job with a real fault: make drill FAULT=nan
 	@if [ -z "$${FAULT:-}" ]; then echo "rung: say which one: make drill FAULT=nan|overflow|unscale|collapse|oom|kill" >&2; exit 2; fi
 	@rung drill -- "$$FAULT"
+
+doctor: setup ## Read a training script, or a folder of them, for what fails in FP16: make doctor SCRIPT=train.py
+	@if [ -z "$${SCRIPT:-}" ]; then echo "rung: say which one: make doctor SCRIPT=train.py" >&2; exit 2; fi
+	@rung doctor -- "$$SCRIPT"
 
 corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}

@@ -16,6 +16,7 @@ import click
 
 from jobs.errors import RungError
 from runner.checkpointcli import checkpoints, without_checkpoints
+from runner.doctorcli import doctor
 from runner.drillcli import drill
 from runner.imagecli import image
 from runner.laddercli import ladder
@@ -244,6 +245,7 @@ def controller(until_idle: bool) -> None:
     _desk(create=True).control(until_idle=until_idle)
 
 
+cli.add_command(doctor)
 cli.add_command(drill)
 cli.add_command(image)
 cli.add_command(checkpoints)

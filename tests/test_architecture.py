@@ -18,6 +18,7 @@ PURE_MAY_USE = {
     *(
         "__future__",
         "array",
+        "ast",
         "bisect",
         "collections",
         "dataclasses",
@@ -42,7 +43,7 @@ PURE_MAY_USE = {
         "statistics",
     ),
     *("types", "tomlkit"),
-    *("typing", "yaml", "jobs", "recovery"),
+    *("typing", "warnings", "yaml", "jobs", "recovery"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
 FILE_CALLS = {

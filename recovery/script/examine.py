@@ -1,0 +1,57 @@
+"""Owns the examination: all rules over one script, what its comments silence, in the order of the lines."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import islice
+
+from recovery.lines import clean
+from recovery.script import logs, masks, parameters, powers, roots, saving, scaling, watching
+from recovery.script.finding import ORDER, Finding, Hit, Rule, severity_of
+from recovery.script.script import Script
+
+FAMILIES = (scaling, masks, logs, roots, powers, parameters, watching, saving)
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
+NAMES = frozenset(rule.name for rule in RULES)
+# Hits of one family in one file; a script with more was made to keep us busy.
+MOST = 1000
+_IGNORE = re.compile(r"#\s*rung:\s*ignore\[([\w\s,-]{1,500})\]")
+
+
+def examine(script: Script, *, fp16: bool) -> list[Finding]:
+    """Return what the rules find in a script; `fp16`: whether anything says that it runs in FP16."""
+    if not script.uses_torch:
+        return []
+    hits = (hit for family in FAMILIES for hit in islice(family.check(script), MOST))
+    found = {finding for hit in hits if (finding := _finding(script, hit, fp16))}
+    return sorted(found, key=lambda each: (each.line, each.column, ORDER.index(each.severity), each.rule, each.what))
+
+
+def unknown_rules(script: Script) -> list[tuple[int, str]]:
+    """Return the names in `# rung: ignore[...]` that no rule has, with their lines."""
+    told = ((number, name) for number, line in enumerate(script.lines, 1) for name in sorted(_ignored(line)))
+    return [(number, clean(name)) for number, name in told if name not in NAMES]
+
+
+def _finding(script: Script, hit: Hit, fp16: bool) -> Finding | None:
+    severity = severity_of(hit, fp16=fp16)
+    if severity is None or _is_silenced(script, hit):
+        return None
+    line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0) + 1
+    return Finding(line, column, hit.rule.name, severity, clean(hit.what or hit.rule.what), hit.rule.why, hit.rule.fix)
+
+
+def _is_silenced(script: Script, hit: Hit) -> bool:
+    """Tell whether a comment on any line of the expression names the rule."""
+    first = getattr(hit.node, "lineno", 1)
+    last = getattr(hit.node, "end_lineno", None) or first
+    if isinstance(hit.node, ast.stmt) and hasattr(hit.node, "body"):
+        last = first
+    return any(hit.rule.name in _ignored(line) for line in script.lines[first - 1 : last])
+
+
+def _ignored(line: str) -> frozenset[str]:
+    if "rung:" not in line:
+        return frozenset()
+    return frozenset(name.strip() for said in _IGNORE.findall(line) for name in said.split(",") if name.strip())

@@ -1,0 +1,125 @@
+"""Owns what is known of an expression's values without running it: the numbers it can take, and whether it is a tensor.
+
+The judgement is made to be silent in doubt: what nothing is known of has no `origin`, and most rules let it pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["number", "tensor", "unknown"]
+INF = math.inf
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The lowest and the highest value, what kind of value, and in a word where the knowledge comes from."""
+
+    low: float = -INF
+    high: float = INF
+    kind: Kind = "unknown"
+    origin: str = ""
+
+    @property
+    def reaches_nought(self) -> bool:
+        return bool(self.origin) and self.kind != "number" and self.low <= 0.0 <= self.high
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is a sum of yes and no: a whole number, which no gradient goes through."""
+        return self.origin in ("sum of comparison", "sum of mask")
+
+    def plus(self, other: Extent) -> Extent:
+        total = self._with(other, _sum(self.low, other.low, -INF), _sum(self.high, other.high, INF))
+        # Whoever adds something positive has thought of nought: with an open bottom it is not ours to know better.
+        guarded = total.low == -INF and any(each.kind == "number" and each.low > 0.0 for each in (self, other))
+        return replace(total, origin="") if guarded else total
+
+    def minus(self, other: Extent) -> Extent:
+        less = self.plus(other.negated())
+        # What two values differ by says nothing, but for `1 - p`.
+        fixed = self.low == self.high or other.low == other.high
+        return less if fixed and less.low > -INF else replace(less, origin="")
+
+    def joined(self, other: Extent) -> Extent:
+        """Return what is known of a value that is the one or the other."""
+        return self._with(other, min(self.low, other.low), max(self.high, other.high))
+
+    def negated(self) -> Extent:
+        return replace(self, low=-self.high, high=-self.low)
+
+    def times(self, other: Extent) -> Extent:
+        corners = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        return self._with(other, min(corners), max(corners))
+
+    def over(self, other: Extent) -> Extent:
+        if other.low <= 0.0 <= other.high:
+            same_sign = other.low >= 0.0
+            low, high = 0.0 if same_sign and self.low >= 0.0 else -INF, 0.0 if same_sign and self.high <= 0.0 else INF
+            return self._with(other, low, high)
+        part = self.times(Extent(1 / other.high, 1 / other.low, other.kind, other.origin))
+        return replace(part, low=max(part.low, 1e-30)) if self.low > 0.0 and other.low > 0.0 else part
+
+    def to_the(self, power: float) -> Extent:
+        if power > 0 and power % 2 == 0:
+            ends = _raised(abs(self.low), power), _raised(abs(self.high), power)
+            return Extent(0.0 if self.low <= 0.0 <= self.high else min(ends), max(ends), self.kind, "square")
+        if self.low >= 0.0 and power > 0:
+            return replace(self, low=_raised(self.low, power), high=_raised(self.high, power))
+        return Extent(0.0 if self.low >= 0.0 else -INF, INF, self.kind, "")
+
+    def _with(self, other: Extent, low: float, high: float) -> Extent:
+        kinds = {self.kind, other.kind}
+        kind: Kind = "tensor" if "tensor" in kinds else "unknown" if "unknown" in kinds else "number"
+        return Extent(low, high, kind, _of_both(self.origin, other.origin))
+
+
+UNKNOWN = Extent()
+NUMBER = Extent(kind="number")
+COUNT = Extent(1.0, INF, "number", "count")
+
+
+def constant(value: object) -> Extent:
+    """Return the extent of a literal; whatever is no number is unknown."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return UNKNOWN
+    try:
+        number = float(value)
+    except OverflowError:
+        number = INF if value > 0 else -INF
+    return NUMBER if math.isnan(number) else Extent(number, number, "number", "constant")
+
+
+def exponential(of: Extent) -> Extent:
+    # Never nought: exp is judged for its top, and what is made of it not once more for its bottom.
+    return Extent(max(_exp(of.low), 1e-30), max(_exp(of.high), 1e-30), of.kind, "exp")
+
+
+def _of_both(one: str, other: str) -> str:
+    """Return where a value made of two comes from: nowhere, when nothing is known of one of them."""
+    if not one or not other:
+        return ""
+    return other if one in ("constant", "count", "eps") else one
+
+
+def _exp(value: float) -> float:
+    return INF if value > 700 else math.exp(value)
+
+
+def _sum(a: float, b: float, doubt: float) -> float:
+    total = a + b
+    return doubt if math.isnan(total) else total
+
+
+def _product(a: float, b: float) -> float:
+    product = a * b
+    return 0.0 if math.isnan(product) else product
+
+
+def _raised(value: float, power: float) -> float:
+    try:
+        return float(value**power)
+    except OverflowError:
+        return INF

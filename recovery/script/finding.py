@@ -1,0 +1,63 @@
+"""Owns the words of the doctor: a rule, what a rule's function reports, and the finding that a person reads."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How sure it is that a training in FP16 goes wrong: it will, it may, or it is worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that field reports blame. `elsewhere`: the severity where nothing says FP16; None is silence."""
+
+    name: str
+    what: str
+    why: str
+    fix: str
+    in_fp16: Severity
+    elsewhere: Severity | None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A place where a rule applies. `softer` makes an error a warning and a warning a note."""
+
+    rule: Rule
+    node: ast.AST
+    what: str = ""
+    # The value was cast to FP32 before, or autocast is off here: the case of code without FP16.
+    in_fp32: bool = False
+    softer: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a person reads: where, what, why, and what to write instead."""
+
+    line: int
+    column: int
+    rule: str
+    severity: Severity
+    what: str
+    why: str
+    fix: str
+
+
+def severity_of(hit: Hit, *, fp16: bool) -> Severity | None:
+    """Return how severe a hit is in this file; None when the rule has nothing to say here."""
+    found = hit.rule.in_fp16 if fp16 and not hit.in_fp32 else hit.rule.elsewhere
+    if found is None or not hit.softer:
+        return found
+    return ORDER[min(ORDER.index(found) + 1, len(ORDER) - 1)]

@@ -1,0 +1,93 @@
+"""Owns the doctor's visit: which files a path means, reading them within bounds, and all findings of the lot."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.errors import UsageError
+from recovery.lines import clean
+from recovery.script.examine import examine, unknown_rules
+from recovery.script.finding import Finding, Severity
+from recovery.script.precision import reached, says_fp16
+from recovery.script.script import Script
+from recovery.script.source import MAX_BYTES, Unreadable
+
+# A project has some hundred files; whoever points at a whole disk is told so.
+MAX_FILES = 20_000
+# Nobody's own code: looked into only when named themselves.
+SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+
+
+@dataclass
+class Visit:
+    """What came of it: findings by file, files that could not be read, and how many were."""
+
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    files: int = 0
+    lines: int = 0
+    in_fp16: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """2 where something could not be read, since silence would be no verdict; 1 for an error; else 0."""
+        if self.problems:
+            return 2
+        return int(any(finding.severity is Severity.ERROR for _, finding in self.findings))
+
+
+def visit(paths: Sequence[Path], *, fp16: bool) -> Visit:
+    """Examine scripts and folders of them; `fp16` takes every file for one that runs in FP16."""
+    done = Visit()
+    scripts: dict[str, Script] = {}
+    for path in paths:
+        for file, name in _files(path):
+            if len(scripts) >= MAX_FILES:
+                raise UsageError(f"{path}: more than {MAX_FILES} Python files; name the folder of your own code")
+            try:
+                scripts[name] = Script(_read(file))
+            except Unreadable as problem:
+                done.problems.append(f"{clean(name)}:{'' if str(problem)[:1].isdigit() else ' '}{problem}")
+    half = frozenset(scripts) if fp16 else _in_fp16(scripts)
+    for name, script in scripts.items():
+        done.findings += [(clean(name), finding) for finding in examine(script, fp16=name in half)]
+        done.problems += [f"{clean(name)}:{line}: no rule is called {rule}" for line, rule in unknown_rules(script)]
+        done.lines += len(script.lines)
+    done.files, done.in_fp16 = len(scripts), len(half)
+    return done
+
+
+def _in_fp16(scripts: dict[str, Script]) -> frozenset[str]:
+    start = frozenset(name for name, script in scripts.items() if says_fp16(script))
+    return reached({name: script.names.modules for name, script in scripts.items()}, start)
+
+
+def _files(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the Python files that a path means, each with the name it is told by."""
+    if not path.is_dir():
+        yield path, str(path)
+        return
+    for folder, below, names in os.walk(path):
+        below[:] = sorted(name for name in below if name not in SKIPPED and not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder) / name
+            if name.endswith(".py") and not file.is_symlink():
+                yield file, str(file)
+
+
+def _read(file: Path) -> bytes:
+    """Return a file's bytes; a pipe, a device or a monster is not opened."""
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("not a file")
+        if status.st_size > MAX_BYTES:
+            raise Unreadable(f"{status.st_size} bytes; scripts of up to {MAX_BYTES} are read")
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
