@@ -191,4 +191,7 @@ def _why_worse(baseline: Run, candidate: Run) -> Iterator[str]:
 
 
 def _skipped_share(run: Run) -> float:
-    return (run.figures.skipped or 0) / max(1, run.figures.losses)
+    """Return the share of updates that were skipped: all of those are told, while a loss is told now and then."""
+    progress = run.figures.progress
+    steps = (progress.furthest_step or 0) - (progress.first_step or 0) + 1
+    return (run.figures.skipped or 0) / max(steps, run.figures.losses)

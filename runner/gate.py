@@ -34,13 +34,18 @@ class Gate:
         return True
 
     def _own(self, job: Job) -> Validation | None:
-        """Return the validation that was made for this job, whatever came of it; one before a retry was cancelled."""
-        retried = [event.at for event in self.parts.store.events(job.id) if event.kind == "retried"]
-        made = [each for each in validations(self.parts.store) if each.of == job.id and each.holds]
-        own = [each for each in made if each.asked_at >= max(retried, default=0.0)]
-        return own[-1] if own else None
+        """Return the validation that this job waits for, whatever came of it; a retry asks anew."""
+        told = self.parts.store.events(job.id)
+        since = max((event.seq for event in told if event.kind == "retried"), default=0)
+        waited = [event.data["validation"] for event in told if event.kind == "validating" and event.seq > since]
+        for found in validations(self.parts.store) if waited else ():
+            # Another job's, which was cancelled with it, says nothing about this one.
+            if found.id == waited[-1] and (found.of == job.id or found.verdict is not Verdict.UNDECIDED):
+                return found
+        return None
 
     def _begin(self, job: Job) -> Validation:
+        """Write that the job waits for its validation: a new one, or one of the same content."""
         store, metric, at = self.parts.store, job.spec.validated_metric, self.parts.now()
         assert metric is not None, "a spec that asks for the gate names a metric"
         origin = store.origin(job.id)
@@ -48,9 +53,8 @@ class Gate:
         asked = Validation(0, digest, job.spec, origin, metric, at, job.id, holds=True)
         with store.transaction():
             found = find_or_begin(store, asked)
-            if found.of == job.id:
-                said = f"validation {found.id} comes first: FP32 and {job.knobs.precision or 'the precision as asked'}"
-                store.add_event(job.id, None, "validating", {"because": said, "validation": found.id}, at=at)
+            said = f"validation {found.id} comes first: FP32 against {job.knobs.precision or 'the precision as asked'}"
+            store.add_event(job.id, None, "validating", {"because": said, "validation": found.id}, at=at)
         return found
 
     def _standing(self, found: Validation) -> str:

@@ -100,7 +100,7 @@ def _curve(curve: Curve, axes: _Axes, colour: str, index: int) -> list[str]:
         marks.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{TOP + 8}" stroke="#c00000" stroke-width="2"/>')
     x = LEFT + 330 + index * 190
     legend = f'<line x1="{x}" x2="{x + 18}" y1="12" y2="12" stroke="{colour}" stroke-width="3"/>'
-    said = escape(clean(curve.name)[:60])
+    said = escape(clean(curve.name)[:24])
     text = f'<text x="{x + 24}" y="16" font-family="sans-serif" font-size="11" fill="#333333">{said}</text>'
     drawn = [
         f'<polyline points="{" ".join(piece)}" fill="none" stroke="{colour}" stroke-width="1.4"/>'

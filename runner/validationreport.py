@@ -125,7 +125,7 @@ def verdict_line(found: Findings) -> str:
 
 def plots(found: Findings) -> dict[str, str]:
     """Return the plots by their file names."""
-    runs = [(run, f"{run.name} ({run.job_id})") for run in (found.baseline, found.candidate) if run is not None]
+    runs = [(run, run.name) for run in (found.baseline, found.candidate) if run is not None]
     drawn = {
         "loss.svg": plot("loss", [Curve(name, _losses(run.figures.points)) for run, name in runs]),
         "gradient-norm.svg": plot("gradient norm", [Curve(name, _norms(run.figures.points)) for run, name in runs]),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.doors import why_not
-from jobs.errors import UsageError
+from jobs.errors import StoreError, UsageError
 from jobs.knobs import Precision
 from jobs.spec import JobSpec
 from recovery.validation import Verdict, rule_of
@@ -72,7 +72,13 @@ class Validation:
 
 
 def validations(store: Store, *, active: bool = False) -> list[Validation]:
-    return [Validation.from_row(*row) for row in store.validations(active=active)]
+    try:
+        return [Validation.from_row(*row) for row in store.validations(active=active)]
+    except (ValueError, TypeError, LookupError) as error:
+        what = str(error).splitlines()[0]
+        raise StoreError(
+            f"a validation in the store cannot be read ({what}); bring the store back from a copy"
+        ) from None
 
 
 def refuse_useless(spec: JobSpec, metric: str | None) -> None:
