@@ -5,6 +5,7 @@ Nothing of the machine's own is used or changed but for the account, which is re
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -101,7 +102,7 @@ class GpuHost:
         assert self.python is not None
         return {
             "image": self.image,
-            "resources": {"gpu": [f"{self.gpus[0].type}:1"], "shm": "8g"},
+            "resources": {"gpu": [f"{self.gpus[0].type}:1"], "cpus": os.cpu_count() or 1, "shm": "8g"},
             "volumes": self.python.volumes,
             "envs": self.python.envs,
             "network": "none",
