@@ -1,0 +1,57 @@
+"""Owns the proof of what is asked of a machine before it becomes a host: its programs, devices and libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.gpu import Gpu
+from tests.fleet.patience import FleetError
+from tests.gpu import driver, programs
+from tests.gpu.driver import find_driver
+from tests.gpu.libraries import mapped, names_of
+
+H200 = Gpu("NVIDIA H200", (9, 0), 0, "GPU-1")
+
+
+def test_a_program_that_is_missing_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(programs, "ADMINISTRATION", ())
+    (tmp_path / "runc").touch(mode=0o755)
+    with pytest.raises(FleetError) as raised:
+        programs.check_machine()
+    said = str(raised.value)
+    assert "dockerd (install docker.io" in said and "nvidia-smi (install NVIDIA's driver)" in said
+    assert "\n" not in said and "runc (" not in said
+
+
+def test_the_devices_of_a_gpu_are_found_by_what_the_driver_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    told = tmp_path / "gpus" / "0000:01:00.0"
+    told.mkdir(parents=True)
+    (told / "information").write_text("Model: \t NVIDIA H200\nGPU UUID: \t GPU-1\nDevice Minor: \t 3\n")
+    monkeypatch.setattr(driver, "TOLD", tmp_path / "gpus")
+    found = find_driver([H200], tmp_path)
+    assert found.cards == {"GPU-1": str(tmp_path / "nvidia3")}
+    assert found.control == [str(tmp_path / "nvidiactl"), str(tmp_path / "nvidia-uvm")]
+
+
+def test_a_gpu_without_a_device_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="nvidia0 is not there: is the driver of NVIDIA H200 loaded"):
+        find_driver([H200], tmp_path)
+
+
+def test_a_library_is_known_by_every_name_a_loader_may_look_for(tmp_path: Path) -> None:
+    real = tmp_path / "libx.so.1.2"
+    real.touch()
+    (tmp_path / "libx.so.1").symlink_to("libx.so.1.2")
+    (tmp_path / "libxyz.so.1").touch()
+    assert set(names_of(tmp_path / "libx.so.1")) == {real, tmp_path / "libx.so.1"}
+    line = f"7f00-7f01 r-xp 00000000 fe:00 123    {real}\n7f02-7f03 rw-p 00000000 00:00 0\n"
+    assert mapped(line) == {real}
