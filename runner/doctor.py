@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.errors import UsageError
 from recovery.lines import clean
-from recovery.script.examine import examine, unknown_rules
+from recovery.script.examine import Examined, examine, unknown_rules
 from recovery.script.finding import Finding, Severity
 from recovery.script.precision import reached, says_fp16
 from recovery.script.script import Script
@@ -43,27 +43,40 @@ class Visit:
 def visit(paths: Sequence[Path], *, fp16: bool) -> Visit:
     """Examine scripts and folders of them; `fp16` takes every file for one that runs in FP16."""
     done = Visit()
-    scripts: dict[str, Script] = {}
+    seen: dict[str, _Seen] = {}
     for path in paths:
         for file, name in _files(path):
-            if len(scripts) >= MAX_FILES:
+            if len(seen) >= MAX_FILES:
                 raise UsageError(f"{path}: more than {MAX_FILES} Python files; name the folder of your own code")
             try:
-                scripts[name] = Script(_read(file))
+                script = Script(_read(file))
             except Unreadable as problem:
                 done.problems.append(f"{clean(name)}:{'' if str(problem)[:1].isdigit() else ' '}{problem}")
-    half = frozenset(scripts) if fp16 else _in_fp16(scripts)
-    for name, script in scripts.items():
-        done.findings += [(clean(name), finding) for finding in examine(script, fp16=name in half)]
-        done.problems += [f"{clean(name)}:{line}: no rule is called {rule}" for line, rule in unknown_rules(script)]
-        done.lines += len(script.lines)
-    done.files, done.in_fp16 = len(scripts), len(half)
+                continue
+            # The tree is let go of at once: that of a whole library would fill the memory.
+            seen[name] = _Seen(examine(script), says_fp16(script), script.names.modules)
+            done.problems += [f"{clean(name)}:{line}: no rule is called {rule}" for line, rule in unknown_rules(script)]
+            done.lines += len(script.lines)
+    half = frozenset(seen) if fp16 else _in_fp16(seen)
+    for name, each in seen.items():
+        findings = each.examined.in_fp16 if name in half else each.examined.elsewhere
+        done.findings += [(clean(name), finding) for finding in findings]
+    done.files, done.in_fp16 = len(seen), len(half)
     return done
 
 
-def _in_fp16(scripts: dict[str, Script]) -> frozenset[str]:
-    start = frozenset(name for name, script in scripts.items() if says_fp16(script))
-    return reached({name: script.names.modules for name, script in scripts.items()}, start)
+@dataclass(frozen=True)
+class _Seen:
+    """What is kept of a file: its findings in both cases, and what decides between them."""
+
+    examined: Examined
+    says_fp16: bool
+    imports: frozenset[str]
+
+
+def _in_fp16(seen: Mapping[str, _Seen]) -> frozenset[str]:
+    start = frozenset(name for name, each in seen.items() if each.says_fp16)
+    return reached({name: each.imports for name, each in seen.items()}, start)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:

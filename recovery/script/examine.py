@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from itertools import islice
 
 from recovery.lines import clean
 from recovery.script import logs, masks, parameters, powers, roots, saving, scaling, watching
-from recovery.script.finding import ORDER, Finding, Hit, Rule, severity_of
+from recovery.script.finding import ORDER, Finding, Hit, Rule, Severity, severity_of
 from recovery.script.script import Script
 
 FAMILIES = (scaling, masks, logs, roots, powers, parameters, watching, saving)
@@ -19,13 +20,27 @@ MOST = 1000
 _IGNORE = re.compile(r"#\s*rung:\s*ignore\[([\w\s,-]{1,500})\]")
 
 
-def examine(script: Script, *, fp16: bool) -> list[Finding]:
-    """Return what the rules find in a script; `fp16`: whether anything says that it runs in FP16."""
+@dataclass(frozen=True)
+class Examined:
+    """What was found in one script, in both cases: that it runs in FP16, and that nothing says so."""
+
+    in_fp16: tuple[Finding, ...] = ()
+    elsewhere: tuple[Finding, ...] = ()
+
+
+def examine(script: Script) -> Examined:
+    """Return what the rules find in a script; which of the two cases holds may depend on other files."""
     if not script.uses_torch:
-        return []
-    hits = (hit for family in FAMILIES for hit in islice(family.check(script), MOST))
-    found = {finding for hit in hits if (finding := _finding(script, hit, fp16))}
-    return sorted(found, key=lambda each: (each.line, each.column, ORDER.index(each.severity), each.rule, each.what))
+        return Examined()
+    hits = [hit for family in FAMILIES for hit in islice(family.check(script), MOST) if not _is_silenced(script, hit)]
+    return Examined(_findings(hits, fp16=True), _findings(hits, fp16=False))
+
+
+def _findings(hits: list[Hit], *, fp16: bool) -> tuple[Finding, ...]:
+    found = {_finding(hit, severity) for hit in hits if (severity := severity_of(hit, fp16=fp16)) is not None}
+    return tuple(
+        sorted(found, key=lambda each: (each.line, each.column, ORDER.index(each.severity), each.rule, each.what))
+    )
 
 
 def unknown_rules(script: Script) -> list[tuple[int, str]]:
@@ -34,10 +49,7 @@ def unknown_rules(script: Script) -> list[tuple[int, str]]:
     return [(number, clean(name)) for number, name in told if name not in NAMES]
 
 
-def _finding(script: Script, hit: Hit, fp16: bool) -> Finding | None:
-    severity = severity_of(hit, fp16=fp16)
-    if severity is None or _is_silenced(script, hit):
-        return None
+def _finding(hit: Hit, severity: Severity) -> Finding:
     line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0) + 1
     return Finding(line, column, hit.rule.name, severity, clean(hit.what or hit.rule.what), hit.rule.why, hit.rule.fix)
 

@@ -65,7 +65,9 @@ class Extent:
     def to_the(self, power: float) -> Extent:
         if power > 0 and power % 2 == 0:
             ends = _raised(abs(self.low), power), _raised(abs(self.high), power)
-            return Extent(0.0 if self.low <= 0.0 <= self.high else min(ends), max(ends), self.kind, "square")
+            low = 0.0 if self.low <= 0.0 <= self.high else min(ends)
+            # A setting that is squared is not nought.
+            return Extent(max(low, 1e-30) if self.kind == "number" else low, max(ends), self.kind, "square")
         if self.low >= 0.0 and power > 0:
             return replace(self, low=_raised(self.low, power), high=_raised(self.high, power))
         return Extent(0.0 if self.low >= 0.0 else -INF, INF, self.kind, "")

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from recovery.script.extent import COUNT, INF, NUMBER, UNKNOWN, Extent, constant, exponential
-from recovery.script.names import Names, Operation, dotted
+from recovery.script.names import NUMBERS, Names, Operation, dotted
 from recovery.script.scope import Scopes
 
 # How many assignments are followed, and how deep an expression is looked into.
@@ -62,7 +62,6 @@ KEEPS = frozenset(
             "chunk",
             "split",
             "dropout",
-            "item",
         ),
         *(
             "view_as",
@@ -80,6 +79,8 @@ KEEPS = frozenset(
 )
 # These give a value of the same sign.
 SIGNED = frozenset({"sum", "cumsum", "nansum", "prod", "logcumsumexp"})
+# Values of Python, or made of some and not of a model's output.
+PLAIN = frozenset({"arange", "linspace", "logspace", "item", "tolist", "tensor", "meshgrid"})
 MAXIMA = frozenset({"max", "amax", "maximum", "cummax", "logsumexp"})
 COUNTS = frozenset({"size", "numel", "dim", "nelement", "ndimension", "len", "world_size", "get_world_size"})
 CLAMPS = frozenset({"clamp", "clip", "clamp_min", "clamp_max"})
@@ -162,6 +163,8 @@ class Judge:
             known = self.extent(value, steps - 1, depth)
             if known != UNKNOWN:
                 return known
+        if self.names.full(node).partition(".")[0] in NUMBERS:
+            return NUMBER
         if isinstance(node, ast.Attribute) and node.attr in ("ndim", "batch_size", "world_size"):
             return COUNT
         return by_name(node.id if isinstance(node, ast.Name) else node.attr)
@@ -185,6 +188,8 @@ class Judge:
             return left.over(right)
         if isinstance(node.op, ast.Pow):
             return left.to_the(right.low) if right.low == right.high else Extent(kind=left.kind)
+        if isinstance(node.op, ast.FloorDiv):
+            return NUMBER
         return UNKNOWN
 
     def _difference(self, node: ast.BinOp, left: Extent, right: Extent) -> Extent:
@@ -215,7 +220,7 @@ class Judge:
             return UNKNOWN
         if op.name in COUNTS:
             return COUNT
-        if op.home == "python" or op.name in ("arange", "linspace", "logspace"):
+        if op.home == "python" or op.name in PLAIN:
             return NUMBER
         subject = self.extent(op.subject, steps, depth)
         if op.name.rstrip("_") in CLAMPS:
@@ -272,8 +277,12 @@ def known_operation(op: Operation, subject: Extent) -> Extent:
         return subject.to_the(power.low) if power.origin else UNKNOWN
     if bare in ("sqrt", "rsqrt"):
         return Extent(max(0.0, subject.low) ** 0.5 if bare == "sqrt" else 0.0, INF, kind, subject.origin)
+    if bare == "mean" and subject.origin == "square":
+        return Extent(subject.low, subject.high, kind, "mean of square")
     if bare in KEEPS:
         return Extent(subject.low, subject.high, kind, subject.origin)
+    if op.home == "other" and re.search("clamp|clip", bare):
+        return Extent(-10.0, 10.0, kind, "clamp")
     if bare in SIGNED and (subject.low >= 0.0 or subject.high <= 0.0):
         low, high = (min(subject.low, 1e30), INF) if subject.low >= 0.0 else (-INF, subject.high)
         return Extent(low, high, kind, f"sum of {subject.origin}" if subject.origin else "")

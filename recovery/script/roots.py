@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from recovery.script.finding import Hit, Rule, Severity
@@ -37,7 +38,7 @@ RULES = (SQRT_WITHOUT_EPS, DIVISION_WITHOUT_EPS, EPS_VANISHES)
 # Half of FP16's smallest number, 2 ** -24: what is smaller rounds to nought.
 SMALLEST = 2.0**-25
 # What a division by them means is an average or a normalisation of tensors.
-HAZARDS = ("norm", "std", "var", "sum of", "softmax", "sigmoid", "relu", "square", "abs", "vector_norm")
+HAZARDS = ("norm", "std", "var", "sum of", "mean of", "softmax", "sigmoid", "relu", "abs", "vector_norm")
 
 
 def check(script: Script) -> Iterator[Hit]:
@@ -60,15 +61,22 @@ def _roots(script: Script) -> Iterator[Hit]:
 
 def _root(script: Script, node: ast.expr, subject: ast.expr | None) -> Iterator[Hit]:
     extent = script.judge.extent(subject)
-    still = extent.is_count or extent.origin.startswith("rand") or _is_detached(subject)
-    if extent.reaches_nought and not still and not script.is_spared(node):
+    # x ** 2 + y ** 2, value by value: seldom nought, and mostly of coordinates that nobody trains.
+    still = extent.is_count or extent.origin.startswith("rand") or (extent.origin, extent.high) == ("square", math.inf)
+    if extent.reaches_nought and not still and not _is_detached(script, node, subject) and not script.is_spared(node):
         what = f"{words_of(node)}: the root of a value that can be 0 ({extent.origin})"
         yield Hit(SQRT_WITHOUT_EPS, node, what, script.in_fp32(node))
 
 
-def _is_detached(node: ast.expr | None) -> bool:
-    parts = ast.walk(node) if node is not None else ()
-    return any(isinstance(part, ast.Attribute) and part.attr in ("data", "detach", "grad") for part in parts)
+def _is_detached(script: Script, node: ast.expr, subject: ast.expr | None) -> bool:
+    """Tell whether no gradient comes back here: of weights or gradients themselves, or made a number at once."""
+    above = script.parent(node)
+    if isinstance(above, ast.Attribute) and above.attr in ("item", "detach"):
+        return True
+    parts = [each for each in (subject, script.judge.followed(subject)) if each is not None]
+    return any(
+        word in ("data", "detach", "grad") or "grad_" in word for each in parts for word in script.words_in(each)
+    )
 
 
 def _divisions(script: Script) -> Iterator[Hit]:

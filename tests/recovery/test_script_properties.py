@@ -54,8 +54,9 @@ def read(raw: bytes) -> None:
         assert str(problem).isprintable()
         return
     before = ast.dump(script.tree)
-    for fp16 in (False, True):
-        for finding in examine(script, fp16=fp16):
+    examined = examine(script)
+    for findings in (examined.in_fp16, examined.elsewhere):
+        for finding in findings:
             assert 1 <= finding.line <= len(script.lines)
             assert finding.what.isprintable()
     says_fp16(script)
@@ -120,4 +121,4 @@ def test_values_that_are_made_of_each_other_by_the_thousand_take_no_time_to_judg
     """Without memory the work would double with each of the names."""
     lines = "".join(f"    x{n + 1} = x{n} * x{n} + torch.log(x{n}) / x{n} / x{n}\n" for n in range(300))
     script = Script(f"import torch\ndef loss(x0):\n{lines}    return x300\n".encode())
-    assert examine(script, fp16=True) == []
+    assert examine(script).in_fp16 == ()

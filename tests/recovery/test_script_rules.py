@@ -23,7 +23,8 @@ scaler = GradScaler()
 
 
 def found(snippet: str, *, top: str = TOP, fp16: bool = True) -> list[Finding]:
-    return examine(Script((top + snippet).encode()), fp16=fp16)
+    examined = examine(Script((top + snippet).encode()))
+    return list(examined.in_fp16 if fp16 else examined.elsewhere)
 
 
 def rules_of(snippet: str) -> set[str]:
