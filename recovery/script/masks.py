@@ -58,6 +58,9 @@ def check(script: Script) -> Iterator[Hit]:
             if _is_limit_of_an_input(script, op, value):
                 what = f"{op.name} with {words_of(value)}: the limit of another tensor's dtype"
                 yield Hit(FINFO_OF_ANOTHER, node, what)
+            elif op.name.startswith("masked_fill") and _is_taken_from_data(script, value):
+                what = f"{op.name} with {words_of(value)}, which the data can make larger than FP16's 65504"
+                yield Hit(FILL_BEYOND_FP16, node, what, softer=True)
             elif _too_large(script, value) and not _knows_dtype(script, node):
                 what = f"{op.name} with {words_of(value)}, beyond FP16's 65504"
                 yield Hit(FILL_BEYOND_FP16, node, what)
@@ -115,6 +118,15 @@ def _is_finfo_of_fp32(script: Script, node: ast.expr | None) -> bool:
         return False
     wide = ("torch.float32", "torch.float", "torch.float64", "torch.double", "torch.bfloat16")
     return not node.args or script.names.full(node.args[0]) in wide
+
+
+def _is_taken_from_data(script: Script, value: ast.expr) -> bool:
+    """Tell whether a constant is read from a tensor, scaled up, and bounded by nothing: -1e3 * x.max().item()."""
+    made = script.judge.followed(value)
+    if not isinstance(made, ast.BinOp) or not isinstance(made.op, (ast.Mult, ast.Sub)):
+        return False
+    words = script.words_in(made)
+    return bool(words & {"item", "max", "amax"}) and not words & {"clamp", "clip", "min", "minimum", "finfo"}
 
 
 def _is_limit_of_an_input(script: Script, op: Operation, value: ast.expr) -> bool:

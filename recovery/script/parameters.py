@@ -46,9 +46,18 @@ def _random(script: Script) -> Iterator[Hit]:
         if op.home != "torch" or not is_literal(op.keywords.get("requires_grad"), True):
             continue
         # Kept by a module, or handed to an optimizer; anything else is an input whose gradient is wanted.
-        name = dotted(holder.targets[0]) if isinstance(holder, ast.Assign) else ""
+        name = dotted(holder.targets[0]) if isinstance(holder, ast.Assign) else _given_by(script, holder)
         if name.startswith("self.") or name in trained:
             yield Hit(RAND_AS_PARAMETER, node, f"{name} is torch.{op.name}(requires_grad=True)")
+
+
+def _given_by(script: Script, node: ast.AST | None) -> str:
+    """Return the name that keeps what a function returns here: `self.table = new_table(...)`."""
+    maker = script.scopes.function(node) if isinstance(node, ast.Return) else None
+    if not isinstance(maker, ast.FunctionDef):
+        return ""
+    holders = (script.parent(call) for call, _ in script.called(maker.name))
+    return next((dotted(each.targets[0]) for each in holders if isinstance(each, ast.Assign)), "")
 
 
 def _sums(script: Script) -> Iterator[Hit]:
@@ -71,6 +80,9 @@ def _layer(script: Script, node: ast.expr | None) -> tuple[str, ast.Call | None,
 
 
 def _is_embedding(script: Script, node: ast.expr) -> bool:
+    made = script.scopes.attribute(node) if isinstance(node, ast.Attribute) else None
+    if isinstance(made, ast.Call):
+        return script.names.full(made.func).endswith(".Parameter")
     return _layer(script, node)[0] == "Embedding"
 
 
@@ -80,7 +92,29 @@ def _is_unbounded(script: Script, node: ast.expr) -> bool:
         layers = [script.names.full(each.func).rpartition(".")[2] for each in made.args if isinstance(each, ast.Call)]
         return "ReLU" in layers and not _bounded(script, into)
     op = script.judge.operation(script.judge.followed(node))
-    return op is not None and op.name == "relu" and not _bounded(script, op.subject)
+    if op is not None and op.name == "relu":
+        return not _bounded(script, op.subject)
+    return _projects_raw_inputs(script, node)
+
+
+def _projects_raw_inputs(script: Script, node: ast.expr) -> bool:
+    """Tell whether layers stand around relu(linear(x)), with x an argument of the function that nothing bounds."""
+    inner: ast.expr | None = node
+    for _ in range(6):
+        op = script.judge.operation(script.judge.followed(inner))
+        if op is not None and op.name == "relu":
+            kind, _, into = _layer(script, op.subject)
+            return kind == "Linear" and _is_argument(script, into) and not _bounded(script, into)
+        inner = _layer(script, inner)[2]
+    return False
+
+
+def _is_argument(script: Script, node: ast.expr | None) -> bool:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    function = script.scopes.function(node) if node is not None else None
+    names = [each.arg for each in function.args.args] if isinstance(function, ast.FunctionDef) else []
+    return isinstance(node, ast.Name) and node.id in names and script.scopes.value(node) is None
 
 
 def _bounded(script: Script, node: ast.expr | None) -> bool:

@@ -14,6 +14,7 @@ from recovery.script.source import parse
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _TRAINED = re.compile(r"loss|forward|criterion|training_step|objective", re.IGNORECASE)
+_DATA = re.compile(r"data|batch|make_|load|generate|synth|collate|augment|preprocess|corpus|rows|sample", re.IGNORECASE)
 _MODULES = re.compile(r"Module|Loss|Layer|Block|Model|Attention|Norm|Encoder|Decoder|Net")
 CASTS = frozenset({"float", "double"})
 
@@ -124,15 +125,20 @@ class Script:
 
     def _is_trained(self, node: ast.AST) -> bool:
         """Tell whether a gradient may go through here: in a module or a loss, or in a file with a backward pass."""
-        if self.trains:
-            return True
         for outer in self.scopes.around(node, ast.ClassDef, ast.FunctionDef):
             if isinstance(outer, ast.FunctionDef) and _TRAINED.search(outer.name):
                 return True
+            if isinstance(outer, ast.FunctionDef) and (outer in self._draws or _DATA.search(outer.name)):
+                return False
             bases = outer.bases if isinstance(outer, ast.ClassDef) else []
             if any(_MODULES.search(dotted(base)) for base in bases):
                 return True
-        return False
+        return self.trains
+
+    @cached_property
+    def _draws(self) -> frozenset[ast.AST]:
+        """The functions that draw numbers from a generator of their own: they make data."""
+        return frozenset(self.scopes.function(node) for node, op in self.calls if "generator" in op.keywords)
 
     @cached_property
     def _in_numpy(self) -> frozenset[ast.AST]:

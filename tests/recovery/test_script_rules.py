@@ -137,6 +137,8 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             LOSS.format("return x / x.std() if x.std() > 0 else x"),
             LOSS.format("e = (x - x.max()).exp()\n    return e / e.sum()"),
             LOSS.format("return x / y"),
+            "def make_data(x):\n    return x / x.std()\nloss.backward()\n",
+            "def points(n):\n    x = torch.rand(n, generator=own)\n    return x / x.norm()\nloss.backward()\n",
         ],
     ),
     "eps-vanishes": (
@@ -173,6 +175,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             "NEG = -1e10\n" + LOSS.format("return torch.masked_fill(x, mask, value=NEG)"),
             LOSS.format("x.masked_fill_(mask == 0, torch.finfo(torch.float32).min)\n    return x"),
             LOSS.format("return x.clamp(max=1e6)"),
+            LOSS.format("return x.masked_fill(mask, -1e3 * y.abs().max().item())"),
         ],
         [
             LOSS.format("return x.masked_fill(mask, float('-inf')) + x.masked_fill(mask, -1e4)"),
@@ -183,6 +186,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
                 "value = -65504.0 if x.dtype == torch.float16 else -1e9\n    return x.masked_fill(mask, value)"
             ),
             LOSS.format("if x.dtype == torch.float32:\n        return x.masked_fill(mask, -1e9)"),
+            LOSS.format("return x.masked_fill(mask, y.min().item()) + x.masked_fill(mask, 0.0)"),
         ],
     ),
     "mask-beyond-fp16": (
@@ -212,6 +216,8 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "rand-as-parameter": (
         [
             "class G(nn.Module):\n    def __init__(self):\n        self.w = torch.rand((9, 4), requires_grad=True)\n",
+            "def new_table():\n    return torch.rand(9, requires_grad=True)\n"
+            "class G(nn.Module):\n    def __init__(self):\n        self.w = new_table()\n",
             "weights = torch.rand(3, requires_grad=True)\noptimizer = torch.optim.SGD([weights], lr=0.1)\n",
         ],
         [
@@ -227,6 +233,9 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
                 layer="nn.ReLU()", body="e = self.project(x)\n        c = self.table(kind)\n        return c + e"
             ),
             CLASS.format(layer="nn.GELU()", body="return F.relu(self.project(x)) + self.table(kind)"),
+            CLASS.format(layer="nn.ReLU()", body="return self.norm(F.relu(self.lift(x[0]))) + self.table(kind)")
+            .replace("self.norm =", "self.lift = nn.Linear(4, 64)\n        self.norm =")
+            .replace("x[0]", "x.unsqueeze(-1)"),
         ],
         [
             CLASS.format(layer="nn.GELU()", body="return self.project(x) + self.table(kind)"),
@@ -236,6 +245,9 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             CLASS.format(layer="nn.ReLU()", body="return self.norm(self.project(x) + self.table(kind))"),
             CLASS.format(layer="nn.ReLU()", body="return (self.project(x) + self.table(kind)).clamp(-1e4, 1e4)"),
             CLASS.format(layer="nn.ReLU()", body="return self.project(x) + x"),
+            CLASS.format(
+                layer="nn.GELU()", body="h = self.norm(x)\n        return F.gelu(self.project(h)) + self.table(kind)"
+            ),
         ],
     ),
     "half-model-with-scaler": (
