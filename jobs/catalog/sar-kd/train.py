@@ -224,7 +224,7 @@ class Distillation:
         unfinished.replace(folder / f"step_{step}.pt")
 
     def resume(self, path: Path) -> None:
-        state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         self.student.load_state_dict(state["student"])
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]:
