@@ -40,6 +40,8 @@ class Setting:
 
     precision: str
     batch: int | None = None
+    # Rung's own code is in the script (inside, zero-edit), and with it the compensation of FP16 weights.
+    reached: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def _why_not_smaller(run: Run, setting: Setting, whose: str) -> Iterator[str]:
     if whose != "GPU memory":
         yield "it is the whole process that was measured: Python, torch and the data are most of it, not the tensors"
     if setting.precision == Precision.NATIVE_FP16:
-        yield "the optimizer's state and the compensation of the FP16 weights are kept in FP32, as they must be"
+        if setting.reached:
+            yield "the optimizer's state and the compensation of the FP16 weights are kept in FP32, as they must be"
         return
     yield "mixed precision keeps FP32 master weights and the optimizer's state in FP32 (Adam: two numbers a weight)"
     yield "during the forward pass autocast holds FP16 copies of the weights beside the FP32 ones"
@@ -162,16 +165,18 @@ def _why_not_smaller(run: Run, setting: Setting, whose: str) -> Iterator[str]:
         yield f"only activations become smaller, and with a batch of {setting.batch} they are the lesser part"
 
 
-def worse(baseline: Run, candidate: Run, judgement: Judgement) -> Answer | None:
+def worse(baseline: Run, candidate: Run, judgement: Judgement, setting: Setting) -> Answer | None:
     """Say where to look for what a candidate lost; None where it lost nothing."""
     if judgement.verdict not in (Verdict.FAIL, Verdict.MARGINAL):
         return None
-    causes = tuple(_why_worse(baseline, candidate))
+    causes = tuple(_why_worse(baseline, candidate, setting))
     return Answer("Why is it worse?" if judgement.verdict is Verdict.FAIL else "Why does it differ?", "", causes)
 
 
-def _why_worse(baseline: Run, candidate: Run) -> Iterator[str]:
+def _why_worse(baseline: Run, candidate: Run, setting: Setting) -> Iterator[str]:
     own, fp32 = candidate.figures, baseline.figures
+    if setting.precision == Precision.NATIVE_FP16 and not setting.reached:
+        yield "a weight in FP16 ignores updates below 0.0005 of its size: amp_fp16 keeps FP32 master weights for that"
     if candidate.fault is not None:
         yield f"{candidate.fault.kind}: docs/faults.md says what it is and which rungs cure it"
     if own.bad_losses:

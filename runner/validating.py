@@ -160,8 +160,9 @@ def findings(asked: Validation, rule: Rule, baseline: Run, candidate: Run | None
     judgement = judge(baseline, candidate, rule)
     answers: list[Answer | None] = []
     if candidate is not None and baseline.finished:
-        setting = Setting(candidate.precision, asked.spec.knobs.batch)
-        answers = [worse(baseline, candidate, judgement)]
+        knobs = asked.spec.knobs
+        setting = Setting(candidate.precision, knobs.batch, reached=knobs.mode != "flags")
+        answers = [worse(baseline, candidate, judgement, setting)]
         if candidate.finished:
             answers += [slower(baseline, candidate, setting), memory(baseline, candidate, setting)]
     told = tuple(answer for answer in answers if answer is not None)

@@ -80,15 +80,19 @@ def test_memory_that_fell_and_memory_that_did_not():
     assert "whole process" not in causes(kept) and "lesser part" not in causes(kept)
     assert "lesser part" in causes(memory(run(), run(), Setting("amp_fp16", 4)))
     assert "whole process" in causes(memory(run(gpu=""), run(gpu=""), AMP))
-    native = causes(memory(run(), run(gpu_bytes=1 << 31), Setting("native_fp16", 4)))
+    native = causes(memory(run(), run(gpu_bytes=1 << 31), Setting("native_fp16", 4, reached=True)))
     assert "compensation" in native and "master weights" not in native
+    assert "compensation" not in causes(memory(run(), run(), Setting("native_fp16", 4)))
 
 
 def test_where_to_look_for_what_was_lost():
     fail = Judgement(Verdict.FAIL, "")
-    small = worse(run(median_norm=1.0), run(median_norm=0.1), fail)
+    small = worse(run(median_norm=1.0), run(median_norm=0.1), fail, AMP)
     assert "underflow" in causes(small)
-    assert "underflow" not in causes(worse(run(median_norm=1.0), run(median_norm=0.9), fail))
-    assert "30% of the updates" in causes(worse(run(), run(skipped=30), fail))
-    assert "fell to 0.5" in causes(worse(run(), run(lowest_scale=0.5), fail))
-    assert worse(run(), run(), Judgement(Verdict.PASS, "")) is None
+    assert "underflow" not in causes(worse(run(median_norm=1.0), run(median_norm=0.9), fail, AMP))
+    assert "30% of the updates" in causes(worse(run(), run(skipped=30), fail, AMP))
+    assert "fell to 0.5" in causes(worse(run(), run(lowest_scale=0.5), fail, AMP))
+    own = Setting("native_fp16")
+    assert "ignores updates" in causes(worse(run(), run(), fail, own))
+    assert "ignores updates" not in causes(worse(run(), run(), fail, replace(own, reached=True)))
+    assert worse(run(), run(), Judgement(Verdict.PASS, ""), AMP) is None
