@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jobs.knobs import Precision
 from jobs.paths import HomePaths
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
@@ -81,6 +82,8 @@ class Preview:
             yield f"limit shm {container.shm}"
             yield f"limit pids {container.pids}"
             yield f"net   {container.network}"
+        if self._spec.recovery.gate == "before" and self._spec.knobs.knobs().precision is not Precision.FP32:
+            yield "first its validation against FP32 (recovery.validate: before); in fp32 instead if that fails"
         yield f"cwd   {request.cwd}"
         yield f"run   {shlex.join(request.argv)}"
         yield f"log   {request.paths.log}"

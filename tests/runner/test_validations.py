@@ -131,3 +131,15 @@ def test_the_digest_is_of_what_decides_the_numbers(tmp_path):
     others = {digest("loss"), digest(knobs={"lr": 0.1}), digest(validation={"pass_below": 0.5})}
     (tmp_path / "train.py").write_text("print(2)")
     assert len({same, *others, digest()}) == 5
+
+
+def test_a_dry_run_tells_of_the_gate(tmp_path, home, monkeypatch, capsys):
+    def preview(**fields):
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump({**JOB, **fields}))
+        monkeypatch.setattr(sys, "argv", ["rung", "launch", "--dryrun", str(file)])
+        main()
+        return capsys.readouterr().out
+
+    assert "first its validation against FP32" in preview(recovery={"validate": "before"})
+    assert "validation" not in preview()
