@@ -12,7 +12,7 @@ from jobs.errors import StoreOwned, UsageError
 from jobs.spec import JobSpec
 from jobs.specfile import load_spec
 from runner import submit
-from runner.controller import TURN_SECONDS, Controller
+from runner.controller import TURN_SECONDS
 from runner.desk import Desk
 from runner.filevalues import with_file_values
 from runner.hosts import find_hosts
@@ -70,28 +70,36 @@ class Waiting:
     _seen: int = 0
 
     def wait(self, asked: Validation) -> Validation:
-        if asked.verdict is not None:
-            return asked
         # What other jobs have told before is not ours to tell.
         self._seen = max((event.seq for event in self.desk.store.events()), default=0)
-        try:
-            with ownership(self.desk.paths):
-                engines = RealEngines(os.environ, Path.home(), self.desk.store.store_id)
-                controller = self.desk.controller(engines)
-                try:
-                    return self._until_decided(asked, controller)
-                finally:
-                    controller.close()
-        except StoreOwned:
-            return self._until_decided(asked, None)
-
-    def _until_decided(self, asked: Validation, controller: Controller | None) -> Validation:
         while asked.verdict is None:
-            if controller is not None:
+            try:
+                with ownership(self.desk.paths):
+                    asked = self._control(asked)
+            except StoreOwned:
+                asked = self._look_on(asked)
+        return asked
+
+    def _control(self, asked: Validation) -> Validation:
+        controller = self.desk.controller(RealEngines(os.environ, Path.home(), self.desk.store.store_id))
+        try:
+            while asked.verdict is None:
                 controller.turn()
-            time.sleep(TURN_SECONDS)
-            (asked,) = [each for each in validations(self.desk.store) if each.number == asked.number]
-            self._tell_new(asked)
+                asked = self._later(asked)
+        finally:
+            controller.close()
+        return asked
+
+    def _look_on(self, asked: Validation) -> Validation:
+        """Let another controller do it, for as long as there is one."""
+        while asked.verdict is None and self.desk.controller_running():
+            asked = self._later(asked)
+        return asked
+
+    def _later(self, asked: Validation) -> Validation:
+        time.sleep(TURN_SECONDS)
+        (asked,) = [each for each in validations(self.desk.store) if each.number == asked.number]
+        self._tell_new(asked)
         return asked
 
     def _tell_new(self, asked: Validation) -> None:

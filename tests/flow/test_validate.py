@@ -5,12 +5,15 @@ Most jobs are shell scripts that print what a training prints, so that only Rung
 
 import json
 import re
+import signal
+import subprocess
 import time
 
 import pytest
 import yaml
 
 from runner.store import Store
+from tests.flow.conftest import BIN
 
 # What each precision reaches, as words of the script: $1 is the precision, the metrics follow.
 SCRIPT = """
@@ -112,8 +115,6 @@ def test_a_job_whose_validation_fails_runs_in_fp32_and_says_why(desk):
     again = desk.run(desk.file(script(0.7816), **BEFORE))
     assert again["attempts"][0]["asked"]["precision"] == "fp32"
     assert len(stored(desk)) == 4
-    # Without the gate it runs as it asks.
-    assert desk.run(desk.file(script(0.7816)))["attempts"][0]["because"] == "as submitted"
 
 
 def test_a_job_whose_validation_passes_runs_as_asked(desk):
@@ -152,6 +153,23 @@ def test_controllers_killed_between_any_two_steps_change_nothing(desk):
     for job in jobs:
         kinds = [event.kind for event in told if event.job_id == job.id]
         assert [kinds.count(kind) for kind in ("decided", "started", "ended", "validated")] == [1, 1, 1, 1]
+
+
+def test_an_interrupted_validation_is_taken_up_again(desk):
+    file = desk.file(script(0.8850, "sleep 2"))
+    first = subprocess.Popen(
+        [BIN / "rung", "validate", str(file)],
+        env=desk.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: (desk.folder / "home" / "rung.db").exists() and stored(desk) and stored(desk)[0].state == "LAUNCHING")
+    first.send_signal(signal.SIGINT)
+    assert "the same command takes it up again" in first.communicate(timeout=60)[1] and first.returncode == 130
+    out = desk.rung("validate", str(file))
+    assert "validation v1 of ocr is under way and taken up" in out and "verdict: PASS" in out
+    assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]
 
 
 def test_a_real_training_is_measured_from_inside(lab):
