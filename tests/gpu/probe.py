@@ -5,6 +5,7 @@ A script of its own, run in the container; it imports nothing of Rung's.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import time
@@ -22,6 +23,15 @@ def tell_libraries() -> None:
         except ImportError as error:
             version = f"not there ({error})"
         print(f"library {name} {version} in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def driver() -> str:
+    """Say whether the driver's library was brought into the container."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    return "libcuda.so.1 is there"
 
 
 def train(device: str) -> float:
@@ -52,6 +62,7 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "no GPU"
     print(f"torch {torch.__version__} on {name} as user {os.getuid()}, CUDA {torch.version.cuda}", flush=True)
     print(f"devices {sorted(entry for entry in os.listdir('/dev') if 'nvidia' in entry)}", flush=True)
+    print(f"driver: {driver()}", flush=True)
     last = train(device)
     tell_libraries()
     print(f"val_loss: {last:.6f}", flush=True)
