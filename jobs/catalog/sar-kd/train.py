@@ -23,7 +23,7 @@ from torch.nn import functional
 
 WORDS, EXPERTS = 32, 4
 # The router is to have an opinion from the start: how far apart its logits lie for the heads of one word.
-OPINION = 5.0
+OPINION = 8.0
 TOO_MANY_BAD_BATCHES = 10
 HELD_OUT_FROM, HELD_OUT_BATCHES, A_FEW_BATCHES = 1_000_000, 64, 8
 LOGIT_LIMIT, LOSS_LIMIT, UNSTEADY = 5.0, 6.0, 2.0
