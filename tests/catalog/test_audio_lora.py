@@ -39,7 +39,7 @@ def test_with_fp32_adapters_it_trains_in_fp16_from_start_to_end(lab):
     story = lab.run(lab.catalog(NAME, "--fixed"))
     assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
     assert len(story["attempts"]) == 1
-    assert "scaler" in story["attempts"][0]["effective"]["precision"]
+    assert story["attempts"][0]["effective"]["precision"] == "amp_fp16"
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME), rel=0.01)
 
 

@@ -60,7 +60,7 @@ SIZES = {
         spread=0.15,
         lr=3e-3,
         seconds=0.128,
-        clips=6400,
+        clips=5440,
         held_out=1024,
         batch=32,
         save_steps=50,
@@ -134,7 +134,8 @@ class AudioDataCollator:
         spectrum = torch.stft(waves, WINDOW, HOP, window=self.window, return_complex=True).abs().square()
         frames = (self.filters @ spectrum).clamp_min(1e-5).log10().transpose(1, 2)
         tokens = torch.stack([clip["caption"] for clip in clips])
-        return {"input_features": frames / 2, "input_ids": tokens, "labels": tokens}
+        labels = tokens.masked_fill(tokens == VOCABULARY["<s>"], -100)
+        return {"input_features": frames / 2, "input_ids": tokens, "labels": labels}
 
 
 def mel_filters() -> Tensor:
@@ -149,7 +150,7 @@ def mel_filters() -> Tensor:
     return torch.minimum(rising, falling).clamp(0, 1)
 
 
-class AudioLlama(LlamaForCausalLM):  # type: ignore[misc]
+class AudioLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
     """A Llama whose prompt is sound: frames of a clip, projected into the space of its tokens."""
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -179,7 +180,7 @@ def build_model(size: Size, fixed: bool) -> Any:
         eos_token_id=1,
         dtype="float16",
     )
-    base = AudioLlama(config).to(torch.float16)
+    base = AudioLlamaForCausalLM(config).to(torch.float16)
     layers = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     lora = LoraConfig(r=64, lora_alpha=64, target_modules=layers, modules_to_save=["audio_projector"])
     model = get_peft_model(base, lora, autocast_adapter_dtype=False)
