@@ -24,6 +24,9 @@ ENOUGH = 60
 EARLY = 1000
 # A run that stays at this share of what its untrained model had, or below, has learned and is there.
 ARRIVED = 0.75
+# However little of a loss can be learned (a text has its entropy), a fall of this share and of so many times the noise
+# since the beginning is no accident.
+FELL, NOISES = 0.05, 10.0
 # A loss this many times the first, of a model that has one worth speaking of, is that of a run out of hand.
 SOARED, SMALL = 5.0, 0.1
 # Two medians of a noisy loss within 2 % of each other are the same level.
@@ -138,10 +141,15 @@ def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgeme
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     began = untrained if untrained is not None else history.first_loss
-    if level is None and began is not None and late <= min(began - (1 - ARRIVED) * abs(began), early + 2 * margin):
+    if level is None and began is not None and late <= min(began - _enough(began, spread), early + 2 * margin):
         return Judgement(Verdict.LEARNING, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
     was = f", {level:.4g} before the fault" if level is not None else ""
     return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
+
+
+def _enough(began: float, spread: float) -> float:
+    """Return by how much a loss must have fallen since the beginning for its run to have learned and be there."""
+    return min((1 - ARRIVED) * abs(began), max(FELL * abs(began), NOISES * spread))
 
 
 def _spread(losses: list[float]) -> float:

@@ -54,6 +54,18 @@ def test_a_flat_loss_far_below_the_untrained_models_has_arrived():
     assert judge(losses(course), whole, ended=False).verdict is Verdict.LEARNING
 
 
+def test_a_run_that_has_learned_what_little_there_is_has_arrived():
+    # Means of 25 steps each of a distillation in FP32, whose text has an entropy of nearly all of its loss.
+    course = [1.6754, 1.5237, 1.5075, 1.5074, 1.5104, 1.506, 1.5053, 1.5057, 1.5045, 1.5061, 1.5046, 1.5052, 1.5015]
+    history = LossHistory()
+    for number, loss in enumerate(course, start=1):
+        history.add(25 * number, loss)
+    whole = Yardstick(1, window_after(1, 1), None, None)
+    assert judge(history, whole, ended=False).verdict is Verdict.LEARNING
+    # The same fall in the noise of single steps proves nothing.
+    assert verdict(noisy(1.5, 400, 0.05), untrained=1.6754) is Verdict.NOT_LEARNING
+
+
 def test_a_falling_loss_far_above_the_untrained_models_is_not():
     assert verdict([9000 * 0.99**i for i in range(400)], untrained=8.0) is Verdict.NOT_LEARNING
 
