@@ -90,7 +90,7 @@ def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
         if told is not None:
             return told
         if fault.began is not None and fault.began <= UNTRAINED and fault.kind is not FaultKind.DIVERGENCE:
-            return Diagnosis((_R.FP32, *first_updates(scene)[0]), "NaN before training could have led there")
+            return Diagnosis((_R.FP32, *first_updates(scene)[0]), "too early for training to have caused it")
         if scene.own.precision is Precision.NATIVE_FP16:
             return Diagnosis((_R.FP32,), "the script trains FP16 parameters, where Adam's eps rounds to 0")
     if fault.shape == "spike":
