@@ -51,7 +51,7 @@ def visit(paths: Sequence[Path], *, fp16: bool) -> Visit:
             try:
                 script = Script(_read(file))
             except Unreadable as problem:
-                done.problems.append(f"{clean(name)}:{'' if str(problem)[:1].isdigit() else ' '}{problem}")
+                done.problems.append(f"{clean(name)}:{'' if problem.line else ' '}{problem}")
                 continue
             # The tree is let go of at once: that of a whole library would fill the memory.
             seen[name] = _Seen(examine(script), says_fp16(script), script.names.modules)

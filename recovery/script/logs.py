@@ -52,7 +52,7 @@ def check(script: Script) -> Iterator[Hit]:
 
 def _hit(script: Script, node: ast.Call, subject: ast.expr) -> Hit | None:
     extent = script.judge.extent(subject)
-    if not extent.reaches_nought:
+    if not extent.reaches_nought or extent.origin.startswith("rand"):
         return None
     what, in_fp32 = words_of(node), script.in_fp32(node)
     made = _maker(script, subject)

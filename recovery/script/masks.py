@@ -55,7 +55,7 @@ def check(script: Script) -> Iterator[Hit]:
     """Yield what is filled, clamped or masked with more than FP16 can hold."""
     for node, op in script.called(*FILLS, *CLAMPS):
         for value in _given(op) if not script.in_fp32(node) else ():
-            if _is_limit_of_an_input(script, op, value):
+            if op.name.startswith("masked_fill") and _is_limit_of_an_input(script, op, value):
                 what = f"{op.name} with {words_of(value)}: the limit of another tensor's dtype"
                 yield Hit(FINFO_OF_ANOTHER, node, what)
             elif op.name.startswith("masked_fill") and _is_taken_from_data(script, value):
@@ -80,24 +80,24 @@ def _given(op: Operation) -> list[ast.expr]:
 
 def _masks(script: Script) -> Iterator[Hit]:
     """Yield the silent ones: where(..., -1e9), x[mask] = -1e9, (1 - mask) * -1e9."""
+    for node, value in _constants(script):
+        if _too_large(script, value) and not _knows_dtype(script, node):
+            what = f"{words_of(value)} as a mask is infinite in FP16"
+            yield Hit(MASK_BEYOND_FP16, node, what, script.in_fp32(node))
+
+
+def _constants(script: Script) -> Iterator[tuple[ast.AST, ast.expr]]:
     for node, op in script.called("where"):
         if op.home == "torch":
-            yield from (_silent(script, node, value) for value in op.rest if _too_large(script, value))
+            yield from ((node, value) for value in op.rest)
     for found in script.nodes:
         if isinstance(found, ast.Assign) and isinstance(found.targets[0], ast.Subscript):
-            index = found.targets[0].slice
-            if _is_mask(script, index) and _too_large(script, found.value):
-                yield _silent(script, found, found.value)
+            if _is_mask(script, found.targets[0].slice):
+                yield found, found.value
         elif isinstance(found, ast.BinOp) and isinstance(found.op, ast.Mult):
             for value, other in ((found.right, found.left), (found.left, found.right)):
-                if _too_large(script, value) and _is_mask(script, other):
-                    yield _silent(script, found, value)
-
-
-def _silent(script: Script, node: ast.AST, value: ast.expr) -> Hit:
-    softer = _knows_dtype(script, node)
-    what = f"{words_of(value)} as a mask is infinite in FP16"
-    return Hit(MASK_BEYOND_FP16, node, what, script.in_fp32(node), softer)
+                if _is_mask(script, other):
+                    yield found, value
 
 
 def _is_mask(script: Script, node: ast.expr) -> bool:
@@ -132,7 +132,8 @@ def _is_taken_from_data(script: Script, value: ast.expr) -> bool:
 def _is_limit_of_an_input(script: Script, op: Operation, value: ast.expr) -> bool:
     """Tell whether a tensor made in a function is filled with finfo(x.dtype).min of an argument x of that function."""
     limit = script.judge.followed(value)
-    asked = script.judge.followed(limit.value) if isinstance(limit, ast.Attribute) else None
+    bound = isinstance(limit, ast.Attribute) and limit.attr in ("min", "max")
+    asked = script.judge.followed(limit.value) if isinstance(limit, ast.Attribute) and bound else None
     if not isinstance(asked, ast.Call) or script.names.full(asked.func) != "torch.finfo" or not asked.args:
         return False
     dtype = asked.args[0]

@@ -29,6 +29,14 @@ def _is_negated(node: ast.expr | None) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
 
 
+def _is_learned(script: Script, node: ast.expr | None) -> bool:
+    """Tell whether a value is what `self` holds, such as a parameter that is the log of a width."""
+    node = script.judge.followed(node)
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return dotted(node).startswith("self.") if node is not None else False
+
+
 def check(script: Script) -> Iterator[Hit]:
     """Yield the exponentials without a bound."""
     for node, op in script.called("exp", "exp_"):
@@ -43,5 +51,5 @@ def check(script: Script) -> Iterator[Hit]:
             continue  # exp(-distance / width): whoever writes the minus expects something positive behind it.
         bound = f"up to {extent.high:g}" if extent.high < math.inf else "without a bound from above"
         # The log of something: of a ratio, a variance. It may well stay small.
-        softer = any("log" in word.lower() for word in script.words_in(op.subject))
+        softer = any("log" in word.lower() for word in script.words_in(op.subject)) or _is_learned(script, op.subject)
         yield Hit(EXP_WITHOUT_CLIP, node, f"{words_of(node)}: exp of a value {bound}", script.in_fp32(node), softer)

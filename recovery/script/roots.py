@@ -132,7 +132,7 @@ def _vanishes(script: Script, node: ast.expr) -> bool:
 def _too_small(script: Script, node: ast.expr, eps: ast.expr, other: ast.expr) -> Iterator[Hit]:
     """Yield an eps beside a tensor; where nothing is known of that tensor, it may well be FP32, and it is a note."""
     extent = script.judge.extent(other)
-    if extent.kind == "number" or extent.is_count:
+    if extent.kind == "number" or extent.is_count or extent.low > 0.0 or _is_guarded(script, node, other):
         return
     value = script.judge.extent(eps).low
     named = f"{words_of(eps)} = {value:g}" if EPS.search(words_of(eps)) else f"{value:g}"

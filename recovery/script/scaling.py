@@ -67,11 +67,18 @@ def _half_models(script: Script) -> Iterator[Hit]:
             continue
         if scaler is not None:
             what = f"{name} is FP16 and line {scaler.lineno} makes a loss scaler"
-            yield Hit(HALF_WITH_SCALER, node, what, softer=wrapped or _adapters_are_fp32(script))
+            spared = wrapped or _adapters_are_fp32(script) or not _meet(script, node, scaler)
+            yield Hit(HALF_WITH_SCALER, node, what, softer=spared)
         else:
             adam = next((node for node, op in script.called(*ADAMS) if _divides_by_nought(script, op, name)), None)
             if adam is not None and not any(True for _ in script.called("autocast")):
                 yield Hit(HALF_WITH_ADAM, node, f"{name} is FP16 and line {adam.lineno} trains it by Adam")
+
+
+def _meet(script: Script, one: ast.AST, other: ast.AST) -> bool:
+    """Tell whether two things surely run together: in one function or class, or one of them in the script itself."""
+    places = [next(script.scopes.around(node, ast.ClassDef), script.scopes.function(node)) for node in (one, other)]
+    return places[0] is places[1] or script.tree in places
 
 
 def _around(script: Script, name: str) -> Iterator[str]:

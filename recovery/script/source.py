@@ -17,7 +17,11 @@ _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 class Unreadable(Exception):
-    """Says in one line why a text cannot be read as Python, with the line where that is known."""
+    """Says in one line why a text cannot be read as Python, and in which line of it, where that is known."""
+
+    def __init__(self, what: str, line: int | None = None) -> None:
+        super().__init__(f"{line}: {what}" if line else what)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,13 @@ def _tree(raw: bytes) -> ast.Module:
             return ast.parse(text)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise Unreadable(f"{line}: not UTF-8 text; save it as UTF-8") from None
+        raise Unreadable("not UTF-8 text; save it as UTF-8", line) from None
     except SyntaxError as error:
-        place = f"{error.lineno}: " if error.lineno else ""
-        raise Unreadable(f"{place}not Python 3: {clean(str(error.msg))[:200]}") from None
+        raise Unreadable(f"syntax error: {clean(str(error.msg))[:200]}", error.lineno) from None
     except (RecursionError, MemoryError):
         raise Unreadable("nested too deeply to be read") from None
     except ValueError as error:
-        raise Unreadable(f"not Python 3: {clean(str(error))[:200]}") from None
+        raise Unreadable(f"syntax error: {clean(str(error))[:200]}") from None
 
 
 def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
@@ -76,4 +79,4 @@ def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
             raise Unreadable(f"more than {MAX_NODES} parts; scripts are shorter")
         level = below
     line = next((node.lineno for node in level if isinstance(node, (ast.expr, ast.stmt))), 0)
-    raise Unreadable(f"{line}: nested more than {MAX_DEPTH} levels deep")
+    raise Unreadable(f"nested more than {MAX_DEPTH} levels deep", line)

@@ -153,6 +153,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             LOSS.format("return x / (len(x) + 1e-8) / ((y > 0).sum() + 1e-9)"),
             LOSS.format("x = x.float()\n    return x / (x.norm() + 1e-12)"),
             LOSS.format("with autocast(enabled=False):\n        return x / (x.norm() + 1e-12)"),
+            LOSS.format("n = x.norm()\n    if n > 0.9:\n        x = x / (n + 1e-12)\n    return x / (y.exp() + 1e-9)"),
         ],
     ),
     "exp-without-clip": (
@@ -200,6 +201,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             LOSS.format("return np.where(mask, x, -1e9)"),
             LOSS.format("best = 1e9\n    return x * 1e6 + best"),
             LOSS.format("return torch.where(mask, x, float('-inf'))"),
+            LOSS.format("if x.dtype != torch.float16:\n        x = x - 1e30 * mask\n    return x"),
         ],
     ),
     "finfo-of-another-tensor": (
@@ -259,6 +261,9 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ],
         [
             "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nx = x.half()\n",
+            "model = Net()\nmodel.half()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n".replace(
+                "half", "cuda"
+            ),
             "teacher = Net().half()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
             "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
             "torch.save({'model': deepcopy(model).half()}, path)\n",
@@ -432,6 +437,33 @@ def test_a_rule_on_fp16_alone_is_softer_or_silent_where_nothing_says_fp16() -> N
 
 def test_a_value_that_was_cast_to_fp32_is_judged_as_in_fp32() -> None:
     assert found(LOSS.format("return torch.log(torch.sigmoid(x.float()))"))[0].severity is Severity.WARNING
+
+
+def severities(snippet: str, rule: str, top: str = TOP) -> list[Severity]:
+    return [finding.severity for finding in found(snippet, top=top) if finding.rule == rule]
+
+
+def test_a_half_model_and_a_scaler_of_two_functions_may_never_meet() -> None:
+    model = "    model = Net().half()\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    apart = f"import torch\ndef one():\n{model}def two():\n    scaler = torch.amp.GradScaler()\n"
+    together = f"import torch\ndef one():\n{model}    scaler = torch.amp.GradScaler()\n"
+    assert severities(apart, "half-model-with-scaler", top="") == [Severity.WARNING]
+    assert severities(together, "half-model-with-scaler", top="") == [Severity.ERROR]
+
+
+def test_adapters_that_peft_makes_fp32_are_a_warning_alone() -> None:
+    lora = "base = Net().half()\nmodel = get_peft_model(base, config{})\ntrainer = Trainer(model=model)\n"
+    assert severities(lora.format(""), "half-model-with-scaler") == [Severity.WARNING]
+
+
+def test_what_is_known_less_surely_is_softer() -> None:
+    unknown = LOSS.format("return x / (y + 1e-12)")
+    known = LOSS.format("return x / (y.norm() + 1e-12)")
+    assert severities(unknown, "eps-vanishes") == [Severity.NOTE]
+    assert severities(known, "eps-vanishes") == [Severity.WARNING]
+    assert severities(LOSS.format("return torch.exp(log_var)"), "exp-without-clip") == [Severity.NOTE]
+    assert severities(LOSS.format("return torch.exp(x)"), "exp-without-clip") == [Severity.WARNING]
+    assert severities(LOSS.format("return x / mask.sum()"), "division-without-eps") == [Severity.NOTE]
 
 
 def test_a_file_without_torch_is_not_looked_at() -> None:

@@ -96,7 +96,7 @@ def test_one_bad_file_does_not_hide_the_findings_of_the_others(tmp_path: Path, r
     done = rung(".")
     assert done.returncode == 2
     assert "b.py:4: error:" in done.stdout
-    assert done.stderr.startswith("rung: a.py:2: not Python 3: ")
+    assert done.stderr.startswith("rung: a.py:2: syntax error: ")
     assert len(done.stderr.splitlines()) == 1
 
 
