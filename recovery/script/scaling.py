@@ -76,9 +76,18 @@ def _half_models(script: Script) -> Iterator[Hit]:
 
 
 def _meet(script: Script, one: ast.AST, other: ast.AST) -> bool:
-    """Tell whether two things surely run together: in one function or class, or one of them in the script itself."""
-    places = [next(script.scopes.around(node, ast.ClassDef), script.scopes.function(node)) for node in (one, other)]
-    return places[0] is places[1] or script.tree in places
+    """Tell whether two things run together: in one function or class, or in functions that one place calls."""
+    here, there = (
+        next(script.scopes.around(node, ast.ClassDef), script.scopes.function(node)) for node in (one, other)
+    )
+    if here is there or script.tree in (here, there):
+        return True
+    return bool(({here} | _callers(script, here)) & ({there} | _callers(script, there)))
+
+
+def _callers(script: Script, function: ast.AST) -> set[ast.AST]:
+    name = getattr(function, "name", "")
+    return {script.scopes.function(call) for call, _ in script.called(name)} if name else set()
 
 
 def _around(script: Script, name: str) -> Iterator[str]:

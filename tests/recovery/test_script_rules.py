@@ -449,6 +449,8 @@ def test_a_half_model_and_a_scaler_of_two_functions_may_never_meet() -> None:
     together = f"import torch\ndef one():\n{model}    scaler = torch.amp.GradScaler()\n"
     assert severities(apart, "half-model-with-scaler", top="") == [Severity.WARNING]
     assert severities(together, "half-model-with-scaler", top="") == [Severity.ERROR]
+    called = f"{apart}def main():\n    one()\n    two()\n"
+    assert severities(called, "half-model-with-scaler", top="") == [Severity.ERROR]
 
 
 def test_adapters_that_peft_makes_fp32_are_a_warning_alone() -> None:
