@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from jobs.gpu import gpu_type
 from jobs.knobs import Precision
+from recovery.faults import TREATMENTS
 from recovery.figures import Usage
 from recovery.validation import Judgement, Run, Verdict
 
@@ -23,6 +24,7 @@ SHORT_STEP = 0.01
 OFTEN_SKIPPED = 0.02
 # FP16 gradients so much smaller than FP32's have lost what was below 6e-8.
 UNDERFLOW = 0.5
+UNKNOWN = "a device that is not known"
 MEASURE = "it is measured where the script is Python with torch 2 and ends by itself"
 
 
@@ -93,7 +95,7 @@ def slower(baseline: Run, candidate: Run, setting: Setting) -> Answer:
     if found is None:
         return Answer(question, f"not known: no time per step of both runs; {MEASURE}")
     one, other, source = found
-    if gpu_of(baseline) != gpu_of(candidate):
+    if not same_device(baseline, candidate):
         return Answer(question, f"not comparable: one ran on {gpu_of(baseline)}, the other on {gpu_of(candidate)}")
     told = f"{one * 1000:.4g} ms a step in FP32, {other * 1000:.4g} ms in {candidate.name} ({source})"
     change = other / one - 1
@@ -108,7 +110,13 @@ def gpu_of(run: Run) -> str:
     """Return the GPU a run used, in one word; the host's CPU where it used none."""
     usage = run.figures.usage
     name = usage.gpu if usage and usage.gpu else run.gpu
-    return gpu_type(name) if name else "a CPU" if usage else "a device that is not known"
+    return gpu_type(name) if name else "a CPU" if usage else UNKNOWN
+
+
+def same_device(one: Run, other: Run) -> bool:
+    """Tell whether two runs' times can be compared: on one host, one that told nothing has used what the other has."""
+    first, second = gpu_of(one), gpu_of(other)
+    return first == second or (UNKNOWN in (first, second) and one.host == other.host)
 
 
 def _why_slow(run: Run, setting: Setting, seconds: float) -> Iterator[str]:
@@ -178,7 +186,7 @@ def _why_worse(baseline: Run, candidate: Run, setting: Setting) -> Iterator[str]
     if setting.precision == Precision.NATIVE_FP16 and not setting.reached:
         yield "a weight in FP16 ignores updates below 0.0005 of its size: amp_fp16 keeps FP32 master weights for that"
     if candidate.fault is not None:
-        yield f"{candidate.fault.kind}: docs/faults.md says what it is and which rungs cure it"
+        yield f"{candidate.fault.kind}: {TREATMENTS[candidate.fault.kind].advice}"
     if own.bad_losses:
         yield f"{own.bad_losses} of {own.losses} losses were not finite: some operation leaves the range of FP16"
     skipped = _skipped_share(candidate)

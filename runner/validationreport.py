@@ -14,7 +14,7 @@ from html import escape
 from recovery.lines import clean
 from recovery.series import Point
 from recovery.validation import Judgement, Rule, Run, Verdict
-from recovery.validationanswers import Answer, gpu_of, memories, paces
+from recovery.validationanswers import Answer, gpu_of, memories, paces, same_device
 from runner.svgplot import Curve, plot
 
 NOT_KNOWN = "not known"
@@ -78,8 +78,7 @@ def _pace_row(one: Run, other: Run) -> Row:
     if found is None:
         return Row("time per step", NOT_KNOWN, NOT_KNOWN)
     first, second, _ = found
-    same = gpu_of(one) == gpu_of(other)
-    change = f"{(second / first - 1) * 100:+.1f} %" if same else "another GPU"
+    change = f"{(second / first - 1) * 100:+.1f} %" if same_device(one, other) else "another GPU"
     return Row("time per step", f"{first * 1000:.4g} ms", f"{second * 1000:.4g} ms", change)
 
 

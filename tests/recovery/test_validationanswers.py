@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from jobs.fault import Fault, FaultKind
 from recovery.figures import Figures, Usage
 from recovery.progress import Progress
 from recovery.validation import Judgement, Run, Verdict
-from recovery.validationanswers import Setting, Source, memory, paces, slower, worse
+from recovery.validationanswers import Setting, Source, memory, paces, same_device, slower, worse
 
 AMP = Setting("amp_fp16", 64)
 
@@ -56,6 +57,10 @@ def test_a_slower_run_has_the_causes_that_fit_it(made, setting, named, unnamed):
 
 def test_two_kinds_of_gpu_are_not_compared():
     assert "not comparable" in slower(run(), run(gpu="Tesla P100-PCIE-16GB"), AMP).answer
+    dumb = Run("j-2", "amp_fp16", True, "", figures=Figures(progress=Progress(throughput={"it/s": 4.0})), host="a")
+    told = replace(run(), host="a", figures=replace(run().figures, progress=dumb.figures.progress))
+    assert same_device(told, dumb) and not same_device(told, replace(dumb, host="b"))
+    assert "as fast as FP32" in slower(told, dumb, AMP).answer
 
 
 def test_what_nobody_measured_is_not_known():
@@ -92,6 +97,8 @@ def test_where_to_look_for_what_was_lost():
     assert "underflow" not in causes(worse(run(median_norm=1.0), run(median_norm=0.9), fail, AMP))
     assert "30% of the updates" in causes(worse(run(), run(skipped=30), fail, AMP))
     assert "fell to 0.5" in causes(worse(run(), run(lowest_scale=0.5), fail, AMP))
+    ill = replace(run(), fault=Fault(FaultKind.FP16_OVERFLOW, "without overflow"))
+    assert "beyond 65504" in causes(worse(run(), ill, fail, AMP))
     own = Setting("native_fp16")
     assert "ignores updates" in causes(worse(run(), run(), fail, own))
     assert "ignores updates" not in causes(worse(run(), run(), fail, replace(own, reached=True)))
