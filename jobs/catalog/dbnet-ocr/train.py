@@ -177,7 +177,7 @@ class DBNet(lightning.LightningModule):  # type: ignore[misc]
 
     def validation_step(self, batch: list[Tensor], index: int) -> None:
         image, boxes = batch
-        found = self(image)[0] > 0.5
+        found = self(image)[2] > 0.5
         text = _depth(boxes, image.shape[-1]) > self.size.zoom
         self.hits += torch.stack([(found & text).sum(), found.sum(), text.sum()]).cpu()
 
@@ -247,12 +247,7 @@ class Progress(lightning.Callback):  # type: ignore[misc]
             return
         loss, lr = trainer.callback_metrics["train/loss"].item(), trainer.optimizers[0].param_groups[0]["lr"]
         where = f"Epoch {trainer.current_epoch}: step={trainer.global_step}"
-        print(f"{where} train/loss={loss:.4f} grad_norm={self.norm:.4f} lr={lr:.3g}{_scale(trainer)}", flush=True)
-
-
-def _scale(trainer: lightning.Trainer) -> str:
-    scaler = getattr(trainer.precision_plugin, "scaler", None)
-    return f" scale={scaler.get_scale():g}" if scaler is not None and scaler.is_enabled() else ""
+        print(f"{where} train/loss={loss:.4f} grad_norm={self.norm:.4f} lr={lr:.3g}", flush=True)
 
 
 def trainer_for(config: dict[str, Any]) -> lightning.Trainer:
