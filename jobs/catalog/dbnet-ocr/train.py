@@ -19,6 +19,7 @@ import torch
 import yaml
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -253,11 +254,13 @@ class Progress(lightning.Callback):  # type: ignore[misc]
 def trainer_for(config: dict[str, Any]) -> lightning.Trainer:
     settings = dict(config["trainer"])
     on_gpu = config["size"] == "gpu"
+    # One process, whatever cluster or MPI there is around it.
+    settings["plugins"] = [LightningEnvironment()]
     if settings["precision"] == "16-mixed":
         device = "cuda" if on_gpu else "cpu"
         # Lightning makes bf16 of 16-mixed on a CPU, unless it is handed the precision as an object.
         scaler = torch.amp.GradScaler(device, **config["scaler"])
-        settings["plugins"] = [MixedPrecision("16-mixed", device, scaler=scaler)]
+        settings["plugins"].append(MixedPrecision("16-mixed", device, scaler=scaler))
         del settings["precision"]
     keep = ModelCheckpoint(config["output_dir"], "{step}", save_top_k=-1, every_n_epochs=1)
     return lightning.Trainer(

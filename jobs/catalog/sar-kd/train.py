@@ -39,11 +39,15 @@ class Size:
     steps: int
     # A wider student wants smaller steps than the flags say, which are for the small one.
     lr_share: float
+    # And its router far smaller ones: what it says of a word is a sum over the width, and exp of it must stay finite.
+    router_share: float
 
 
 SIZES = {
-    "cpu": Size(width=64, layers=1, attention_heads=4, length=24, batch=48, steps=300, lr_share=1.0),
-    "gpu": Size(width=512, layers=6, attention_heads=8, length=128, batch=64, steps=1500, lr_share=0.1),
+    "cpu": Size(width=64, layers=1, attention_heads=4, length=24, batch=48, steps=300, lr_share=1.0, router_share=1.0),
+    "gpu": Size(
+        width=512, layers=6, attention_heads=8, length=128, batch=64, steps=1500, lr_share=0.1, router_share=0.005
+    ),
 }
 
 
@@ -167,8 +171,7 @@ class Distillation:
         """Take one step; return the losses, or None when there is nothing to learn from the batch."""
         text = self.text(step)
         for group in self.optimizer.param_groups:
-            asked = self.options.router_lr if group["role"] == "router" else self.options.student_lr
-            group["lr"] = asked * self.size.lr_share * self.share(step)
+            group["lr"] = self.lr_of(group["role"]) * self.share(step)
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
             total, kd, ce = self.losses(text)
@@ -200,6 +203,11 @@ class Distillation:
         if self.options.fixed:
             ce, kd = ce.clamp(0, LOSS_LIMIT), kd.clamp(0, LOSS_LIMIT)
         return self.options.alpha_kd * kd + self.options.alpha_ce * ce, kd, ce
+
+    def lr_of(self, role: str) -> float:
+        if role == "router":
+            return float(self.options.router_lr * self.size.router_share)
+        return float(self.options.student_lr * self.size.lr_share)
 
     def share(self, step: int) -> float:
         """Return the share of the learning rates at a step: a short warm-up, then a cosine down to nought."""
