@@ -21,13 +21,13 @@ NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
 DOCKER ?= docker
-PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS
+PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision image
+.PHONY: help setup demo drill doctor test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -75,9 +75,10 @@ test-long: setup ## Run the tests that are one more of a kind, or take minutes; 
 
 check: lint test ## Lint, types and tests: what CI runs
 
-lint: setup ## Ruff and mypy
-	@ruff check . && ruff format --check . && mypy
-	@for script in jobs/catalog/*-*/train.py; do mypy --no-error-summary "$$script" || exit 1; done
+lint: setup ## Ruff, mypy and ansible-lint
+	@(cd ansible && ansible-lint --offline -q) & playbooks=$$!; ruff check . && ruff format --check . && mypy; \
+	for script in jobs/catalog/*-*/train.py; do mypy --no-error-summary "$$script" || exit 1; done; \
+	wait $$playbooks
 
 drill: setup ## Prove this set-up by a toy job with a real fault: make drill FAULT=nan
 	@if [ -z "$${FAULT:-}" ]; then echo "rung: say which one: make drill FAULT=nan|overflow|unscale|collapse|oom|kill" >&2; exit 2; fi
@@ -168,8 +169,22 @@ demo-fleet: setup system ## The demo over SSH in containers, on such a fleet: ma
 fleet-down: setup ## Take that fleet down: make fleet-down [NUMBER=1]
 	@python -m tests.fleet down --number "$$NUMBER"
 
-provision: ## Say how to prepare a host (by hand in this version)
-	@echo "rung: this version prepares no host by itself; docs/operations.md, 'Preparing a host', has the commands" >&2; exit 2
+# Ansible logs in as ADMIN, by default root; Rung's own account may change nothing on a host. CHECK=1 says what would change.
+PLAY = ANSIBLE_CONFIG=ansible/ansible.cfg ansible-playbook --inventory "$${RUNG_HOSTS:-ansible/inventory/hosts.yml}" \
+	$${ADMIN:+--extra-vars "provision_user=$$ADMIN"} $${VARS:+--extra-vars "@$$VARS"} $${LIMIT:+--limit "$$LIMIT"} $${TAGS:+--tags "$$TAGS"} $${CHECK:+--check --diff}
+
+provision: setup ## Make hosts of bare machines, and keep them right: make provision [LIMIT=host] [ADMIN=root] [CHECK=1]
+	@$(PLAY) ansible/site.yml
+
+provision-check: setup ## Say what is wrong with the hosts; changes nothing: make provision-check [LIMIT=host]
+	@$(PLAY) ansible/check.yml
+
+reset: setup ## End what jobs run on a host and bring it back after a hang: make reset HOST=host [GPU_RESET=1]
+	@if [ -z "$${HOST:-}" ]; then echo "rung: say which one: make reset HOST=..." >&2; exit 2; fi
+	@$(PLAY) --limit "$$HOST" $${GPU_RESET:+--extra-vars reset_gpu=true} ansible/reset_host.yml
+
+controller-install: setup ## Install the controller on this machine, or on LIMIT=host, as a hardened service of systemd
+	@$(PLAY) ansible/controller.yml
 
 # Built twice, the second time from the cache: torch's own word on its kernels can become a label only once torch is there.
 image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... [WITH="peft lightning"] (docs/images.md)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from runner.check import Finding
+from runner.health import unwell
 from runner.nvidia import driver_branch
 from runner.survey import Report
 
@@ -25,7 +26,7 @@ def check_host(report: Report) -> Iterator[Finding]:
     if report.away:
         yield _away(report)
         return
-    problems = [*_engine(report), *_driver(report), *_disk(report), *_clock(report)]
+    problems = [*_engine(report), *_driver(report), *_disk(report), *_clock(report), *_health(report)]
     yield from (Finding(False, f"host {name}: {what}", fix) for what, fix in problems)
     if not problems:
         types = ", ".join(state.gpu.type for state in report.gpus)
@@ -88,3 +89,8 @@ def _disk(report: Report) -> Iterator[tuple[str, str]]:
 def _clock(report: Report) -> Iterator[tuple[str, str]]:
     if report.clock_skew > MOST_SKEW:
         yield f"its clock is {report.clock_skew:.0f} s off ours", "on the host: sudo timedatectl set-ntp true"
+
+
+def _health(report: Report) -> Iterator[tuple[str, str]]:
+    for one in unwell(report.health):
+        yield f"{one.what}: {one.said}", one.fix

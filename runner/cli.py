@@ -203,9 +203,10 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
 def hosts(as_json: bool) -> None:
     """List the hosts with their GPUs: what is there, what is free, and who is out of reach."""
     from runner.desk import look_at_hosts
+    from runner.health import health_command
     from runner.hostview import hosts_json, hosts_table
 
-    found = look_at_hosts()
+    found = look_at_hosts(health_command(quick=True))
     if as_json:
         _print_json(hosts_json(found))
     else:

@@ -26,6 +26,7 @@ from runner.controller import TURN_SECONDS, Controller
 from runner.filevalues import with_file_values
 from runner.fitting import check_places
 from runner.follow import Follower, LogReader
+from runner.health import health_command
 from runner.home import find_home, make_home
 from runner.hosts import find_hosts
 from runner.lock import is_owned, ownership
@@ -171,8 +172,8 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     return preview.to_json() if as_json else preview.text()
 
 
-def look_at_hosts() -> list[Report]:
-    """Return what is seen of every host of the list, all asked at the same time."""
+def look_at_hosts(ask: Sequence[str] = ()) -> list[Report]:
+    """Return what is seen of every host of the list, all asked at the same time; `ask` as in survey_all."""
     hosts = find_hosts(os.environ)
     if not hosts:
         return []
@@ -181,7 +182,7 @@ def look_at_hosts() -> list[Report]:
 
     remotes = Remotes(hosts, Path.home(), os.environ)
     try:
-        return survey_all(hosts, remotes.remote, time.time)
+        return survey_all(hosts, remotes.remote, time.time, ask)
     finally:
         remotes.close()
 
@@ -192,7 +193,7 @@ def check(file: Path | None) -> list[Finding]:
     found = list(check_machine(paths))
     reports: list[Report] = []
     try:
-        reports = look_at_hosts()
+        reports = look_at_hosts(health_command(quick=False))
         found += [finding for report in reports for finding in check_host(report)]
     except InventoryError as error:
         found += [Finding(False, problem) for problem in error.problems]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from runner.health import unwell
 from runner.survey import GpuState, Report
 from runner.view import table
 
@@ -26,12 +27,17 @@ def _rows(report: Report) -> Iterator[Sequence[Any]]:
     disk = _gibibytes(min((disk.free for disk in report.disks), default=None))
     if not report.gpus:
         said = report.gpu_troubles[0] if report.gpu_troubles else "no GPU driver" if report.driver_missing else "no GPU"
-        yield name, engine, disk, None, None, None, None, None, said
+        yield name, engine, disk, None, None, None, None, None, "; ".join([said, *_unwell(report)])
     for number, state in enumerate(report.gpus):
         gpu = state.gpu
         capability = f"{gpu.capability[0]}.{gpu.capability[1]}"
         host = (name, engine, disk) if number == 0 else ("", "", "")
-        yield *host, gpu.index, gpu.name, capability, _gibibytes(gpu.memory or None), gpu.driver or None, _use(state)
+        use = "; ".join([_use(state), *(_unwell(report) if number == 0 else [])])
+        yield *host, gpu.index, gpu.name, capability, _gibibytes(gpu.memory or None), gpu.driver or None, use
+
+
+def _unwell(report: Report) -> list[str]:
+    return [f"unwell: {one.said}" for one in unwell(report.health)]
 
 
 def _use(state: GpuState) -> str:
@@ -62,6 +68,7 @@ def _host(report: Report) -> dict[str, Any]:
         "disks": [{"mount": disk.mount, "free": disk.free, "total": disk.total} for disk in report.disks],
         "clock_skew": report.clock_skew,
         "gpus": [_gpu(state) for state in report.gpus],
+        "health": [{"state": h.state, "what": h.what, "said": h.said, "fix": h.fix} for h in report.health],
     }
 
 

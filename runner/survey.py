@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from jobs.gpu import Gpu
 from jobs.host import Host
 from recovery.lines import clean
 from runner.enginefacts import EngineFacts, ask_engine
+from runner.health import Health, parse_health
 from runner.nvidia import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
 from runner.remote import Remote
 
@@ -25,6 +26,8 @@ MAX_TEXT = 500
 FACT_SECONDS = 10.0
 # Without persistence mode a driver wakes every GPU first, which takes seconds each.
 GPU_SECONDS = 30.0
+# The health script waits up to a minute for a container in which GPUs are looked for.
+HEALTH_SECONDS = 120.0
 
 FACTS = """
 echo "time $(date +%s)"
@@ -97,13 +100,19 @@ class Report:
     gpus: tuple[GpuState, ...] = ()
     gpu_troubles: tuple[str, ...] = ()
     driver_missing: bool = False
+    health: tuple[Health, ...] = ()
 
 
-def survey_all(hosts: Iterable[Host], remote: Callable[[str], Remote], now: Callable[[], float]) -> list[Report]:
-    """Look at every host at the same time; one that is away keeps nobody waiting but itself."""
+def survey_all(
+    hosts: Iterable[Host], remote: Callable[[str], Remote], now: Callable[[], float], ask: Sequence[str] = ()
+) -> list[Report]:
+    """Look at every host at the same time; one that is away keeps nobody waiting but itself.
+
+    `ask` is the command that asks for its health; without one, nobody asks.
+    """
     listed = list(hosts)
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(listed)))) as pool:
-        return list(pool.map(lambda host: survey(host, remote(host.name), now), listed))
+        return list(pool.map(lambda host: _with_health(survey(host, remote(host.name), now), remote, ask), listed))
 
 
 def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
@@ -120,6 +129,17 @@ def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
         return _gpus(replace(report, engine=engine.version), remote, engine.jobs)
     except EngineError as error:
         return replace(report, away=str(error), refused=isinstance(error, HostRefused))
+
+
+def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[str]) -> Report:
+    if report.away or not ask:
+        return report
+    try:
+        ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)
+    except EngineError as error:
+        said = str(error).removeprefix(f"{report.host.name}: ")
+        return replace(report, health=(Health("bad", "health", f"its health script does not answer: {said}"),))
+    return replace(report, health=parse_health(ran.out.decode("utf-8", "replace")))
 
 
 def _facts(report: Report, remote: Remote, now: Callable[[], float]) -> Report:

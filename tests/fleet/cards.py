@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 # The last branch that still serves Pascal is 580; all three cards run with this one.
 DRIVER = "535.183.01"
-GPU_COLUMNS = "index, uuid, name, compute_cap, memory.total, memory.used, driver_version"
+GPU_COLUMNS = "index, uuid, name, compute_cap, memory.total, memory.used, driver_version, persistence_mode"
+HEALTH_COLUMNS = "temperature.gpu, ecc.errors.uncorrected.volatile.total"
 PROCESS_COLUMNS = "gpu_uuid, pid, process_name, used_memory"
 
 
@@ -45,13 +46,13 @@ def gpu_uuid(host: str, index: int) -> str:
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{index}.{host}.fleet')}"
 
 
-def gpu_table(host: str, many: int) -> str:
+def gpu_table(host: str, many: int, driver: str = DRIVER) -> str:
     card = card_of(host)
     rows = [
-        f"{index}, {gpu_uuid(host, index)}, {card.name}, {card.capability}, {card.memory}, 0, {DRIVER}"
+        f"{index}, {gpu_uuid(host, index)}, {card.name}, {card.capability}, {card.memory}, 0, {driver}, Disabled, 41, 0"
         for index in range(many)
     ]
-    return "\n".join([GPU_COLUMNS, *rows, ""])
+    return "\n".join([f"{GPU_COLUMNS}, {HEALTH_COLUMNS}", *rows, ""])
 
 
 def process_table(host: str, processes: Iterable[tuple[int, int, str]]) -> str:

@@ -110,7 +110,7 @@ class Fleet:
                 self.at_once(lambda host: self.furnish(host, parts.images / "data"))
             self.engine.start()
             start_registry(self.engine, self.folder / "registry")
-            self.at_once(Host.boot)
+            self.at_once(lambda host: host.boot())
             wait_for(lambda: self.registry.serves(PORT), "the registry")
             self.tell()
         return self

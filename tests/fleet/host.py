@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fleet import folders
-from tests.fleet.cards import Card, card_of, gpu_table, gpu_uuid, process_table
+from tests.fleet.cards import DRIVER, Card, card_of, gpu_table, gpu_uuid, process_table
 from tests.fleet.engine import Engine
 from tests.fleet.leftovers import CGROUPS
 from tests.fleet.patience import run, wait_for
@@ -216,9 +216,9 @@ class Host(Machine):
     def gpu_uuid(self, index: int) -> str:
         return gpu_uuid(self.name, index)
 
-    def set_gpus(self, many: int) -> None:
+    def set_gpus(self, many: int, driver: str = DRIVER) -> None:
         """Give the host so many GPUs; they can fall off the bus while it runs."""
-        (self.settings / "gpus").write_text(gpu_table(self.name, many))
+        (self.settings / "gpus").write_text(gpu_table(self.name, many, driver))
 
     def set_gpu_processes(self, processes: Iterable[tuple[int, int, str]] = ()) -> None:
         """Let others compute on its GPUs: (index of the GPU, pid, name) each."""

@@ -2,7 +2,7 @@
 
 base     a Debian system, by debootstrap
 wheels   torch and what it needs, by pip
-engine   the data folder of the fleet's engine, with the image of a host in it
+engine   the data folder of the fleet's engine, with the images of hosts in it: prepared ones, and bare ones
 images   a registry's folder and the data folder of a host's engine, with the images that jobs run in
 """
 
@@ -29,6 +29,7 @@ from tests.fleet.patience import FleetError, run, say
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = Path(__file__).parent / "machine"
+BARE = Path(__file__).parent / "bare" / "machine"
 SUITE = "bookworm"
 PYTHON = "3.11"  # the suite's
 KEPT = 3  # versions of a part: as many checkouts can take turns without making it anew
@@ -80,7 +81,8 @@ def prepare() -> Parts:
         base = part("base", [SUITE, "minbase"], make_base, "a Debian system, with debootstrap")
         wheels = part("wheels", [(ROOT / "requirements.lock").read_bytes()], make_wheels, "torch, with pip")
         inside = [path.read_bytes() for path in sorted(MACHINE.iterdir()) if path.name != "python.Dockerfile"]
-        engine = part("engine", [base.name, *inside], lambda to: make_engine(to, base), "the image of a host")
+        inside += [path.read_bytes() for path in sorted(BARE.rglob("*")) if path.is_file()]
+        engine = part("engine", [base.name, *inside], lambda to: make_engine(to, base), "the images of hosts")
         names = [path.name for path in sorted(wheels.glob("*.whl"))]
         made_of = [base.name, (MACHINE / "python.Dockerfile").read_bytes(), *names, *recipe()]
         images = part("images", made_of, lambda to: make_images(to, engine, wheels), "the images that jobs run in")
@@ -134,13 +136,15 @@ def make_wheels(to: Path) -> None:
 
 
 def make_engine(to: Path, base: Path) -> None:
-    """Build the image of a host in an engine, and keep that engine's images."""
+    """Build the images of hosts in an engine, and keep that engine's images."""
     with scratch(to) as folder:
         engine = Engine(folder / "engine", free_number(250))
         try:
             engine.start()
             engine.docker("import", base / "system.tar", "fleet/base")
             engine.docker("build", "--quiet", "--network=host", "--tag=fleet/host", MACHINE)
+            bare = ("--tag=fleet/bare", f"--file={BARE / 'Dockerfile'}", Path(__file__).parent)
+            engine.docker("build", "--quiet", "--network=host", *bare)
             engine.docker("builder", "prune", "--all", "--force")
         finally:
             engine.stop()
