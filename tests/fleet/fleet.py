@@ -106,7 +106,7 @@ class Fleet:
                 share_registry(parts.images / "registry", self.folder / "registry")
                 shutil.copy(parts.images / "images.json", self.folder)
                 run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", self.key)
-                self.hosts = {name: self.host(place, name, gpus) for place, name in enumerate(host_names(hosts))}
+                self.hosts = {name: self.host(place, name, gpus) for place, name in enumerate(self.names(hosts))}
                 self.at_once(lambda host: self.furnish(host, parts.images / "data"))
             self.engine.start()
             start_registry(self.engine, self.folder / "registry")
@@ -114,6 +114,9 @@ class Fleet:
             wait_for(lambda: self.registry.serves(PORT), "the registry")
             self.tell()
         return self
+
+    def names(self, many: int) -> list[str]:
+        return host_names(many)
 
     def host(self, place: int, name: str, gpus: int) -> Host:
         return Host(name, self.engine.address(11 + place), self.engine, self.folder / "hosts" / name, gpus)

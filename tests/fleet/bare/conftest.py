@@ -1,4 +1,4 @@
-"""Owns two machines that nobody has prepared, for the tests of provisioning, and running the make targets on them."""
+"""Owns a machine that nobody has prepared, for the tests of provisioning, and running the make targets on it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 
 from tests.fleet.bare.machines import BareFleet
 from tests.fleet.campaign import Campaign
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
 
@@ -41,13 +43,17 @@ class Played:
 
 @dataclass(frozen=True)
 class Site:
-    """The machines, and a person with the project's Makefile."""
+    """The machine, and a person with the project's Makefile."""
 
-    fleet: BareFleet
+    fleet: Fleet
     folder: Path
 
+    @property
+    def host(self) -> Host:
+        return self.fleet.hosts["pascal"]
+
     def make(self, target: str, **settings: object) -> Played:
-        """Run a make target as a person does, with the machines as the list of hosts."""
+        """Run a make target as a person does, with the machine as the list of hosts."""
         words = [
             "make",
             "--no-print-directory",
@@ -73,19 +79,17 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Bring two bare machines up, one of which had an account of that name before, with a password and with sudo."""
+    """Bring a bare machine up, which had an account of that name before, with a password and with sudo."""
     with BareFleet.claimed() as fleet:
-        assert isinstance(fleet, BareFleet)
-        fleet.up(hosts=2)
-        pascal = fleet.hosts["pascal"]
-        pascal.run("useradd", "--create-home", "--groups", "sudo", "rung")
-        pascal.run("chpasswd", input=b"rung:guess me\n")
-        yield Site(fleet, tmp_path_factory.mktemp("site"))
+        site = Site(fleet.up(hosts=1), tmp_path_factory.mktemp("site"))
+        site.host.run("useradd", "--create-home", "--groups", "sudo", "rung")
+        site.host.run("chpasswd", input=b"rung:guess me\n")
+        yield site
 
 
 @pytest.fixture(scope="module")
 def provisioned(site: Site) -> Played:
-    """Return what the first run on bare machines said."""
+    """Return what the first run on a bare machine said."""
     played = site.make("provision")
     assert played.code == 0, played.said[-6000:]
     return played
