@@ -31,10 +31,12 @@ def _is_negated(node: ast.expr | None) -> bool:
 
 def _is_learned(script: Script, node: ast.expr | None) -> bool:
     """Tell whether a value is what `self` holds, such as a parameter that is the log of a width."""
-    node = script.judge.followed(node)
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        node = node.func.value
-    return dotted(node).startswith("self.") if node is not None else False
+    for part in (node, script.judge.followed(node)):
+        while isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            part = part.func.value
+        if part is not None and dotted(part).startswith("self."):
+            return True
+    return False
 
 
 def check(script: Script) -> Iterator[Hit]:

@@ -105,6 +105,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
             LOSS.format("x = F.relu(x)\n    x.clamp_(min=eps)\n    return torch.log(x)"),
             LOSS.format("x = F.relu(x)\n    x += eps\n    return torch.log(x)"),
             LOSS.format("return torch.log(x)"),
+            LOSS.format("return torch.log(x.pow(2) - y.pow(2)) + torch.log(1 - x.pow(2))"),
         ],
     ),
     "sqrt-without-eps": (
