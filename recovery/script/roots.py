@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 
 from recovery.script.finding import Hit, Rule, Severity
-from recovery.script.judging import EPS, words_of
+from recovery.script.judging import words_of
+from recovery.script.operations import EPS
 from recovery.script.script import Script
 
 SQRT_WITHOUT_EPS = Rule(
