@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from recovery.lines import clean
-from recovery.script import logs, masks, parameters, powers, roots, saving, scaling, watching
+from recovery.script import logs, masks, parameters, powers, roots, saving, scaling, unscaling, watching
 from recovery.script.finding import ORDER, Finding, Hit, Rule, Severity, severity_of
 from recovery.script.script import Script
 
-FAMILIES = (scaling, masks, logs, roots, powers, parameters, watching, saving)
+FAMILIES = (scaling, unscaling, masks, logs, roots, powers, parameters, watching, saving)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
 NAMES = frozenset(rule.name for rule in RULES)
 # Hits of one family in one file; a script with more was made to keep us busy.
