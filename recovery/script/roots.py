@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from recovery.script.finding import Hit, Rule, Severity
 from recovery.script.judging import words_of
+from recovery.script.names import dotted
 from recovery.script.operations import EPS
 from recovery.script.script import Script
 
@@ -138,4 +139,6 @@ def _too_small(script: Script, node: ast.expr, eps: ast.expr, other: ast.expr) -
     value = script.judge.extent(eps).low
     named = f"{words_of(eps)} = {value:g}" if EPS.search(words_of(eps)) else f"{value:g}"
     what = f"{words_of(node)}: {named} is 0 in FP16"
-    yield Hit(EPS_VANISHES, node, what, script.in_fp32(node), softer=not extent.origin)
+    above = script.parent(node)
+    in_log = isinstance(above, ast.Call) and dotted(above.func).rpartition(".")[2] == "log"
+    yield Hit(EPS_VANISHES, node, what, script.in_fp32(node), softer=not extent.origin and not in_log)

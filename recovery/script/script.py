@@ -45,8 +45,9 @@ class Script:
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the file has a backward pass of its own."""
-        return any(op.name == "backward" for _, op in self.calls)
+        """Whether the file has a backward pass of its own, or the training step that a framework asks for."""
+        asked = (node.name for node in self.nodes if isinstance(node, ast.FunctionDef))
+        return "backward" in self._by_name or any(name in ("training_step", "compute_loss") for name in asked)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parents.get(node)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLAMED = {
     "jobs/catalog/accuracy-conditioning/train.py": {"relu-into-embedding", "fill-beyond-fp16"},
     "jobs/catalog/audio-lora/train.py": {"half-model-with-scaler"},
+    "jobs/catalog/dbnet-ocr/train.py": {"eps-vanishes", "sqrt-without-eps"},
     "jobs/catalog/mmgcn/train.py": {"log-of-sigmoid", "rand-as-parameter"},
     "jobs/catalog/sar-kd/train.py": {"exp-without-clip"},
     "jobs/catalog/three-faults/train.py": {"finfo-of-another-tensor"},

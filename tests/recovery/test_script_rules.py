@@ -464,6 +464,7 @@ def test_what_is_known_less_surely_is_softer() -> None:
     known = LOSS.format("return x / (y.norm() + 1e-12)")
     assert severities(unknown, "eps-vanishes") == [Severity.NOTE]
     assert severities(known, "eps-vanishes") == [Severity.WARNING]
+    assert severities(LOSS.format("return torch.log(1 - x + 1e-8)"), "eps-vanishes") == [Severity.WARNING]
     assert severities(LOSS.format("return torch.exp(log_var)"), "exp-without-clip") == [Severity.NOTE]
     assert severities(LOSS.format("return torch.exp(x)"), "exp-without-clip") == [Severity.WARNING]
     assert severities(LOSS.format("return x / mask.sum()"), "division-without-eps") == [Severity.NOTE]
