@@ -46,7 +46,7 @@ class Size:
 
 SIZES = {
     "cpu": Size(width=16, depth=3, zoom=1, images=192, held_out=384, batch=8),
-    "gpu": Size(width=256, depth=6, zoom=4, images=1024, held_out=512, batch=16),
+    "gpu": Size(width=256, depth=6, zoom=4, images=384, held_out=512, batch=16),
 }
 
 

@@ -46,7 +46,7 @@ class Size:
 SIZES = {
     "cpu": Size(width=64, layers=1, attention_heads=4, length=24, batch=48, steps=300, lr_share=1.0, router_share=1.0),
     "gpu": Size(
-        width=512, layers=6, attention_heads=8, length=128, batch=64, steps=1500, lr_share=0.1, router_share=0.005
+        width=512, layers=6, attention_heads=8, length=128, batch=64, steps=600, lr_share=0.1, router_share=0.005
     ),
 }
 
