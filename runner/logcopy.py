@@ -116,9 +116,12 @@ class LogCopy:
         self._cursor.length += len(data)
 
     def note(self, text: str) -> None:
-        """Add a line of our own at the end of the copy; no stream may follow it."""
-        with self._paths.log.open("ab") as log:
-            log.write(f"{text}\n".encode())
+        """Add a line of our own at the end of the copy, unless it stands there; no stream may follow it."""
+        line = f"{text}\n".encode()
+        with self._paths.log.open("a+b") as log:
+            log.seek(max(0, log.tell() - len(line)))
+            if log.read() != line:
+                log.write(line)
 
     def save(self) -> None:
         """Write the cursor down; until then a new start reads again what came since the last time."""

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Owns the life of one attempt in its container: hands over the secrets, starts the command once, waits, and writes how
 # it ended. Any POSIX shell will do, so that any image will. It must not judge anything, and it prints nothing of its own
-# unless it cannot go on.
+# unless it cannot go on, or the kernel killed something for want of memory: the engine may hear of that too late.
 #
 #   /rung/record/began      the command was about to start
 #   /rung/record/done.json  the exit code and the time, written when the command is gone
@@ -46,6 +46,16 @@ if [ -z "$_rung_stop" ]; then
         kill -0 "$_rung_child" 2>/dev/null || break
     done
 fi
+
+_rung_killed=0
+for _rung_file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+    [ -r "$_rung_file" ] || continue
+    while read -r _rung_word _rung_value; do
+        [ "$_rung_word" = oom_kill ] && _rung_killed=$_rung_value
+    done <"$_rung_file"
+done
+[ "$_rung_killed" = 0 ] ||
+    echo "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
 
 printf '{"exit_code": %d, "ended_at": %d}' "$_rung_code" "$(date +%s)" 1<>/rung/record/done.draft
 mv -f /rung/record/done.draft /rung/record/done.json

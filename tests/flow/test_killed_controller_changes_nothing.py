@@ -22,7 +22,7 @@ def live(controller, store, chance):
             time.sleep(0.01)
         time.sleep(chance.uniform(0.0, 0.3))
     else:
-        time.sleep(chance.uniform(0.05, 1.5))
+        time.sleep(chance.uniform(0.05, 1.0))
 
 
 def outline(story):
