@@ -23,6 +23,8 @@ def assert_nan_and_recovery(lab, options=""):
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
 
+# Always run in a container, by tests/fleet/test_field_reports.py.
+@pytest.mark.long
 def test_nan_of_the_first_batch_is_cured_by_fp32_at_once(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_nan_and_recovery(lab)

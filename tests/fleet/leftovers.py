@@ -68,9 +68,16 @@ def clear_groups(name: str) -> None:
             with contextlib.suppress(OSError):
                 (group / file).write_text(word)
     wait_for(lambda: not kill_members(name), f"the end of everything in the control group {name}")
+    # A killed process that still gives back a GPU's memory is in no list any more, and holds its group.
+    wait_for(lambda: remove_groups(name), f"the removal of the control group {name}")
+
+
+def remove_groups(name: str) -> bool:
+    """Remove the control groups of a name; say whether all of them are gone."""
     for group in groups_of(name):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             group.rmdir()
+    return not list(groups_of(name))
 
 
 def kill_members(name: str) -> bool:

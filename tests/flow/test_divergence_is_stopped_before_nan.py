@@ -30,6 +30,7 @@ def test_a_slow_divergence_is_cured_from_before_its_onset_without_ever_being_nan
     assert cured["metrics"]["val_loss"] < 0.5
 
 
+@pytest.mark.long
 def test_the_same_run_goes_on_to_nan_where_the_warning_is_off(lab, job):
     story = lab.run(job("drift", 0.04, recovery={"early_warning": "off", "ladder": []}))
     (attempt,) = story["attempts"]

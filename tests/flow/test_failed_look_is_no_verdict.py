@@ -3,7 +3,10 @@
 import shlex
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_a_checkpoint_is_looked_into_again_once_the_jobs_python_can(lab):
     shim = lab.folder / "python"
     shim.write_text(

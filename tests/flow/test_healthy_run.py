@@ -3,6 +3,8 @@
 import json
 import time
 
+import pytest
+
 
 def test_a_healthy_run_is_one_attempt(lab):
     story = lab.run(lab.job("none", success={"metric": "val_loss", "below": 5.0}))
@@ -63,6 +65,7 @@ def test_launch_follow_is_its_own_controller_and_ends_with_the_job(lab):
     lab.rung("launch", "-f", str(lab.job("none", "--no-such-flag")), expect=1)
 
 
+@pytest.mark.long
 def test_launch_follow_beside_a_controller_shows_the_same_and_leaves_the_job_to_it(lab):
     name = lab.submit(lab.job("never_ends"))
     controller = lab.controller()

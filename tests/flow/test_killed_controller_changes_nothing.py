@@ -16,7 +16,7 @@ def live(controller, store, chance):
 
     So the instants are spread over all that happens in a recovery, and none of them waits for something else than that.
     """
-    if chance.random() < 0.6:
+    if chance.random() < 0.4:
         seen = len(store.events())
         while len(store.events()) == seen and controller.poll() is None:
             time.sleep(0.01)

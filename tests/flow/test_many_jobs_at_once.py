@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 
+
+@pytest.mark.long
 def test_twenty_jobs_run_side_by_side_and_all_end(lab):
     # Each waits for all the others: run one after another, the first would never end.
     wait = "touch here_$RUNG_JOB; while [ $(ls here_* | wc -l) -lt 20 ]; do sleep 0.05; done; echo step 1 loss 0.5"

@@ -1,5 +1,6 @@
 """A run that turns NaN between two log lines leaves poisoned checkpoints behind; the relaunch steps over them."""
 
+import pytest
 import torch
 
 
@@ -39,6 +40,7 @@ def test_poisoned_truncated_and_unreadable_files_are_never_deleted(lab):
     assert (folder / "step_44.pt").stat().st_size == 900
 
 
+@pytest.mark.long
 def test_no_healthy_checkpoint_means_from_scratch_and_the_history_says_so(lab):
     job = lab.job("weights_nan", "--log-every 20 --save-every 1000", recovery={"ladder": ["fp32"]})
     second = lab.run(job)["attempts"][1]

@@ -7,7 +7,9 @@ import pytest
 SCRIPT = Path(__file__).parent / "trainings" / "selfloading.py"
 
 
-@pytest.mark.parametrize(("first_save", "resumed"), [(10, "step_30.pt"), (40, None)])
+@pytest.mark.parametrize(
+    ("first_save", "resumed"), [(10, "step_30.pt"), pytest.param(40, None, marks=pytest.mark.long)]
+)
 def test_it_does_not_find_the_poisoned_ones_that_rung_stepped_over(lab, first_save, resumed):
     run = f"python selfloading.py --dir {{checkpoint_dir}} --precision {{precision}} --first-save {first_save}"
     knobs, recovery = {"precision": "amp_fp16"}, {"ladder": ["fp32"]}

@@ -8,8 +8,9 @@ SKIPPED = ["raise_clip", "lower_lr", "increase_growth_interval"]
 @pytest.mark.parametrize(
     ("flaw", "message"),
     [
-        ("half_model", "Attempting to unscale FP16 gradients."),
         ("double_unscale", "unscale_() has already been called on this optimizer since the last update()."),
+        # The shipped audio-lora is always run, and fails with the same words.
+        pytest.param("half_model", "Attempting to unscale FP16 gradients.", marks=pytest.mark.long),
     ],
 )
 def test_one_relaunch_in_native_fp16_with_the_three_skipped_rungs(lab, flaw, message):

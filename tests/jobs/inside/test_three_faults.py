@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 import rung_inside
 
+# The whole recovery of this job is always run, by tests/flow/test_killed_controller_changes_nothing.py.
+pytestmark = pytest.mark.long
+
 INSIDE = Path(rung_inside.__file__).parents[1]
 JOB = INSIDE.parent / "catalog" / "three-faults"
 OWN = {"lr": 2.0, "clip": None, "growth_interval": 2000, "precision": "amp_fp16"}
