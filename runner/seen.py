@@ -105,6 +105,9 @@ def final(seen: Seen, record: Record) -> Observation:
     """Return the last word on an attempt whose container has ended or is gone."""
     code = seen.exit_code if seen.status is Status.ENDED else record.exit_code
     ended_at = seen.ended_at or record.ended_at
+    if ended_at is not None and seen.started_at is not None:
+        # Of a container that ends at once an engine may write down the end before the start.
+        ended_at = max(ended_at, seen.started_at)
     if not record.done:
         detail = NO_RECORD if code is None else f"{NO_RECORD}; its exit code is {code}"
         return Observation(Presence.LOST, detail=detail, started_at=seen.started_at, ended_at=ended_at)

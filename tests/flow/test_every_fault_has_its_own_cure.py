@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 COOPERATIVE = Path(__file__).parent / "trainings" / "cooperative.py"
 
 
@@ -18,6 +20,7 @@ def cured(lab, flaw, steps=260, **fields):
     return story["attempts"]
 
 
+@pytest.mark.long
 def test_a_scale_that_thrashes_gets_a_longer_growth_interval(lab):
     first, second = cured(lab, "none", knobs={"growth_interval": 1})
     assert first["fault"]["kind"] == "scale_thrash"
@@ -33,6 +36,7 @@ def test_a_scale_that_collapses_from_the_first_step_goes_to_fp32(lab):
     assert second["asked"]["lr"] == 0.01
 
 
+@pytest.mark.long
 def test_out_of_memory_halves_the_batch_until_it_fits(lab):
     # 16 MiB a sample: 128 of them do not fit into 1 GiB, 32 do.
     attempts = cured(lab, "too_large_a_batch", 25, knobs={"batch": 128}, resources={"memory": "1g"})

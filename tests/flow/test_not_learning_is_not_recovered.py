@@ -1,6 +1,9 @@
 """Recovered means learning: a run that stops being NaN but has stopped learning is not called recovered."""
 
+import pytest
 
+
+@pytest.mark.long
 def test_a_clip_that_only_hides_too_high_an_lr_is_taken_back(lab):
     # With lr 60 the run is NaN at once. Clipping ends the NaN, but the weights are wrecked and the loss hops about.
     ladder = {"ladder": ["raise_clip", "lower_lr"]}

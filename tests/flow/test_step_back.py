@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 BAD_STRETCHES = Path(__file__).parent / "trainings" / "bad_stretches.py"
 
 
+@pytest.mark.long
 def test_a_cured_run_steps_back_to_amp_and_falls_back_to_fp32_when_the_fault_returns(lab):
     spec = {
         "name": "bad",

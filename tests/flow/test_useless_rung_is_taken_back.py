@@ -1,6 +1,9 @@
 """A rung that made no difference is not carried along: FP32 runs with the clip and lr the job came with."""
 
+import pytest
 
+
+@pytest.mark.long
 def test_fp32_runs_with_the_original_lr_after_a_useless_lower_lr(lab):
     story = lab.run(lab.job("fp16_range"))
     attempts = story["attempts"]

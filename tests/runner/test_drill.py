@@ -22,8 +22,8 @@ from runner.parts import RealEngines
 from runner.ssh import SshRemote
 
 Rung = Callable[..., Any]
-QUICK = ["nan", "kill"]
-SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("unscale", "overflow", "collapse", "oom")]
+QUICK = ["nan"]
+SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("kill", "unscale", "overflow", "collapse", "oom")]
 
 
 @pytest.mark.parametrize("name", [*QUICK, *SLOW])

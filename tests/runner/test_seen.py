@@ -83,3 +83,8 @@ def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: Seen) -> 
 
 def test_an_end_for_want_of_memory_says_so() -> None:
     assert "memory" in final(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
+
+
+def test_an_end_is_never_before_its_start_whatever_the_engine_wrote_down() -> None:
+    word = final(Seen(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
+    assert (word.started_at, word.ended_at) == (2.018, 2.018)
