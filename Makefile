@@ -30,7 +30,7 @@ SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmo
 .PHONY: help setup demo drill doctor test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/ready ## Install everything into .venv (done by the targets that need it)
 
