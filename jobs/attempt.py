@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from jobs.errors import TransitionError
 from jobs.fault import Fault
 from jobs.gpu import Gpu
 from jobs.knobs import Knobs
 from jobs.spec import JobSpec
-from jobs.state import ENDED, JobState
+from jobs.state import ENDED, TRANSITIONS, JobState
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,13 @@ class Job:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+
+def advance(job: Job, to: JobState, *, reason: str, at: float) -> Job:
+    """Return the job in its new state; the only way a job changes state."""
+    if to not in TRANSITIONS[job.state]:
+        raise TransitionError(f"job {job.id}: {job.state} -> {to} is not a known transition ({reason})")
+    return replace(job, state=to, reason=reason, updated_at=at)
 
 
 class Outcome(StrEnum):

@@ -6,17 +6,27 @@ Knowing them before a launch is what lets a rung be skipped with its reason, whe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
-from jobs.knobs import KNOB_NAMES, Precision
+from jobs.knobs import Precision
+from jobs.knobspec import KnobSpec
 from jobs.precisionwords import SWITCHES, word_for
 
-if TYPE_CHECKING:
-    from jobs.spec import JobSpec
-
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16)\}")
-PLACEHOLDERS = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
+
+
+class TakesKnobs(Protocol):
+    """What of a job file says how knobs reach the script."""
+
+    @property
+    def run(self) -> tuple[str, ...]: ...
+
+    @property
+    def envs(self) -> Mapping[str, str]: ...
+
+    @property
+    def knobs(self) -> KnobSpec: ...
 
 
 def placeholders(text: str) -> list[str]:
@@ -24,12 +34,12 @@ def placeholders(text: str) -> list[str]:
     return [match[1] for match in PLACEHOLDER.finditer(text) if match[1]]
 
 
-def doors(spec: JobSpec, knob: str) -> list[str]:
+def doors(spec: TakesKnobs, knob: str) -> list[str]:
     """Return every way by which a change of this knob reaches the script, in words; none: it cannot."""
     return list(dict.fromkeys(_doors(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
 
 
-def _doors(spec: JobSpec, names: tuple[str, ...]) -> Iterator[str]:
+def _doors(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
     if any(name in placeholders(word) for word in spec.run for name in names):
         yield "run"
     yield from (f"envs.{key}" for key, text in spec.envs.items() if set(names) & set(placeholders(text)))
@@ -39,7 +49,7 @@ def _doors(spec: JobSpec, names: tuple[str, ...]) -> Iterator[str]:
         yield spec.knobs.mode
 
 
-def why_not(spec: JobSpec, knob: str, value: Any = None) -> str | None:
+def why_not(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
     """Say why this knob (set to this value) cannot reach the script; None where it can."""
     if not doors(spec, knob):
         carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
@@ -49,7 +59,7 @@ def why_not(spec: JobSpec, knob: str, value: Any = None) -> str | None:
     return None
 
 
-def _unspoken(spec: JobSpec, precision: Precision) -> str | None:
+def _unspoken(spec: TakesKnobs, precision: Precision) -> str | None:
     """Say why a script that is told its precision in words or by switches cannot be told this one."""
     knobs = spec.knobs
     if list(_doors(spec, ("precision",))):

@@ -16,7 +16,7 @@ from jobs.yamlfile import nearest
 DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
 FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
 # What a key of a file may be set to: as with placeholders, a knob, or where the checkpoints are.
-IN_FILES = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
+PLACEHOLDERS = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
 
 
 def _config_file(text: str) -> str:
@@ -91,6 +91,6 @@ class KnobSpec(Model):
 
 def _listed(keys: dict[Any, Any]) -> dict[Any, Any]:
     for name in keys:
-        if name not in IN_FILES:
-            raise ValueError(f"{name}: no such knob{nearest(str(name), IN_FILES)}")
+        if name not in PLACEHOLDERS:
+            raise ValueError(f"{name}: no such knob{nearest(str(name), PLACEHOLDERS)}")
     return {name: [key] if isinstance(key, str) else key for name, key in keys.items()}

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobs.checkpointspec import CheckpointSpec
-from jobs.doors import PLACEHOLDERS, doors, placeholders, why_not
+from jobs.doors import placeholders, why_not
 from jobs.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
 from jobs.image import is_pinned
 from jobs.knobs import Precision
-from jobs.knobspec import KnobSpec
+from jobs.knobspec import PLACEHOLDERS, KnobSpec
 from jobs.recoveryspec import Recovery
 from jobs.validationspec import ValidationSpec
 from jobs.volume import Volume, host_path, parse_volume
@@ -127,10 +127,6 @@ class JobSpec(Model):
                     f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
                 )
         return value
-
-    def receives(self, knob: str) -> bool:
-        """Tell whether a change of this knob can reach the script at all."""
-        return bool(doors(self, knob))
 
     @property
     def validated_metric(self) -> str | None:

@@ -1,15 +1,8 @@
-"""Owns the states of a job and the one door through which a job changes state."""
+"""The states of a job, and which state may follow which."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-from jobs.errors import TransitionError
-
-if TYPE_CHECKING:
-    from jobs.attempt import Job
 
 
 class JobState(StrEnum):
@@ -39,10 +32,3 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 
 ENDED = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})
-
-
-def advance(job: Job, to: JobState, *, reason: str, at: float) -> Job:
-    """Return the job in its new state; the only way a job changes state."""
-    if to not in TRANSITIONS[job.state]:
-        raise TransitionError(f"job {job.id}: {job.state} -> {to} is not a known transition ({reason})")
-    return replace(job, state=to, reason=reason, updated_at=at)

@@ -16,12 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobs.attempt import Attempt, Job
+from jobs.attempt import Attempt, Job, advance
 from jobs.errors import EngineError, StoreError, UsageError
 from jobs.knobs import Knobs
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
-from jobs.state import JobState, advance
+from jobs.state import JobState
 from runner.rows import attempt_from_row, attempt_to_json, finite_or_text, job_from_row
 from runner.schema import MIGRATIONS
 

@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from jobs.attempt import Job
+from jobs.attempt import Job, advance
 from jobs.errors import RungError, TransitionError
 from jobs.knobs import Knobs
 from jobs.spec import JobSpec
-from jobs.state import ENDED, TRANSITIONS, JobState, advance
+from jobs.state import ENDED, TRANSITIONS, JobState
 
 S = JobState
 # Written out a second time on purpose: a change of the table must be meant.

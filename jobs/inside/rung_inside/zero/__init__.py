@@ -26,6 +26,7 @@ PARTS = (
     ("torch", "updating"),
     ("torch", "effective"),
     ("torch", "files"),
+    ("torch", "resuming"),
     ("torch", "seeing"),
     ("torch", "replaying"),
     ("transformers", "huggingface"),

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rung_inside import records
-from rung_inside.zero import imports, live, patching, resuming
+from rung_inside.zero import imports, live, patching
+from rung_inside.zero.checkpoint_paths import below, path_of
 
 # The name and update of what was last told, and of what was written: a file may get its final name afterwards.
 _told: list[Any] = [None]
@@ -30,7 +31,6 @@ def install(torch: Any) -> None:
         patching.after(os, name, _renamed)
     imports.when_imported("safetensors.torch", _install_safetensors)
     imports.when_imported("torch.distributed.checkpoint", _install_sharded)
-    resuming.install()
 
 
 def _install_safetensors(module: Any) -> None:
@@ -99,21 +99,3 @@ def _loaded_sharded(_result: Any, state: Any = None, *_: Any, **kwargs: Any) -> 
     path = path_of(kwargs.get("checkpoint_id"))
     if path is not None:
         live.publish("loaded", path, state if isinstance(state, Mapping) else None)
-
-
-def path_of(target: Any) -> str | None:
-    """Return the path of a file that is given by its name or as an open file; None for a buffer."""
-    if isinstance(target, (str, os.PathLike)):
-        return os.fsdecode(target)
-    named = getattr(target, "path", None) or getattr(target, "name", None)
-    return named if isinstance(named, str) else None
-
-
-def below(path: str) -> str | None:
-    """Return the first part of a path below the checkpoint folder; None when it lies elsewhere."""
-    folder = os.environ.get("RUNG_CHECKPOINT_DIR", "")
-    if not folder:
-        return None
-    inside = os.path.relpath(os.path.realpath(path), os.path.realpath(folder))
-    first = inside.split(os.sep, 1)[0]
-    return None if first in (os.curdir, os.pardir) or os.path.isabs(inside) else first

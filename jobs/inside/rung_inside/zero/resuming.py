@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rung_inside import records
-from rung_inside.zero import files, live, patching
+from rung_inside.zero import live, patching
+from rung_inside.zero.checkpoint_paths import below
 
 # Names under which scripts keep the number of updates in their checkpoints.
 NAMES = ("step", "global_step", "iteration", "iter", "iter_num", "it", "num_updates", "update", "steps", "n_iter")
@@ -26,7 +27,7 @@ class _Settled:
     done = False
 
 
-def install() -> None:
+def install(_torch: Any) -> None:
     live.on("loaded", _see)
     live.on("backward", _begin)
     live.on("before_update", _begin)
@@ -36,7 +37,7 @@ def _see(path: str, state: Any) -> None:
     if _Settled.done:
         return
     asked = os.environ.get("RUNG_CHECKPOINT", "")
-    name = files.below(path)
+    name = below(path)
     if asked and _is_within(path, asked):
         step = live.first_step()
         if not os.environ.get("RUNG_CHECKPOINT_STEP", "").strip().isdigit():
