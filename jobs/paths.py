@@ -26,8 +26,16 @@ class AttemptPaths:
         return int(self.folder.name)
 
     @property
+    def job_folder(self) -> Path:
+        return self.folder.parents[1]
+
+    @property
     def job_id(self) -> str:
-        return self.folder.parent.parent.name
+        return self.job_folder.name
+
+    @property
+    def home(self) -> Path:
+        return self.folder.parents[3]
 
     @property
     def request(self) -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from jobs.fields import not_bool
 from jobs.gpu import Gpu, gpu_type
 
 # More GPUs than this are in no single host.
@@ -45,12 +46,6 @@ def _memory(text: str) -> str:
     return text.strip()
 
 
-def _plain_count(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("give a number, not a yes or no")
-    return value
-
-
 class Wish(BaseModel):
     """GPUs that a job accepts: `A100:2`, or a mapping where the type does not matter."""
 
@@ -61,7 +56,7 @@ class Wish(BaseModel):
         None, description='The compute capability, such as ">=7.5".'
     )
     memory: Annotated[str, AfterValidator(_memory)] | None = Field(None, description='The memory, such as ">=16g".')
-    count: Annotated[int, BeforeValidator(_plain_count), Field(ge=1, le=MOST)] = 1
+    count: Annotated[int, BeforeValidator(not_bool), Field(ge=1, le=MOST)] = 1
 
     @model_validator(mode="before")
     @classmethod

@@ -10,27 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from jobs.terminal_text import BLANK, ESCAPE, HIDDEN, clean
+
 # Room for a traceback's longest message or a wide table row; what is longer is a dump of data, not a message.
 MAX_TEXT = 64 * 1024
 # Bytes kept of an unfinished line: MAX_TEXT characters at four bytes each, the longest that UTF-8 needs.
 MAX_RAW = 4 * MAX_TEXT
 
-# Terminal commands: window titles and the like (ended by BEL or ESC \), cursor and colour codes, two-character codes.
-# A title that never ends loses only its first two characters, so that it cannot hide the rest of a line.
-_ESCAPE = re.compile(
-    r"\x1b[\]PX^_][^\x07\x1b\x9c\r\n]{0,1000}(?:\x07|\x1b\\|\x9c)"
-    r"|(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
-    r"|\x1b[ -/]{0,8}[0-~]"
-)
-_BLANK = re.compile(r"[\t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
-# Control codes, invisible and direction-changing characters, line separators, lone surrogates.
-_HIDDEN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    r"\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
-)
-
-_HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){_HIDDEN.pattern}")
-# Where any of these stands in raw bytes, `clean` has something to take out: control codes, and its other prey in UTF-8.
+_HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){HIDDEN.pattern}")
+# Where any of these stands in raw bytes, `clean` removes something: control codes, or hidden characters in UTF-8.
 ODD_BYTES = (
     rb"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\xa0\xad]|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f|\xe1(?:\xa0\x8e|\x9a\x80)"
     rb"|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xaf]|\xe3\x80\x80|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80\x81]"
@@ -65,19 +53,11 @@ class RawLine(NamedTuple):
         return not self.raw.strip()
 
 
-def clean(text: str) -> str:
-    """Return the text without anything that could steer a terminal; tabs become spaces."""
-    if text.isprintable():
-        return text
-    text = _ESCAPE.sub("", text)
-    return _HIDDEN.sub("", _BLANK.sub(" ", text))
-
-
 def bare(block: bytes) -> bytes:
     """Return whole lines without what `clean` takes out of each; a long one is cut as if it had been held."""
     if len(block) > MAX_RAW:
         block = _TOO_LONG.sub(rb"\1", block)
-    text = _BLANK.sub(" ", _ESCAPE.sub("", block.decode("utf-8", "replace")))
+    text = BLANK.sub(" ", ESCAPE.sub("", block.decode("utf-8", "replace")))
     return _HIDDEN_BUT_BREAKS.sub("", text).encode("utf-8", "replace")
 
 

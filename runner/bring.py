@@ -12,9 +12,8 @@ from pathlib import Path
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError
 from runner import launch
-from runner.engine import FileEntry, Request
+from runner.engine import FileEntry, HostEngine, Request
 from runner.finding import MIRROR
-from runner.hostengine import HostEngine
 from runner.mirror import keep_newest
 from runner.moving import deliver, fetch
 from runner.parts import Parts

@@ -41,7 +41,8 @@ def checkpoints(job: str, as_json: bool) -> None:
     """
     from runner.checkpointlist import checkpoint_rows
     from runner.desk import Desk
-    from runner.parts import Parts, RealEngines
+    from runner.engine_pool import RealEngines
+    from runner.parts import Parts
 
     desk = Desk.open()
     found = desk.store.find(job)
@@ -63,7 +64,7 @@ def checkpoints(job: str, as_json: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from recovery.lines import clean
+    from jobs.terminal_text import clean
     from runner.view import table
 
     headers = ["CHECKPOINT", "STEP", "KIND", "SIZE", "AGE", "VERDICT", "LOOK", "RESUMED BY", "WHERE", "WHY"]

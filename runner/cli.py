@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jobs.errors import RungError
-from runner.checkpointcli import checkpoints, without_checkpoints
+from runner.checkpointcli import checkpoints, complete_job, without_checkpoints
 from runner.doctorcli import doctor
 from runner.drillcli import drill
 from runner.imagecli import image
@@ -34,15 +34,7 @@ def _desk(*, create: bool = False) -> Desk:
     return Desk.open(create=create)
 
 
-def _complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    try:
-        ids = [job.id for job in _desk().store.jobs()]
-    except RungError:
-        return []
-    return [name for name in ids if name.startswith(incomplete)]
-
-
-JOB = click.argument("job", shell_complete=_complete_job)
+JOB = click.argument("job", shell_complete=complete_job)
 
 
 def _print_json(data: Any) -> None:
@@ -283,7 +275,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    from recovery.lines import clean
+    from jobs.terminal_text import clean
 
     for line in message.splitlines():
         click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)

@@ -15,8 +15,9 @@ from jobs.errors import EngineError
 from jobs.paths import IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
 from jobs.volume import host_path
 from runner.engine import Container, Request
+from runner.enginefacts import JOB_LABEL
 
-STORE_LABEL, JOB_LABEL, ATTEMPT_LABEL = "rung.store", "rung.job", "rung.attempt"
+STORE_LABEL, ATTEMPT_LABEL = "rung.store", "rung.attempt"
 # Borne instead of the job's label by a container that only looks at what a job left.
 LOOK_LABEL = "rung.look"
 WRAPPER = ("/bin/sh", f"{IN_INSIDE}/contained.sh")

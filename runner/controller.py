@@ -15,17 +15,18 @@ from jobs.errors import RungError, StoreError
 from jobs.gpu import Gpu
 from jobs.paths import HomePaths
 from jobs.state import JobState
+from jobs.terminal_text import clean
 from recovery.decide import Relaunch, decide
 from recovery.ledger import EMPTY, Ledger, read
-from recovery.lines import clean
 from recovery.stepback import move
 from runner import arrows, relaunch
 from runner.attend import Attendant
+from runner.engine_pool import Engines
 from runner.finding import Finder
 from runner.gate import Gate
 from runner.gate import because as gate_said
 from runner.mirror import Mirror
-from runner.parts import Engines, Parts
+from runner.parts import Parts
 from runner.placing import Placing
 from runner.roster import Roster
 from runner.steppingback import SteppingBack

@@ -18,11 +18,12 @@ from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from jobs.specfile import load_spec
 from jobs.state import JobState
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner import submit
 from runner.check import Finding, check_job, check_machine
 from runner.checkhost import check_host
 from runner.controller import TURN_SECONDS, Controller
+from runner.engine_pool import RealEngines
 from runner.filevalues import with_file_values
 from runner.fitting import check_places
 from runner.follow import Follower, LogReader
@@ -30,7 +31,6 @@ from runner.health import health_command
 from runner.home import find_home, make_home
 from runner.hosts import find_hosts
 from runner.lock import is_owned, ownership
-from runner.parts import RealEngines
 from runner.preview import Preview
 from runner.process import ProcessEngine
 from runner.store import Event, Store

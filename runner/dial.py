@@ -15,7 +15,7 @@ import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.knownhosts import HostKey, KnownKey, complaint, known_for, read_known_keys
 from runner.login import KeyLogin
 from runner.sshconfig import Target

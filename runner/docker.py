@@ -17,7 +17,7 @@ from jobs.gpu import Gpu
 from jobs.host import ENGINE_SOCKET
 from jobs.paths import AttemptPaths
 from runner.container import Place, checkpoint_folder, container_config, container_name, labels
-from runner.engine import Capabilities, Container, FileEntry, Observation, Request, read_part
+from runner.engine import Container, FileEntry, Observation, Request, read_part
 from runner.engineapi import EngineApi
 from runner.hostside import HostSide
 from runner.images import Images
@@ -25,23 +25,17 @@ from runner.listing import hidden
 from runner.look import Looks
 from runner.lookout import Lookout
 from runner.moving import entry_there, move_there
-from runner.nvidia import GPU_QUERY, parse_gpus
 from runner.remote import Remote
 from runner.seen import Status, seen_in
 from runner.settle import Settler, read_done
 from runner.ship import Shipper, scan_workdir
 from runner.workcopy import edited, with_edits
 
-# Without persistence mode a driver wakes every GPU first, which takes seconds each.
-GPU_SECONDS = 30.0
-
 Tell = Callable[[str], None]
 
 
 class DockerEngine:
     """Runs attempts in containers on one host. All of it may be called from any thread."""
-
-    capabilities = Capabilities(limits=True, images=True, gpu_choice=True)
 
     def __init__(self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET) -> None:
         self.host = remote.name
@@ -97,7 +91,7 @@ class DockerEngine:
 
     def _shipped(self, source: Path, request: Request, shipper: Shipper) -> str:
         """Ship the workdir with its config files as this attempt wants them."""
-        tree = scan_workdir(source, request.paths.folder.parents[3])
+        tree = scan_workdir(source, request.paths.home)
         try:
             tree, content = with_edits(tree, edited(source, request.edits))
         except Unfit as error:
@@ -188,12 +182,6 @@ class DockerEngine:
     def checkpoint_folder(self, request: Request) -> str:
         """Return where the attempt's checkpoints lie on the host, as its files and commands know it."""
         return checkpoint_folder(request, self._side.account(), self._store_id)
-
-    def gpu(self) -> Gpu | None:
-        """Return the host's first GPU, as its driver names it."""
-        ran = self._remote.run(GPU_QUERY, timeout=GPU_SECONDS)
-        found, _ = parse_gpus(ran.out.decode("utf-8", "replace")) if ran.code == 0 else ((), ())
-        return found[0] if found else None
 
     def _name(self, paths: AttemptPaths) -> str:
         return container_name(self._store_id, paths.job_id, paths.number)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.errors import UsageError
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from recovery.script.examine import Examined, examine, unknown_rules
 from recovery.script.finding import Finding, Severity
 from recovery.script.precision import reached, says_fp16

@@ -18,8 +18,8 @@ from jobs.specfile import load_spec
 from jobs.state import JobState
 from runner.controller import TURN_SECONDS, Controller
 from runner.desk import Desk
+from runner.engine_pool import RealEngines
 from runner.lock import ownership
-from runner.parts import RealEngines
 from runner.store import Event
 
 CATALOG = Path(__file__).resolve().parent.parent / "jobs" / "catalog" / "drill"

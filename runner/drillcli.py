@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from runner.desk import Desk
-    from runner.parts import RealEngines
+    from runner.engine_pool import RealEngines
     from runner.store import Event
 
 # Spelled here too, so that `rung --help` need not load what a drill needs; a test holds them together.
@@ -56,8 +56,8 @@ def drill(fault: str, host: str | None, image: str | None, home: Path | None, as
 def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Desk, RealEngines]:
     """Return the desk and the engines of a drill."""
     from runner.desk import Desk
+    from runner.engine_pool import RealEngines
     from runner.home import find_home
-    from runner.parts import RealEngines
 
     _refuse_impossible(fault, host, image)
     if home is not None:

@@ -5,7 +5,7 @@ An engine must be asked `observe` before `start`; "unreachable" and "waiting" ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -114,20 +114,10 @@ class FileEntry:
         return f"{self.name}:{self.size}{digest}:{self.written_at!r}"
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """What an engine can do, so that a job that needs more is refused before it waits."""
-
-    limits: bool
-    images: bool
-    gpu_choice: bool
-
-
 class Engine(Protocol):
     """Starts, finds, observes and stops attempts on one host."""
 
     host: str
-    capabilities: Capabilities
 
     def start(self, request: Request, secrets: Mapping[str, str]) -> None:
         """Start the attempt, or do nothing if it has been started already."""
@@ -152,7 +142,27 @@ class Engine(Protocol):
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         """Move these of the attempt's checkpoints into another folder of the job; what is gone already is fine."""
 
-    def gpu(self) -> Gpu | None: ...
+
+class LocalEngine(Engine, Protocol):
+    """The engine of this machine."""
+
+    def gpu(self) -> Gpu | None:
+        """Return the first GPU that the driver names, or None on a machine without one."""
+
+
+class HostEngine(Engine, Protocol):
+    """An engine on a host that is reached over a connection; any method may raise HostUnreachable."""
+
+    def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
+        """Have the image on the host, telling how far it is."""
+
+    def complaint(self, image: str, gpu: Gpu) -> str | None:
+        """Say why an image that is there cannot run on this GPU; None: it can."""
+
+    def checkpoint_folder(self, request: Request) -> str:
+        """Return where the attempt's checkpoints lie on the host."""
+
+    def close(self) -> None: ...
 
 
 def read_part(path: Path, offset: int, size: int) -> bytes:

@@ -22,7 +22,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.remote import Remote, RemoteSocket
 
 # Engine 20.10: the oldest that knows everything asked of it here, and the language that newer ones are spoken to in.

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jobs.errors import EngineError
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.remote import Remote, RemoteSocket
 
 # The label that every container of ours bears, with the job's id.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recovery.lines import clean
+from jobs.terminal_text import clean
 
 # Where the role puts it (ansible/roles/health).
 SCRIPT = "/usr/local/lib/rung/health"

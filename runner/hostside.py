@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 from jobs.errors import EngineError
 from jobs.paths import AttemptPaths, HostPaths
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.container import Account, Place, secrets_folder
+from runner.inside import INSIDE, scan_inside
 from runner.remote import Remote
-from runner.ship import Shipper, scan_inside
+from runner.ship import Shipper
 
-INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
 ASK_SECONDS = 30.0
 WHO = 'echo "$HOME"; id -u; id -g'
 # Secrets may lie in memory alone; a folder of that name may be a plain one on the disk.

@@ -19,7 +19,7 @@ from jobs.errors import EngineError, UsageError
 from jobs.host import Host
 from jobs.image import LOCK_FILE, is_pinned, is_tag
 from jobs.specfile import images_in, load_pins
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.engineapi import EngineApi
 from runner.hosts import find_hosts
 from runner.images import Images, archive_id

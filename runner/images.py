@@ -12,7 +12,7 @@ from typing import Any
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.gpu import Gpu, kernels_for
 from jobs.image import BY_ID, repository
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.engineapi import EngineApi
 from runner.tree import size_text
 

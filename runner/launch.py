@@ -22,7 +22,7 @@ from jobs.paths import IN_JOB, IN_WORK, HomePaths
 from jobs.spec import JobSpec
 from runner.deliver import file_edits, fill, fill_command, texts, told_values
 from runner.engine import Container, Engine, Request
-from runner.process import INSIDE
+from runner.inside import INSIDE
 
 # What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
 INHERITED = re.compile(

@@ -11,7 +11,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from paramiko.pkey import UnknownKeyType
 
 from jobs.errors import HostRefused, HostUnreachable
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.sshconfig import Target
 
 # OpenSSH ends the connection after its sixth refused key (MaxAuthTries).

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.errors import EngineError, HostUnreachable
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.remote import RemoteSocket
 
 READ_BYTES = 1 << 16

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.paths import AttemptPaths
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.container import STORE_LABEL
 from runner.engine import Observation, Presence
 from runner.followed import Followed, span

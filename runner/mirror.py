@@ -16,9 +16,8 @@ from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.fields import parse_size
 from jobs.state import JobState
 from recovery.checkpoint import SOUND, UNVERIFIED, Checkpoint, usable
-from runner.engine import FileEntry, Request
+from runner.engine import FileEntry, HostEngine, Request
 from runner.errands import Errand
-from runner.hostengine import HostEngine
 from runner.listing import entry_here
 from runner.moving import clear, fetch
 from runner.parts import Parts

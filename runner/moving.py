@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from jobs.errors import EngineError
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.engine import FileEntry
 from runner.listing import MOST_FILES, files_in, folder_entry
 from runner.remote import Files, Remote, RemoteFile

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.gpu import Gpu
-from recovery.lines import clean
+from jobs.terminal_text import clean
 
 FORMAT = "--format=csv,noheader,nounits"
 # The name comes last: it is the one field that may hold a comma.

@@ -16,8 +16,8 @@ from jobs.state import JobState
 from recovery.checkpoint import Checkpoint
 from recovery.decide import Relaunch
 from runner import arrows, gate, relaunch
+from runner.engine import HostEngine
 from runner.finding import Finder
-from runner.hostengine import HostEngine
 from runner.parts import Parts
 from runner.roster import Roster
 from runner.slots import Answer, Placed, Refused, Site, Waiting, Waits, could_go, place

@@ -12,7 +12,7 @@ from jobs.knobs import Precision
 from jobs.paths import HomePaths
 from jobs.paths import job_id as make_id
 from jobs.spec import JobSpec
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.check import planned_job, preview_request, preview_rungs
 from runner.container import planned_config
 from runner.engine import Request

@@ -19,13 +19,12 @@ from typing import Any
 from jobs.errors import EngineError
 from jobs.gpu import Gpu
 from jobs.paths import AttemptPaths
-from runner.engine import Capabilities, FileEntry, Observation, Presence, Request, read_part
+from runner.engine import FileEntry, Observation, Presence, Request, read_part
+from runner.inside import WRAPPER
 from runner.listing import entry_here, hidden
 from runner.nvidia import GPU_QUERY, parse_gpus
 from runner.workcopy import make_copy
 
-INSIDE = Path(__file__).resolve().parent.parent / "jobs" / "inside"
-WRAPPER = INSIDE / "rung_inside" / "wrapper.py"
 # Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
 START_SECONDS = 30.0
 
@@ -34,7 +33,6 @@ class ProcessEngine:
     """Runs attempts on the machine the controller runs on."""
 
     host = "localhost"
-    capabilities = Capabilities(limits=True, images=False, gpu_choice=False)
 
     def start(self, request: Request, secrets: Mapping[str, str]) -> None:
         paths = request.paths
@@ -42,7 +40,7 @@ class ProcessEngine:
             paths.folder.mkdir(parents=True, exist_ok=True)
             request.checkpoint_dir.mkdir(parents=True, exist_ok=True)
             if request.source is not None:
-                make_copy(request.source, request.cwd, request.edits, paths.folder.parents[3])
+                make_copy(request.source, request.cwd, request.edits, paths.home)
             _write(paths.request, request.to_dict())
             command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
             env = {**request.env, **secrets}

@@ -61,9 +61,6 @@ class Files(Protocol):
     def make_folder(self, path: str) -> None:
         """Make a folder with its parents; one that is there already is fine."""
 
-    def remove(self, path: str) -> None:
-        """Remove a file; one that is gone already is fine."""
-
 
 class RemoteSocket(Protocol):
     """A connection to a UNIX socket on the host, used like any socket. The end of a stream is b"" as usual; a broken

@@ -76,7 +76,7 @@ def _newer(found: Checkpoint, chosen: Checkpoint | None, attempt: Attempt) -> bo
 
 def folder_of(request: Request) -> Path:
     """Return where an attempt's way is cleared to: in the job's own folder, outside the one for checkpoints."""
-    job = Path(IN_JOB) if request.container is not None else request.paths.folder.parents[1]
+    job = Path(IN_JOB) if request.container is not None else request.paths.job_folder
     return job / FOLDER / f"attempt-{request.attempt}"
 
 

@@ -90,10 +90,6 @@ class SftpFiles:
         if there is None or not there.is_folder:
             raise EngineError(f"{path}: is no folder and cannot be made one")
 
-    def remove(self, path: str) -> None:
-        with self._words(), suppress(FileNotFoundError):
-            self._sftp.remove(path)
-
 
 def _file(path: str, said: paramiko.SFTPAttributes) -> RemoteFile:
     mode = said.st_mode or 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jobs.errors import EngineError
 from jobs.paths import HostPaths
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.ignore import Ignored
 from runner.remote import Files, Remote
 from runner.tree import File, Tree, archive, read_manifest, scan
@@ -106,11 +106,6 @@ class Shipper:
         if ran.code != 0:
             said = (ran.err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.code}"])[-1]
             raise EngineError(f"{self._remote.name}: {what}: {clean(said)[:500]}")
-
-
-def scan_inside(folder: Path) -> Tree:
-    """Return the code that runs in the container, without what Python left beside it."""
-    return scan(folder, lambda path, is_folder: path.rpartition("/")[2] == "__pycache__")
 
 
 def scan_workdir(folder: Path, home: Path) -> Tree:

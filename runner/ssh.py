@@ -16,7 +16,7 @@ import paramiko
 
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.host import Host
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.connection import Connection
 from runner.dial import dial
 from runner.remote import Files, Ran, socket_path

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from jobs.errors import EngineError, HostRefused, HostUnreachable
 from jobs.gpu import Gpu
 from jobs.host import Host
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.enginefacts import EngineFacts, ask_engine
 from runner.health import Health, parse_health
 from runner.nvidia import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users

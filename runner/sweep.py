@@ -6,7 +6,7 @@ from functools import partial
 
 from jobs.errors import EngineError, RungError
 from jobs.paths import AttemptPaths
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner import arrows
 from runner.engine import Engine, Observation, Presence
 from runner.errands import Errand

@@ -14,7 +14,7 @@ import paramiko
 from paramiko.common import cMSG_CHANNEL_OPEN, cMSG_GLOBAL_REQUEST
 from paramiko.packet import Packetizer
 
-from recovery.lines import clean
+from jobs.terminal_text import clean
 
 # The peer is asked for a sign of life after this silence, and is dead after the second one.
 ASK_SECONDS = 5.0

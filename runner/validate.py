@@ -14,10 +14,10 @@ from jobs.specfile import load_spec
 from runner import submit
 from runner.controller import TURN_SECONDS
 from runner.desk import Desk
+from runner.engine_pool import RealEngines
 from runner.filevalues import with_file_values
 from runner.hosts import find_hosts
 from runner.lock import ownership
-from runner.parts import RealEngines
 from runner.store import Event
 from runner.validations import Validation, digest_of, find_or_begin, refuse_useless, validations
 

@@ -105,6 +105,6 @@ def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
 
 
 def _clean(text: str) -> str:
-    from recovery.lines import clean
+    from jobs.terminal_text import clean
 
     return clean(text)

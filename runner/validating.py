@@ -14,8 +14,9 @@ from pathlib import Path
 from jobs.attempt import Attempt, Job, Outcome
 from jobs.errors import RungError, StoreError
 from jobs.paths import HomePaths
+from jobs.terminal_text import clean
 from recovery.figures import FigureReader, Figures
-from recovery.lines import LineSplitter, clean
+from recovery.lines import LineSplitter
 from recovery.validation import Rule, Run, judge, rule_of
 from recovery.validationanswers import Answer, Setting, memory, slower, worse
 from runner import submit

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from recovery.series import Point
 from recovery.validation import Judgement, Rule, Run, Verdict
 from recovery.validationanswers import Answer, gpu_of, memories, paces, same_device

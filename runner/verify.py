@@ -12,8 +12,8 @@ from typing import Any
 from jobs.attempt import Attempt
 from jobs.checkpointspec import step_in_name
 from jobs.errors import EngineError, HostRefused, HostUnreachable
+from jobs.terminal_text import clean
 from recovery.checkpoint import UNVERIFIED, Checkpoint, choose, said_while_saving, step_by_time, usable
-from recovery.lines import clean
 from runner.engine import Engine, FileEntry, Request
 
 # One look into a checkpoint costs an import of torch; several files share it.

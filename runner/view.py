@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from jobs.gpu import gpu_type
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.store import Event
 
 STATE_COLOURS = {

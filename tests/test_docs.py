@@ -14,9 +14,9 @@ import pytest
 from pydantic import BaseModel
 
 from jobs.attempt import Outcome
-from jobs.doors import PLACEHOLDERS
 from jobs.fault import FaultKind
 from jobs.knobs import KNOB_NAMES, Precision, RungName
+from jobs.knobspec import PLACEHOLDERS
 from jobs.spec import JobSpec
 from jobs.specfile import parse_spec
 from jobs.state import TRANSITIONS, JobState

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from recovery.script import logs, masks, parameters, powers, roots, saving, scaling, unscaling, watching
 from recovery.script.finding import ORDER, Finding, Hit, Rule, Severity, severity_of
 from recovery.script.script import Script

@@ -6,7 +6,7 @@ import ast
 import warnings
 from dataclasses import dataclass
 
-from recovery.lines import clean
+from jobs.terminal_text import clean
 
 # The longest module of torch and transformers has half of it; what is longer is data, or made to hurt.
 MAX_BYTES = 1_000_000

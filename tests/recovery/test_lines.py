@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.lines import MAX_RAW, MAX_TEXT, Line, LineSplitter, clean
+from jobs.terminal_text import clean
+from recovery.lines import MAX_RAW, MAX_TEXT, Line, LineSplitter
 
 PIECES = st.lists(
     st.one_of(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from jobs.fault import FaultKind
 from jobs.recoveryspec import Rule
+from jobs.terminal_text import clean
 from recovery.detect import Detector
-from recovery.lines import MAX_RAW, LineSplitter, bare, clean
+from recovery.lines import MAX_RAW, LineSplitter, bare
 from recovery.scan import HEAD, Scan
 
 CORPUS = Path(__file__).parent.parent / "corpus"

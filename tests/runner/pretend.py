@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from jobs.attempt import Attempt, Job
 from jobs.errors import EngineError, HostUnreachable
@@ -15,7 +15,7 @@ from jobs.host import Host
 from jobs.paths import AttemptPaths, HomePaths
 from jobs.spec import JobSpec
 from runner.controller import Controller
-from runner.engine import Capabilities, FileEntry, Observation, Presence, Request
+from runner.engine import FileEntry, Observation, Presence, Request
 from runner.process import ProcessEngine
 from runner.store import Store
 from runner.submit import submit
@@ -30,7 +30,6 @@ CARDS |= {"A100": ("NVIDIA A100-SXM4-40GB", (8, 0))}
 class PretendEngine:
     """A host's engine. Attempts run until the test ends them; every call to it is noted."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(limits=True, images=True, gpu_choice=True)
     host: str
     gpus: tuple[Gpu, ...]
     away: bool = False

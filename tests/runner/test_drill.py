@@ -18,7 +18,7 @@ from jobs.knobs import Knobs
 from jobs.state import JobState
 from runner.drill import DRILLS, drill_spec, judge
 from runner.drillcli import FAULTS
-from runner.parts import RealEngines
+from runner.engine_pool import RealEngines
 from runner.ssh import SshRemote
 
 Rung = Callable[..., Any]

@@ -12,8 +12,9 @@ from jobs.knobs import Knobs
 from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from recovery.checkpoint import Checkpoint
+from runner.engine_pool import RealEngines
 from runner.finding import Finder, Found
-from runner.parts import Parts, RealEngines
+from runner.parts import Parts
 from runner.store import Store
 
 COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran out of input")

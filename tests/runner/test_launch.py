@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.attempt import Attempt, Job
-from jobs.doors import PLACEHOLDERS
 from jobs.errors import EngineError
 from jobs.knobs import KNOB_NAMES, Precision
+from jobs.knobspec import PLACEHOLDERS
 from jobs.paths import HomePaths
 from jobs.spec import JobSpec
 from jobs.state import JobState
 from runner.deliver import fill_command
 from runner.engine import Request
+from runner.inside import INSIDE
 from runner.launch import build_request, find_secrets, start
-from runner.process import INSIDE, ProcessEngine
+from runner.process import ProcessEngine
 
 Rung = Callable[..., Any]
 HOME = HomePaths(Path("/h"))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.gpu import Gpu
-from recovery.lines import clean
+from jobs.terminal_text import clean
 from runner.nvidia import GpuUser, driver_branch, parse_gpus, parse_users
 
 TITAN = "0, GPU-5f1c, 24220, 580.65.06, 7.5, NVIDIA TITAN RTX"

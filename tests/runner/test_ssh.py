@@ -329,8 +329,8 @@ def test_a_file_is_written_whole_with_its_mode_and_read_from_anywhere(titan: Ssh
         assert there is not None and (there.size, there.is_folder, there.mode) == (3_000_000, False, 0o640)
         assert there.written_at == int(path.stat().st_mtime)
         files.write(str(path), [b"new"], 0o600)
-        files.remove(str(path))
-        files.remove(str(path))
+        assert path.read_bytes() == b"new"
+        path.unlink()
         assert files.stat(str(path)) is None
     assert list(tmp_path.glob("*.part")) == []
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.process import WRAPPER
+from runner.inside import WRAPPER
 
 Wait = Callable[..., Any]
 

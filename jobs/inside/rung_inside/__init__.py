@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rung_inside.asked_knobs import asked as knobs
-from rung_inside.records import metric, report
+from rung_inside.records import metric
+from rung_inside.report import report
 
 if TYPE_CHECKING:
     from rung_inside.training import Run

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rung_inside.learning_rate import base_lr
-
 PREFIX = "rung|"
 # Text that a reader splitting on spaces and on the first "=" gets back unchanged.
 PLAIN = re.compile(r"[A-Za-z0-9_./:+@%,~-]+")
@@ -116,17 +114,3 @@ def say_knobs(values: Mapping[str, Any]) -> None:
 def metric(step: int, **values: Any) -> None:
     """Report any named values, such as val_loss, at a step."""
     emit("metric", step=step, **values)
-
-
-def report(step: int, loss: Any = None, optimizer: Any = None, scaler: Any = None, **values: Any) -> None:
-    """Report one step of a script that keeps its own loop, with the live lr and scale where it hands them over."""
-    effective: dict[str, Any] = {}
-    if optimizer is not None:
-        effective["lr"] = base_lr(optimizer)
-        values.setdefault("lr", float(optimizer.param_groups[0]["lr"]))
-    if scaler is not None and scaler.is_enabled():
-        effective["growth_interval"] = scaler.get_growth_interval()
-        values.setdefault("scale", scaler.get_scale())
-    if effective:
-        say_knobs(effective)
-    emit("step", step=step, loss=loss, **values)

@@ -8,7 +8,6 @@ the CPU they are read at once. The host's work per update is a few microseconds,
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from collections import deque
 from time import perf_counter
@@ -202,26 +201,17 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _speaks() -> bool:
-    """Tell whether this process speaks for the run; ranks that were forked have no RANK in their environment."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return True
-    return bool(distributed.get_rank() == 0)
-
-
 def _emit(seen: Arrived) -> None:
-    if _speaks():
-        short = records.short
-        records.emit(
-            "step",
-            step=seen.step,
-            loss=None if seen.loss is None else short(seen.loss),
-            lr=None if seen.lr is None else short(seen.lr),
-            grad_norm=None if seen.norm is None else short(seen.norm),
-            scale=seen.scale,
-            skipped=seen.skipped,
-        )
+    short = records.short
+    records.emit(
+        "step",
+        step=seen.step,
+        loss=None if seen.loss is None else short(seen.loss),
+        lr=None if seen.lr is None else short(seen.lr),
+        grad_norm=None if seen.norm is None else short(seen.norm),
+        scale=seen.scale,
+        skipped=seen.skipped,
+    )
 
 
 def _range(text: Any) -> range:

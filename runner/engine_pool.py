@@ -1,0 +1,90 @@
+"""Chooses the engine of each host: processes on this machine, containers on the others.
+
+The modules that remote hosts need are imported only when a job goes to one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from jobs.errors import HostUnreachable
+from jobs.host import Host
+from runner.engine import HostEngine, LocalEngine
+from runner.hosts import find_hosts
+from runner.process import ProcessEngine
+from runner.remote import Remote
+from runner.survey import Report, survey
+
+
+class Engines(Protocol):
+    """The engines by host. An attempt with an image runs on a host of the list, one without on this machine."""
+
+    here: LocalEngine
+
+    @property
+    def hosts(self) -> Sequence[Host]: ...
+
+    def on(self, host: str) -> HostEngine: ...
+
+    def remote(self, host: str) -> Remote: ...
+
+    def look(self, host: Host) -> Report:
+        """Return what is seen of a host; takes a while, and may be called from any thread."""
+
+    def close(self) -> None: ...
+
+
+class RealEngines:
+    """The process engine here, and a Docker engine for each host, made when first asked for."""
+
+    def __init__(self, environ: Mapping[str, str], home: Path, store_id: str, *, only: str | None = None) -> None:
+        self.here: LocalEngine = ProcessEngine()
+        self._environ, self._home, self._store_id, self._only = environ, home, store_id, only
+        self._hosts: tuple[Host, ...] | None = None
+        self._remotes: Any = None
+        self._made: dict[str, HostEngine] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """Return the list of hosts, as it was when first asked for."""
+        if self._hosts is None:
+            self._hosts = tuple(host for host in find_hosts(self._environ) if self._only in (None, host.name))
+        return self._hosts
+
+    def remote(self, host: str) -> Remote:
+        with self._lock:
+            if self._remotes is None:
+                from runner.ssh import Remotes
+
+                # All of them, since any may be another's jump host.
+                self._remotes = Remotes(find_hosts(self._environ), self._home, self._environ)
+        remote: Remote = self._remotes.remote(self._listed(host).name)
+        return remote
+
+    def look(self, host: Host) -> Report:
+        return survey(host, self.remote(host.name), time.time)
+
+    def on(self, host: str) -> HostEngine:
+        if host not in self._made:
+            from runner.docker import DockerEngine
+
+            socket = self._listed(host).engine_socket
+            self._made[host] = DockerEngine(self.remote(host), self._store_id, socket)
+        return self._made[host]
+
+    def _listed(self, name: str) -> Host:
+        found = next((host for host in self.hosts if host.name == name), None)
+        if found is None:
+            raise HostUnreachable(f"{name} is not in the list of hosts any more; put it back, or cancel the job")
+        return found
+
+    def close(self) -> None:
+        for engine in self._made.values():
+            engine.close()
+        if self._remotes is not None:
+            self._remotes.close()
