@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from jobs.errors import HostUnreachable
-from jobs.host import Host
-from runner.engine import HostEngine, LocalEngine
-from runner.hosts import find_hosts
-from runner.process import ProcessEngine
-from runner.remote import Remote
-from runner.survey import Report, survey
+from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.host import Host
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.hosts.host_list import find_hosts
+from rung.runner.hosts.survey import Report, survey
+from rung.runner.seams.engine import HostEngine, LocalEngine
+from rung.runner.seams.remote import Remote
 
 
 class Engines(Protocol):
@@ -59,7 +59,7 @@ class RealEngines:
     def remote(self, host: str) -> Remote:
         with self._lock:
             if self._remotes is None:
-                from runner.ssh import Remotes
+                from rung.runner.ssh.remote import Remotes
 
                 # All of them, since any may be another's jump host.
                 self._remotes = Remotes(find_hosts(self._environ), self._home, self._environ)
@@ -71,7 +71,7 @@ class RealEngines:
 
     def on(self, host: str) -> HostEngine:
         if host not in self._made:
-            from runner.docker import DockerEngine
+            from rung.runner.engines.docker.engine import DockerEngine
 
             socket = self._listed(host).engine_socket
             self._made[host] = DockerEngine(self.remote(host), self._store_id, socket)

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from jobs.attempt import Attempt
-from jobs.state import JobState
-from runner.store import Store
+from rung.jobs.job import Attempt
+from rung.jobs.model.state import JobState
+from rung.runner.state.store import Store
 
 # The wait before the first step is the time in which a controller can die between a relaunch and its first step.
 SCRIPT = """

@@ -1,19 +1,61 @@
-"""Owns the house rules that a machine can check: who may import whom, and what each floor may touch."""
+"""Checks the house rules that a machine can check: which folder may import which, and what each floor may touch."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("jobs", "recovery", "runner")
-# Each floor, and the floors it may stand on.
-BELOW = {"jobs": {"jobs"}, "recovery": {"recovery", "jobs"}, "runner": {"runner", "recovery", "jobs"}}
+# What may import what. A folder imports itself and the folders on the lines below its own; folders on one line never
+# import each other. "." are the modules beside the folders.
+ORDER: dict[str, list[tuple[str, ...]]] = {
+    "jobs": [(".",), ("config_files",), ("spec",), ("model",)],
+    "recovery": [("validation",), ("detect", "decide"), ("monitors",), ("signatures",), ("logs",)],
+    "recovery/doctor": [(".",), ("rules",), ("analysis",)],
+    "runner": [
+        ("cli",),
+        ("session",),
+        ("controller", "preflight"),
+        ("placement",),
+        ("checkpoints", "validation"),
+        (".", "views"),
+        ("launch",),
+        ("engines", "engines/docker"),
+        ("hosts", "ssh", "files"),
+        ("state",),
+        ("seams",),
+    ],
+    "jobs/inside": [
+        (".",),
+        ("rung_inside",),
+        ("rung_inside/zero_edit/frameworks",),
+        ("rung_inside/zero_edit/telemetry",),
+        ("rung_inside/zero_edit/replay",),
+        ("rung_inside/zero_edit/hooks",),
+        ("rung_inside/zero_edit/knobs", "rung_inside/zero_edit/resume"),
+        ("rung_inside/zero_edit", "rung_inside/attach", "rung_inside/verify"),
+        ("rung_inside/patching",),
+        ("rung_inside/numerics", "rung_inside/contract"),
+    ],
+}
+# Which of these lists may import from which other one.
+BELOW = {
+    "jobs": set(),
+    "recovery": {"jobs"},
+    "recovery/doctor": {"jobs"},
+    "runner": {"jobs", "recovery", "recovery/doctor"},
+    "jobs/inside": set(),
+}
+# An engine is given its connection, whatever that is made of; checkpoints are verified by code that stands alone.
+NEVER = {("runner/engines", "runner/ssh"), ("runner/engines/docker", "runner/ssh")}
+MOST_MODULES = 15
+MOST_LINES = 300
 PURE_MAY_USE = {
     *(
         "__future__",
@@ -43,7 +85,7 @@ PURE_MAY_USE = {
         "statistics",
     ),
     *("types", "tomlkit"),
-    *("typing", "warnings", "yaml", "jobs", "recovery"),
+    *("typing", "warnings", "yaml", "rung"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
 FILE_CALLS = {
@@ -89,10 +131,112 @@ def test_the_floors_are_all_looked_at() -> None:
     assert product_files(runs_in_the_job=True)
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
+def all_files() -> list[Path]:
+    return [path for path in (*product_files(), *product_files(runs_in_the_job=True)) if "catalog" not in path.parts]
+
+
+def module_of(path: Path) -> str:
+    """Return the name by which a file is imported: below `rung`, or for the code in a job below `rung_inside`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[2:] if parts[:2] == ("jobs", "inside") else ("rung", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in all_files()}
+
+
+def imported_files(path: Path) -> set[Path]:
+    """Return the product files that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {MODULES.get(name, MODULES.get(str(node.module))) for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {MODULES.get(alias.name) for alias in node.names}
+    return {each for each in found if each is not None and each != path}
+
+
+def list_of(path: Path) -> tuple[str, str]:
+    """Return the list of ORDER that a file belongs to, and its folder there."""
+    folder = path.parent.relative_to(ROOT).as_posix()
+    order = max((name for name in ORDER if f"{folder}/".startswith(f"{name}/")), key=len)
+    return order, folder.removeprefix(order).strip("/") or "."
+
+
+def line_of(order: str, folder: str) -> int:
+    return next(number for number, folders in enumerate(ORDER[order]) if folder in folders)
+
+
+@pytest.mark.parametrize("path", all_files(), ids=name_of)
 def test_imports_run_one_way(path: Path) -> None:
-    ours = {top(module) for module in imports(path)} & {*FLOORS, "tests"}
-    assert ours <= BELOW[floor_of(path)]
+    assert not {top(module) for module in imports(path)} & {*FLOORS, "tests"}, "import it from rung"
+    order, folder = list_of(path)
+    for other in imported_files(path):
+        other_order, other_folder = list_of(other)
+        if other_order != order:
+            assert other_order in BELOW[order], f"imports {name_of(other)}"
+        elif other_folder != folder:
+            assert line_of(order, folder) < line_of(order, other_folder), f"imports {name_of(other)}"
+        assert (name_of(path.parent), name_of(other.parent)) not in NEVER, f"imports {name_of(other)}"
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return every group of nodes that reach each other (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            group = [stack.pop()]
+            while group[-1] != node:
+                group.append(stack.pop())
+            found.extend([sorted(group)] if len(group) > 1 else [])
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {name_of(path): {name_of(other) for other in imported_files(path)} for path in all_files()}
+    assert sum(map(len, graph.values())) > 500
+    assert circles(graph) == []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in all_files():
+        others = {name_of(other.parent) for other in imported_files(path)}
+        graph.setdefault(name_of(path.parent), set()).update(others - {name_of(path.parent)})
+    assert len(graph) > 30
+    assert circles(graph) == []
+
+
+def test_no_folder_holds_more_than_a_reader_takes_in() -> None:
+    folders = {path.parent for path in all_files()}
+    modules = {name_of(folder): len([*folder.glob("[!_]*.py")]) for folder in folders}
+    assert {name: count for name, count in modules.items() if count > MOST_MODULES} == {}
+
+
+def test_only_the_state_folder_changes_the_state_of_a_job() -> None:
+    callers = [path for path in product_files() if "store.move(" in path.read_text(encoding="utf-8")]
+    assert {name_of(path.parent) for path in callers} == {"runner/state"}
 
 
 @pytest.mark.parametrize("path", [p for p in product_files() if floor_of(p) != "runner"], ids=name_of)
@@ -104,7 +248,7 @@ def test_pure_floors_touch_no_clock_disk_process_or_network(path: Path) -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
     }
-    allowed = {"read_bytes"} if name_of(path) == "jobs/specfile.py" else set()
+    allowed = {"read_bytes"} if name_of(path) == "jobs/spec/load.py" else set()
     assert called & FILE_CALLS == allowed
 
 
@@ -126,10 +270,9 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", product_files(), ids=name_of)
-def test_every_product_file_says_what_it_owns(path: Path) -> None:
+def test_every_product_file_says_what_it_does(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    said = ast.get_docstring(ast.parse(text)) or ""
-    assert said.startswith("Owns ") if text else path.name == "__init__.py"
+    assert ast.get_docstring(ast.parse(text)) if text else path.name == "__init__.py"
 
 
 def loaded_after(code: str) -> set[str]:
@@ -138,24 +281,25 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+SESSION = "rung.runner.cli.main, rung.runner.session.session"
 REMOTE = {"paramiko", "fabric", "docker", "cryptography", "requests"}
 
 
 def test_the_controller_never_loads_torch() -> None:
-    modules = loaded_after("import runner.cli, runner.desk, runner.controller, runner.ssh")
-    assert {"runner.desk", "pydantic", "paramiko"} <= modules
+    modules = loaded_after(f"import {SESSION}, rung.runner.controller.controller, rung.runner.ssh.remote")
+    assert {"rung.runner.session.session", "pydantic", "paramiko"} <= modules
     assert not {"torch", "numpy"} & modules
 
 
 def test_jobs_that_run_here_load_nothing_of_what_remote_hosts_need() -> None:
-    modules = loaded_after("import runner.cli, runner.desk, runner.controller, runner.process")
-    assert "runner.desk" in modules
+    modules = loaded_after(f"import {SESSION}, rung.runner.controller.controller, rung.runner.engines.process")
+    assert "rung.runner.session.session" in modules
     assert not REMOTE & modules
 
 
 def test_help_loads_neither_pydantic_nor_torch() -> None:
-    code = "import contextlib, io, runner.cli\nwith contextlib.redirect_stdout(io.StringIO()) as said:\n"
-    code += "    sys.argv = ['rung', '--help']\n    runner.cli.main()\nassert 'launch' in said.getvalue()"
+    code = "import contextlib, io, rung.runner.cli.main\nwith contextlib.redirect_stdout(io.StringIO()) as said:\n"
+    code += "    sys.argv = ['rung', '--help']\n    rung.runner.cli.main.main()\nassert 'launch' in said.getvalue()"
     modules = loaded_after(code)
     assert "click" in modules
     assert not {"pydantic", "torch", "yaml", "sqlite3", "tenacity", *REMOTE} & modules

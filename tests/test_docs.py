@@ -13,14 +13,14 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from jobs.attempt import Outcome
-from jobs.fault import FaultKind
-from jobs.knobs import KNOB_NAMES, Precision, RungName
-from jobs.knobspec import PLACEHOLDERS
-from jobs.spec import JobSpec
-from jobs.specfile import parse_spec
-from jobs.state import TRANSITIONS, JobState
-from runner.cli import cli
+from rung.jobs.job import Outcome
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import KNOB_NAMES, Precision, RungName
+from rung.jobs.model.state import TRANSITIONS, JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_spec import PLACEHOLDERS
+from rung.jobs.spec.load import parse_spec
+from rung.runner.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.gpu import kernels_for
-from jobs.image import for_gpu, names_in
-from jobs.specfile import load_spec
+from rung.jobs.model.gpu import kernels_for
+from rung.jobs.spec.image import for_gpu, names_in
+from rung.jobs.spec.load import load_spec
 
 Images = str | list[str] | Mapping[str, Any]
 

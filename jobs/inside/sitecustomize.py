@@ -16,9 +16,9 @@ def _start() -> None:
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return
     try:
-        from rung_inside import zero
+        from rung_inside import zero_edit
 
-        zero.start()
+        zero_edit.start()
     except Exception as error:
         sys.stdout.write(f"rung| note zero-edit could not start: {type(error).__name__}: {error}\n")
 

@@ -5,8 +5,8 @@ The order matters where a message fits two rows: gradients before losses, memory
 
 from __future__ import annotations
 
-from recovery.signatures import advice, comm, cuda, infra, memory, numeric, scaler, teardown
-from recovery.signatures.row import Role, Signature, Window
+from rung.recovery.signatures import advice, comm, cuda, infra, memory, numeric, scaler, teardown
+from rung.recovery.signatures.signature import Role, Signature, Window
 
 SIGNATURES: tuple[Signature, ...] = (
     *scaler.ROWS,

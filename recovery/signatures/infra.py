@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.fault import FaultKind
-from recovery.signatures.row import Role, row
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.signatures.signature import Role, row
 
 _INFRA = FaultKind.INFRA_FAULT
 

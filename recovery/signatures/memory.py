@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.fault import FaultKind
-from recovery.shown import PREFIX
-from recovery.signatures.row import Role, row
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.signatures.quoted_text import PREFIX
+from rung.recovery.signatures.signature import Role, row
 
 _OOM = FaultKind.OOM
 

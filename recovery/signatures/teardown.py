@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.signatures.row import Role, guard
+from rung.recovery.signatures.signature import Role, guard
 
 _T = Role.TEARDOWN
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from statistics import median
 
-from jobs.fault import FaultKind
-from recovery.detect import Detector
-from recovery.lines import Line
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import Line
 from tests.bench.traces import Trace
 
 # Fewer steps than this from leaving the course to the first value that is not finite are no slow divergence.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import quantiles
 
-from jobs.state import JobState
+from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT

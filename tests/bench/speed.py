@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from recovery.detect import Detector
-from recovery.lines import text_of
-from recovery.metrics import read
-from recovery.scan import Scan
-from recovery.signatures import ANCHORS, BACKOFFS, SIGNATURES
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.line_reader import read
+from rung.recovery.logs.lines import text_of
+from rung.recovery.signatures import ANCHORS, BACKOFFS, SIGNATURES
 
 SIZE = 50_000_000
 # Faults alone are looked for in the same log, so many times over, so that what a start costs does not show.

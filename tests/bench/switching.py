@@ -28,10 +28,10 @@ def start() -> None:
     """Enter this process as sitecustomize would, and remember whatever is replaced from here on."""
     sys.path.insert(0, str(INSIDE))
     os.environ.update(RUNG_MODE="zero-edit", RUNG_KNOBS="{}", RUNG_CHECKPOINT="", RUNG_CHECKPOINT_DIR="")
-    from rung_inside import zero
-    from rung_inside.zero import patching
+    from rung_inside import zero_edit
+    from rung_inside.patching import patch
 
-    own = patching.wrap
+    own = patch.wrap
 
     def remembered(owner: Any, name: str, around: Callable[..., Any]) -> bool:
         before, done = vars(owner).get(name), own(owner, name, around)
@@ -39,8 +39,8 @@ def start() -> None:
             _replaced.append((owner, name, vars(owner)[name], before))
         return done
 
-    patching.wrap = remembered
-    zero.start()
+    patch.wrap = remembered
+    zero_edit.start()
 
 
 class Switch:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.fault import Fault
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
+from rung.jobs.model.fault import Fault
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import LineSplitter
 
 HERE = Path(__file__).parent
 HEALTHY = "healthy"

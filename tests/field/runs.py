@@ -13,12 +13,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from runner.store import Store
+from rung.runner.state.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 # The installed command, or the same from the checkout where nothing is installed.
 INSTALLED = Path(sys.executable).parent / "rung"
-RUNG = [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from runner.cli import main; main()"]
+RUNG = (
+    [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from rung.runner.cli.main import main; main()"]
+)
 LOOK_SECONDS = 0.5
 # A job that takes longer than this waits for something that will not come.
 LIMIT_SECONDS = 900.0

@@ -15,13 +15,13 @@ from typing import Any
 
 import yaml
 
-from jobs.attempt import Attempt, Job
-from jobs.paths import HomePaths, HostPaths
-from jobs.specfile import load_spec
-from jobs.state import JobState
-from runner.home import make_home
-from runner.store import Store
-from runner.submit import submit
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.paths import HomePaths, HostPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.load import load_spec
+from rung.runner.launch.submit import submit
+from rung.runner.state.home import make_home
+from rung.runner.state.store import Store
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.fault import FaultKind
+from rung.jobs.model.fault import FaultKind
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.state import JobState
+from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.attempt import Attempt
-from jobs.state import JobState
+from rung.jobs.job import Attempt
+from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 

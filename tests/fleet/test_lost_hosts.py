@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.attempt import Attempt
-from jobs.fault import FaultKind
-from jobs.state import JobState
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 

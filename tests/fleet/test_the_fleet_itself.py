@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.hosts import parse_hosts
+from rung.runner.hosts.host_list import parse_hosts
 from tests.fleet import parts
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.state import ENDED, JobState
+from rung.jobs.model.state import ENDED, JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT

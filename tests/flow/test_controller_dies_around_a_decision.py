@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from runner.store import Store
+from rung.runner.state.store import Store
 from tests.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
 
 

@@ -4,7 +4,7 @@ import random
 import time
 from pathlib import Path
 
-from runner.store import Store
+from rung.runner.state.store import Store
 
 CATALOG = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
 KILLS = 50

@@ -12,7 +12,7 @@ import time
 import pytest
 import yaml
 
-from runner.store import Store
+from rung.runner.state.store import Store
 from tests.flow.conftest import BIN
 
 # What each precision reaches, as words of the script: $1 is the precision, the metrics follow.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.specfile import parse_spec
+from rung.jobs.spec.load import parse_spec
 from tests.gauntlet import table
 from tests.gauntlet.catalog import CASES, CATALOG, Case, chosen
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in

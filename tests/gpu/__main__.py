@@ -17,7 +17,7 @@ from tests.gpu.host import GpuHost
 from tests.gpu.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNG = [sys.executable, "-c", "from runner.cli import main; main()"]
+RUNG = [sys.executable, "-c", "from rung.runner.cli.main import main; main()"]
 
 
 def main() -> int:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.gpu import Gpu
-from runner.nvidia import GPU_QUERY, parse_gpus
+from rung.jobs.model.gpu import Gpu
+from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
 from tests.fleet.patience import FleetError, run
 from tests.gpu.programs import program, search_path
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from jobs.gpu import Gpu
+from rung.jobs.model.gpu import Gpu
 from tests.fleet.leftovers import end, pid_in
 from tests.fleet.patience import say
 from tests.gpu.account import Account, let_sshd_separate

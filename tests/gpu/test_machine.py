@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.gpu import Gpu
+from rung.jobs.model.gpu import Gpu
 from tests.fleet.patience import FleetError
 from tests.gpu import driver, programs
 from tests.gpu.driver import find_driver

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobs.doors import doors, why_not
-from jobs.knobs import Precision
-from jobs.spec import JobSpec
-from recovery.ladder import Scene, climb
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import doors, why_not
+from rung.recovery.decide.rungs import Scene, climb
 
 FILES = {"conf/c.yaml": {"lr": ["optimizer.lr", "schedule.peak"], "clip": "train.clip"}}
 

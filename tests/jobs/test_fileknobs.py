@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.errors import Unfit
-from jobs.fileknobs import MAX_CHARS, find, set_keys
+from rung.jobs.config_files.edit import MAX_CHARS, find, set_keys
+from rung.jobs.model.errors import Unfit
 
 YAML = """\
 # Our best run so far.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gpu import Gpu, gpu_type
-from jobs.host import Host
+from rung.jobs.model.gpu import Gpu, gpu_type
+from rung.jobs.model.host import Host
 
 
 @pytest.mark.parametrize(

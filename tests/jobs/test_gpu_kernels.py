@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.gpu import kernels_for
+from rung.jobs.model.gpu import kernels_for
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 CURRENT = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")

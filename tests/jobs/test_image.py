@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.image import for_gpu, is_pinned, is_tag, names_in, repository, with_pins
+from rung.jobs.spec.image import for_gpu, is_pinned, is_tag, names_in, repository, with_pins
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 

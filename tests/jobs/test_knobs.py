@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.knobs import KNOB_NAMES, Knobs, Precision, not_taken, same_value
+from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision, not_taken, same_value
 
 positive = st.floats(min_value=1e-12, max_value=1e12, allow_nan=False)
 counts = st.integers(min_value=1, max_value=10**9)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import SpecError
-from jobs.specfile import images_in, load_spec
+from rung.jobs.model.errors import SpecError
+from rung.jobs.spec.load import images_in, load_spec
 
 PINNED = "r/a@sha256:" + "1" * 64
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.paths import AttemptPaths, HomePaths, job_id
+from rung.jobs.model.paths import AttemptPaths, HomePaths, job_id
 
 
 @given(st.text(max_size=200), st.integers(min_value=1, max_value=10**6))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import SpecError
-from jobs.knobs import Precision
-from jobs.precisionwords import FRAMEWORKS, word_for, word_text
-from jobs.spec import JobSpec
-from jobs.specfile import parse_spec
+from rung.jobs.model.errors import SpecError
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.load import parse_spec
+from rung.jobs.spec.precision_names import FRAMEWORKS, word_for, word_text
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from jobs.doors import doors, placeholders
-from jobs.fields import parse_size
-from jobs.knobs import Precision, RungName
-from jobs.knobspec import PLACEHOLDERS
-from jobs.spec import JobSpec
+from rung.jobs.model.knobs import Precision, RungName
+from rung.jobs.spec.fields import parse_size
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import doors, placeholders
+from rung.jobs.spec.knob_spec import PLACEHOLDERS
 
 CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
 DIGEST = "registry/train@sha256:" + "a" * 64

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.errors import SpecError
-from jobs.knobs import Precision
-from jobs.specfile import load_spec, parse_spec
-from jobs.yamlfile import MAX_BYTES
-from runner.cli import main
+from rung.jobs.model.errors import SpecError
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.load import load_spec, parse_spec
+from rung.jobs.spec.yaml_reader import MAX_BYTES
+from rung.runner.cli.main import main
 
 Rung = Callable[..., Any]
 HEAD = "name: a\nrun: x\n"

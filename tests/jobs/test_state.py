@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from jobs.attempt import Job, advance
-from jobs.errors import RungError, TransitionError
-from jobs.knobs import Knobs
-from jobs.spec import JobSpec
-from jobs.state import ENDED, TRANSITIONS, JobState
+from rung.jobs.job import Job, advance
+from rung.jobs.model.errors import RungError, TransitionError
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
+from rung.jobs.spec.job_spec import JobSpec
 
 S = JobState
 # Written out a second time on purpose: a change of the table must be meant.

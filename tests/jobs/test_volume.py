@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.volume import Volume, host_path, parse_volume
+from rung.jobs.spec.volume import Volume, host_path, parse_volume
 
 
 @pytest.mark.parametrize(

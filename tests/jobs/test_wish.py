@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import SpecError
-from jobs.gpu import Gpu
-from jobs.spec import JobSpec
-from jobs.specfile import parse_spec
-from jobs.wish import Wish
+from rung.jobs.model.errors import SpecError
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.spec.gpu_request import Wish
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.load import parse_spec
 
 GIB = 1 << 30
 P100 = Gpu("Tesla P100-PCIE-16GB", (6, 0), memory=16276 << 20)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jobs.attempt import Attempt, Job, Outcome
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from recovery.checkpoint import HEALTHY, Checkpoint
-from recovery.decide import Relaunch
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
+from rung.recovery.decide.decide import Relaunch
 
 
 def a_job(**fields: Any) -> Job:

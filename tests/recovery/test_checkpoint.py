@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
-from jobs.fault import FaultKind
-from recovery.checkpoint import choose
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.decide.checkpoint_choice import choose
 
 
 def test_the_newest_healthy_one_before_the_fault_is_chosen():

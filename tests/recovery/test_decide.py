@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
 
-from jobs.attempt import Attempt
-from jobs.fault import FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Precision, RungName
-from recovery.decide import Relaunch, Stop, decide
-from recovery.diagnosis import LONG_PROGRESS
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Precision, RungName
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.diagnose import LONG_PROGRESS
 
 F = FaultKind
 P100, A100 = Gpu("Tesla P100", (6, 0)), Gpu("NVIDIA A100", (8, 0))

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
 
-from jobs.fault import FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import RungName
-from recovery.checkpoint import HEALTHY
-from recovery.decide import Relaunch, Stop, decide
-from recovery.faults import TREATMENTS, Budget
-from recovery.resuming import resume_limit
-from recovery.standing import stand
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import RungName
+from rung.recovery.decide.checkpoint_choice import HEALTHY
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.incident import stand
+from rung.recovery.decide.resume_limit import resume_limit
+from rung.recovery.decide.treatments import TREATMENTS, Budget
 
 LADDER_FAULTS = [kind for kind in FaultKind if TREATMENTS[kind].budget is Budget.LADDER]
 

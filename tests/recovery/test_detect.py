@@ -3,12 +3,12 @@
 import math
 import random
 
-from jobs.fault import FaultKind
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
-from recovery.nonfinite import HIDDEN_BY_FREEZE, HIDDEN_BY_ZERO
-from recovery.progress import MAX_VALUES
-from recovery.tail import MAX_EVIDENCE, TAIL_LINES
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.log_tail import MAX_EVIDENCE, TAIL_LINES
+from rung.recovery.logs.lines import LineSplitter
+from rung.recovery.logs.progress import MAX_VALUES
+from rung.recovery.monitors.loss_finite import HIDDEN_BY_FREEZE, HIDDEN_BY_ZERO
 
 K = FaultKind
 TRACEBACK = """\

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, QUOTED, SAMPLES, SHOWN
 
-from jobs.fault import FaultKind
-from recovery.detect import Detector
-from recovery.lines import Line, LineSplitter
-from recovery.messages import is_first_hand, search
-from recovery.tail import MAX_EVIDENCE
-from runner.explain import explain
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.log_tail import MAX_EVIDENCE
+from rung.recovery.logs.lines import Line, LineSplitter
+from rung.recovery.signatures.search import is_first_hand, search
+from rung.runner.session.explain import explain
 
 MESSAGES = [line for lines in SAMPLES.values() for line in lines]
 NUMBERS = [

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
-from jobs.fault import Fault, FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Knobs, Precision, RungName
-from recovery.decide import Relaunch, Stop, decide
-from recovery.diagnosis import diagnose, has_soared
-from recovery.ladder import Scene
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.diagnose import diagnose, has_soared
+from rung.recovery.decide.rungs import Scene
 
 F, R = FaultKind, RungName
 A100, TITAN = Gpu("NVIDIA A100", (8, 0)), Gpu("NVIDIA TITAN RTX", (7, 5))

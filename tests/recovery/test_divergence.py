@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.recoveryspec import EarlyWarning
-from recovery.detect import Detector
-from recovery.divergence import MAX_NAMES, DivergenceWatch
-from recovery.lines import Line
-from recovery.reading import Reading
-from recovery.skips import SkipWatch
+from rung.jobs.spec.recovery_spec import EarlyWarning
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.reading import Reading
+from rung.recovery.monitors.divergence import MAX_NAMES, DivergenceWatch
+from rung.recovery.monitors.skipped_steps import SkipWatch
 
 LIMITS = EarlyWarning()
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.fault import FaultKind
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
-from recovery.signatures import SIGNATURES
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import LineSplitter
+from rung.recovery.signatures import SIGNATURES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \|", re.MULTILINE)

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from recovery.metrics import read
-from recovery.reading import Reading
-from recovery.tables import Tables
+from rung.recovery.logs.line_reader import read
+from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.tables import Tables
 
 # name, line, the fields that it must give; everything that is not named must be empty.
 FORMATS = [

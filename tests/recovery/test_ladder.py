@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from jobs_in_trouble import a_fault, a_job
 
-from jobs.fault import FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Knobs, Precision, RungName
-from jobs.recoveryspec import RungSpec
-from recovery.ladder import RUNGS, Scene, climb
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.jobs.spec.recovery_spec import RungSpec
+from rung.recovery.decide.rungs import RUNGS, Scene, climb
 
 
 def taken(

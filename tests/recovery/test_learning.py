@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from recovery.learning import LossHistory, Verdict, Yardstick, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import LossHistory, Verdict, Yardstick, healthy_level, judge, window_after
 
 
 def losses(course, first=0):

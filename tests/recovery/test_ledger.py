@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.attempt import Attempt, Outcome
-from jobs.fault import FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Knobs, RungName
-from recovery.decide import Relaunch, decide
-from recovery.faults import TREATMENTS, Budget
-from recovery.ledger import CPU, EMPTY, Ledger, Row, read
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, RungName
+from rung.recovery.decide.decide import Relaunch, decide
+from rung.recovery.decide.rung_stats import CPU, EMPTY, Ledger, Row, read
+from rung.recovery.decide.treatments import TREATMENTS, Budget
 from tests.recovery.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
 OWN = Knobs(lr=1e-3, clip=5.0)

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.terminal_text import clean
-from recovery.lines import MAX_RAW, MAX_TEXT, Line, LineSplitter
+from rung.jobs.model.terminal_text import clean
+from rung.recovery.logs.lines import MAX_RAW, MAX_TEXT, Line, LineSplitter
 
 PIECES = st.lists(
     st.one_of(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.lossname import Role, role
-from recovery.metrics import read
+from rung.recovery.logs.line_reader import read
+from rung.recovery.logs.metric_names import Role, role
 
 # line, step as printed, loss
 LOSSES = [

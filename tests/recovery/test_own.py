@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
-from jobs.fault import FaultKind
-from jobs.knobs import Knobs, Precision, RungName
-from recovery.decide import Relaunch, decide
-from recovery.own import own_values
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.recovery.decide.decide import Relaunch, decide
+from rung.recovery.decide.script_values import own_values
 
 F = FaultKind
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
-from jobs.attempt import Attempt
-from jobs.fault import FaultKind
-from recovery.checkpoint import choose, said_while_saving, step_by_time
-from recovery.quarantine import quarantined
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.decide.checkpoint_choice import choose, said_while_saving, step_by_time
+from rung.recovery.decide.quarantine import quarantined
 
 KNOBS = a_job().knobs
 LOAD = "exit code 1; last line: RuntimeError: PytorchStreamReader failed reading file data/0: invalid header"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.lines import Line
-from recovery.metrics import MAX_READ, LineReader, read
-from recovery.progress import Track
-from recovery.series import SeriesReader
-from recovery.wrapped import Unwrapper
+from rung.recovery.logs.line_reader import MAX_READ, LineReader, read
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.progress import Track
+from rung.recovery.logs.series import SeriesReader
+from rung.recovery.logs.unwrap import Unwrapper
 
 number = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**30), 10**30) | st.floats(-1, 1)
 steps = st.integers(0, 10**12)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from jobs_in_trouble import a_fault, a_job, an_attempt
 
-from jobs.attempt import Attempt
-from jobs.fault import FaultKind
-from recovery.resuming import resume_limit
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.decide.resume_limit import resume_limit
 
 F = FaultKind
 KNOBS = a_job().knobs

@@ -4,12 +4,12 @@ import pytest
 from jobs_in_trouble import a_checkpoint, a_job, an_attempt
 from pydantic import ValidationError
 
-from jobs.fault import FaultKind
-from jobs.recoveryspec import Rule
-from recovery.decide import Relaunch, Stop, decide
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
-from recovery.rules import MAX_RULE_TEXT
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.spec.recovery_spec import Rule
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import LineSplitter
+from rung.recovery.signatures.user_rules import MAX_RULE_TEXT
 
 K = FaultKind
 LINE = "the cooling of rack 4 has failed\n"

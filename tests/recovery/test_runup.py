@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from recovery.runup import RunUp
+from rung.recovery.monitors.onset import RunUp
 
 
 def noisy(count, level=2.0, seed=1):

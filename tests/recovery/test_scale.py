@@ -1,7 +1,7 @@
 """The loss scale: one back-off is normal, a collapse and a scale that goes up and down are not."""
 
-from jobs.fault import FaultKind
-from recovery.scale import Backoff, ScaleWatch, read_backoff
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.monitors.loss_scale import Backoff, ScaleWatch, read_backoff
 
 
 def reports(scales, skipped=None, start=0):

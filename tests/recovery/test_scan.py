@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.fault import FaultKind
-from jobs.recoveryspec import Rule
-from jobs.terminal_text import clean
-from recovery.detect import Detector
-from recovery.lines import MAX_RAW, LineSplitter, bare
-from recovery.scan import HEAD, Scan
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.terminal_text import clean
+from rung.jobs.spec.recovery_spec import Rule
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.scan import HEAD, Scan
+from rung.recovery.logs.lines import MAX_RAW, LineSplitter, bare
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 LOGS = sorted(CORPUS.glob("*.log"))

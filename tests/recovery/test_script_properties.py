@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.script.examine import examine
-from recovery.script.precision import says_fp16
-from recovery.script.script import Script
-from recovery.script.source import MAX_BYTES, MAX_DEPTH, Unreadable
+from rung.recovery.doctor.analysis.script import Script
+from rung.recovery.doctor.analysis.source import MAX_BYTES, MAX_DEPTH, Unreadable
+from rung.recovery.doctor.examine import examine
+from rung.recovery.doctor.fp16_reach import says_fp16
 
 WORDS = st.sampled_from(
     [

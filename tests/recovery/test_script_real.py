@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recovery.script.examine import examine
-from recovery.script.finding import Finding, Severity
-from recovery.script.precision import says_fp16
-from recovery.script.script import Script
+from rung.recovery.doctor.analysis.script import Script
+from rung.recovery.doctor.examine import examine
+from rung.recovery.doctor.fp16_reach import says_fp16
+from rung.recovery.doctor.rules.rule import Finding, Severity
 
 ROOT = Path(__file__).resolve().parents[2]
 # What each script is there to show, by the rules that must name it.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.script.examine import NAMES, RULES, examine, unknown_rules
-from recovery.script.finding import Finding, Severity
-from recovery.script.precision import reached, says_fp16
-from recovery.script.script import Script
+from rung.recovery.doctor.analysis.script import Script
+from rung.recovery.doctor.examine import NAMES, RULES, examine, unknown_rules
+from rung.recovery.doctor.fp16_reach import reached, says_fp16
+from rung.recovery.doctor.rules.rule import Finding, Severity
 
 # A file that trains in FP16: the snippet stands inside of it.
 TOP = """

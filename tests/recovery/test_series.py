@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.lines import Line
-from recovery.series import Point, Series, SeriesReader
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.series import Point, Series, SeriesReader
 
 losses = st.lists(st.floats(allow_infinity=True) | st.floats(0, 5), max_size=300)
 

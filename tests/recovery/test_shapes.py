@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.lines import text_of
-from recovery.metrics import LineReader, read
-from recovery.shapes import MAX_KEYS, MAX_PER_KEY, Shapes, learn
+from rung.recovery.detect.line_templates import MAX_KEYS, MAX_PER_KEY, Shapes, learn
+from rung.recovery.logs.line_reader import LineReader, read
+from rung.recovery.logs.lines import text_of
 from tests.bench.speed import lines
 
 STEPS = st.integers(0, 10**9)

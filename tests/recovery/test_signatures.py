@@ -6,10 +6,10 @@ from re._parser import parse
 import pytest
 from message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, QUOTED, SAMPLES, SHOWN
 
-from recovery.messages import is_first_hand, is_raised, is_teardown, search, search_frame
-from recovery.scale import read_backoff
-from recovery.shown import bare
-from recovery.signatures import ANCHORS, BACKOFFS, GUARDS, SIGNATURES, Role
+from rung.recovery.monitors.loss_scale import read_backoff
+from rung.recovery.signatures import ANCHORS, BACKOFFS, GUARDS, SIGNATURES, Role
+from rung.recovery.signatures.quoted_text import bare
+from rung.recovery.signatures.search import is_first_hand, is_raised, is_teardown, search, search_frame
 
 ROWS = {row.name: row for row in (*SIGNATURES, *BACKOFFS)}
 LINES = [(name, text) for name, texts in SAMPLES.items() for text in texts]

@@ -3,10 +3,10 @@
 import math
 import random
 
-from jobs.fault import FaultKind
-from jobs.recoveryspec import EarlyWarning
-from recovery.detect import Detector
-from recovery.lines import Line
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.spec.recovery_spec import EarlyWarning
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import Line
 
 
 def follow(losses, warning=EarlyWarning()):  # noqa: B008

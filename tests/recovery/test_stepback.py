@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt, Job, Outcome
-from jobs.fault import FaultKind
-from jobs.knobs import Knobs, Precision
-from recovery.decide import Relaunch, decide
-from recovery.standing import stand
-from recovery.stepback import due, faster, move, possible
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Knobs, Precision
+from rung.recovery.decide.decide import Relaunch, decide
+from rung.recovery.decide.incident import stand
+from rung.recovery.decide.step_back import due, faster, move, possible
 from tests.recovery.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
 FIRST = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, precision=Precision.AMP_FP16)

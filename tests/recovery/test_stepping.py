@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.metrics import LineReader
-from recovery.progress import Track
+from rung.recovery.logs.line_reader import LineReader
+from rung.recovery.logs.progress import Track
 
 
 class Follower:

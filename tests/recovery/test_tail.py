@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.fault import FaultKind
-from recovery.detect import Detector
-from recovery.lines import Line
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import Line
 
 MESSAGE = "RuntimeError: value cannot be converted to type c10::Half without overflow"
 TRACE = """Traceback (most recent call last):
@@ -19,7 +19,7 @@ TRACE = """Traceback (most recent call last):
 TORCH = """  File "/v/lib/python3.11/site-packages/torch/nn/functional.py", line 7, in softmax
     ret = input.softmax(dim)
 """
-OURS = """  File "/r/jobs/inside/rung_inside/zero/patching.py", line 73, in wrapped
+OURS = """  File "/r/jobs/inside/rung_inside/patching/patch.py", line 73, in wrapped
     result = original(*args, **kwargs)
 """
 

@@ -1,14 +1,14 @@
 """Owns the proof that a job's own records reach fault and attempt: what a replay told, which step a file holds."""
 
-from jobs.attempt import Attempt
-from jobs.fault import FaultKind
-from jobs.knobs import Knobs
-from recovery.detect import Detector
-from recovery.lines import Line
-from recovery.metrics import read
-from recovery.progress import MAX_SAVED
-from recovery.scan import Scan
-from runner.watch import with_progress
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.line_reader import read
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.progress import MAX_SAVED
+from rung.runner.controller.log_watch import with_progress
 
 STEP = "rung| step step={} loss={} lr=0.001 grad_norm=1.0 scale=1024.0 skipped=0"
 REPLAY = "rung| replay step=21 weights=finite inputs=nonfinite fp32=nonfinite where=encoder.3.norm"

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.fault import Fault, FaultKind
-from jobs.spec import JobSpec, Success
-from recovery.figures import FigureReader, Figures
-from recovery.lines import Line
-from recovery.progress import Progress
-from recovery.series import Point
-from recovery.validation import Rule, Run, Verdict, judge, rule_of
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.spec.job_spec import JobSpec, Success
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.progress import Progress
+from rung.recovery.logs.series import Point
+from rung.recovery.validation.run_figures import FigureReader, Figures
+from rung.recovery.validation.verdict import Rule, Run, Verdict, judge, rule_of
 
 RULE = Rule("hmean", "higher")
 

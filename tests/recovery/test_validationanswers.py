@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.fault import Fault, FaultKind
-from recovery.figures import Figures, Usage
-from recovery.progress import Progress
-from recovery.validation import Judgement, Run, Verdict
-from recovery.validationanswers import Setting, Source, memory, paces, same_device, slower, worse
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.recovery.logs.progress import Progress
+from rung.recovery.validation.explanations import Setting, Source, memory, paces, same_device, slower, worse
+from rung.recovery.validation.run_figures import Figures, Usage
+from rung.recovery.validation.verdict import Judgement, Run, Verdict
 
 AMP = Setting("amp_fp16", 64)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.wrapped import Unwrapper
+from rung.recovery.logs.unwrap import Unwrapper
 
 FRAME = "Epoch 0/4  ━━━━━━━━╸       7/16 0:00:01 • 0:00:02 9.1it/s train_loss:"
 COLUMN = " " * 60

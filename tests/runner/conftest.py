@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sshd import Sshd
 
-from jobs.host import Host
-from runner.ssh import Remotes, SshRemote
+from rung.jobs.model.host import Host
+from rung.runner.ssh.remote import Remotes, SshRemote
 
 
 @pytest.fixture

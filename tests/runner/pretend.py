@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.attempt import Attempt, Job
-from jobs.errors import EngineError, HostUnreachable
-from jobs.gpu import Gpu
-from jobs.host import Host
-from jobs.paths import AttemptPaths, HomePaths
-from jobs.spec import JobSpec
-from runner.controller import Controller
-from runner.engine import FileEntry, Observation, Presence, Request
-from runner.process import ProcessEngine
-from runner.store import Store
-from runner.submit import submit
-from runner.survey import GpuState, Report
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import EngineError, HostUnreachable
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.host import Host
+from rung.jobs.model.paths import AttemptPaths, HomePaths
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.controller.controller import Controller
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.hosts.survey import GpuState, Report
+from rung.runner.launch.submit import submit
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
+from rung.runner.state.store import Store
 
 IMAGE = f"train@sha256:{'0' * 64}"
 CARDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5)), "P100": ("Tesla P100-PCIE-16GB", (6, 0))}

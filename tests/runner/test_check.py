@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from runner.check import Finding, check_job, check_machine, preview_request
-from runner.lock import ownership
-from runner.process import ProcessEngine
-from runner.relaunch import Spot
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.preflight.check_job import Finding, check_job, check_machine, preview_request
+from rung.runner.state.lock import ownership
+from rung.runner.state.next_attempt import Spot
 
 Rung = Callable[..., Any]
 PATH = {"PATH": "/usr/bin:/bin"}

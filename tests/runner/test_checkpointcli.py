@@ -14,13 +14,13 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from jobs.attempt import Attempt
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.spec import JobSpec
-from runner.checkpointcli import age_text, size_text
-from runner.cli import main
-from runner.store import Store
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.cli.checkpoints import age_text, size_text
+from rung.runner.cli.main import main
+from rung.runner.state.store import Store
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -99,7 +99,7 @@ def test_every_checkpoint_is_listed_with_its_verdict_and_its_history(
     assert (rows[1]["resumed_by"], rows[1]["why"]) == ([2], "attempt 2 could not load it")
     assert rows[2]["why"] == "w is not finite" and "trainer_state.json" in rows[3]["why"]
     # What was learned is kept: the next list needs no look.
-    monkeypatch.setattr("runner.process.ProcessEngine.run", lambda *_: pytest.fail("looked again"))
+    monkeypatch.setattr("rung.runner.engines.process.ProcessEngine.run", lambda *_: pytest.fail("looked again"))
     code, out, _ = say("checkpoints", job)
     lines = out.splitlines()
     assert code == 0 and lines[0].split()[:3] == ["CHECKPOINT", "STEP", "KIND"] and len(lines) == 5

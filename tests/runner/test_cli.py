@@ -14,10 +14,10 @@ import click
 import pytest
 import yaml
 
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.cli import cli, main
-from runner.store import Store
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.cli.main import cli, main
+from rung.runner.state.store import Store
 
 Rung = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,16 +9,23 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt, Job
-from jobs.errors import EngineError
-from jobs.gpu import Gpu
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from jobs.volume import Volume
-from runner.container import Account, Place, checkpoint_folder, container_config, container_name, look_config
-from runner.engine import Request
-from runner.launch import build_request
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.volume import Volume
+from rung.runner.engines.docker.container_config import (
+    Account,
+    Place,
+    checkpoint_folder,
+    container_config,
+    container_name,
+    look_config,
+)
+from rung.runner.launch.request import build_request
+from rung.runner.seams.engine import Request
 
 IMAGE = "r/train@sha256:" + "0" * 64
 PLACE = Place(Account("/home/rung", 1000, 1001), "abc", "/home/rung/.rung/abc/trees/t/files")

@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pretend import World
 
-from jobs.attempt import Attempt, Outcome
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.state import JobState
-from runner.submit import cancel, retry
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import JobState
+from rung.runner.launch.submit import cancel, retry
 
 FLEET = {"turing": ["TITANRTX"], "pascal": ["P100"], "ampere": ["A100"]}
 Build = Callable[..., World]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from recovery.script.examine import RULES
-from recovery.script.finding import ORDER
-from runner.cli import main
-from runner.doctorcli import LEVELS
+from rung.recovery.doctor.examine import RULES
+from rung.recovery.doctor.rules.rule import ORDER
+from rung.runner.cli.doctor import LEVELS
+from rung.runner.cli.main import main
 
 BAD = "import torch\nscaler = torch.amp.GradScaler()\ndef loss(x, m):\n    return x.masked_fill(m, -1e9)\n"
 WEAK = "import torch\nscaler = torch.amp.GradScaler()\ndef loss(x):\n    return torch.exp(x)\n"

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt, Job
-from jobs.errors import HostUnreachable
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.state import JobState
-from runner.drill import DRILLS, drill_spec, judge
-from runner.drillcli import FAULTS
-from runner.engine_pool import RealEngines
-from runner.ssh import SshRemote
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import JobState
+from rung.runner.cli.drill import FAULTS
+from rung.runner.engine_pool import RealEngines
+from rung.runner.session.drill import DRILLS, drill_spec, judge
+from rung.runner.ssh.remote import SshRemote
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import Unfit
-from jobs.knobs import Precision
-from jobs.spec import JobSpec
-from runner.filevalues import with_file_values
-from runner.store import Store
-from runner.submit import submit
+from rung.jobs.model.errors import Unfit
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.submit import submit
+from rung.runner.state.store import Store
 
 CONFIG = "lr: 1e-3\nmax_norm: 0\ngrowth: 500\nbatch: 64\namp: yes\nword: 32-true\nfp16: false\nbf16: true\nother: 0.5\n"
 

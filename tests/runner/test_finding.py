@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from jobs.attempt import Attempt, Job
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from recovery.checkpoint import Checkpoint
-from runner.engine_pool import RealEngines
-from runner.finding import Finder, Found
-from runner.parts import Parts
-from runner.store import Store
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.decide.checkpoint_choice import Checkpoint
+from rung.runner.checkpoints.search import Finder, Found
+from rung.runner.context import Parts
+from rung.runner.engine_pool import RealEngines
+from rung.runner.state.store import Store
 
 COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran out of input")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from jobs.host import Host
-from runner.checkhost import check_host
-from runner.health import Health, health_command, parse_health, unwell
-from runner.hostview import hosts_json, hosts_table
-from runner.survey import Report
+from rung.jobs.model.host import Host
+from rung.runner.hosts.health import Health, health_command, parse_health, unwell
+from rung.runner.hosts.survey import Report
+from rung.runner.preflight.check_host import check_host
+from rung.runner.views.hosts_table import hosts_json, hosts_table
 
 TOOLKIT = Health("bad", "toolkit", "no container toolkit", "make provision")
 

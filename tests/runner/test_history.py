@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt, Job, Outcome
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs, Precision
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.history import history, queue, seconds_lost, steps_lost
-from runner.store import Store
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs, Precision
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state.store import Store
+from rung.runner.views.history import history, queue, seconds_lost, steps_lost
 
 Rung = Callable[..., Any]
 QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}

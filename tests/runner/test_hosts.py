@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.errors import InventoryError
-from jobs.host import Host
-from runner.hosts import DEFAULT, find_hosts, parse_hosts
+from rung.jobs.model.errors import InventoryError
+from rung.jobs.model.host import Host
+from rung.runner.hosts.host_list import default_list, find_hosts, parse_hosts
 
 Rung = Callable[..., Any]
 
@@ -253,12 +253,12 @@ def test_nothing_breaks_the_reader(data: Any) -> None:
 
 def test_the_list_that_ships_has_the_groups_and_no_host() -> None:
     assert find_hosts({}) == []
-    text = DEFAULT.read_text(encoding="utf-8")
+    text = default_list({}).read_text(encoding="utf-8")
     assert all(f"    {group}:\n" in text for group in ("titanrtx", "p100", "a100"))
 
 
 def test_the_example_in_the_list_that_ships_is_right() -> None:
-    lines = DEFAULT.read_text(encoding="utf-8").splitlines()
+    lines = default_list({}).read_text(encoding="utf-8").splitlines()
     start = lines.index("all:")
     text = "\n".join(line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[start:])
     hosts = read(text)
@@ -268,7 +268,7 @@ def test_the_example_in_the_list_that_ships_is_right() -> None:
 
 
 def test_the_example_in_the_docs_is_right() -> None:
-    page = (DEFAULT.parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (default_list({}).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
     hosts = read(example)
     assert set(hosts) == {"titan1", "titan2", "ampere1"}

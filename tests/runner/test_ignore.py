@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError
-from runner.ship import scan_workdir
-from runner.tree import MOST_FILES, scan
+from rung.jobs.model.errors import EngineError
+from rung.runner.files.ship import scan_workdir
+from rung.runner.files.tree import MOST_FILES, scan
 
 
 def make(root: Path, *paths: str) -> None:

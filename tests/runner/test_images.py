@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import EngineError
-from runner.followed import span
-from runner.images import Progress, archive_id, labelled
+from rung.jobs.model.errors import EngineError
+from rung.runner.engines.docker.followed_attempt import span
+from rung.runner.engines.docker.images import Progress, archive_id, labelled
 
 
 def test_a_pull_is_told_in_sums_about_once_a_second() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import HostRefused
-from runner.knownhosts import HostKey, complaint, known_for, read_known_keys
+from rung.jobs.model.errors import HostRefused
+from rung.runner.ssh.known_hosts import HostKey, complaint, known_for, read_known_keys
 
 OURS = HostKey("ssh-ed25519", base64.b64encode(b"ours").decode())
 OTHER = HostKey("ssh-ed25519", base64.b64encode(b"other").decode())

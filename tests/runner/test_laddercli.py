@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jobs.attempt import Attempt, Outcome
-from jobs.fault import Fault, FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Knobs
-from jobs.spec import JobSpec
-from runner.laddercli import ladder
-from runner.store import Store
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.cli.ladder import ladder
+from rung.runner.state.store import Store
 
 OWN = Knobs(lr=1e-3)
 TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))

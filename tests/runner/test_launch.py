@@ -13,18 +13,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.attempt import Attempt, Job
-from jobs.errors import EngineError
-from jobs.knobs import KNOB_NAMES, Precision
-from jobs.knobspec import PLACEHOLDERS
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.deliver import fill_command
-from runner.engine import Request
-from runner.inside import INSIDE
-from runner.launch import build_request, find_secrets, start
-from runner.process import ProcessEngine
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.knobs import KNOB_NAMES, Precision
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_spec import PLACEHOLDERS
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.files.inside import INSIDE
+from rung.runner.launch.render import fill_command
+from rung.runner.launch.request import build_request, find_secrets, start_attempt
+from rung.runner.seams.engine import Request
 
 Rung = Callable[..., Any]
 HOME = HomePaths(Path("/h"))
@@ -252,7 +252,7 @@ class Flaky(ProcessEngine):
 def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None:
     slept: list[float] = []
     engine = Flaky(2)
-    start(engine, build(), {}, slept.append)
+    start_attempt(engine, build(), {}, slept.append)
     assert (engine.started, len(slept)) == (1, 2)
     assert all(0 <= seconds <= 5 for seconds in slept)
 
@@ -260,7 +260,7 @@ def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None
 def test_a_start_that_never_works_is_told() -> None:
     slept: list[float] = []
     with pytest.raises(EngineError, match="short of processes"):
-        start(Flaky(99), build(), {}, slept.append)
+        start_attempt(Flaky(99), build(), {}, slept.append)
     assert len(slept) == 2
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import StoreError, StoreOwned
-from jobs.paths import HomePaths
-from runner.lock import is_owned, ownership
+from rung.jobs.model.errors import StoreError, StoreOwned
+from rung.jobs.model.paths import HomePaths
+from rung.runner.state.lock import is_owned, ownership
 
 Rung = Callable[..., Any]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]

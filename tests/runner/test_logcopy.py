@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.paths import AttemptPaths
-from runner.logcopy import GAP, MARGIN, STEP, LogCopy
-from runner.logstream import Entry
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.log_copy import GAP, MARGIN, STEP, LogCopy
+from rung.runner.engines.docker.log_stream import Entry
 
 
 def asked(log: list[Entry], since: str | None) -> list[Entry]:

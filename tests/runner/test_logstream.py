@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.errors import HostUnreachable
-from runner.logstream import Entry, LogDamaged, LogStream, entry
+from rung.jobs.model.errors import HostUnreachable
+from rung.runner.engines.docker.log_stream import Entry, LogDamaged, LogStream, entry
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TIME = b"2026-11-15T10:03:29.123456789Z "

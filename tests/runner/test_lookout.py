@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import HostUnreachable
-from jobs.paths import AttemptPaths
-from runner.engine import Presence
-from runner.lookout import Lookout
-from runner.seen import Record, final
-from runner.settle import write_done
+from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.completion import write_done
+from rung.runner.engines.docker.container_state import Record, final
+from rung.runner.engines.docker.log_follower import Lookout
+from rung.runner.seams.engine import Presence
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"

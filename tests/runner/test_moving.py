@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError
-from runner import moving
-from runner.engine import FileEntry
-from runner.listing import entry_here
-from runner.mirror import keep_newest
-from runner.moving import checksum_here, checksum_on, deliver, fetch
-from runner.ssh import SshRemote
+from rung.jobs.model.errors import EngineError
+from rung.runner.checkpoints.mirror import keep_newest
+from rung.runner.files import transfer
+from rung.runner.files.fingerprint import entry_here
+from rung.runner.files.transfer import checksum_here, checksum_on, deliver, fetch
+from rung.runner.seams.engine import FileEntry
+from rung.runner.ssh.remote import SshRemote
 
 NAMES = ["step_5.pt", 'it\'s $(reboot) `x` "q".pt', "-rf.pt"]
 
@@ -28,7 +28,7 @@ def written(folder: Path, name: str, data: bytes) -> FileEntry:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_goes_there_and_back_and_is_known_again(tmp_path: Path, titan: SshRemote, name: str) -> None:
-    data = os.urandom(3 * moving.CHUNK + 17)
+    data = os.urandom(3 * transfer.CHUNK + 17)
     entry = written(tmp_path / "there", name, data)
     copy = fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
     assert copy.read_bytes() == data
@@ -51,7 +51,7 @@ def test_a_checkpoint_folder_goes_there_and_back_and_is_known_again(tmp_path: Pa
     with titan.files() as files:
         found = files.stat(str(there / "checkpoint-5"))
         assert found is not None
-        entry = moving.entry_there(files, "checkpoint-5", found)
+        entry = transfer.entry_there(files, "checkpoint-5", found)
     assert (entry.size, entry.is_folder) == (9005, True)
     copy = fetch(titan, str(there), entry, here)
     known = entry_here(copy, sampled=False)
@@ -74,7 +74,7 @@ def test_checkpoints_of_a_host_are_set_aside_there_once(tmp_path: Path, titan: S
     written(tmp_path / "ck", NAMES[1], b"abc")
     (tmp_path / "ck" / "step_9").mkdir()
     for _ in range(2):
-        moving.move_there(
+        transfer.move_there(
             titan, str(tmp_path / "ck"), [NAMES[1], "step_9", "gone"], str(tmp_path / ".set-aside" / "a 2")
         )
         assert sorted(path.name for path in (tmp_path / ".set-aside" / "a 2").iterdir()) == [NAMES[1], "step_9"]
@@ -109,7 +109,7 @@ def test_a_file_that_changes_on_the_way_gets_no_name(
         Path(path).write_bytes(b"abX")
         return sum_on(remote, path)
 
-    monkeypatch.setattr(moving, "checksum_on", changed)
+    monkeypatch.setattr(transfer, "checksum_on", changed)
     with pytest.raises(EngineError, match="did not come through whole"):
         fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
     assert list((tmp_path / "here").iterdir()) == []

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.gpu import Gpu
-from jobs.terminal_text import clean
-from runner.nvidia import GpuUser, driver_branch, parse_gpus, parse_users
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.terminal_text import clean
+from rung.runner.hosts.nvidia_smi import GpuUser, driver_branch, parse_gpus, parse_users
 
 TITAN = "0, GPU-5f1c, 24220, 580.65.06, 7.5, NVIDIA TITAN RTX"
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Job
-from jobs.errors import EngineError
-from jobs.fault import FaultKind
-from jobs.knobs import Knobs
-from jobs.paths import AttemptPaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.engine import Observation, Presence, Request
-from runner.process import ProcessEngine
-from runner.watch import Watch, fault_at_end
+from rung.jobs.job import Job
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.controller.log_watch import Watch, fault_at_end
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.seams.engine import Observation, Presence, Request
 
 Wait = Callable[..., Any]
 ENV = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
@@ -235,9 +235,9 @@ def test_a_second_start_of_the_same_attempt_does_nothing(attempts: Attempts, tmp
 STARTER = """
 import json, os, sys
 from pathlib import Path
-from jobs.paths import AttemptPaths
-from runner.engine import Request
-from runner.process import ProcessEngine
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.seams.engine import Request
+from rung.runner.engines.process import ProcessEngine
 folder = Path(sys.argv[1])
 request = Request("a-1", 1, ("sh", "-c", sys.argv[2]), folder, {"PATH": os.environ["PATH"]},
                   AttemptPaths(folder / "attempts" / "1"), folder / "checkpoints")

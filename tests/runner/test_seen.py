@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from runner.engine import Observation, Presence
-from runner.seen import Record, Seen, Status, final, from_dict, moment, record_in, seen_in, to_dict
+from rung.runner.engines.docker.container_state import (
+    Record,
+    Seen,
+    Status,
+    final,
+    from_dict,
+    moment,
+    record_in,
+    seen_in,
+    to_dict,
+)
+from rung.runner.seams.engine import Observation, Presence
 
 
 def container(status: str, **state: Any) -> dict[str, Any]:

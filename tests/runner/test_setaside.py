@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pretend import PretendEngine, World
 
-from jobs.attempt import Attempt, Job
-from jobs.knobs import Knobs
-from jobs.paths import AttemptPaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.engine import FileEntry, Request
-from runner.process import ProcessEngine
-from runner.setaside import Query, clear, in_the_way
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.checkpoints.set_aside import Query, clear, in_the_way
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.seams.engine import FileEntry, Request
 
 FIRST = Attempt("a-1", 1, "localhost", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=90)
 

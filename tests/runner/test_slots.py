@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.gpu import Gpu
-from jobs.host import Host
-from jobs.wish import Wish
-from runner.slots import Answer, Placed, Refused, Site, Slot, Waiting, Waits, could_go, place
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.host import Host
+from rung.jobs.spec.gpu_request import Wish
+from rung.runner.placement.scheduler import Answer, Placed, Refused, Site, Slot, Waiting, Waits, could_go, place
 
 IMAGE = f"train@sha256:{'0' * 64}"
 KINDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5), 24), "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16)}

@@ -17,10 +17,19 @@ from typing import Any
 import pytest
 from sshd import Sshd
 
-from jobs.errors import EngineError, HostUnreachable
-from runner.remote import COMMAND_BYTES, OUTPUT_BYTES, Files, Ran, Remote, RemoteSocket, command_line, socket_path
-from runner.ssh import SshRemote
-from runner.unixsocket import UnixSocket
+from rung.jobs.model.errors import EngineError, HostUnreachable
+from rung.runner.seams.remote import (
+    COMMAND_BYTES,
+    OUTPUT_BYTES,
+    Files,
+    Ran,
+    Remote,
+    RemoteSocket,
+    command_line,
+    socket_path,
+)
+from rung.runner.ssh.remote import SshRemote
+from rung.runner.ssh.unix_socket import UnixSocket
 
 NASTY = [
     "plain",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sshd import Sshd, keygen
 
-from jobs.errors import HostRefused
-from jobs.host import Host
-from runner.ssh import SshRemote
+from rung.jobs.model.errors import HostRefused
+from rung.jobs.model.host import Host
+from rung.runner.ssh.remote import SshRemote
 
 NewSshd = Callable[..., Sshd]
 Reach = Callable[..., SshRemote]

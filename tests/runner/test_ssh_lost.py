@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from sshd import Sshd
 
-from jobs.errors import EngineError, HostRefused, HostUnreachable
-from jobs.host import Host
-from runner import dial, transport
-from runner.connection import Connection
-from runner.ssh import SshRemote
-from runner.transport import Transport
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.host import Host
+from rung.runner.ssh import dial, transport
+from rung.runner.ssh.connection import Connection
+from rung.runner.ssh.remote import SshRemote
+from rung.runner.ssh.transport import Transport
 
 NewSshd = Callable[..., Sshd]
 Reach = Callable[..., SshRemote]

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.attempt import Attempt, Outcome
-from jobs.errors import EngineError, StoreError, TransitionError, UsageError
-from jobs.fault import Fault, FaultKind
-from jobs.gpu import Gpu
-from jobs.knobs import Knobs, Precision
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.rows import attempt_from_row, attempt_to_json
-from runner.schema import MIGRATIONS, VERSION_1, VERSION_2
-from runner.store import Store
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.errors import EngineError, StoreError, TransitionError, UsageError
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state.codec import attempt_from_row, attempt_to_json
+from rung.runner.state.migrations import MIGRATIONS, VERSION_1, VERSION_2
+from rung.runner.state.store import Store
 
 Rung = Callable[..., Any]
 SPEC = JobSpec(name="a", run=("true",))
@@ -305,7 +305,7 @@ def test_a_killed_migration_leaves_the_old_version(tmp_path: Path, monkeypatch: 
     path = tmp_path / "rung.db"
     old_store(path)
     broken = (VERSION_1, ("CREATE TABLE verdicts (x)", "no such statement"))
-    monkeypatch.setattr("runner.store.MIGRATIONS", broken)
+    monkeypatch.setattr("rung.runner.state.store.MIGRATIONS", broken)
     with pytest.raises(StoreError):
         Store(path)
     monkeypatch.undo()
@@ -395,8 +395,8 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from jobs.spec import JobSpec
-from runner.store import Store
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state.store import Store
 path, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 store = Store(path)
 print("open", flush=True)
@@ -435,7 +435,7 @@ def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_being_written_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("rung.runner.state.store.BUSY_SECONDS", 0.05)
     first, second = Store(tmp_path / "rung.db"), Store(tmp_path / "rung.db")
     with first.transaction():
         first.add_job(SPEC, Path("/"), at=1.0)

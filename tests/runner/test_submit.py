@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt, Job
-from jobs.errors import UsageError
-from jobs.host import Host
-from jobs.knobs import Knobs, Precision
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.store import Store
-from runner.submit import cancel, changed_knobs, refuse_impossible, retry, submit
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import UsageError
+from rung.jobs.model.host import Host
+from rung.jobs.model.knobs import Knobs, Precision
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.launch.submit import cancel, changed_knobs, refuse_impossible, retry, submit
+from rung.runner.state.store import Store
 
 HOSTS = [Host("titan", "192.0.2.1")]
 IMAGE = f"x@sha256:{'0' * 64}"

@@ -17,14 +17,14 @@ import pytest
 import yaml
 from sshd import Sshd
 
-from jobs.gpu import Gpu
-from jobs.host import Host
-from runner.checkhost import check_host
-from runner.enginefacts import OURS
-from runner.hostview import hosts_json, hosts_table
-from runner.nvidia import GpuUser
-from runner.ssh import SshRemote
-from runner.survey import Disk, GpuState, Report, gpu_states, parse_facts, parse_owners, survey
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.host import Host
+from rung.runner.hosts.engine_facts import OURS
+from rung.runner.hosts.nvidia_smi import GpuUser
+from rung.runner.hosts.survey import Disk, GpuState, Report, gpu_states, parse_facts, parse_owners, survey
+from rung.runner.preflight.check_host import check_host
+from rung.runner.ssh.remote import SshRemote
+from rung.runner.views.hosts_table import hosts_json, hosts_table
 
 Rung = Callable[..., Any]
 Reach = Callable[..., SshRemote]
@@ -167,7 +167,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_rest_is_told(
     engine: EngineServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runner.survey.GPU_SECONDS", 0.5)
+    monkeypatch.setattr("rung.runner.hosts.survey.GPU_SECONDS", 0.5)
     report = look(gpu_host("#!/bin/sh\nsleep 1000\n"), reach, engine_socket=str(engine.server_address))
     assert report.engine == "27.1.1"
     assert any("the driver hangs" in what for what, _ in bad(report))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError
-from runner.tree import File, Tree, archive, read_manifest, scan, size_text
+from rung.jobs.model.errors import EngineError
+from rung.runner.files.tree import File, Tree, archive, read_manifest, scan, size_text
 
 HOSTILE = [
     "a b",

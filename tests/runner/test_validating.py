@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.submit import cancel, retry
+from rung.runner.launch.submit import cancel, retry
 from tests.runner.pretend import World
 
 METRICS = {"fp32": 0.8863, "amp_fp16": 0.7816}

@@ -5,13 +5,13 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from recovery.figures import Figures
-from recovery.progress import Progress
-from recovery.series import Point
-from recovery.validation import Rule, Run, judge
-from recovery.validationanswers import Setting, memory, slower
-from runner.svgplot import Curve, plot
-from runner.validationreport import Findings, html, markdown, plots, rows, verdict_line
+from rung.recovery.logs.progress import Progress
+from rung.recovery.logs.series import Point
+from rung.recovery.validation.explanations import Setting, memory, slower
+from rung.recovery.validation.run_figures import Figures
+from rung.recovery.validation.verdict import Rule, Run, judge
+from rung.runner.validation.report import Findings, html, markdown, plots, rows, verdict_line
+from rung.runner.validation.svg_plot import Curve, plot
 
 EVIL = "x</svg><script>alert(1)</script>|`[a](http://b)\x1b[31m"
 

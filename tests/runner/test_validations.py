@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from jobs.spec import JobSpec
-from recovery.validation import Verdict
-from runner.cli import main
-from runner.store import Store
-from runner.validations import Validation, digest_of, find_or_begin, run_spec, validations
+from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.validation.verdict import Verdict
+from rung.runner.cli.main import main
+from rung.runner.state.store import Store
+from rung.runner.validation.record import Validation, digest_of, find_or_begin, run_spec, validations
 
 JOB = {
     "name": "ocr",

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from jobs.attempt import Attempt
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.paths import AttemptPaths
-from runner.engine import Request
-from runner.process import ProcessEngine
-from runner.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.checkpoints.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.seams.engine import Request
 
 PATTERN = "step_*.pt"
 

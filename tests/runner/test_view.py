@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.attempt import Attempt, Outcome
-from jobs.fault import Fault, FaultKind
-from jobs.knobs import Knobs
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from jobs.state import JobState
-from runner.history import history, queue
-from runner.store import Event, Store
-from runner.view import event_line, event_text, history_text, queue_table, table
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state.store import Event, Store
+from rung.runner.views.history import history, queue
+from rung.runner.views.tables import event_line, event_text, history_text, queue_table, table
 
 Rung = Callable[..., Any]
 BIN = Path(sys.executable).parent

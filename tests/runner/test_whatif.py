@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.attempt import Job
-from jobs.paths import HomePaths
-from jobs.spec import JobSpec
-from recovery.decide import Relaunch
-from recovery.ladder import Scene, climb
-from runner.check import planned_job
-from runner.launch import build_request
-from runner.relaunch import Spot, asked_by_person, next_attempt
-from runner.whatif import Ladder, WhatIf, word_changes
+from rung.jobs.job import Job
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.decide.decide import Relaunch
+from rung.recovery.decide.rungs import Scene, climb
+from rung.runner.launch.request import build_request
+from rung.runner.preflight.check_job import planned_job
+from rung.runner.preflight.rung_preview import Ladder, WhatIf, word_changes
+from rung.runner.state.next_attempt import Spot, asked_by_person, next_attempt
 
 Rung = Callable[..., Any]
 HERE = Spot("localhost")

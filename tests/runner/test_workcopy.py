@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import EngineError, Unfit
-from jobs.spec import JobSpec
-from runner import workcopy
-from runner.engine import FileEdit
-from runner.ship import scan_workdir
-from runner.submit import refuse_impossible
-from runner.tree import archive
-from runner.workcopy import edited, make_copy, with_edits
+from rung.jobs.model.errors import EngineError, Unfit
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.files import work_copy
+from rung.runner.files.ship import scan_workdir
+from rung.runner.files.tree import archive
+from rung.runner.files.work_copy import edited, make_copy, with_edits
+from rung.runner.launch.submit import refuse_impossible
+from rung.runner.seams.engine import FileEdit
 
 EDIT = FileEdit("conf/c.yaml", {"lr": 0.5})
 
@@ -87,7 +87,7 @@ def test_a_config_behind_a_link_to_the_persons_own_folder_is_refused(source: Pat
 
 
 def test_a_workdir_that_is_too_large_to_copy_is_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workcopy, "MOST_FILES", 2)
+    monkeypatch.setattr(work_copy, "MOST_FILES", 2)
     with pytest.raises(EngineError, match=r"to be copied for knobs\.files"):
         copy(source, EDIT)
 

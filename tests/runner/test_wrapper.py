@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.inside import WRAPPER
+from rung.runner.files.inside import WRAPPER
 
 Wait = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import rung_inside
 import torch
-from rung_inside.training import Run
+from rung_inside.attach.run import Run
 from torch import nn
 
 STEPS, SECOND_HALF, SAVE_EVERY = 120, 40, 10

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import rung_inside
 import torch
-from rung_inside.training import Run
+from rung_inside.attach.run import Run
 from torch import nn
 
 SEED = 20

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rung_inside.asked_knobs import asked as knobs
-from rung_inside.records import metric
-from rung_inside.report import report
+from rung_inside.attach.report import report
+from rung_inside.contract.asked_knobs import asked as knobs
+from rung_inside.contract.records import metric
 
 if TYPE_CHECKING:
-    from rung_inside.training import Run
+    from rung_inside.attach.run import Run
 
 __all__ = ["attach", "knobs", "metric", "report", "save"]
 
@@ -35,11 +35,11 @@ def attach(
     `defaults` are the script's own knobs where Rung asks for none: clip, growth_interval, precision; and
     init_scale, the scaler's first scale. The learning rate's default is the optimizer's own.
     """
-    run: Run = import_module("rung_inside.training").Run(model, optimizer, scheduler, device, defaults or {})
+    run: Run = import_module("rung_inside.attach.run").Run(model, optimizer, scheduler, device, defaults or {})
     return run
 
 
 def save(path_or_step: Any, state: Mapping[str, Any]) -> str:
     """Write a checkpoint so that its final name never holds half a file; an int is a step, named by the pattern."""
-    path: str = import_module("rung_inside.checkpoint").save(path_or_step, state)
+    path: str = import_module("rung_inside.attach.checkpoint").save(path_or_step, state)
     return path

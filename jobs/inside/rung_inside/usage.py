@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from rung_inside import records
+from rung_inside.contract import records
 
 # The first updates compile, allocate and choose kernels.
 WARM_UP = 10
@@ -43,9 +43,9 @@ class Stopwatch:
 
 def start() -> None:
     """Wait for the script to import torch."""
-    from rung_inside.zero import imports
+    from rung_inside.patching import on_import
 
-    imports.when_imported("torch", _watch)
+    on_import.when_imported("torch", _watch)
 
 
 def _watch(torch: Any) -> None:

@@ -5,7 +5,7 @@ The tests build on each other in the order they stand in: a machine is bare only
 
 from __future__ import annotations
 
-from jobs.state import JobState
+from rung.jobs.model.state import JobState
 from tests.fleet.bare.conftest import Played, Site
 from tests.fleet.campaign import Campaign
 from tests.fleet.host import Host

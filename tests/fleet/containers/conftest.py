@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from jobs.paths import IN_JOB, IN_WORK, HomePaths
-from runner.docker import DockerEngine
-from runner.engine import Container, Observation, Presence, Request
-from runner.hosts import find_hosts
-from runner.ssh import Remotes, SshRemote
+from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
+from rung.runner.engines.docker.engine import DockerEngine
+from rung.runner.hosts.host_list import find_hosts
+from rung.runner.seams.engine import Container, Observation, Presence, Request
+from rung.runner.ssh.remote import Remotes, SshRemote
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from recovery.detect import Detector
-from recovery.lines import LineSplitter
-from runner.engine import Presence, Request
-from runner.verify import find_checkpoints, verify_enough
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import LineSplitter
+from rung.runner.checkpoints.verify import find_checkpoints, verify_enough
+from rung.runner.seams.engine import Presence, Request
 from tests.fleet.containers.conftest import Attempts
 
 PATTERN = "step_*.pt"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError, UsageError
-from jobs.gpu import Gpu
-from jobs.specfile import load_spec
-from runner.imagedesk import lock, send
+from rung.jobs.model.errors import EngineError, UsageError
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.spec.load import load_spec
+from rung.runner.session.image_ops import lock, send
 from tests.fleet.containers.conftest import Attempts
 from tests.fleet.host import Host
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from runner.engine import Presence, Request
+from rung.runner.seams.engine import Presence, Request
 from tests.fleet.containers.conftest import Attempts
 
 COUNTS = 'i=0; while [ ! -e /rung/job/go ]; do i=$((i+1)); echo "line $i"; sleep 0.01; done; echo "last $i"'

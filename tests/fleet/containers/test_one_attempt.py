@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.errors import EngineError
-from jobs.paths import AttemptPaths
-from runner.engine import Presence
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.seams.engine import Presence
 from tests.fleet.containers.conftest import STORE, Attempts
 
 SLEEPS = "echo up; while :; do sleep 0.1; done"

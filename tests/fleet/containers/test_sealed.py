@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError
-from jobs.volume import Volume
+from rung.jobs.model.errors import EngineError
+from rung.jobs.spec.volume import Volume
 from tests.fleet.containers.conftest import STORE, Attempts
 
 LOOK = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.errors import EngineError
-from runner.sftp import SftpFiles
+from rung.jobs.model.errors import EngineError
+from rung.runner.ssh.sftp import SftpFiles
 from tests.fleet.containers.conftest import STORE, Attempts
 
 

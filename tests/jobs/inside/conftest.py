@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import torch
 
-from rung_inside import records  # noqa: E402 - found through the path set above
+from rung_inside.contract import records  # noqa: E402 - found through the path set above
 
 VARIABLES = ("KNOBS", "CHECKPOINT", "CHECKPOINT_DIR", "CHECKPOINT_PATTERN", "CHECKPOINT_EVERY", "JOB", "ATTEMPT")
 

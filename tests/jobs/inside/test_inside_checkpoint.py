@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import rung_inside
 import torch
-from rung_inside import checkpoint
+from rung_inside.attach import checkpoint
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 KILLED_WHILE_SAVING = """

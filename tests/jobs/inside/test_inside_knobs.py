@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import rung_inside
 import torch
-from rung_inside import asked_knobs
+from rung_inside.contract import asked_knobs
 
 Said = Callable[[str], list[dict[str, str]]]
 Ask = Callable[..., None]

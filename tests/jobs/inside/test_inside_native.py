@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import rung_inside
 import torch
-from rung_inside import native
+from rung_inside.numerics import native_fp16
 
 Ask = Callable[..., None]
 # Predicting the mean of these targets gives 0.43.
@@ -42,7 +42,7 @@ def test_adamw_with_a_tiny_eps_learns_as_well_as_in_fp32(trained: Any, ask: Ask)
 def test_updates_far_below_an_fp16_step_add_up() -> None:
     weight = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
     optimizer = torch.optim.SGD([weight], lr=1e-5)
-    compensated = native.Compensated(optimizer)
+    compensated = native_fp16.Compensated(optimizer)
     for _ in range(200):
         weight.grad = torch.ones_like(weight)
         optimizer.step()
@@ -53,7 +53,7 @@ def test_updates_far_below_an_fp16_step_add_up() -> None:
 @pytest.mark.parametrize("value", [1e-3, 0.1, 1.0, 333.33, 60000.0])
 def test_a_weight_and_its_rest_hold_22_bits(value: float) -> None:
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float16))
-    compensated = native.Compensated(torch.optim.SGD([weight], lr=1.0))
+    compensated = native_fp16.Compensated(torch.optim.SGD([weight], lr=1.0))
     compensated.adopt(weight, torch.tensor([value]))
     assert float(compensated.master(weight)) == pytest.approx(value, rel=2**-21)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import rung_inside
 import torch
-from rung_inside import records
+from rung_inside.contract import records
 
 Said = Callable[[str], list[dict[str, str]]]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import rung_inside
 import torch
-from rung_inside import checkpoint, gradients
+from rung_inside.attach import checkpoint
+from rung_inside.numerics import grad_norm
 
 Said = Callable[[str], list[dict[str, str]]]
 Ask = Callable[..., None]
@@ -91,18 +92,18 @@ def test_a_gradient_that_is_not_finite_skips_the_step(precision: str, trained: A
 
 def test_gradients_whose_squares_overflow_are_clipped_not_zeroed() -> None:
     huge = [torch.full((4,), 3e30), torch.full((2,), 1.0)]
-    norm = gradients.norm_of(huge)
+    norm = grad_norm.norm_of(huge)
     assert norm == pytest.approx(6e30)
-    gradients.clip(huge, norm, 2.0)
-    assert gradients.norm_of(huge) == pytest.approx(2.0)
+    grad_norm.clip(huge, norm, 2.0)
+    assert grad_norm.norm_of(huge) == pytest.approx(2.0)
 
 
 def test_fp16_gradients_beyond_the_range_of_their_norm_have_a_finite_norm() -> None:
-    assert gradients.norm_of([torch.full((16,), 60000.0, dtype=torch.float16)]) == pytest.approx(240000, rel=1e-2)
+    assert grad_norm.norm_of([torch.full((16,), 60000.0, dtype=torch.float16)]) == pytest.approx(240000, rel=1e-2)
 
 
 def test_one_nan_makes_the_norm_nan() -> None:
-    assert math.isnan(gradients.norm_of([torch.tensor([1.0, math.nan])]))
+    assert math.isnan(grad_norm.norm_of([torch.tensor([1.0, math.nan])]))
 
 
 def test_micro_batches_add_up_to_one_step(trained: Any, ask: Ask) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rung_inside
 import torch
-from rung_inside import verify
+from rung_inside.verify import examine
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 Saved = dict[str, Any]
@@ -42,7 +42,7 @@ def healthy_state(step: int = 5) -> Saved:
 def test_a_sound_checkpoint_is_healthy(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.pt", healthy_state())
     told = {"path": path, "verdict": "healthy", "step": 5, "detail": ""}
-    assert verify.examine(path) == {**told, "kind": "torch", "look": "full"}
+    assert examine.examine(path) == {**told, "kind": "torch", "look": "full"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -51,24 +51,24 @@ def test_one_number_that_is_not_finite_poisons_and_is_named(tmp_path: Path, valu
     state = healthy_state()
     state["model"]["deep"] = [torch.ones(2), torch.ones(300, dtype=dtype)]
     state["model"]["deep"][1][123] = value
-    result = verify.examine(saved(tmp_path / "a.pt", state))
+    result = examine.examine(saved(tmp_path / "a.pt", state))
     assert (result["verdict"], result["step"]) == ("poisoned", 5)
     assert result["detail"] == "model.deep.1 is not finite"
 
 
 def test_infinities_of_both_signs_do_not_cancel_out(tmp_path: Path) -> None:
     state = {"step": 1, "w": torch.tensor([float("inf"), float("-inf"), 1.0])}
-    assert verify.examine(saved(tmp_path / "a.pt", state))["verdict"] == "poisoned"
+    assert examine.examine(saved(tmp_path / "a.pt", state))["verdict"] == "poisoned"
 
 
 def test_a_finite_tensor_whose_sum_overflows_is_healthy(tmp_path: Path) -> None:
     state = {"step": 1, "half": torch.full((100,), 60000.0).half(), "single": torch.full((10,), 3e38)}
-    assert verify.examine(saved(tmp_path / "a.pt", state))["verdict"] == "healthy"
+    assert examine.examine(saved(tmp_path / "a.pt", state))["verdict"] == "healthy"
 
 
 def test_a_mask_of_zeros_and_minus_infinity_is_no_poison(tmp_path: Path) -> None:
     mask = torch.full((4, 4), float("-inf")).triu(1)
-    assert verify.examine(saved(tmp_path / "a.pt", {"step": 1, "mask": mask}))["verdict"] == "healthy"
+    assert examine.examine(saved(tmp_path / "a.pt", {"step": 1, "mask": mask}))["verdict"] == "healthy"
 
 
 @pytest.mark.parametrize("kept", [0, 3, 100, 0.5, 0.999])
@@ -78,7 +78,7 @@ def test_a_truncated_file_is_truncated(tmp_path: Path, kept: float, zipped: bool
     saved(path, healthy_state(), _use_new_zipfile_serialization=zipped)
     whole = path.read_bytes()
     path.write_bytes(whole[: kept if isinstance(kept, int) else int(len(whole) * kept)])
-    assert verify.examine(str(path))["verdict"] in ({"truncated"} if zipped else {"truncated", "unreadable"})
+    assert examine.examine(str(path))["verdict"] in ({"truncated"} if zipped else {"truncated", "unreadable"})
 
 
 def test_a_flipped_bit_that_torch_load_accepts_is_corrupt(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_flipped_bit_that_torch_load_accepts_is_corrupt(tmp_path: Path) -> Non
     raw[entry.header_offset + entry.file_size // 2] ^= 0x01
     path.write_bytes(raw)
     assert torch.load(path, weights_only=True)["step"] == 5
-    result = verify.examine(str(path))
+    result = examine.examine(str(path))
     assert result["verdict"] == "corrupt" and entry.filename in result["detail"]
 
 
@@ -101,14 +101,14 @@ def test_a_file_written_without_checksums_is_judged_by_its_content(tmp_path: Pat
         path = saved(tmp_path / "a.pt", healthy_state())
     finally:
         torch.serialization.set_crc32_options(before)
-    assert verify.examine(path)["verdict"] == "healthy"
+    assert examine.examine(path)["verdict"] == "healthy"
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_pickle_bomb_is_refused_and_does_not_go_off(tmp_path: Path, zipped: bool) -> None:
     trace = tmp_path / "went off"
     path = saved(tmp_path / "a.pt", {"step": 1, "x": Bomb(trace)}, _use_new_zipfile_serialization=zipped)
-    result = verify.examine(path)
+    result = examine.examine(path)
     assert result["verdict"] == "refused" and "would run" in result["detail"] and "mkdir" in result["detail"]
     assert not trace.exists()
 
@@ -131,7 +131,7 @@ def test_a_numpy_scalar_needs_the_allow_list(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, module.__name__, module)
     path = saved(tmp_path / "a.pt", {"step": 1, "best": Scalar()})
     monkeypatch.undo()
-    result = verify.examine(path)
+    result = examine.examine(path)
     assert result["verdict"] == "needs_allow_list" and "numpy._core.multiarray.scalar" in result["detail"]
 
 
@@ -139,14 +139,14 @@ def test_a_numpy_scalar_needs_the_allow_list(tmp_path: Path, monkeypatch: pytest
 def test_junk_is_never_healthy_and_never_an_exception(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "step_1.pt"
     path.write_bytes(raw)
-    assert verify.examine(str(path))["verdict"] in {"unreadable", "truncated"}
+    assert examine.examine(str(path))["verdict"] in {"unreadable", "truncated"}
 
 
 def test_what_is_no_regular_file_is_unreadable(tmp_path: Path) -> None:
     pipe = tmp_path / "step_1.pt"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path / "missing.pt"):
-        assert verify.examine(str(path))["verdict"] == "unreadable"
+        assert examine.examine(str(path))["verdict"] == "unreadable"
 
 
 @pytest.mark.parametrize(
@@ -169,18 +169,18 @@ def test_what_is_no_regular_file_is_unreadable(tmp_path: Path) -> None:
     ],
 )
 def test_the_step_comes_from_inside_or_else_from_the_name(content: Any, name: str, step: int | None) -> None:
-    assert verify.step_of(content, f"/some/step_77/{name}") == step
+    assert examine.step_of(content, f"/some/step_77/{name}") == step
 
 
 def test_a_sound_file_without_a_step_says_no_step(tmp_path: Path) -> None:
-    result = verify.examine(saved(tmp_path / "model.pt", {"weight": torch.ones(2)}))
+    result = examine.examine(saved(tmp_path / "model.pt", {"weight": torch.ones(2)}))
     assert (result["verdict"], result["step"]) == ("no_step", None)
 
 
 def test_a_content_that_holds_itself_ends(tmp_path: Path) -> None:
     state: Saved = {"step": 1, "w": torch.ones(1)}
     state["again"] = [state]
-    assert [name for name, _ in verify.tensors_in(state)] == ["w"]
+    assert [name for name, _ in examine.tensors_in(state)] == ["w"]
 
 
 def run_command(*arguments: str, options: tuple[str, ...] = ("-W", "ignore")) -> subprocess.CompletedProcess[str]:

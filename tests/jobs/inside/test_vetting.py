@@ -16,15 +16,14 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from rung_inside import verify
-from rung_inside.vetting import torchfile
-from rung_inside.vetting.plainpickle import is_harmless
-from rung_inside.vetting.steps import step_of
+from rung_inside.verify import examine, torch_file
+from rung_inside.verify.safe_pickle import is_harmless
+from rung_inside.verify.step_number import step_of
 from safetensors.torch import save_file
 
 
 def examined(path: Path, full: bool = True) -> tuple[str, int | None, str]:
-    said = verify.examine(str(path), full)
+    said = examine.examine(str(path), full)
     return said["verdict"], said["step"], said["kind"]
 
 
@@ -81,7 +80,7 @@ def test_a_lightning_checkpoint_is_known_and_its_optimizer_is_looked_into(tmp_pa
     assert examined(path) == ("healthy", 120, "lightning")
     state["optimizer_states"][0]["state"][0]["exp_avg_sq"][1, 1] = float("inf")
     torch.save(state, path)
-    said = verify.examine(str(path))
+    said = examine.examine(str(path))
     assert said["verdict"] == "poisoned" and "optimizer_states.0.state.0.exp_avg_sq" in said["detail"]
 
 
@@ -97,7 +96,7 @@ def test_a_harmless_class_is_named_and_the_numbers_are_looked_into_all_the_same(
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     verdict, step, kind = examined(path)
     assert (verdict, step, kind) == ("poisoned" if poison else "needs_allow_list", 9, "torch")
-    assert poison or "argparse.Namespace" in verify.examine(str(path))["detail"]
+    assert poison or "argparse.Namespace" in examine.examine(str(path))["detail"]
 
 
 @dataclasses.dataclass
@@ -184,7 +183,7 @@ def test_the_plain_reader_and_torch_read_the_same_numbers(tmp_path: Path) -> Non
     }
     for zipped in (True, False):
         torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
-        plain, foreign = torchfile._plainly(str(tmp_path / "a.pt"), zipped)
+        plain, foreign = torch_file._plainly(str(tmp_path / "a.pt"), zipped)
         assert foreign == ()
         assert all(torch.equal(plain[name].rung_tensor(), value) for name, value in state.items())
 
@@ -203,7 +202,7 @@ def test_a_cheap_look_takes_samples_and_no_checksums_and_a_full_one_all_of_it(tm
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     assert (examined(path, full=False)[0], examined(path)[0]) == ("healthy", "corrupt")
-    assert verify.examine(str(path), full=False)["look"] == "sampled"
+    assert examine.examine(str(path), full=False)["look"] == "sampled"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from rung_inside import verify
+from rung_inside.verify import examine
 from safetensors.torch import load_file, save_file
 
 Made = tuple[torch.nn.Module, dict[str, Any]]
@@ -63,7 +63,7 @@ def sharded_folder(folder: Path) -> Path:
 
 
 def examined(path: Path) -> tuple[str, int | None, str]:
-    said = verify.examine(str(path))
+    said = examine.examine(str(path))
     return said["verdict"], said["step"], said["kind"]
 
 
@@ -80,15 +80,15 @@ def test_a_folder_is_healthy_with_its_last_file_and_unfinished_without_it(tmp_pa
     make, name, step, word, last = KINDS[kind]
     folder = make(tmp_path / name)
     assert examined(folder) == ("healthy", step, word)
-    assert verify.examine(str(folder), full=False)["verdict"] == "healthy"
+    assert examine.examine(str(folder), full=False)["verdict"] == "healthy"
     (folder / last).rename(tmp_path / last)
-    said = verify.examine(str(folder))
+    said = examine.examine(str(folder))
     assert said["verdict"] == "unfinished" and last in said["detail"]
     (tmp_path / last).rename(folder / last)
     for file in sorted(each for each in folder.iterdir() if each.suffix in (".safetensors", ".bin", ".pt", ".distcp")):
         whole = file.read_bytes()
         file.write_bytes(whole[: int(len(whole) * 0.8)])
-        said = verify.examine(str(folder))
+        said = examine.examine(str(folder))
         assert said["verdict"] == "truncated" and file.name in said["detail"], file.name
         file.write_bytes(whole)
     assert examined(folder)[0] == "healthy"
@@ -111,7 +111,7 @@ def test_a_shard_that_the_index_names_must_be_there(tmp_path: Path) -> None:
     folder = trainer_folder(tmp_path / "checkpoint-100", sharded=True)
     assert examined(folder) == ("healthy", 100, "hf")
     (folder / "model-00002-of-00002.safetensors").unlink()
-    said = verify.examine(str(folder))
+    said = examine.examine(str(folder))
     assert said["verdict"] == "unfinished" and "model-00002-of-00002.safetensors" in said["detail"]
     (folder / "model.safetensors.index.json").write_text('{"weight_map":')
     assert examined(folder)[0] == "corrupt"
@@ -122,13 +122,13 @@ def test_numbers_that_are_not_finite_are_found_in_weights_and_in_the_optimizer(t
     state = load_file(folder / "model.safetensors")
     state["weight"][2, 3] = float("nan")
     save_file(state, folder / "model.safetensors")
-    said = verify.examine(str(folder))
+    said = examine.examine(str(folder))
     assert said["verdict"] == "poisoned" and "model.safetensors: weight" in said["detail"]
     other = accelerate_folder(tmp_path / "step_60")
     optimizer = torch.load(other / "optimizer.bin", weights_only=True)
     optimizer["state"][1]["exp_avg"][0] = float("inf")
     torch.save(optimizer, other / "optimizer.bin")
-    said = verify.examine(str(other))
+    said = examine.examine(str(other))
     assert said["verdict"] == "poisoned" and "optimizer.bin: state.1.exp_avg" in said["detail"]
 
 
@@ -137,7 +137,7 @@ def test_numbers_that_are_not_finite_are_found_in_a_sharded_folder(tmp_path: Pat
     model, optimizer = trained()
     optimizer["state"][0]["exp_avg"][0, 0] = float("nan")
     dcp.save({"model": model.state_dict(), "optim": optimizer, "step": 7}, checkpoint_id=tmp_path / "d", no_dist=True)
-    said = verify.examine(str(tmp_path / "d"))
+    said = examine.examine(str(tmp_path / "d"))
     assert (said["verdict"], said["step"]) == ("poisoned", 7) and "optim.state.0.exp_avg" in said["detail"]
     (tmp_path / "d" / "__0_0.distcp").unlink()
     assert examined(tmp_path / "d")[0] == "unfinished"

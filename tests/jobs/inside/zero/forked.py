@@ -26,10 +26,10 @@ def run(name, action, knobs=None, **env):
 
 
 def start(knobs, env):
-    from rung_inside import zero
+    from rung_inside import zero_edit
 
     os.environ.update(env, RUNG_MODE="zero-edit", RUNG_KNOBS=json.dumps(knobs))
-    zero.start()
+    zero_edit.start()
 
 
 def weights(model):

@@ -68,9 +68,9 @@ def train(steps=8, half=False, manual=False, save=None, ckpt_path=None, **option
 
 
 def counted(**options):
-    from rung_inside.zero import live
+    from rung_inside.zero_edit import run_state
 
-    return {**train(**options), "updates": live.updates()}
+    return {**train(**options), "updates": run_state.updates()}
 
 
 def main():

@@ -28,9 +28,9 @@ def train(function, knobs, variables, folder):
     os.environ.update({name: text.replace("FOLDER", str(folder)) for name, text in variables.items()})
     if knobs is not None:
         os.environ.update(RUNG_MODE="zero-edit", RUNG_KNOBS=json.dumps(knobs))
-        from rung_inside import zero
+        from rung_inside import zero_edit
 
-        zero.start()
+        zero_edit.start()
     return function(folder)
 
 

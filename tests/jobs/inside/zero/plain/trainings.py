@@ -503,9 +503,9 @@ def in_pieces(_folder):
 
 def with_a_broken_part(folder):
     """Train although what puts the lr on an optimizer fails each time."""
-    from rung_inside.zero import learning_rates
+    from rung_inside.zero_edit.knobs import lr_factor
 
-    learning_rates.Factor.enter = lambda _: 1 / 0
+    lr_factor.Factor.enter = lambda _: 1 / 0
     return optimized("sgd", 0.05)
 
 

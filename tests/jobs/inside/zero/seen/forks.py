@@ -24,9 +24,9 @@ def train(function, variables, folder):
     with_us = variables.pop("RUNG_MODE", "zero-edit")
     variables = {name: value.replace("FOLDER", str(folder)) for name, value in variables.items()}
     os.environ.update({"RUNG_KNOBS": "{}", "RUNG_CHECKPOINT_DIR": str(folder), "RUNG_MODE": with_us, **variables})
-    from rung_inside import zero
+    from rung_inside import zero_edit
 
-    zero.start()
+    zero_edit.start()
     result = getattr(silent, function)(folder)
     (folder / "got").write_text(json.dumps(result))
 

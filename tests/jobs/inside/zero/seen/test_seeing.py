@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.detect import Detector
-from recovery.lines import Line
+from rung.recovery.detect.detector import Detector
+from rung.recovery.logs.lines import Line
 
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"

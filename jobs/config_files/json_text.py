@@ -1,0 +1,54 @@
+"""Owns finding a key's value in a JSON text, member by member."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rung.jobs.config_files.location import BOM, KeyPath, Spot, missing
+from rung.jobs.model.errors import Unfit
+
+SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def json_spot(text: str, path: KeyPath) -> Spot:
+    start = len(text) - len(text.removeprefix(BOM))
+    try:
+        json.loads(text[start:])
+        for depth in range(len(path)):
+            start = _step(text, start, path, depth)
+        value, end = json.JSONDecoder().raw_decode(text, _after_space(text, start))
+    except json.JSONDecodeError as error:
+        raise Unfit(f"line {error.lineno}: is not JSON: {error.msg}") from None
+    return Spot(_after_space(text, start), end, value, lambda word: json.dumps(word, ensure_ascii=False))
+
+
+def _step(text: str, start: int, path: KeyPath, depth: int) -> int:
+    """Return where the value of a key begins; of a key that is given twice the last one counts, as for any reader."""
+    members = _members(text, _after_space(text, start))
+    if path[depth] not in members:
+        raise missing(path, depth, list(members))
+    return members[path[depth]]
+
+
+def _members(text: str, start: int) -> dict[str, int]:
+    """Return where each member of an object or a list begins; none of anything else. The text is known to be JSON."""
+    members: dict[str, int] = {}
+    opening, decoder = text[start], json.JSONDecoder()
+    if opening not in "{[":
+        return members
+    at = _after_space(text, start + 1)
+    while text[at] not in "}]":
+        name = str(len(members))
+        if opening == "{":
+            name, at = decoder.raw_decode(text, at)
+            at = _after_space(text, _after_space(text, at) + 1)
+        members[name] = at
+        at = _after_space(text, decoder.raw_decode(text, at)[1])
+        at = _after_space(text, at + (text[at] == ","))
+    return members
+
+
+def _after_space(text: str, at: int) -> int:
+    match = SPACE.match(text, at)
+    return match.end() if match else at

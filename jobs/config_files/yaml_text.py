@@ -1,0 +1,104 @@
+"""Owns finding a key's value in a YAML text, by the marks of its nodes, and how a value is written there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from rung.jobs.config_files.location import BOM, KeyPath, Spot, missing, names_in
+from rung.jobs.model.errors import Unfit
+from rung.jobs.spec.precision_names import Word
+
+# What may stand before a value and is not part of it: an anchor, a tag.
+PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+def yaml_spot(text: str, path: KeyPath) -> Spot:
+    body = text.removeprefix(BOM)
+    shift = len(text) - len(body)
+    try:
+        node: yaml.Node | None = yaml.compose(body, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise Unfit(f"line {mark.line + 1 if mark else 1}: is not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise Unfit(f"is not YAML: {str(error).splitlines()[0]}") from None
+    after = 0
+    for depth in range(len(path)):
+        reached, node = _step(node, path, depth)
+        after = max(after, reached)
+    if not isinstance(node, yaml.ScalarNode):
+        return Spot(0, 0, _names(node), _text(None))
+    key = ".".join(path)
+    if node.start_mark.index < after:
+        raise Unfit(f"{key}: is an alias (*) of another value; name that one's key")
+    if node.style in ("|", ">"):
+        raise Unfit(f"{key}: is a block of text, not a single value")
+    start, end = node.start_mark.index + shift, node.end_mark.index + shift
+    empty = not node.value and node.style is None
+    properties = PROPERTIES.match(text, start, end)
+    start = end if empty or properties is None else properties.end()
+    return Spot(start, end, _value(node, key), _text(node.style, empty=empty))
+
+
+def _step(node: yaml.Node | None, path: KeyPath, depth: int) -> tuple[int, yaml.Node]:
+    """Return what must lie before the value in the text, where it is no alias, and the value's node."""
+    part = path[depth]
+    if isinstance(node, yaml.MappingNode):
+        found = {str(key.value): (key.end_mark.index, value) for key, value in node.value}
+        if part in found:
+            return found[part]
+    elif isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
+        before = node.value[: int(part)]
+        return max([node.start_mark.index, *(each.end_mark.index for each in before)]), node.value[int(part)]
+    raise missing(path, depth, names_in(_names(node)))
+
+
+def _names(node: yaml.Node | None) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return {str(key.value): None for key, _ in node.value}
+    return [None] * len(node.value) if isinstance(node, yaml.SequenceNode) else None
+
+
+def _value(node: yaml.ScalarNode, key: str) -> Any:
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError):
+        raise Unfit(f"{key}: is no plain value: {node.tag} {node.value[:60]!r}") from None
+
+
+def _text(style: str | None, *, empty: bool = False) -> Callable[[Word], str]:
+    def write(value: Word) -> str:
+        return " " * empty + _word(value, style)
+
+    return write
+
+
+def _word(value: Word, style: str | None) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        # YAML 1.1 takes a number with an exponent for text, unless it has a dot and a sign.
+        digits, exponent, power = repr(value).partition("e")
+        sign = "+" if power[:1].isdecimal() else ""
+        return f"{digits}{'' if '.' in digits else '.0'}e{sign}{power}" if exponent else digits
+    if isinstance(value, int):
+        return str(value)
+    if style == "'":
+        return "'" + value.replace("'", "''") + "'"
+    plain = style is None and PLAIN.fullmatch(value) and yaml.safe_load(value) == value and not _numeric(value)
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _numeric(text: str) -> bool:
+    """Tell whether another reader of YAML would take a text for a number, such as 1e-3."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

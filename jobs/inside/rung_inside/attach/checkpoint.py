@@ -1,0 +1,86 @@
+"""Owns checkpoint files inside the job: their names, writing them atomically, and loading them without running code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rung_inside.contract.records import emit, first_rank
+
+DEFAULT_DIR = "checkpoints"
+DEFAULT_PATTERN = "step_*.pt"
+
+
+def path_of(step: int) -> str:
+    """Return where the checkpoint of a step lies, by the folder and pattern that the job was given."""
+    folder = os.environ.get("RUNG_CHECKPOINT_DIR") or DEFAULT_DIR
+    pattern = os.environ.get("RUNG_CHECKPOINT_PATTERN") or DEFAULT_PATTERN
+    return os.path.join(folder, pattern.replace("*", str(step), 1))
+
+
+def interval(own: int | None = None) -> int | None:
+    """Return the steps between checkpoints: those asked for, else the script's own."""
+    text = os.environ.get("RUNG_CHECKPOINT_EVERY", "").strip()
+    return int(text) if text else own
+
+
+def save(path_or_step: Any, state: Mapping[str, Any]) -> str:
+    """Write a checkpoint whole or not at all, say so, and return its path; only the first rank writes."""
+    path = path_of(path_or_step) if isinstance(path_or_step, int) else os.fspath(path_or_step)
+    if first_rank():
+        write(path, plain(state))
+        step = path_or_step if isinstance(path_or_step, int) else state.get("step")
+        emit("saved", step=step, file=os.path.basename(path))
+    return path
+
+
+def write(path: str, state: Any) -> None:
+    """Write to a temporary file beside the final name and rename it once it is safely on the disk."""
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    # The leading dot and the ending keep it from matching any checkpoint pattern.
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Put the rename itself on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with numpy scalars as Python numbers, which a load without running code refuses otherwise."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain(item) for item in value)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    return value
+
+
+def load(path: str) -> dict[str, Any]:
+    """Return a checkpoint's content on the CPU; a file that wants to run code is refused."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    missing = [name for name in ("step", "model", "optimizer") if not isinstance(state, dict) or name not in state]
+    if missing:
+        raise ValueError(f"{path} is no checkpoint of this run: it has no {missing[0]!r}")
+    return dict(state)

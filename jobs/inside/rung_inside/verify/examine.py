@@ -1,0 +1,104 @@
+"""Owns the verdict on checkpoints of every kind, as a command run in the job's own environment.
+
+    python -m rung_inside.verify [--first-healthy] [--sampled] PATH...
+
+Prints one JSON line for each path, in order and at once: {"path", "verdict", "step", "detail", "kind", "look"}. Reads
+only; runs nothing that a checkpoint brings along. `--sampled` is the cheap look of a listing: no checksums, and of each
+large tensor only samples. Verdicts:
+
+    healthy           loads, everything is finite, the step is known
+    no_step           the same, but neither the content nor the name tells the step
+    needs_allow_list  whole and finite, but torch.load takes it only with weights_only=False or an allow-list
+    poisoned          a tensor is not finite; the detail names it
+    corrupt           bytes have changed since it was written (checksum)
+    truncated         a file ends too early
+    unfinished        a folder whose last file is not there
+    refused           loading it would run code; the detail tells which
+    unreadable        no file, no permission, or no checkpoint at all
+    unverified        of a kind that cannot be looked into here
+
+Exit code 0 when it could run, 2 for wrong usage, 3 without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+import sys
+from typing import Any
+
+from rung_inside.verify.finiteness import check_finite, is_finite, tensors_in
+from rung_inside.verify.folder import read_folder
+from rung_inside.verify.safetensors_file import read_safetensors
+from rung_inside.verify.step_number import step_of
+from rung_inside.verify.torch_file import read_torch
+from rung_inside.verify.verdict import HEALTHY, NEEDS_ALLOW_LIST, NO_STEP, UNREADABLE, Content, Unfit, first_line
+
+__all__ = ["examine", "is_finite", "main", "step_of", "tensors_in"]
+
+
+def examine(path: str, full: bool = True) -> dict[str, Any]:
+    """Return the verdict on one checkpoint; never raises for anything it holds."""
+    step: int | None = None
+    kind = ""
+    try:
+        content = _read(path, full)
+        kind, step = content.kind, step_of(content.state, path)
+        check_finite(content.tensors, full)
+        verdict, detail = _sound(content, step)
+    except Unfit as unfit:
+        verdict, detail = unfit.verdict, unfit.detail
+    except OSError as error:
+        verdict, detail = UNREADABLE, error.strerror or str(error)
+    except Exception as error:  # A hostile file may raise anything; it must not hide the verdict on the next one.
+        verdict, detail = UNREADABLE, first_line(error)
+    look = "full" if full else "sampled"
+    return {"path": path, "verdict": verdict, "step": step, "detail": detail, "kind": kind, "look": look}
+
+
+def _read(path: str, full: bool) -> Content:
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        return read_folder(path, full)
+    if not stat.S_ISREG(mode):
+        raise Unfit(UNREADABLE, "is neither a file nor a folder")
+    return read_safetensors(path, full) if path.endswith(".safetensors") else read_torch(path, full)
+
+
+def _sound(content: Content, step: int | None) -> tuple[str, str]:
+    """Return the verdict on a checkpoint that is whole and finite."""
+    if content.foreign:
+        names = ", ".join(content.foreign[:3]) + (
+            f" and {len(content.foreign) - 3} more" if content.foreign[3:] else ""
+        )
+        return NEEDS_ALLOW_LIST, f"torch.load takes it only with weights_only=False: it holds {names}"
+    if step is None:
+        return NO_STEP, "neither content nor name tells the step"
+    return HEALTHY, content.note
+
+
+def main(arguments: list[str]) -> int:
+    """Print the verdicts and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rung_inside.verify", description="Say which checkpoints are sound."
+    )
+    parser.add_argument("--first-healthy", action="store_true", help="stop after the first healthy one")
+    parser.add_argument("--sampled", action="store_true", help="a cheap look: no checksums, samples of large tensors")
+    parser.add_argument("paths", nargs="+", metavar="PATH")
+    options = parser.parse_args(arguments)
+    try:
+        import torch
+    except ImportError as error:
+        print(f"cannot verify checkpoints: {sys.executable} has no torch ({error})", file=sys.stderr)
+        return 3
+    if options.sampled:
+        # A listing may be asked for beside a training that computes.
+        torch.set_num_threads(1)
+    for path in options.paths:
+        result = examine(path, full=not options.sampled)
+        print(json.dumps(result), flush=True)
+        if options.first_healthy and result["verdict"] in (HEALTHY, NEEDS_ALLOW_LIST, NO_STEP):
+            break
+    return 0

@@ -1,0 +1,156 @@
+"""Owns checkpoints that are folders: which kind one is, whether all of it is there, and what its files hold.
+
+A folder is whole only when the file that its kind writes last is there; until then it is unfinished, not corrupt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Iterator
+
+from rung_inside.verify.dcp import ENDING, METADATA, read_sharded
+from rung_inside.verify.safetensors_file import read_safetensors
+from rung_inside.verify.torch_file import ZIP_MAGIC, read_torch
+from rung_inside.verify.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABLE, Content, Unfit
+
+TRAINER_STATE = "trainer_state.json"
+TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".pkl")
+# States of random generators: integers alone, pickled in ways that torch.load refuses.
+RANDOM = re.compile(r"(?:rng_state|random_states).*")
+WEIGHTS = re.compile(r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)[\w.-]*\.(?:safetensors|bin)")
+INDEX = re.compile(r".*\.(?:safetensors|bin)\.index\.json")
+TRAINER_FOLDER = re.compile(r"checkpoint-\d+")
+MOST_FILES = 10_000
+
+
+def read_folder(folder: str, full: bool) -> Content:
+    """Return what a checkpoint folder of any kind holds."""
+    names = _names(folder)
+    if not names:
+        raise Unfit(UNFINISHED, "is empty")
+    kind = kind_of(folder, names)
+    if kind == "dcp":
+        return _with_files_beside(folder, names, full)
+    missing = _missing(folder, kind, names)
+    if missing is not None:
+        raise Unfit(UNFINISHED, missing)
+    state = _trainer_state(folder) if kind == "hf" else {}
+    contents = list(_contents(folder, names, full))
+    if not contents:
+        raise Unfit(UNREADABLE, "is a folder without a checkpoint in it")
+    return _joined(kind, contents, state)
+
+
+def _names(folder: str) -> list[str]:
+    """Return every file of the folder by its path in it; links to elsewhere are not followed."""
+    found = []
+    for place, _, files in os.walk(folder):
+        found += [os.path.relpath(os.path.join(place, name), folder) for name in files]
+        if len(found) > MOST_FILES:
+            raise Unfit(UNREADABLE, f"holds more than {MOST_FILES} files")
+    return sorted(found)
+
+
+def kind_of(folder: str, names: list[str]) -> str:
+    """Tell by its files which program wrote a folder; one still being written is known by its first files."""
+    tops = {name for name in names if "/" not in name}
+    if METADATA in tops or any(name.endswith(ENDING) for name in tops):
+        return "dcp"
+    if tops & {TRAINER_STATE, "training_args.bin"} or ("optimizer.pt" in tops and "scheduler.pt" in tops):
+        return "hf"
+    if "optimizer.bin" in tops or any(name.startswith("random_states_") for name in tops):
+        return "accelerate"
+    if TRAINER_FOLDER.fullmatch(os.path.basename(folder.rstrip("/"))) and any(WEIGHTS.fullmatch(n) for n in tops):
+        return "hf"
+    return "folder"
+
+
+def _missing(folder: str, kind: str, names: list[str]) -> str | None:
+    """Say what is not there yet of a folder of this kind, the file written last above all."""
+    tops = {name for name in names if "/" not in name}
+    if kind == "hf" and TRAINER_STATE not in tops:
+        return f"{TRAINER_STATE}, which is written last, is not there"
+    if kind == "accelerate" and not any(name.startswith("random_states_") for name in tops):
+        return "random_states_0.pkl, which is written last, is not there"
+    for index in (name for name in names if INDEX.fullmatch(name)):
+        for shard in _shards(os.path.join(folder, index)):
+            if os.path.join(os.path.dirname(index), shard) not in names:
+                return f"{shard}, which {index} names, is not there"
+    known = any(WEIGHTS.fullmatch(os.path.basename(name)) or name.endswith(ENDING) for name in names)
+    if kind in ("hf", "accelerate") and not known and not any(name.startswith("global_step") for name in names):
+        return "the weights are not there"
+    return None
+
+
+def _shards(index: str) -> set[str]:
+    try:
+        with open(index, encoding="utf-8") as file:
+            return {str(name) for name in json.load(file)["weight_map"].values()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unfit(CORRUPT, f"{os.path.basename(index)} is damaged") from None
+
+
+def _trainer_state(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, TRAINER_STATE), encoding="utf-8") as file:
+            state = json.load(file)
+    except (ValueError, RecursionError):
+        raise Unfit(TRUNCATED, f"{TRAINER_STATE} ends too early or is damaged") from None
+    return {"global_step": state.get("global_step")} if isinstance(state, dict) else {}
+
+
+def _contents(folder: str, names: list[str], full: bool) -> Iterator[tuple[str, Content]]:
+    inner = {os.path.dirname(name) for name in names if os.path.basename(name) == METADATA}
+    for place in sorted(inner):
+        yield place, _named(place, read_sharded, os.path.join(folder, place), full)
+    for name in names:
+        path = os.path.join(folder, name)
+        if RANDOM.fullmatch(os.path.basename(name)) or os.path.islink(path):
+            continue
+        if name.endswith(".safetensors"):
+            yield name, _named(name, read_safetensors, path, full)
+        elif name.endswith(TORCH_ENDINGS) and (not name.endswith((".pkl", ".tar")) or _zipped(path)):
+            yield name, _named(name, read_torch, path, full)
+
+
+def _zipped(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+
+
+def _named(name: str, read: Any, path: str, full: bool) -> Content:
+    """Read one file of a folder; what is wrong with it is told with its name."""
+    try:
+        content: Content = read(path, full)
+    except Unfit as unfit:
+        raise Unfit(unfit.verdict, f"{name}: {unfit.detail}") from None
+    return content
+
+
+def _joined(kind: str, contents: list[tuple[str, Content]], state: dict[str, Any]) -> Content:
+    def tensors() -> Iterator[tuple[str, Any]]:
+        for name, content in contents:
+            for inner, tensor in content.tensors:
+                yield f"{name}: {inner}" if name else inner, tensor
+
+    foreign = tuple(dict.fromkeys(each for name, content in contents for each in content.foreign if _kept(name)))
+    inside = {name: content.state for name, content in contents if isinstance(content.state, dict)}
+    steps = [each for name, each in inside.items() if not name.startswith(("optimizer", "scheduler", "training_args"))]
+    for each in steps:
+        state = {**{key: value for key, value in each.items() if isinstance(value, (int, float))}, **state}
+    bare = kind in ("hf", "accelerate") and not any("optim" in name for name, _ in contents)
+    note = "no optimizer state in it" if bare else ""
+    return Content(kind, tensors(), {**inside, **state}, foreign, note)
+
+
+def _kept(name: str) -> bool:
+    """Tell whether a file matters for the allow-list: the framework loads its own arguments by itself."""
+    return os.path.basename(name) != "training_args.bin"
+
+
+def _with_files_beside(folder: str, names: list[str], full: bool) -> Content:
+    sharded = read_sharded(folder, full)
+    beside = [(name, content) for name, content in _contents(folder, names, full) if name]
+    return _joined("dcp", [("", sharded), *beside], dict(sharded.state))

@@ -1,0 +1,83 @@
+"""Owns the step that a checkpoint tells: what is written inside, else its name, else the optimizer's own count.
+
+An epoch is no step. The job's own word while saving is better than all of this; the controller knows it, not this.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import Any
+
+from rung_inside.verify.finiteness import made
+
+KEYS = ("step", "global_step", "iteration", "iter_num", "iter", "num_updates", "current_step", "completed_steps")
+# Where frameworks keep their counters, when not at the top.
+FOLDERS = ("meta", "trainer_state", "train_state", "training_state", "extra_state", "trainer", "progress", "state")
+STEP_IN_NAME = re.compile(r"(?:step|iteration|iter)s?[_=-]?(\d+)", re.IGNORECASE)
+NUMBER_IN_NAME = re.compile(r"(?:^|[_=.-]|ckpt|checkpoint|model)(\d+)(?=$|[_=.-])", re.IGNORECASE)
+EPOCH_IN_NAME = re.compile(r"(?<![a-z])(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
+
+
+def step_of(content: Any, path: str) -> int | None:
+    """Return the step that the content tells, else the one in the name, else the optimizer's count of its updates."""
+    inside = _inside(content)
+    if inside is not None:
+        return inside
+    said, number = in_name(path)
+    counted = _updates(content)
+    if said is not None:
+        return said
+    # A bare number may be an epoch: that one is smaller than the count of updates.
+    if number is not None and number >= (counted or 0):
+        return number
+    return counted
+
+
+def in_name(path: str) -> tuple[int | None, int | None]:
+    """Return the number that a name calls a step, and the last bare number that it does not call an epoch."""
+    name = os.path.basename(path.rstrip("/"))
+    stem = EPOCH_IN_NAME.sub("", os.path.splitext(name)[0] if not name.split(".")[-1].isdigit() else name)
+    said, bare = STEP_IN_NAME.findall(stem), NUMBER_IN_NAME.findall(stem)
+    return (int(said[-1]) if said else None), (int(bare[-1]) if bare else None)
+
+
+def _inside(content: Any) -> int | None:
+    if not isinstance(content, dict):
+        return None
+    places = [content, *(content[name] for name in FOLDERS if isinstance(content.get(name), dict))]
+    for place in places:
+        for key in KEYS:
+            step = whole(place.get(key))
+            if step is not None:
+                return step
+    return None
+
+
+def _updates(content: Any) -> int | None:
+    """Return the largest count of updates in any optimizer's state of this content."""
+    if not isinstance(content, dict):
+        return None
+    parts = [content, *content.values()]
+    parts += [each for part in content.values() if isinstance(part, list) for each in part]
+    counts = [_count(part["state"]) for part in parts if isinstance(part, dict) and isinstance(part.get("state"), dict)]
+    return max((count for count in counts if count is not None), default=None)
+
+
+def _count(state: dict[Any, Any]) -> int | None:
+    steps = [whole(each.get("step")) for each in state.values() if isinstance(each, dict)]
+    return max((step for step in steps if step), default=None)
+
+
+def whole(value: Any) -> int | None:
+    """Return a value as a count, or None when it is none."""
+    value = made(value)
+    if hasattr(value, "numel"):
+        if value.numel() != 1:
+            return None
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    fits = math.isfinite(value) and value >= 0 and value == int(value)
+    return int(value) if fits else None

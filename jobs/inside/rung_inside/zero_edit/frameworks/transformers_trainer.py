@@ -1,0 +1,93 @@
+"""Owns transformers' Trainer: its arguments say what the knobs ask, it resumes where Rung has chosen, it tells saves.
+
+What it computes with (autocast, scaler, clipping, optimizer) is torch's and made true there; the arguments follow, so
+that the Trainer decides nothing by values that are no longer so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from rung_inside.patching import on_import, patch
+from rung_inside.zero_edit import run_state
+from rung_inside.zero_edit.resume import framework_resume
+from rung_inside.zero_edit.telemetry import effective_knobs
+
+# Which flag a precision needs on; all others go off.
+FLAGS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "", "native_fp16": ""}
+ALL_FLAGS = ("fp16", "bf16", "fp16_full_eval", "bf16_full_eval")
+
+
+def install(_transformers: Any) -> None:
+    """Patch the parts as they are imported: transformers loads its own modules when they are first asked for."""
+    on_import.when_imported("transformers.training_args", _patch_arguments)
+    on_import.when_imported("transformers.trainer", _patch_trainer)
+    on_import.when_imported("transformers.trainer_callback", _patch_callbacks)
+
+
+def _patch_arguments(module: Any) -> None:
+    # Before it, so that the Trainer's own checks see what will be used.
+    patch.before(module.TrainingArguments, "__post_init__", _ask)
+
+
+def _ask(arguments: Any, *_: Any, **__: Any) -> None:
+    # The filter writes the running mean in place of a NaN loss; it is a matter of the log alone.
+    _set(arguments, "logging_nan_inf_filter", False)
+    _ask_precision(arguments, run_state.asked("precision"))
+    clip, own = run_state.asked("clip"), getattr(arguments, "max_grad_norm", None)
+    if clip is not None and (not own or own > clip):
+        _set(arguments, "max_grad_norm", clip)
+    for knob, name in (("batch", "per_device_train_batch_size"), ("accumulation", "gradient_accumulation_steps")):
+        if run_state.asked(knob) is not None:
+            _set(arguments, name, run_state.asked(knob))
+            _set(arguments, "auto_find_batch_size", False)
+
+
+def _ask_precision(arguments: Any, precision: Any) -> None:
+    if precision not in FLAGS:
+        return
+    for flag in ALL_FLAGS:
+        if getattr(arguments, flag, False) or flag == FLAGS[precision]:
+            _set(arguments, flag, flag == FLAGS[precision])
+    # transformers 4 leaves the word in the environment, where accelerate looks for it.
+    os.environ.pop("ACCELERATE_MIXED_PRECISION", None)
+
+
+def _set(arguments: Any, name: str, value: Any) -> None:
+    if hasattr(arguments, name):
+        setattr(arguments, name, value)
+
+
+def _patch_trainer(module: Any) -> None:
+    patch.wrap(module.Trainer, "train", _train)
+
+
+def _train(train: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    own = args[0] if args else kwargs.pop("resume_from_checkpoint", None)
+    return train(trainer, patch.quietly(framework_resume.instead_of, own, _whole), *args[1:], **kwargs)
+
+
+def _whole(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "trainer_state.json"))
+
+
+def _patch_callbacks(module: Any) -> None:
+    patch.before(module.CallbackHandler, "on_train_begin", _begun)
+    # The Trainer calls this when the folder has its last file.
+    patch.before(module.CallbackHandler, "on_save", _saved)
+
+
+def _begun(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    effective_knobs.tell("batch", arguments.per_device_train_batch_size)
+    effective_knobs.tell("accumulation", arguments.gradient_accumulation_steps)
+    chosen = os.environ.get("RUNG_CHECKPOINT", "")
+    if chosen and state.global_step:
+        framework_resume.say_loaded(chosen, state.global_step)
+
+
+def _saved(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    folder = os.path.join(arguments.output_dir, f"checkpoint-{state.global_step}")
+    if state.is_world_process_zero and os.path.isdir(folder):
+        framework_resume.say_saved(folder)

@@ -1,0 +1,97 @@
+"""Owns the loss scaler: growth_interval, a state that can be loaded, off where the precision asked has no scaler.
+
+Switched off means disabled as by the script itself, so that every method does what torch does then. A state saved by
+a scaler that we switched off is the one it would have gone on with, so that any later run can load it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from rung_inside.contract import asked_knobs
+from rung_inside.patching import patch
+from rung_inside.zero_edit import run_state
+from rung_inside.zero_edit.hooks import optimizer_step
+
+WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
+# The scalers that we switched off, with the state that each would have.
+_off: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def install(torch: Any) -> None:
+    cls = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    patch.after(cls, "__init__", _made)
+    patch.wrap(cls, "load_state_dict", _load)
+    patch.wrap(cls, "state_dict", _state)
+    patch.after(cls, "unscale_", _unscaled)
+    patch.wrap(cls, "step", _step)
+
+
+def _made(_result: Any, scaler: Any, *_: Any, **__: Any) -> None:
+    run_state.scalers.add(scaler)
+    if scaler.is_enabled() and run_state.asked("precision") in WITHOUT_SCALER:
+        _off[scaler] = {
+            "scale": scaler._init_scale,
+            "growth_factor": scaler._growth_factor,
+            "backoff_factor": scaler._backoff_factor,
+            "growth_interval": scaler._growth_interval,
+            "_growth_tracker": 0,
+        }
+        scaler._enabled = False
+    _set_growth_interval(scaler)
+
+
+def _set_growth_interval(scaler: Any) -> None:
+    interval = run_state.asked("growth_interval")
+    if interval is not None and scaler.is_enabled():
+        scaler.set_growth_interval(int(interval))
+
+
+def _load(original: Callable[..., Any], scaler: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+    if scaler in _off:
+        if state_dict:
+            _off[scaler] = dict(state_dict)
+        return None
+    state = patch.quietly(asked_knobs.usable_scaler_state, state_dict) if scaler.is_enabled() else state_dict
+    # An empty one is that of a run without a scaler: the fresh state is the right one to go on with.
+    result = original(scaler, state, *args, **kwargs) if state is not None else None
+    patch.quietly(_set_growth_interval, scaler)
+    return result
+
+
+def _state(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    return dict(_off[scaler]) if scaler in _off else original(scaler, *args, **kwargs)
+
+
+def _unscaled(_result: Any, scaler: Any, optimizer: Any) -> None:
+    if scaler.is_enabled():
+        run_state.publish("unscaled", optimizer)
+        optimizer_step.scaled_gradients_are_true(optimizer)
+
+
+def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Step through the scaler, as one update of the optimizer whether or not it comes to that."""
+    if not scaler.is_enabled():
+        return original(scaler, optimizer, *args, **kwargs)
+    update = patch.quietly(optimizer_step.begin, optimizer)
+    if update is None:
+        return original(scaler, optimizer, *args, **kwargs)
+    try:
+        if _stage(scaler, optimizer) == "UNSCALED":
+            update.prepare()
+        elif getattr(optimizer, "_step_supports_amp_scaling", False):
+            # It unscales in its own kernel, too late for a clip of ours.
+            if update.wants_clip():
+                scaler.unscale_(optimizer)
+            else:
+                update.prepare()
+        return original(scaler, optimizer, *args, **kwargs)
+    finally:
+        update.end(known=not getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def _stage(scaler: Any, optimizer: Any) -> str:
+    stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
+    return str(getattr(stage, "name", stage))

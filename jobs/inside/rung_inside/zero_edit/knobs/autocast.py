@@ -1,0 +1,55 @@
+"""Owns autocast in the precision asked: its dtype, or off; and remembers what the script computed in.
+
+All spellings (torch.autocast, torch.cuda.amp.autocast, as a context or a decorator) make an object of one class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rung_inside.numerics import precision
+from rung_inside.patching import patch
+from rung_inside.zero_edit import run_state
+
+_seen: set[Any] = set()
+
+
+def install(_torch: Any) -> None:
+    cls = torch.autocast
+    if run_state.asked("precision") is not None:
+        patch.after(cls, "__init__", _made)
+    patch.before(cls, "__enter__", _entered)
+    # One that was entered before, around the whole training.
+    run_state.on("forward", _forward)
+
+
+def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
+    wanted = run_state.asked("precision")
+    if wanted in ("fp32", "native_fp16"):
+        context._enabled = False
+    elif wanted == "bf16" and context.fast_dtype == torch.float16:
+        context.fast_dtype = torch.bfloat16
+    elif wanted == "amp_fp16" and any(scaler.is_enabled() for scaler in run_state.scalers):
+        # Without a scaler FP16 gradients flush to zero; then the script's own dtype is the better one.
+        context.fast_dtype = torch.float16
+
+
+def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
+    for kind in ("cuda", "cpu"):
+        dtype = precision.live_autocast(kind)
+        if dtype is not None:
+            _seen.add(dtype)
+
+
+def _entered(context: Any, *_: Any) -> None:
+    if context._enabled:
+        _seen.add(context.fast_dtype)
+
+
+def seen() -> Any:
+    """Return the dtype that autocast computed in since the last call; None when it was off all the time."""
+    found = next(iter(_seen), None)
+    _seen.clear()
+    return found

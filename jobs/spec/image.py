@@ -1,0 +1,55 @@
+"""Owns how images are named: by digest, by id, or by a tag that a lock file pins. Pure; no registry is asked here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rung.jobs.model.gpu import gpu_type
+
+# A name as registries know it: host and port first where there is one; no scheme, no upper case in the path.
+NAME = r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,254}(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+){0,40}"
+TAG = re.compile(rf"{NAME}(?::[\w][\w.-]{{0,127}})?")
+BY_DIGEST = re.compile(rf"({NAME})(?::[\w][\w.-]{{0,127}})?@(sha256:[0-9a-f]{{64}})")
+BY_ID = re.compile(r"sha256:[0-9a-f]{64}")
+LOCK_FILE = "images.lock"
+LONGEST = 500
+
+
+def is_pinned(image: str) -> bool:
+    """Tell whether a name can only ever mean one image."""
+    return len(image) <= LONGEST and bool(BY_DIGEST.fullmatch(image) or BY_ID.fullmatch(image))
+
+
+def is_tag(image: str) -> bool:
+    """Tell whether a name could be pinned by asking a registry."""
+    return len(image) <= LONGEST and not BY_ID.fullmatch(image) and bool(TAG.fullmatch(image))
+
+
+def repository(image: str) -> str:
+    """Return a name without its tag and digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    # A colon before the last slash is a port.
+    return head if colon and "/" not in tag else name
+
+
+def for_gpu(image: str | Mapping[str, str], kind: str) -> str | None:
+    """Return the image for a type of GPU, or for `cpu`; None when a map has none for it."""
+    if isinstance(image, str):
+        return image
+    return next((name for key, name in image.items() if gpu_type(key) == gpu_type(kind)), None)
+
+
+def names_in(image: Any) -> list[str]:
+    """Return the texts of an `image` field, whatever was written there."""
+    values = image.values() if isinstance(image, dict) else [image]
+    return [value for value in values if isinstance(value, str)]
+
+
+def with_pins(image: Any, pins: Mapping[str, str]) -> Any:
+    """Return an `image` field with every tag that the lock file knows replaced by what it is pinned to."""
+    if isinstance(image, dict):
+        return {kind: with_pins(name, pins) for kind, name in image.items()}
+    return pins.get(image, image) if isinstance(image, str) else image

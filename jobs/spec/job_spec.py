@@ -1,0 +1,163 @@
+"""Owns the job file's shape as a whole: what a person may ask for. Loading is in specfile."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.checkpoint_spec import CheckpointSpec
+from rung.jobs.spec.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
+from rung.jobs.spec.gpu_request import Wish
+from rung.jobs.spec.image import is_pinned
+from rung.jobs.spec.knob_channels import placeholders, why_not
+from rung.jobs.spec.knob_spec import PLACEHOLDERS, KnobSpec
+from rung.jobs.spec.recovery_spec import Recovery
+from rung.jobs.spec.validation_spec import ValidationSpec
+from rung.jobs.spec.volume import Volume, host_path, parse_volume
+
+SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
+
+
+def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
+    if not all(is_pinned(name) for name in ([image] if isinstance(image, str) else image.values())):
+        raise ValueError(
+            "pin the image by digest: name@sha256:<64 hex digits>, or by its id: sha256:<64 hex digits>; "
+            "`rung image lock` finds the digest of a tag"
+        )
+    return image
+
+
+def _volume(text: str) -> str:
+    return parse_volume(text).text
+
+
+Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
+
+
+class Resources(Model):
+    """What the job needs of a host."""
+
+    gpu: tuple[Wish, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
+    cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
+    memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
+    shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
+    pids: PositiveInt = Field(4096, description="At most this many processes and threads in a container.")
+
+    @field_validator("gpu", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, (str, dict)) else value
+
+
+class Success(Model):
+    """What exit code 0 must also show."""
+
+    metric: Line
+    below: FiniteFloat | None = None
+    above: FiniteFloat | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Success:
+        if (self.below is None) == (self.above is None):
+            raise ValueError("give either below or above")
+        return self
+
+
+class JobSpec(Model):
+    """What was asked: one training job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(no_control)]
+    run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
+    image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
+    resources: Resources = Resources()
+    priority: Annotated[int, BeforeValidator(not_bool), Field(ge=-1000, le=1000)] = Field(
+        0, description="Among jobs that wait for a host, the higher number goes first."
+    )
+    envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
+    secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")
+    volumes: tuple[Annotated[Line, AfterValidator(_volume)], ...] = Field(
+        (), description="Folders of the host that a container may use: host:container, or host:container:ro."
+    )
+    network: Literal["bridge", "none", "host"] = Field(
+        "bridge", description="bridge: a container's own, behind the host's address; none; host: the host's own."
+    )
+    workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
+    knobs: KnobSpec = KnobSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    success: Success | None = None
+    validation: ValidationSpec = ValidationSpec()
+    recovery: Recovery = Recovery()
+
+    @field_validator("run", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            words = shlex.split(value, comments=True)
+        except ValueError as error:
+            raise ValueError(f"cannot be split into words: {error}") from None
+        shell = sorted(SHELL_WORDS & set(words))
+        if shell or "\n" in value.strip():
+            what = shell[0] if shell else "a line break"
+            raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
+        return words
+
+    @field_validator("run")
+    @classmethod
+    def _command(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if not words or not words[0]:
+            raise ValueError("the command is empty")
+        if any("\0" in word for word in words):
+            raise ValueError("no NUL characters here")
+        return words
+
+    @field_validator("run", "envs")
+    @classmethod
+    def _known_placeholders(cls, value: Any) -> Any:
+        texts = value.values() if isinstance(value, dict) else value
+        for name in (name for text in texts for name in placeholders(text)):
+            if name not in PLACEHOLDERS:
+                known = ", ".join(PLACEHOLDERS)
+                raise ValueError(
+                    f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
+                )
+        return value
+
+    @property
+    def validated_metric(self) -> str | None:
+        """Return the number by which FP16 is held against FP32; None where the job file names none."""
+        return self.validation.metric or (self.success.metric if self.success else None)
+
+    @model_validator(mode="after")
+    def _can_be_validated(self) -> JobSpec:
+        if self.recovery.gate == "off":
+            return self
+        if self.validated_metric is None:
+            raise ValueError("recovery.validate: before needs a number to compare: name it in success.metric")
+        if deaf := why_not(self, "precision", Precision.FP32):
+            raise ValueError(f"recovery.validate: before cannot be done, since {deaf}")
+        return self
+
+    @property
+    def mounted(self) -> tuple[Volume, ...]:
+        return tuple(parse_volume(text) for text in self.volumes)
+
+    @model_validator(mode="after")
+    def _checkpoints_outlive_the_container(self) -> JobSpec:
+        folder = self.checkpoint.dir
+        if self.image is None:
+            return self
+        if ".." in PurePosixPath(folder).parts:
+            raise ValueError(f"checkpoint.dir: {folder}: a folder in a container has no ..")
+        found = host_path(folder, self.mounted)
+        if folder.startswith("/") and (found is None or found[1].read_only):
+            raise ValueError(
+                f"checkpoint.dir: {folder} would be lost with the container: put it into a volume, or give "
+                "a relative folder"
+            )
+        return self

@@ -1,0 +1,74 @@
+"""Owns the doors by which a knob reaches a script: the command, a variable, a key of a file, or Rung's code inside it.
+
+Knowing them before a launch is what lets a rung be skipped with its reason, where a relaunch would change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.knob_spec import KnobSpec
+from rung.jobs.spec.precision_names import SWITCHES, word_for
+
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16)\}")
+
+
+class TakesKnobs(Protocol):
+    """What of a job file says how knobs reach the script."""
+
+    @property
+    def run(self) -> tuple[str, ...]: ...
+
+    @property
+    def envs(self) -> Mapping[str, str]: ...
+
+    @property
+    def knobs(self) -> KnobSpec: ...
+
+
+def placeholders(text: str) -> list[str]:
+    """Return the names in single braces, in order; {{ and }} are literal braces."""
+    return [match[1] for match in PLACEHOLDER.finditer(text) if match[1]]
+
+
+def doors(spec: TakesKnobs, knob: str) -> list[str]:
+    """Return every way by which a change of this knob reaches the script, in words; none: it cannot."""
+    return list(dict.fromkeys(_doors(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
+
+
+def _doors(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
+    if any(name in placeholders(word) for word in spec.run for name in names):
+        yield "run"
+    yield from (f"envs.{key}" for key, text in spec.envs.items() if set(names) & set(placeholders(text)))
+    for file, keys in spec.knobs.files.items():
+        yield from (f"{file}: {key}" for name in names for key in keys.get(name, ()))
+    if spec.knobs.mode != "flags":
+        yield spec.knobs.mode
+
+
+def why_not(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
+    """Say why this knob (set to this value) cannot reach the script; None where it can."""
+    if not doors(spec, knob):
+        carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
+        return f"the job cannot receive {knob}: {carried}"
+    if knob == "precision" and value is not None and spec.knobs.mode == "flags":
+        return _unspoken(spec, Precision(value))
+    return None
+
+
+def _unspoken(spec: TakesKnobs, precision: Precision) -> str | None:
+    """Say why a script that is told its precision in words or by switches cannot be told this one."""
+    knobs = spec.knobs
+    if list(_doors(spec, ("precision",))):
+        if word_for(precision, knobs.precision_text, knobs.framework) is not None:
+            return None
+        whose = f"knobs.framework {knobs.framework} and " if knobs.framework else ""
+        return f"the job cannot be told {precision}: {whose}knobs.precision_text has no word for it"
+    carried = [name for name in SWITCHES if list(_doors(spec, (name,)))]
+    if precision is Precision.FP32 or any(SWITCHES[name] is precision for name in carried):
+        return None
+    only = " and ".join(f"{{{name}}}" for name in carried)
+    return f"the job cannot be told {precision}: {only} cannot say it"

@@ -1,0 +1,96 @@
+"""Owns the part of a job file that says which settings Rung may change, and how they reach the script."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+
+from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision
+from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, on_off
+from rung.jobs.spec.precision_names import FRAMEWORKS, SWITCHES
+from rung.jobs.spec.yaml_reader import nearest
+
+# torch's own, for a script that is told its settings and need not state them all.
+DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
+FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
+# What a key of a file may be set to: as with placeholders, a knob, or where the checkpoints are.
+PLACEHOLDERS = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
+
+
+def _config_file(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.suffix not in FILE_KINDS:
+        raise ValueError(f"{text}: give a file that ends in {', '.join(FILE_KINDS)}")
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{text}: give a path in workdir")
+    return str(path)
+
+
+def _framework(name: str) -> str:
+    if name not in FRAMEWORKS:
+        raise ValueError(f"no framework whose words are known{nearest(name, FRAMEWORKS)}")
+    return name
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, (dict, list)) or value is None:
+        raise ValueError("give a text, a number, or yes or no")
+    return value
+
+
+ConfigFile = Annotated[Line, AfterValidator(_config_file)]
+KeyPath = Annotated[Line, Field(min_length=1, max_length=500)]
+
+
+class KnobSpec(Model):
+    """The settings Rung may change, as the job has them at first, and how they reach the script."""
+
+    mode: Literal["flags", "inside", "zero-edit"] = Field(
+        "flags",
+        description="flags: only what `run` or `envs` has a {placeholder} for; inside: the script imports rung_inside; "
+        "zero-edit: set on the live objects of a script that knows nothing of Rung.",
+    )
+    lr: PositiveFloat | None = Field(None, description="Learning rate.")
+    clip: Annotated[PositiveFloat | None, BeforeValidator(on_off)] = Field(
+        None, description="max_norm of gradient clipping; off or null: no clipping."
+    )
+    growth_interval: PositiveInt | None = Field(
+        None, description="GradScaler's growth_interval: 2000, and with zero-edit the script's own, unless stated."
+    )
+    precision: Precision | None = Field(
+        None, description="What the run computes in: amp_fp16, and with zero-edit the script's own, unless stated."
+    )
+    precision_text: dict[Precision, Annotated[bool | int | float | Line, BeforeValidator(_word)]] = Field(
+        {}, description="The script's own word for a precision; in a file it may be true, false or a number."
+    )
+    framework: Annotated[str, AfterValidator(_framework)] | None = Field(
+        None, description=f"Whose words for a precision the script takes: {', '.join(FRAMEWORKS)}."
+    )
+    files: dict[ConfigFile, dict[str, Annotated[tuple[KeyPath, ...], Field(min_length=1)]]] = Field(
+        {},
+        description="Config files of the script's in workdir: {file: {knob: key}}, dots in keys: optim.lr.",
+    )
+    batch: PositiveInt | None = Field(None, description="Batch size, halved when memory runs out.")
+    accumulation: PositiveInt | None = Field(None, description="Gradient accumulation, doubled when batch is halved.")
+
+    @field_validator("files", mode="before")
+    @classmethod
+    def _keys(cls, value: Any) -> Any:
+        """Take one key or a list of them for a knob."""
+        if not isinstance(value, dict):
+            return value
+        return {file: _listed(keys) if isinstance(keys, dict) else keys for file, keys in value.items()}
+
+    def knobs(self) -> Knobs:
+        """Return the knobs of the first attempt; what zero-edit leaves unsaid is the script's own business."""
+        stated = {name: getattr(self, name) for name in KNOB_NAMES if getattr(self, name, None) is not None}
+        return Knobs(**(stated if self.mode == "zero-edit" else DEFAULTS | stated))
+
+
+def _listed(keys: dict[Any, Any]) -> dict[Any, Any]:
+    for name in keys:
+        if name not in PLACEHOLDERS:
+            raise ValueError(f"{name}: no such knob{nearest(str(name), PLACEHOLDERS)}")
+    return {name: [key] if isinstance(key, str) else key for name, key in keys.items()}

@@ -1,0 +1,173 @@
+"""Owns the rungs: what each one does to the knobs, or why it cannot. Pure; which rung to take is choice's question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import Fault
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.recovery_spec import RungSpec
+from rung.recovery.decide.rung_stats import EMPTY, Ledger
+
+# max_norm when a job clips already: each step tighter. Field reports go 5 -> 1 -> 0.5.
+CLIP_VALUES = (5.0, 1.0, 0.5)
+# max_norm when clipping is first turned on: the value most public recipes use.
+CLIP_FIRST = 1.0
+# 0.1 cured too high an lr together with clip 1.0; 0.5 is the usual milder choice.
+LR_FACTOR = 0.1
+# Below a thousandth of what was asked, a lower lr only hides that the run has stopped.
+LR_FLOOR = 1e-3
+# torch's own default, then the field reports' 5000.
+GROWTH_INTERVALS = (2000, 5000, 10000)
+# The updates left out begin a little before the numbers got out of hand and end a little after the fault: the gradient
+# that did the damage belongs to an earlier update than the loss that shows it.
+SKIP_BEFORE, SKIP_AFTER = 5, 5
+# PaLM skipped 200 to 500 batches around a spike; a longer stretch is no spike any more.
+SKIP_MOST = 500
+# The first GPUs that compute in bf16.
+BF16_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a rung is taken in: the knobs that are kept, what the script does by itself, the fault and the GPU."""
+
+    spec: JobSpec
+    # Asked so far, as far as it proved worth keeping; None in it: the script's own value.
+    kept: Knobs
+    # As a person asked at first.
+    original: Knobs
+    # What the script was seen to use before any rung changed it; None: not seen, or off.
+    own: Knobs = field(default_factory=Knobs)
+    fault: Fault | None = None
+    gpu: Gpu | None = None
+    attempts: tuple[Attempt, ...] = ()
+    # What rungs did for other runs, for a job that leaves their order to it.
+    ledger: Ledger = EMPTY
+
+    @property
+    def now(self) -> Knobs:
+        """Return the values in force: what is asked, and the script's own where nothing is."""
+        return filled(self.kept, self.own)
+
+    @property
+    def first(self) -> Knobs:
+        """Return the values in force before any rung."""
+        return filled(self.original, self.own)
+
+
+def filled(asked: Knobs, own: Knobs) -> Knobs:
+    """Return the knobs asked, with the script's own where nothing is asked."""
+    mine = {name: value for name, value in vars(own).items() if getattr(asked, name) is None}
+    return asked.but(**mine)
+
+
+Climb = Callable[[RungSpec, Scene], Knobs | str]
+
+
+def climb(step: RungSpec, scene: Scene) -> Knobs | str:
+    """Return the knobs one rung further, or the reason why this rung cannot be taken."""
+    after = RUNGS[step.rung](step, scene)
+    if isinstance(after, str):
+        return after
+    deaf = (why_not(scene.spec, name, new) for name, (_, new) in after.changes_from(scene.kept).items())
+    return next(filter(None, deaf), after)
+
+
+def _raise_clip(step: RungSpec, scene: Scene) -> Knobs | str:
+    clip = scene.now.clip
+    if step.values:
+        index = step.values.index(clip) + 1 if clip in step.values else 0
+        values = step.values[index:]
+    elif clip is None:
+        values = (CLIP_FIRST,)
+    else:
+        values = tuple(value for value in CLIP_VALUES if value < clip)
+    return scene.kept.but(clip=values[0]) if values else f"clip is already at {clip:g}, the tightest value"
+
+
+def _lower_lr(step: RungSpec, scene: Scene) -> Knobs | str:
+    lr, first = scene.now.lr, scene.first.lr
+    if lr is None or first is None:
+        return "the job states no lr, and none was seen in it"
+    lower = float(f"{lr * (step.values[0] if step.values else LR_FACTOR):.6g}")
+    if lower < first * LR_FLOOR:
+        return f"lr is already {lr:g}, and a thousandth of {first:g} is the floor"
+    return scene.kept.but(lr=lower)
+
+
+def _increase_growth_interval(step: RungSpec, scene: Scene) -> Knobs | str:
+    if scene.now.precision not in (None, Precision.AMP_FP16):
+        return f"there is no loss scaler in {scene.now.precision}"
+    current = scene.now.growth_interval or GROWTH_INTERVALS[0]
+    values = [int(value) for value in step.values or GROWTH_INTERVALS if int(value) > current]
+    return scene.kept.but(growth_interval=values[0]) if values else f"growth_interval is already {current}"
+
+
+def _native_fp16(step: RungSpec, scene: Scene) -> Knobs | str:
+    if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
+        return f"the run is already in {scene.now.precision}"
+    return scene.kept.but(precision=Precision.NATIVE_FP16)
+
+
+def _fp32(step: RungSpec, scene: Scene) -> Knobs | str:
+    if scene.now.precision is Precision.FP32:
+        return "the run is already in fp32"
+    return scene.kept.but(precision=Precision.FP32)
+
+
+def _fp32_params(step: RungSpec, scene: Scene) -> Knobs | str:
+    if scene.now.params == "fp32":
+        return "the trainable parameters are already in FP32"
+    if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
+        return f"there is no AMP in {scene.now.precision} for FP32 parameters to work under"
+    return scene.kept.but(params="fp32")
+
+
+def _bf16(step: RungSpec, scene: Scene) -> Knobs | str:
+    if scene.now.precision in (Precision.BF16, Precision.FP32):
+        return f"the run is already in {scene.now.precision}"
+    # Without a GPU the run is on a CPU, and every CPU has bf16.
+    if scene.gpu is not None and scene.gpu.capability < BF16_CAPABILITY:
+        return f"{scene.gpu.name} has no bf16, which begins with sm_80"
+    return scene.kept.but(precision=Precision.BF16)
+
+
+def _skip_data(step: RungSpec, scene: Scene) -> Knobs | str:
+    fault = scene.fault
+    if fault is None or fault.step is None or fault.began is None:
+        return "the updates around the fault are not known"
+    if fault.shape != "spike" and fault.replay.get("inputs") != "nonfinite":
+        return "neither a spike nor a bad batch: there is nothing to leave out"
+    first, last = max(1, fault.began - SKIP_BEFORE), fault.step + SKIP_AFTER
+    if last - first >= SKIP_MOST:
+        return f"updates {first} to {last} are too many to leave out"
+    span = f"{first}-{last}"
+    return scene.kept.but(skip=span) if span != scene.kept.skip else f"updates {span} are already left out"
+
+
+def _lower_batch(step: RungSpec, scene: Scene) -> Knobs | str:
+    batch = scene.now.batch
+    if batch is None:
+        return "the job states no batch"
+    if batch % 2:
+        return f"a batch of {batch} cannot be halved"
+    return scene.kept.but(batch=batch // 2, accumulation=(scene.now.accumulation or 1) * 2)
+
+
+RUNGS: dict[RungName, Climb] = {
+    RungName.RAISE_CLIP: _raise_clip,
+    RungName.LOWER_LR: _lower_lr,
+    RungName.INCREASE_GROWTH_INTERVAL: _increase_growth_interval,
+    RungName.NATIVE_FP16: _native_fp16,
+    RungName.FP32: _fp32,
+    RungName.FP32_PARAMS: _fp32_params,
+    RungName.BF16: _bf16,
+    RungName.SKIP_DATA: _skip_data,
+    RungName.LOWER_BATCH: _lower_batch,
+}

@@ -1,0 +1,87 @@
+"""Owns the last lines of a log, for an exit that nobody can explain, and the traceback that a line may stand in."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from rung.recovery.logs.lines import Line, RawLine
+from rung.recovery.signatures import Signature
+from rung.recovery.signatures.quoted_text import bare, is_frame, is_indented
+from rung.recovery.signatures.search import search_frame
+
+MAX_EVIDENCE = 500
+TAIL_LINES = 20
+# A traceback shows at most so many lines of the program below one frame.
+MAX_SOURCE = 6
+MAX_SHOWN = 300
+# A frame's file without its folders, and its line.
+_PLACE = re.compile(r'\bFile "(?:[^"]{0,400}[/\\])?([^"/\\]{1,200})", line (\d{1,9})')
+# Frames of torch, and of what Rung puts between it and the script, never say what the program did.
+_NOT_ITS_OWN = re.compile(r"[/\\](?:(?:site|dist)-packages[/\\]torch|rung_inside)[/\\]")
+
+
+class Tail:
+    """Remembers the last lines, and the first exception that nobody caught and no signature knows."""
+
+    def __init__(self) -> None:
+        self.stranger = ""
+        self._lines: deque[Line | RawLine] = deque(maxlen=TAIL_LINES)
+
+    def remember(self, line: Line | RawLine) -> None:
+        lines = self._lines
+        # A progress bar redrawn on its line takes one place, as on a terminal.
+        if lines and lines[-1].number == line.number:
+            lines.pop()
+        if not line.is_blank:
+            lines.append(line)
+
+    def lines(self) -> list[str]:
+        """Return the last lines; an exception comes last, what follows it says less."""
+        lines = [line.text[:MAX_EVIDENCE] for line in self._lines]
+        return [*lines[1:], self.stranger] if self.stranger and self.stranger != lines[-1] else lines
+
+
+class Traceback:
+    """Follows the frames of tracebacks: the program's own text below a frame is never a message."""
+
+    def __init__(self) -> None:
+        # The row of the frame that the log has come to, when no exception has followed it yet.
+        self.cut: Signature | None = None
+        self._below = 0
+        # The innermost line of the program's own, until the line after the exception.
+        self.source = ""
+        self._held = False
+        self._place: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the next line may belong to the traceback, or ends what was held of it."""
+        return self._below > 0 or self.cut is not None or bool(self.source)
+
+    def holds(self, text: str) -> bool:
+        """Tell whether a line is a frame, or the program's own text that is shown below one."""
+        if is_frame(text):
+            self._below = MAX_SOURCE
+            self.cut = search_frame(text)
+            self._enter(text)
+            return True
+        if self._below and is_indented(text):
+            self._below -= 1
+            self._show(text)
+            return True
+        self._below = 0
+        if text.strip():
+            self.cut = None
+            self.source, self._held = self.source if self._held else "", False
+        return False
+
+    def _enter(self, frame: str) -> None:
+        """Come to the next frame."""
+        self.source, self._held = self.source if self._held else "", True
+        match = _PLACE.search(frame)
+        self._place = f"{match[1]}:{match[2]}" if match and not _NOT_ITS_OWN.search(frame) else None
+
+    def _show(self, text: str) -> None:
+        if self._place and any(sign.isalpha() for sign in text):
+            self.source, self._place = f"{self._place}: {bare(text).strip()}"[:MAX_SHOWN], None

@@ -1,0 +1,70 @@
+"""Owns the first look at raw bytes: which places of a block could hold the words of a fault. It judges nothing.
+
+Nine lines in ten of a log hold no such word. They are passed over here at the speed of memory; only lines with a hit
+are cleaned, decoded and searched. What a hit means is for messages.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import hyperscan
+
+from rung.recovery.logs.lines import ODD_BYTES
+from rung.recovery.signatures import ANCHORS
+
+# The words of Python itself: a frame of a traceback, an exception's last line, a bar that rich draws.
+_TRACES = (rb'File "', rb"(?:Error|Exception|Exit) ?:", rb"\xe2\x80\xa2")
+# A value that is not finite, in any place where a number may stand. Megatron's "nan iterations" is a name, not a value,
+# and stands in every line of its logs; their number is what tells.
+_VALUES = (rb"\bnan\b(?:[^ \n]| [^i\r\n]|$)", rb"\binf(?:inity)?\b", rb"nan iterations: {0,8}[1-9]")
+
+_EVERY = hyperscan.HS_FLAG_MULTILINE
+_ANY_CASE = hyperscan.HS_FLAG_CASELESS
+_ONCE = hyperscan.HS_FLAG_SINGLEMATCH
+
+
+class Screen:
+    """Looks through blocks for the words of all signatures at once. Not for two threads at a time."""
+
+    def __init__(self, *, values: bool) -> None:
+        rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in ANCHORS]
+        rows += [(pattern, _EVERY) for pattern in _TRACES]
+        rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
+        self._words = _compile(rows)
+        # In a database of its own: together, the two take longer than one after the other.
+        self._odd = _compile([(ODD_BYTES, _ONCE)])
+
+    def words(self, block: bytes) -> list[int]:
+        """Return where a block holds words that we know: the offset of each one's last byte, in order."""
+        return sorted(_places(self._words, block))
+
+    def hides(self, block: bytes) -> bool:
+        """Tell whether a block holds bytes that may hide words: it must be cleaned before it is looked at."""
+        return bool(_places(self._odd, block))
+
+
+@lru_cache(maxsize=2)
+def screen(*, values: bool) -> Screen:
+    """Return the screen, compiled once; with `values` it also stops at numbers that are not finite."""
+    return Screen(values=values)
+
+
+def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:
+    database = hyperscan.Database()
+    patterns, flags = [pattern for pattern, _ in rows], [flag for _, flag in rows]
+    database.compile(expressions=patterns, ids=list(range(len(rows))), elements=len(rows), flags=flags)
+    return database
+
+
+def _places(database: Any, block: bytes) -> list[int]:
+    places: list[int] = []
+
+    def note(number: int, start: int, end: int, flags: int, context: object) -> None:
+        places.append(end - 1)
+
+    database.scan(block, match_event_handler=note)
+    return places

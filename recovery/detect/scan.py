@@ -1,0 +1,119 @@
+"""Owns taking in a log as it comes: bytes in, faults out, in constant memory, about as fast as a disk gives them.
+
+A block of whole lines is screened at once. A line with a hit goes to the detector in full; of any other line only the
+numbers are taken, by the shape of the line. How the bytes were cut into chunks never changes what comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rung.jobs.model.fault import Fault
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.line_templates import Shapes
+from rung.recovery.detect.prefilter import screen
+from rung.recovery.logs.lines import MAX_RAW, Line, RawLine, bare, text_of
+
+# Lines after a hit that a quick look reads too: whether a run got past a bad value, the next few losses tell.
+AFTER_HIT = 8
+# Lines at the head of a log that a quick look reads too: there a table has its header, and a run its first numbers.
+HEAD = 200
+
+_BREAK = re.compile(rb"[\r\n]")
+_FAR = 1 << 62
+
+
+class Scan:
+    """Feeds one log to one detector. A quick one looks for faults alone: it knows no steps and warns of nothing."""
+
+    def __init__(self, detector: Detector, *, quick: bool = False) -> None:
+        self.detector = detector
+        self._quick = quick
+        self._screen = screen(values=quick)
+        self._shapes = Shapes(detector.reader)
+        self._held = b""
+        # The number of the line that is held.
+        self._number = 1
+        # Lines that a quick look is still to read, whether they hold a word or not.
+        self._reading_on = HEAD
+
+    def feed(self, chunk: bytes) -> list[Fault]:
+        """Take the next bytes of the log; return the faults that the lines they complete bring."""
+        cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if not cut:
+            self._held += chunk[: MAX_RAW - len(self._held)]
+            return []
+        first = _BREAK.search(chunk)
+        assert first is not None, "there is a break: cut is not 0"
+        head = chunk[: min(first.start(), MAX_RAW - len(self._held))]
+        block, self._held = self._held + head + chunk[first.start() : cut], chunk[cut:][:MAX_RAW]
+        return self._take(block)
+
+    def finish(self) -> list[Fault]:
+        """Take what is held of a line that never ended, and return what only the end of the log decides."""
+        block, self._held = self._held, b""
+        return self._take(block) + self.detector.finish()
+
+    def _take(self, block: bytes) -> list[Fault]:
+        if self._screen.hides(block):
+            block = bare(block)
+        places = self._screen.words(block)
+        number, self._number = self._number, self._number + block.count(b"\n")
+        return self._look(block, number, places) if self._quick else self._follow(block, number, places)
+
+    def _follow(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
+        """Take every line: the words of those with a hit, the numbers of all."""
+        found: list[Fault] = []
+        detector, shapes = self.detector, self._shapes
+        hits = iter(places)
+        hit, at, whole = next(hits, _FAR), 0, detector.wants_all
+        for count, raw in _segments(block, number):
+            end = at + len(raw)
+            if whole or hit <= end:
+                found += detector.feed(Line(count, text_of(raw))) if raw else []
+                whole = detector.wants_all
+                while hit <= end:
+                    hit = next(hits, _FAR)
+            elif raw and (faults := detector.take(RawLine(count, raw), shapes.read(raw))):
+                found += faults
+            at = end + 1
+        return found
+
+    def _look(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
+        """Take the lines with a hit and a few after each."""
+        found: list[Fault] = []
+        at = counted = 0
+        if self._reading_on:
+            at = self._read_on(block, 0, number, found)
+        for hit in places:
+            if hit < at:
+                continue
+            start = max(block.rfind(b"\n", at, hit), block.rfind(b"\r", at, hit), at - 1) + 1
+            number += block.count(b"\n", counted, start)
+            counted = start
+            self._reading_on = 1 + AFTER_HIT
+            at = self._read_on(block, start, number, found)
+        return found
+
+    def _read_on(self, block: bytes, at: int, number: int, found: list[Fault]) -> int:
+        """Feed as many lines as are still wanted; return where they end."""
+        while self._reading_on and at < len(block):
+            stop = _BREAK.search(block, at)
+            end = stop.start() if stop else len(block)
+            if end > at:
+                found += self.detector.feed(Line(number, text_of(block[at:end])))
+                self._reading_on -= 1
+            number += block.startswith(b"\n", end)
+            at = end + 1
+        return at
+
+
+def _segments(block: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield each line, and each state of a bar that was redrawn on it, with the line's number; empty ones too."""
+    if b"\r" not in block:
+        yield from enumerate(block.split(b"\n"), number)
+        return
+    for count, line in enumerate(block.split(b"\n"), number):
+        for piece in line.split(b"\r"):
+            yield count, piece

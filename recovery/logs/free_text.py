@@ -1,0 +1,216 @@
+"""Owns the reading of free text: the numbers that frameworks and people print, each with its name, on one line.
+
+Every pattern is linear in the length of the line: its repetitions are bounded and give nothing back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from rung.recovery.logs.key_values import find_columns, find_pairs, find_spaced, find_spaced_losses
+from rung.recovery.logs.metric_names import STEP_NAMES, Role, is_average, role, step_rank
+from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.step_count import MAX_STEP
+from rung.recovery.logs.step_position import (
+    NOWHERE,
+    Position,
+    read_composer,
+    read_epoch,
+    read_plan,
+    read_position,
+    read_resumed,
+)
+from rung.recovery.logs.throughput import is_iteration_time, may_hold_speed, read_speed, unit_of
+
+_IN_DOUBT = STEP_NAMES.index("it")
+# Looked up once: the members of an enum are slow to reach, and this is done several times a line.
+_LOSS, _PART, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.PART, Role.HELD_OUT, Role.STEP, Role.OTHER
+_TERM, _EPOCH = Role.TERM, Role.EPOCH
+_LR, _GRAD_NORM, _SCALE = Role.LR, Role.GRAD_NORM, Role.SCALE
+_NAN_ITERATIONS, _SKIPPED_ITERATIONS = Role.NAN_ITERATIONS, Role.SKIPPED_ITERATIONS
+_BESIDE_A_COUNT = frozenset({_LOSS, _PART, _HELD_OUT, _EPOCH})
+
+# A line that says nothing but which epoch begins, as Keras prints above its bars.
+_HEADING = re.compile(
+    r"\W{0,8}+(?:train(?:ing)? )?epoch[ :#\[(]{0,4}+(\d{1,9}+)(?: ?/ ?\d{1,9}+)?+\W{0,80}\Z", re.I | re.A
+)
+_SKIPPED = re.compile(r"\b(?:skipped|skipped_step|step_skipped|overflow)[\"']? {0,4}[:=] {0,4}(true|false)\b", re.I)
+# A file and its line: loss.py:120
+_FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".rs")
+_SIDE = re.compile(r"\b(train|val|eval|test|dev)", re.IGNORECASE)
+
+
+def read_free_text(text: str) -> Reading | None:
+    """Return the numbers of a line that somebody else printed, or None when it reports nothing."""
+    line = _Line(text)
+    resumed = read_resumed(text, line.lower)
+    if resumed is not None:
+        return Reading(resumed_step=resumed)
+    line.find_numbers()
+    return line.reading()
+
+
+def read_pairs(pairs: list[tuple[str, str]], text: str) -> Reading | None:
+    """Return the numbers whose names are known already, such as those of a table's row."""
+    line = _Line(text)
+    line.sort(pairs)
+    return line.reading()
+
+
+class _Line:
+    """Holds the numbers of one line while they are sorted by what they stand for."""
+
+    __slots__ = ("_parts", "_step_rank", "found", "lower", "speed", "step", "text", "values")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lower = text.lower()
+        self.values: dict[str, float] = {}
+        self.found: dict[Role, tuple[str, float]] = {}
+        self.speed: dict[str, float] = {}
+        self.step: int | None = None
+        self._step_rank = len(STEP_NAMES)
+        self._parts: list[str] = []
+
+    def find_numbers(self) -> None:
+        text, lower = self.text, self.lower
+        self.sort(find_pairs(text, lower))
+        if " = " in text and (plan := read_plan(text)):
+            self.values = plan
+        if "loss" in lower:
+            if _LOSS not in self.found and _HELD_OUT not in self.found:
+                self.sort(find_spaced_losses(text))
+            # Most lines have none of these, and looking for them takes a while.
+            if "lr " in lower or "norm " in lower or "scale " in lower or "/s" in lower:
+                self.sort(find_spaced(text))
+        else:
+            self.sort(find_columns(text))
+
+    def sort(self, pairs: list[tuple[str, str]]) -> None:
+        for name, raw in pairs:
+            value, what = float(raw), role(name)
+            if what is _STEP:
+                self._take_step(name, value)
+            elif what is _OTHER:
+                self._take_other(name, value)
+            elif not name.endswith(_FILES):
+                self._take(name, value, what)
+
+    def _take(self, name: str, value: float, what: Role) -> None:
+        plain = name.replace(" ", "_")
+        self.values.setdefault(plain, value)
+        if what is _PART or what is _TERM:
+            self._parts.append(plain)
+        known = self.found.get(what)
+        # One term that is not finite spoils the whole, so it is the one to tell of.
+        spoils = what is _PART or what is _TERM
+        if (
+            known is None
+            or (spoils and math.isfinite(known[1]) and not math.isfinite(value))
+            or (what is _LOSS and is_average(known[0]) and not is_average(name))
+        ):
+            self.found[what] = (name, value)
+
+    def _take_other(self, name: str, value: float) -> None:
+        # A name with a dot is a file and its line, not a measurement.
+        if "." in name:
+            return
+        self.values[name.replace(" ", "_")] = value
+        unit = unit_of(name)
+        if unit is None and name == "time" and is_iteration_time(self.lower):
+            unit = "s/it"
+        if unit is not None and 0 < value < math.inf:
+            self.speed.setdefault(unit, value)
+
+    def _take_step(self, name: str, value: float) -> None:
+        rank = step_rank(name)
+        if rank < self._step_rank and 0 <= value < MAX_STEP and value.is_integer():
+            self.step, self._step_rank = int(value), rank
+
+    def reading(self) -> Reading | None:
+        if may_hold_speed(self.lower):
+            self.speed |= read_speed(self.text, self.lower)
+        where = self._where()
+        if not self.values and where == NOWHERE and not self.speed:
+            return self._without_numbers()
+        name, loss = self._loss() if self.found else ("", None)
+        skipped, get = self._get(_SKIPPED_ITERATIONS), self._get
+        step, epoch, total, in_epoch, first_epoch = where
+        return Reading(
+            step,
+            loss,
+            get(_LR),
+            get(_GRAD_NORM),
+            # A scale alone on its line is a setting: 0 means "dynamic" in DeepSpeed's.
+            get(_SCALE) if loss is not None or step is not None else None,
+            self._skipped() if skipped is None else skipped > 0,
+            self.values,
+            loss_name=name,
+            held_out_loss=get(_HELD_OUT),
+            total=total,
+            epoch=epoch,
+            in_epoch=in_epoch,
+            first_epoch=first_epoch,
+            lags=loss is not None and step is None and "'epoch': " in self.text,
+            parts=tuple(self._parts),
+            throughput=self.speed,
+        )
+
+    def _without_numbers(self) -> Reading | None:
+        if "poch" in self.text and (match := _HEADING.match(self.text)):
+            return Reading(epoch=float(match[1]))
+        return None
+
+    def _where(self) -> Position:
+        epoch = self._get(_EPOCH)
+        # A batch by number is a setting as often as a count: it is a count beside a loss or an epoch.
+        if self.step is not None and (self._step_rank < _IN_DOUBT or self.found.keys() & _BESIDE_A_COUNT):
+            return read_composer(self.text) or Position(self.step, self._epoch(epoch))
+        where = read_position(self.text, self.lower)
+        if where.step is None and epoch is None:
+            return where
+        return where if where.epoch is not None else where._replace(epoch=self._epoch(epoch))
+
+    def _epoch(self, named: float | None) -> float | None:
+        if named is not None and 0 <= named < MAX_STEP:
+            return named
+        return read_epoch(self.text) if "poch" in self.lower else None
+
+    def _skipped(self) -> bool | None:
+        if "kipped" not in self.text and "overflow" not in self.lower:
+            return None
+        match = _SKIPPED.search(self.text)
+        return match[1].lower() == "true" if match else None
+
+    def _get(self, what: Role) -> float | None:
+        found = self.found.get(what)
+        return found[1] if found else None
+
+    def _loss(self) -> tuple[str, float | None]:
+        """Return the training loss: the whole, unless one of its terms is spoilt; without a whole, its first term."""
+        whole, part = self.found.get(_LOSS), self.found.get(_PART)
+        # Megatron leaves the loss out of the line when the step was bad.
+        if whole is None and (self._get(_NAN_ITERATIONS) or 0) > 0:
+            return "nan_iterations", math.nan
+        found = whole or part
+        if found is None:
+            return "", None
+        for term in (part, self.found.get(_TERM)):
+            if math.isfinite(found[1]) and term is not None and not math.isfinite(term[1]):
+                found = term
+        # The average over a whole run, printed at its end, says nothing of the last steps while it is finite.
+        if math.isfinite(found[1]) and "train_runtime" in self.values:
+            return "", None
+        if self._is_held_out(found[0]):
+            self.found.setdefault(_HELD_OUT, found)
+            return "", None
+        return found
+
+    def _is_held_out(self, name: str) -> bool:
+        """Tell whether a plain `loss` stands in a line about held-out data, by the last such word before it."""
+        lower = self.lower
+        if not ("val" in lower or "test" in lower or "dev" in lower) or "train" in name.lower():
+            return False
+        sides = _SIDE.findall(self.text, 0, max(0, self.text.find(name)))
+        return bool(sides) and sides[-1].lower() != "train"

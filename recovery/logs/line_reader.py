@@ -1,0 +1,157 @@
+"""Owns the reading of one line of a log: our own records are read here, free text by freetext.py, rows by tables.py.
+
+What follows from several lines (a missing step, a second NaN) is for progress.py and detect.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from rung.recovery.logs.free_text import read_free_text
+from rung.recovery.logs.metric_names import Role, role
+from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.step_count import MAX_STEP
+from rung.recovery.logs.tables import Tables
+
+# A line is read for numbers no further than this; the widest progress bars stay well below.
+MAX_READ = 8 * 1024
+
+MARK = "rung|"
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay)(?= |$)")
+# torchrun and its --tee, mpirun --tag-output, srun --label.
+_RANK = re.compile(
+    r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
+)
+# What a replay tells; other names in such a record are nobody's business.
+REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
+# A file or a module has no longer name than this.
+MAX_TEXT = 255
+FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
+
+
+class LineReader:
+    """Reads the lines of one log in their order: the names of a table's numbers stand in a line above them."""
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+
+    @property
+    def in_table(self) -> bool:
+        """Tell whether the next lines may be rows of a table: then they must all come by here, in order."""
+        return self._tables.is_open
+
+    def read(self, text: str) -> Reading | None:
+        """Return the numbers a line reports, or None when it reports nothing."""
+        row = None if MARK in text else self._tables.read(without_rank(text))
+        return row if row is not None else read(text)
+
+
+def read(text: str) -> Reading | None:
+    """Return the numbers a line reports, or None when it reports nothing."""
+    if MARK in text:
+        match = _RECORD.search(text)
+        return _read_record(match[1], text[match.end() :]) if match else None
+    # A comment in a program's text that was printed.
+    if "# " in text and text.lstrip(" ").startswith("# "):
+        return None
+    # So is a field of an object in JavaScript; JSON has its names in quotes.
+    if text.endswith(": NaN,") and text.startswith("  ") and text.strip(" ")[:-6].isidentifier():
+        return None
+    return read_free_text(without_rank(text[:MAX_READ]))
+
+
+def without_rank(text: str) -> str:
+    """Return a line without the rank that a launcher put before it."""
+    # Asked of every line, and few begin so.
+    match = _RANK.match(text) if text[:1] in "[0123456789rR" else None
+    return text[match.end() :] if match else text
+
+
+def _read_record(word: str, rest: str) -> Reading | None:
+    fields: dict[str, str] = dict(FIELD.findall(rest))
+    if word == "knobs":
+        return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
+    if word == "replay":
+        told = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
+        return Reading(replay=told, is_record=True) if told else None
+    numbers = _numbers(fields)
+    step = _whole(numbers.pop("step", None))
+    if word == "resumed":
+        return Reading(resumed_step=step, is_record=True)
+    if word == "saved":
+        return Reading(saved_step=step, saved_file=_text(fields["file"]) if "file" in fields else None, is_record=True)
+    if word == "metric":
+        return Reading(values=numbers, is_record=True)
+    if step is None and not numbers:
+        return None
+    skipped = numbers.pop("skipped", None)
+    get = numbers.get
+    parts = tuple(name for name in numbers if role(name) in (Role.PART, Role.TERM))
+    name, loss = _loss(numbers, parts)
+    return Reading(
+        step,
+        loss,
+        get("lr"),
+        get("grad_norm"),
+        get("scale"),
+        None if skipped is None else skipped != 0,
+        numbers,
+        is_record=True,
+        loss_name=name,
+        parts=parts,
+    )
+
+
+def _loss(numbers: dict[str, float], parts: tuple[str, ...]) -> tuple[str, float | None]:
+    """Return the loss of a record, or the term of it that is not finite."""
+    loss = numbers.get("loss")
+    if loss is not None and math.isfinite(loss):
+        for part in parts:
+            if not math.isfinite(numbers[part]):
+                return part, numbers[part]
+    return "loss", loss
+
+
+def _numbers(fields: dict[str, str]) -> dict[str, float]:
+    try:
+        return {name: float(text) for name, text in fields.items()}
+    except ValueError:
+        return {name: number for name, text in fields.items() if (number := _number(text)) is not None}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _whole(value: float | None) -> int | None:
+    """Return a number as a step, where it can be one."""
+    return int(value) if value is not None and 0 <= value < MAX_STEP and value.is_integer() else None
+
+
+def _text(text: str) -> str:
+    """Return a value that is a text, without its quotes."""
+    return str(_unquoted(text))[:MAX_TEXT]
+
+
+def _unquoted(text: str) -> object:
+    try:
+        return json.loads(text) if text.startswith('"') else text
+    except ValueError:
+        return text
+
+
+def _plain(text: str) -> object:
+    """Return a knob's value as what it is: a number, a text, or None for `off`."""
+    if text.startswith('"'):
+        return _unquoted(text)
+    if text in ("off", "none", "None", "null"):
+        return None
+    number = _number(text)
+    if number is None or not math.isfinite(number):
+        return text if number is None else number
+    return int(number) if text.lstrip("-").isdigit() and abs(number) < MAX_STEP else number

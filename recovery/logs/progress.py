@@ -1,0 +1,177 @@
+"""Owns the progress of a run by its own words: steps, latest values, live knobs. Faults are none of its business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochClock, EpochCount
+
+# Names kept of a log that prints ever new ones; the oldest goes first.
+MAX_VALUES = 256
+# Checkpoints whose step is remembered: a resume never goes back further than a few.
+MAX_SAVED = 64
+# Terms of the loss that are shown in a history; a model with more has no reader for them all.
+MAX_LATEST = 32
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, at one moment."""
+
+    step: int | None = None
+    first_step: int | None = None
+    furthest_step: int | None = None
+    # The latest training loss, finite or not.
+    loss: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    effective: Mapping[str, object] = field(default_factory=dict)
+    resumed_step: int | None = None
+    saved_step: int | None = None
+    # The latest of each: lr, grad_norm, scale, and the terms of the loss by their own names.
+    latest: Mapping[str, float] = field(default_factory=dict)
+    # The latest speed by its unit.
+    throughput: Mapping[str, float] = field(default_factory=dict)
+    # The checkpoints by the job's own words: file name -> step, the newest last.
+    saved: Mapping[str, int] = field(default_factory=dict)
+
+
+class Track:
+    """Follows the readings of one run in bounded memory."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        # The job speaks in records: its own prints beside them are older or rounder.
+        self.has_records = False
+        self._first_step: int | None = None
+        self._furthest_step: int | None = None
+        self._loss: float | None = None
+        self._resumed_step: int | None = None
+        self._saved_step: int | None = None
+        self._values: dict[str, float] = {}
+        self._effective: dict[str, object] = {}
+        self._latest: dict[str, float] = {}
+        self._throughput: dict[str, float] = {}
+        self._saved: dict[str, int] = {}
+        # A bar and a named count may stand side by side, one per epoch and one over the run.
+        self._bars, self._named = EpochCount(), EpochCount()
+        self._clock = EpochClock()
+        # A bar is drawn again when it is closed, also by a run that has just failed: that is no news.
+        self.redrawn = False
+        self._drawn: tuple[int | None, str] | None = None
+        self._largest_total = 0
+        self._total_with_loss: int | None = None
+
+    def snapshot(self) -> Progress:
+        return Progress(
+            self.step,
+            self._first_step,
+            self._furthest_step,
+            self._loss,
+            dict(self._values),
+            dict(self._effective),
+            self._resumed_step,
+            self._saved_step,
+            dict(self._latest),
+            dict(self._throughput),
+            dict(self._saved),
+        )
+
+    def store(self, reading: Reading) -> None:
+        """Keep what a reading says besides step and loss."""
+        if reading.values:
+            self._values.update(reading.values)
+            while len(self._values) > MAX_VALUES:
+                del self._values[next(iter(self._values))]
+        # Free text is taken at its word only before the first step: later it may speak of anything.
+        if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
+            self._resumed_step = reading.resumed_step
+        if reading.is_record:
+            self._effective.update(reading.effective)
+            if reading.saved_step is not None:
+                self._saved_step = reading.saved_step
+                self._keep_saved(reading.saved_file, reading.saved_step)
+            self.has_records = self.has_records or reading.loss is not None
+        if reading.throughput:
+            self._throughput.update(reading.throughput)
+
+    def _keep_saved(self, file: str | None, step: int) -> None:
+        """Remember the step of a checkpoint's file; one that is written again is the newest."""
+        if file:
+            self._saved.pop(file, None)
+            self._saved[file] = step
+            if len(self._saved) > MAX_SAVED:
+                del self._saved[next(iter(self._saved))]
+
+    def advance(self, reading: Reading) -> int | None:
+        """Move on by a reading and return the step it belongs to."""
+        if reading.total is not None and self._is_another_bar(reading, reading.total):
+            self.redrawn = False
+            return self.step
+        if reading.loss is not None:
+            self._loss = reading.loss
+            self._keep_latest(reading)
+        step = self._place(reading)
+        self._compare(reading, step)
+        if step is not None and step < MAX_STEP:
+            self._move_to(step)
+            return step
+        if reading.lags:
+            # The bar above these numbers may be older than they are.
+            self.step = None
+        return self.step
+
+    def _compare(self, reading: Reading, step: int | None) -> None:
+        """Note whether this is a bar's last state once more: the same loss, at the same step or at none."""
+        self.redrawn = False
+        if reading.total is None or reading.loss is None:
+            return
+        drawn = (step, repr(reading.loss))
+        self.redrawn = self._drawn is not None and drawn in (self._drawn, (None, self._drawn[1]))
+        self._drawn = self._drawn if self.redrawn else drawn
+
+    def _is_another_bar(self, reading: Reading, total: int) -> bool:
+        """Tell whether a bar counts something else than training steps, such as an evaluation."""
+        if reading.loss is not None:
+            self._total_with_loss = total
+        elif total < self._largest_total or self._total_with_loss not in (None, total):
+            return True
+        self._largest_total = max(self._largest_total, total)
+        return False
+
+    def _keep_latest(self, reading: Reading) -> None:
+        for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):
+            if value is not None:
+                self._latest[name] = value
+        for name in reading.parts:
+            if name in self._latest or len(self._latest) < MAX_LATEST:
+                self._latest[name] = reading.values[name]
+
+    def _place(self, reading: Reading) -> int | None:
+        """Return the step over the whole run that a reading belongs to; None where it does not tell."""
+        if reading.is_record:
+            return reading.step
+        if reading.lags and reading.epoch is not None:
+            return self._clock.step_at(reading.epoch)
+        for name in PLAN_NAMES & reading.values.keys():
+            self._clock.plan(name, reading.values[name])
+        if reading.step is None:
+            if reading.epoch is not None and not reading.values:
+                self._bars.heading(reading.epoch)
+            return None
+        if reading.total is not None and not reading.in_epoch:
+            self._clock.see_bar(reading)
+        # A plain count is one of the run, unless it is seen to begin again with another epoch.
+        if reading.total is not None or reading.in_epoch:
+            return self._bars.overall(reading, self._resumed_step)
+        if reading.epoch is not None and reading.loss is not None:
+            return self._named.overall(reading, self._resumed_step)
+        return reading.step
+
+    def _move_to(self, step: int) -> None:
+        self.step = step
+        if self._first_step is None:
+            self._first_step = step
+        if self._furthest_step is None or step > self._furthest_step:
+            self._furthest_step = step

@@ -1,0 +1,88 @@
+"""Owns the course of a run as points for a plot: step, loss, gradient norm, lr and scale, in bounded memory.
+
+It judges nothing: whether a run learns is learning.py's, whether it is ill is detect.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from rung.recovery.logs.line_reader import LineReader
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.progress import Track
+from rung.recovery.logs.unwrap import Unwrapper
+
+# Twice what a plot gets: thinning halves them.
+CAPACITY = 1000
+LIMIT = 500
+
+
+class Point(NamedTuple):
+    step: int
+    loss: float
+    grad_norm: float | None = None
+    lr: float | None = None
+    scale: float | None = None
+
+
+class Series:
+    """Keeps points of a run of any length; when it is full, every two neighbours become one."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._stride = 1
+        self._seen = 0
+        self._points: list[Point] = []
+
+    def add(self, point: Point) -> None:
+        # The last place gathers as many points as the others stand for.
+        if self._seen % self._stride and self._points:
+            self._points[-1] = _worse(self._points[-1], point)
+        else:
+            self._points.append(point)
+        self._seen += 1
+        if len(self._points) >= self._capacity:
+            self._points = _halved(self._points)
+            self._stride *= 2
+
+    def points(self, limit: int = LIMIT) -> list[Point]:
+        """Return at most `limit` points, in the order they came."""
+        points = self._points
+        while len(points) > limit:
+            points = _halved(points)
+        return list(points)
+
+
+def _halved(points: list[Point]) -> list[Point]:
+    pairs = [_worse(first, second) for first, second in zip(points[::2], points[1::2], strict=False)]
+    return pairs + points[len(pairs) * 2 :]
+
+
+def _worse(one: Point, other: Point) -> Point:
+    """Return the point that a plot must not lose: a loss that is not finite, else the higher one."""
+    if not math.isfinite(one.loss):
+        return one
+    return other if not other.loss <= one.loss else one
+
+
+class SeriesReader:
+    """Reads the points of one log, line by line."""
+
+    def __init__(self) -> None:
+        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), Track()
+        self._series = Series()
+
+    def feed(self, line: Line) -> None:
+        reading = self._reader.read(self._unwrapper.mend(line.text))
+        if reading is None:
+            return
+        self._track.store(reading)
+        if self._track.has_records and not reading.is_record:
+            return
+        step = self._track.advance(reading)
+        if step is not None and reading.loss is not None:
+            self._series.add(Point(step, reading.loss, reading.grad_norm, reading.lr, reading.scale))
+
+    def points(self) -> list[Point]:
+        return self._series.points()

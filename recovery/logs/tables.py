@@ -1,0 +1,137 @@
+"""Owns tables in a log: a header names the columns, the rows below it are read by those names.
+
+CSV, columns set with blanks (skorch, Ultralytics, pandas), columns between bars. Bounded: one header is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from rung.recovery.logs.free_text import read_pairs
+from rung.recovery.logs.metric_names import Role, role
+from rung.recovery.logs.reading import Reading
+
+MAX_COLUMNS = 64
+MAX_ROW = 2048
+# Lines of something else after which a table is over.
+FORGET_AFTER = 500
+_NAME = re.compile(r"[A-Za-z_%#][\w ./@()%#-]{0,60}")
+_NUMBER = re.compile(
+    r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|\.\d{1,40}|nan|inf(?:inity)?)", re.IGNORECASE
+)
+_GAP = re.compile(r" {2,}")
+# Ultralytics: epoch of epochs, and the size of the pictures with the bar behind it.
+_OF = re.compile(r"(\d{1,9})/(\d{1,9})")
+_RULE = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
+
+
+@dataclass(frozen=True)
+class _Header:
+    separator: str | None
+    names: tuple[str, ...]
+
+
+class Tables:
+    """Remembers the last header and reads the rows below it."""
+
+    def __init__(self) -> None:
+        self._header: _Header | None = None
+        self._since = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._header is not None
+
+    def read(self, text: str) -> Reading | None:
+        """Return the numbers of a table's row; None for every other line, a header included."""
+        if self._header is not None:
+            reading = _read_row(text, self._header) if len(text) <= MAX_ROW else None
+            if reading is not None:
+                self._since = 0
+                return reading
+            self._since += 1
+            if self._since > FORGET_AFTER:
+                self._header = None
+        self._header = _read_header(text) or self._header
+        return None
+
+
+def is_header(text: str) -> bool:
+    """Tell whether a line opens a table."""
+    return _read_header(text) is not None
+
+
+def _read_header(text: str) -> _Header | None:
+    if not ("loss" in text or "Loss" in text) or len(text) > MAX_ROW:
+        return None
+    for separator in (",", "|", "\u2502", None):
+        if separator is not None and separator not in text:
+            continue
+        names = _cells(text, separator)
+        if 2 <= len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):
+            return _Header(separator, tuple(names)) if _names_a_run(names, text, separator) else None
+    return None
+
+
+def _names_a_run(names: list[str], text: str, separator: str | None) -> bool:
+    roles = {role(name) for name in names}
+    if not roles & {Role.LOSS, Role.PART} or not roles & {Role.STEP, Role.EPOCH}:
+        return False
+    # A sentence has one blank between its words, and words that are no columns.
+    return separator is not None or Role.OTHER not in roles or len(_GAP.split(text.strip(" "))) == len(names)
+
+
+def _cells(text: str, separator: str | None) -> list[str]:
+    if separator is None:
+        return text.split(maxsplit=MAX_COLUMNS)
+    plain = text.strip(" ")
+    if separator != ",":
+        plain = plain.strip(separator)
+    return [cell.strip(" ") for cell in plain.split(separator, MAX_COLUMNS)]
+
+
+def _read_row(text: str, header: _Header) -> Reading | None:
+    if not text or _RULE.issuperset(text):
+        return None
+    cells, names = _cells(text, header.separator), header.names
+    if header.separator is None:
+        cells = _fit(cells, names)
+    if len(cells) != len(names):
+        return None
+    pairs = []
+    for name, cell in zip(names, cells, strict=True):
+        value = _value(cell, role(name))
+        if value is None:
+            return None
+        if value:
+            pairs.append((name, value))
+    # A row has a place in the run, or the form of one (`2/50`).
+    if not any(role(name) in (Role.STEP, Role.EPOCH) for name, _ in pairs) and "/" not in cells[0]:
+        return None
+    reading = read_pairs(pairs, text)
+    return reading if reading is not None and (reading.loss is not None or reading.held_out_loss is not None) else None
+
+
+def _fit(cells: list[str], names: tuple[str, ...]) -> list[str]:
+    """Cut off what is no column: the index that pandas prints first, the bar that Ultralytics prints last."""
+    if len(cells) == len(names) + 1 and cells[0].isdigit() and all(_NUMBER.fullmatch(cell) for cell in cells):
+        return cells[1:]
+    if len(cells) > len(names) and cells[len(names) - 1].endswith(":"):
+        return [*cells[: len(names) - 1], cells[len(names) - 1][:-1]]
+    return cells
+
+
+def _value(cell: str, what: Role) -> str | None:
+    """Return a cell's number as text, "" for one that holds none, None where the line cannot be a row of the table."""
+    if what is Role.EPOCH and "/" in cell:
+        match = _OF.fullmatch(cell)
+        return match[1] if match else ""
+    is_number = _NUMBER.fullmatch(cell) is not None
+    # pandas writes NaN where a value is missing; a loss that is not a number is printed as nan.
+    if cell in ("", "NaN", "None", "-"):
+        return ""
+    if what is Role.OTHER:
+        return cell if is_number and math.isfinite(float(cell)) else ""
+    return cell if is_number else None

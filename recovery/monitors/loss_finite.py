@@ -1,0 +1,115 @@
+"""Owns the watch over the training loss: when a loss that is not finite is one bad batch, and when the run is lost."""
+
+from __future__ import annotations
+
+import math
+
+from rung.recovery.logs.reading import Reading
+from rung.recovery.signatures.numeric import BAD_LOSS, FROZEN_LOSS, HIDDEN_NAN, PROOF_OF_HEALTH
+
+HIDDEN_BY_ZERO = "the log hides NaN, as transformers' logging_nan_inf_filter does: a loss of 0 beside gradients of NaN"
+HIDDEN_BY_FREEZE = "the log hides NaN: the loss no longer moves at all beside gradients of NaN"
+
+
+class LossWatch:
+    """Follows the training loss through its readings and says when an incident begins, is confirmed, or is over."""
+
+    def __init__(self) -> None:
+        # Why a NaN that is open was seen although no loss of NaN was printed; empty where one was.
+        self.note = ""
+        self._bad = 0
+        self._name = ""
+        self._silent = 0
+        self._frozen = 0
+        self._last: float | None = None
+        self._moved = False
+        self._good = 0
+        self._ever_good = False
+        self._all_skipped = True
+        self._scale: float | None = None
+
+    def see(self, reading: Reading) -> bool:
+        """Take one reading; return True when an incident begins with it."""
+        loss = reading.loss
+        if loss is None:
+            return False
+        if not math.isfinite(loss):
+            return self._see_bad(reading.loss_name, skipped=self._was_skipped(reading))
+        if hidden := self._see_hidden(reading):
+            return self._begin_hidden(hidden)
+        # Exactly 0 is what a log shows that filters NaN out: it proves nothing either way.
+        if loss != 0 and not self._frozen:
+            self._see_good(reading.loss_name)
+        return False
+
+    def _was_skipped(self, reading: Reading) -> bool:
+        """Tell whether the scaler skipped a bad step: by the reading's word, else by a scale that fell with it."""
+        before, self._scale = self._scale, reading.scale
+        if reading.skipped is not None or reading.scale is None:
+            return bool(reading.skipped)
+        return before is None or reading.scale < before or reading.scale == 0
+
+    def hint(self) -> bool:
+        """Take a bad loss that was told in words; return True when an incident begins with it."""
+        return self._see_bad("", skipped=False)
+
+    @property
+    def pending(self) -> bool:
+        return self._bad > 0
+
+    @property
+    def untouched(self) -> bool:
+        """Tell whether the scaler has skipped every step so far: no loss was ever finite, the weights are as new."""
+        return self._all_skipped and not self._ever_good
+
+    @property
+    def confirmed(self) -> bool:
+        if self.untouched and self._bad < BAD_LOSS.from_start:
+            return False
+        return self._bad >= BAD_LOSS.consecutive
+
+    @property
+    def healthy(self) -> bool:
+        """Tell whether the last few losses were finite."""
+        return self._good >= PROOF_OF_HEALTH.consecutive
+
+    @property
+    def ever_good(self) -> bool:
+        return self._ever_good
+
+    def _see_bad(self, name: str, *, skipped: bool) -> bool:
+        self._good = 0
+        self._bad += 1
+        self._all_skipped = self._all_skipped and skipped
+        if self._bad == 1:
+            self._name, self.note = name, ""
+        return self._bad == 1
+
+    def _see_hidden(self, reading: Reading) -> str:
+        """Return why a finite loss hides a NaN, once it has gone on for long enough."""
+        bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm) and not reading.skipped
+        same, self._last = reading.loss == self._last, reading.loss
+        self._moved = self._moved or (reading.loss != 0 and not bad_gradients)
+        self._silent = self._silent + 1 if bad_gradients and reading.loss == 0 else self._silent
+        self._frozen = (self._frozen + 1 if same else 1) if bad_gradients and reading.loss != 0 else 0
+        if self._silent >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
+            return HIDDEN_BY_ZERO
+        # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
+        enough = FROZEN_LOSS.consecutive if self._moved else FROZEN_LOSS.from_start
+        return HIDDEN_BY_FREEZE if self._frozen >= enough else ""
+
+    def _begin_hidden(self, note: str) -> bool:
+        if self._bad:
+            return False
+        self._bad, self._name, self._good, self._all_skipped = BAD_LOSS.consecutive, "", 0, False
+        self.note = note
+        return True
+
+    def _see_good(self, name: str) -> None:
+        self._silent = 0
+        self._good += 1
+        self._ever_good = True
+        # Another loss being finite proves nothing of this one until it has been so for a while.
+        same = self._bad < BAD_LOSS.consecutive and name == self._name
+        if same or self.healthy:
+            self._bad, self._all_skipped = 0, True

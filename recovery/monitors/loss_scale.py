@@ -1,0 +1,137 @@
+"""Owns the watch over the loss scale: a collapse below 1 and a scale that goes up and down. One back-off is neither."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.signatures import BACKOFFS
+from rung.recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, STRAIGHT_FALL, THRASH
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """One step that a scaler skipped, told in words."""
+
+    attempted: float | None
+    to: float | None
+
+
+def read_backoff(text: str, lower: str) -> Backoff | None:
+    """Return the back-off a line of free text tells of, or None; `lower` is the text in lower case."""
+    if "scale" not in lower:
+        return None
+    for row in BACKOFFS:
+        if any(anchor in lower for anchor in row.anchors) and (match := row.pattern.search(text)):
+            values = match.groupdict()
+            return Backoff(_number(values.get("attempted")), _number(values.get("to")))
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+class ScaleWatch:
+    """Follows the loss scale and says once when it has collapsed or thrashes."""
+
+    def __init__(self) -> None:
+        self.low_since: int | None = None
+        self._scale: float | None = None
+        self._low = 0
+        self._floor = 0
+        self._highest = 0.0
+        self._falls = 0
+        self._last_backoff: Backoff | None = None
+        self._forget_steps()
+        self._told: set[FaultKind] = set()
+
+    def _forget_steps(self) -> None:
+        self._first: int | None = None
+        self._step = -1
+        self._skips: deque[int] = deque(maxlen=THRASH.most)
+        self._ups: deque[int] = deque(maxlen=THRASH.most)
+        self._downs: deque[int] = deque(maxlen=THRASH.most)
+
+    def report(self, step: int | None, scale: float | None, skipped: bool | None) -> FaultKind | None:
+        """Take the scale of one reported step; return the fault it completes, if any."""
+        self._last_backoff = None
+        if step is not None:
+            self._advance(step)
+        before = self._scale
+        if scale == before and not skipped and not self._low and scale != 0:
+            return None
+        if scale is not None:
+            self._turn(scale)
+            self._low_report(step, scale)
+        fell = scale is not None and before is not None and scale < before
+        if skipped if skipped is not None else fell:
+            self._skips.append(self._step)
+        # A scale that was always 1 is that of bfloat16, which has none.
+        stuck = skipped and scale == before and scale is not None and scale <= AT_FLOOR.floor < self._highest
+        self._floor = self._floor + 1 if stuck else 0
+        return self._verdict()
+
+    def back_off(self, step: int | None, event: Backoff) -> FaultKind | None:
+        """Take a back-off told in words. Every rank prints the same line: the same one again is no second event."""
+        at_floor = event.to is not None and event.attempted == event.to <= AT_FLOOR.floor
+        if event == self._last_backoff and not at_floor:
+            return None
+        self._last_backoff = event
+        if step is not None:
+            self._advance(step)
+        self._floor = self._floor + 1 if at_floor else 0
+        if event.attempted is not None:
+            self._turn(event.attempted)
+        if event.to is not None:
+            self._turn(event.to)
+            self._low_report(step, event.to)
+        self._skips.append(self._step)
+        return self._verdict()
+
+    @property
+    def is_low(self) -> bool:
+        """Tell whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
+        fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)
+        deep = self._low >= 1 and fallen
+        return deep or self._low >= LOW_SCALE.at_end or self._floor >= AT_FLOOR.at_end
+
+    def _advance(self, step: int) -> None:
+        if step < self._step or self._first is None:
+            self._forget_steps()
+            self._first = step
+        self._step = step
+
+    def _turn(self, scale: float) -> None:
+        if self._scale is not None and scale != self._scale:
+            (self._ups if scale > self._scale else self._downs).append(self._step)
+            self._falls = self._falls + 1 if scale < self._scale else 0
+        self._scale = scale
+        self._highest = max(self._highest, scale)
+
+    def _low_report(self, step: int | None, scale: float) -> None:
+        if scale >= LOW_SCALE.floor:
+            self._low, self.low_since = 0, None
+            return
+        if self._low == 0:
+            self.low_since = step
+        self._low += 1
+
+    def _verdict(self) -> FaultKind | None:
+        if self._low >= LOW_SCALE.consecutive or self._floor >= AT_FLOOR.consecutive or self._scale == 0:
+            return self._tell(FaultKind.SCALE_COLLAPSE)
+        for events in (self._skips, self._ups, self._downs):
+            while events and events[0] <= self._step - THRASH.most:
+                events.popleft()
+        span = min(self._step - (self._first or 0) + 1, THRASH.most)
+        turning = len(self._ups) >= THRASH.consecutive and len(self._downs) >= THRASH.consecutive
+        if turning and span >= THRASH.fewest and len(self._skips) > THRASH.share * span:
+            return self._tell(FaultKind.SCALE_THRASH)
+        return None
+
+    def _tell(self, kind: FaultKind) -> FaultKind | None:
+        if kind in self._told:
+            return None
+        self._told.add(kind)
+        return kind

@@ -1,0 +1,72 @@
+"""Owns the count of steps that a loss scaler skipped: too many of them are a run that is leaving the range of FP16.
+
+A scale that goes up and down, and one that falls on every step, are scale.py's, since their cures are others. Here is
+one that falls now and then and never grows, and steps skipped without a word about the scale.
+"""
+
+from __future__ import annotations
+
+from rung.jobs.spec.recovery_spec import EarlyWarning
+
+# Reports over which skipped steps and back-offs are counted, and the fewest that make a share.
+WINDOW = 128
+FEWEST = 100
+
+
+class SkipWatch:
+    """Counts skipped steps and back-offs after the warm-up, in which a scaler finds its scale."""
+
+    def __init__(self, limits: EarlyWarning) -> None:
+        self._limits = limits
+        self._in_a_row = (1 << limits.skipped_in_a_row) - 1
+        self._mask = (1 << WINDOW) - 1
+        self._seen = 0
+        # One bit a report, the latest lowest: was its step skipped, did the scale begin to fall with no growth since.
+        self._skipped = 0
+        self._falls = 0
+        self._falling = False
+        self._scale: float | None = None
+        self._step: int | None = None
+        self.began: int | None = None
+        self.said = ""
+        # Above 0 when the run is out of hand.
+        self.evidence = 0.0
+
+    def add(self, step: int | None, scale: float | None, skipped: bool | None, *, tells_all: bool = False) -> None:
+        """Take the scale of one reported step and whether that was skipped; a scale that fell tells it too.
+
+        `tells_all`: a job that tells every skipped step, so that none of those it left out was one.
+        """
+        self._seen += 1
+        left_out = step - self._step - 1 if tells_all and step is not None and self._step is not None else 0
+        self._step = step
+        before = self._scale
+        if scale == before and not skipped and not self._skipped and not self._falls:
+            return
+        fell = scale is not None and before is not None and scale < before
+        if scale is not None:
+            if before is not None and scale > before:
+                self._falls = 0
+            self._scale = scale
+        bad = fell if skipped is None else skipped
+        if not self._skipped:
+            self.began = step
+        self._skipped = (self._skipped << 1 + min(max(left_out, 0), WINDOW) | bad) & self._mask
+        self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
+        self._falling = fell
+        self.said = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
+        self.evidence = 1.0 if self.said else 0.0
+
+    def _judge(self, *, bad: bool) -> str:
+        limits = self._limits
+        if self._scale is None and self._skipped & self._in_a_row == self._in_a_row:
+            return f"{limits.skipped_in_a_row} steps skipped in a row"
+        falls = self._falls.bit_count()
+        if falls >= limits.backoffs:
+            return f"the loss scale fell {falls} times in {WINDOW} reports and never grew"
+        reports = min(self._seen - limits.warm_up, WINDOW)
+        share = (self._skipped & (1 << reports) - 1).bit_count() / reports
+        # While every step is skipped, it may be a collapse, and nothing is lost by waiting.
+        if reports >= FEWEST and share > limits.skipped_share and not bad:
+            return f"{share:.0%} of the last {reports} steps skipped"
+        return ""

@@ -1,0 +1,97 @@
+"""Owns the search for a fault's message in one line, and the judgement whether the line means it or only shows it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rung.recovery.signatures import GUARDS, SIGNATURES, Role, Signature, advice
+from rung.recovery.signatures.quoted_text import PREFIX, is_program, quoting, without_calls
+
+_RAISED = re.compile(
+    rf"{PREFIX}(?:[A-Za-z_]\w{{0,60}}\.){{0,12}}_?(?:[A-Z]\w{{0,80}})?(?:Error|Exception|Exit)(?:\(\w{{1,60}}\))? ?:"
+)
+_TEARDOWN = tuple(row for row in GUARDS if row.role is Role.TEARDOWN)
+
+
+def _by_anchor() -> dict[str, list[int]]:
+    table: dict[str, list[int]] = {}
+    for place, row in enumerate(SIGNATURES):
+        for anchor in row.anchors:
+            table.setdefault(anchor, []).append(place)
+    return table
+
+
+_BY_ANCHOR = _by_anchor()
+
+
+@dataclass(frozen=True)
+class Match:
+    signature: Signature
+    start: int
+    # The line is the last line of a traceback: nobody caught it.
+    raised: bool
+    # The line quotes the message, in a comment or a print call: it may explain an end, and no more.
+    quoted: bool = False
+
+
+def search(text: str, lower: str) -> Match | None:
+    """Return the fault a line tells of, the first in the table's order, or None; `lower` is the text in lower case."""
+    places = {place for anchor, known in _BY_ANCHOR.items() if anchor in lower for place in known}
+    if not places:
+        return None
+    for row in (SIGNATURES[place] for place in sorted(places)):
+        if row.role is Role.CUT or not (match := row.pattern.search(text)):
+            continue
+        if found := _judge(row, match, text):
+            return found
+    return None
+
+
+def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
+    """Return the match when the line means it."""
+    if is_program(text) or is_teardown(text):
+        return None
+    plain = without_calls(text)
+    if plain is not text:
+        found = row.pattern.search(plain)
+        if not found:
+            return None
+        match = found
+    # A backslash belongs to a pattern that was printed, not to what it stands for.
+    if "\\" in match[0] or is_advice(text, match.start()):
+        return None
+    quoted = quoting(text, match.start())
+    return None if quoted is False else Match(row, match.start(), is_raised(text), bool(quoted))
+
+
+def search_frame(text: str) -> Signature | None:
+    """Return the row of a frame in which a traceback may have been cut off."""
+    for row in SIGNATURES:
+        if row.role is Role.CUT and row.pattern.search(text):
+            return row
+    return None
+
+
+def is_teardown(text: str) -> bool:
+    """Tell whether a line is the noise of processes that are being ended."""
+    return any(row.pattern.search(text) for row in _TEARDOWN)
+
+
+def is_advice(text: str, start: int) -> bool:
+    """Tell whether the words around the message at `start` only talk about it."""
+    before = text[max(0, start - 160) : start]
+    return any(row.pattern.search(before) for row in advice.BEFORE) or any(
+        row.pattern.search(text) for row in advice.WHOLE
+    )
+
+
+def is_raised(text: str) -> bool:
+    """Tell whether a line is the last one of a traceback, `SomeError: message`."""
+    return bool(_RAISED.match(text))
+
+
+def is_first_hand(text: str) -> bool:
+    """Tell whether a line is the last one of a traceback and tells of the exception itself, not of one elsewhere."""
+    # Asked of every line, and most have no colon.
+    return ": " in text and is_raised(text) and not is_teardown(text)

@@ -1,0 +1,38 @@
+"""Owns the search for a person's own rules in a line. They come before every row of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.spec.recovery_spec import Rule, RuleAction, compile_rule
+from rung.recovery.signatures.quoted_text import is_program, without_comment
+
+# No message worth a rule is longer than this.
+MAX_RULE_TEXT = 4096
+_ACTIONS = {RuleAction.STOP: FaultKind.RULE_STOP, RuleAction.RETRY: FaultKind.RULE_RETRY}
+
+
+class Rules:
+    """The rules of one job file, in their order: the first that fits a line decides."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def match(self, text: str) -> Rule | None:
+        if not self._rules:
+            return None
+        text = text[:MAX_RULE_TEXT]
+        for rule, pattern in self._rules:
+            if pattern.search(text):
+                # The job file echoed into the log must not set off its own rule.
+                return None if is_program(text) or without_comment(text) is not None else rule
+        return None
+
+
+def named_fault(rule: Rule) -> FaultKind:
+    """Return the fault that a rule names, or that stands for what it asks for."""
+    return rule.fault or _ACTIONS[rule.action or RuleAction.STOP]

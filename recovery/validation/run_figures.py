@@ -1,0 +1,163 @@
+"""Owns what the log of one whole run says of it, as figures that another run can be held against.
+
+Bounded in memory whatever the log's length. It judges nothing: that is validation.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from rung.recovery.logs.line_reader import FIELD, MARK, LineReader
+from rung.recovery.logs.lines import Line
+from rung.recovery.logs.progress import Progress, Track
+from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.series import Point, Series
+from rung.recovery.logs.unwrap import Unwrapper
+
+USAGE = f"{MARK} usage"
+# Gradient norms kept for their median; when there are more, every other one goes.
+MOST_NORMS = 4096
+MAX_NAME = 100
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a run took, measured from inside its process; None where nobody could measure it."""
+
+    updates: int | None = None
+    seconds_per_step: float | None = None
+    gpu_bytes: int | None = None
+    rss_bytes: int | None = None
+    # The GPU by the driver's name and its capability; "" where the process used none.
+    gpu: str = ""
+    capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one run."""
+
+    progress: Progress = field(default_factory=Progress)
+    # Reports of the training loss, and how many of them were not finite.
+    losses: int = 0
+    bad_losses: int = 0
+    norms: int = 0
+    bad_norms: int = 0
+    median_norm: float | None = None
+    largest_norm: float | None = None
+    # Updates that the loss scaler left out; None where the log says nothing of it.
+    skipped: int | None = None
+    lowest_scale: float | None = None
+    points: tuple[Point, ...] = ()
+    usage: Usage | None = None
+
+
+class FigureReader:
+    """Reads the figures of one log, line by line."""
+
+    def __init__(self) -> None:
+        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), Track()
+        self._series = Series()
+        self._losses = self._bad_losses = self._norms = self._bad_norms = 0
+        self._skipped: int | None = None
+        self._scale: float | None = None
+        self._kept: list[float] = []
+        self._stride = 1
+        self._largest: float | None = None
+        self._usage: Usage | None = None
+
+    def feed(self, line: Line) -> None:
+        text = self._unwrapper.mend(line.text)
+        if MARK in text and USAGE in text:
+            self._usage = better_known(self._usage, read_usage(text.partition(USAGE)[2]))
+            return
+        reading = self._reader.read(text)
+        if reading is None:
+            return
+        self._track.store(reading)
+        if self._track.has_records and not reading.is_record:
+            return
+        step = self._track.advance(reading)
+        if not self._track.redrawn:
+            self._take(step, reading)
+
+    def _take(self, step: int | None, reading: Reading) -> None:
+        if reading.loss is not None:
+            self._losses += 1
+            self._bad_losses += not math.isfinite(reading.loss)
+            if step is not None:
+                self._series.add(Point(step, reading.loss, reading.grad_norm, reading.lr, reading.scale))
+        if reading.grad_norm is not None:
+            self._take_norm(reading.grad_norm)
+        if reading.skipped is not None:
+            self._skipped = (self._skipped or 0) + reading.skipped
+        if reading.scale is not None:
+            self._scale = reading.scale if self._scale is None else min(self._scale, reading.scale)
+
+    def _take_norm(self, norm: float) -> None:
+        self._norms += 1
+        if not math.isfinite(norm):
+            self._bad_norms += 1
+            return
+        self._largest = norm if self._largest is None else max(self._largest, norm)
+        if self._norms % self._stride == 0:
+            self._kept.append(norm)
+        if len(self._kept) > MOST_NORMS:
+            self._kept, self._stride = self._kept[::2], self._stride * 2
+
+    def figures(self) -> Figures:
+        return Figures(
+            progress=self._track.snapshot(),
+            losses=self._losses,
+            bad_losses=self._bad_losses,
+            norms=self._norms,
+            bad_norms=self._bad_norms,
+            median_norm=median(self._kept) if self._kept else None,
+            largest_norm=self._largest,
+            skipped=self._skipped,
+            lowest_scale=self._scale,
+            points=tuple(self._series.points()),
+            usage=self._usage,
+        )
+
+
+def read_usage(text: str) -> Usage:
+    """Return what a usage record says; what makes no sense in it is left out."""
+    said: dict[str, str] = dict(FIELD.findall(text))
+    updates, gpu_bytes, rss_bytes = (_count(said.get(name)) for name in ("updates", "gpu_bytes", "rss_bytes"))
+    seconds = _number(said.get("seconds_per_step"))
+    return Usage(updates, seconds or None, gpu_bytes, rss_bytes, _name(said.get("gpu", "")), _capability(said))
+
+
+def better_known(one: Usage | None, other: Usage) -> Usage:
+    """Return the record of the process that trained, the one of the most updates, where several have spoken."""
+    return other if one is None or (other.updates or 0) > (one.updates or 0) else one
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _count(text: str | None) -> int | None:
+    value = _number(text)
+    return int(value) if value is not None and value < 2**53 else None
+
+
+def _name(text: str) -> str:
+    try:
+        return str(json.loads(text) if text.startswith('"') else text)[:MAX_NAME]
+    except ValueError:
+        return ""
+
+
+def _capability(said: Mapping[str, str]) -> tuple[int, int] | None:
+    major, _, minor = said.get("capability", "").partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() and len(major + minor) < 5 else None

@@ -1,0 +1,118 @@
+"""Owns the words of `rung checkpoints`, and the note to who launches a job that writes none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rung.jobs.spec.job_spec import JobSpec
+
+NONE_YET = "{job} has no checkpoints yet"
+NOT_STARTED = "{job} has not been started, so it has no checkpoints yet"
+
+
+def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from rung.jobs.model.errors import RungError
+    from rung.runner.session.session import Desk
+
+    try:
+        ids = [job.id for job in Desk.open().store.jobs()]
+    except RungError:
+        return []
+    return [name for name in ids if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("job", shell_complete=complete_job)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def checkpoints(job: str, as_json: bool) -> None:
+    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, and who resumed from them.
+
+    The job's own Python takes a cheap look at those that were not verified yet: samples of their numbers, no checksums
+    (LOOK sampled). A full look comes before a checkpoint is resumed from.
+    """
+    from rung.runner.checkpoints.listing import checkpoint_rows
+    from rung.runner.context import Parts
+    from rung.runner.engine_pool import RealEngines
+    from rung.runner.session.session import Desk
+
+    desk = Desk.open()
+    found = desk.store.find(job)
+    engines = RealEngines(os.environ, Path.home(), desk.store.store_id)
+    try:
+        parts = Parts(desk.store, engines, desk.paths, os.environ, time.time, time.sleep)
+        rows, notes = checkpoint_rows(parts, found)
+    finally:
+        engines.close()
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in rows], indent=2))
+    elif rows:
+        click.echo(_table([row.to_dict() for row in rows]))
+    else:
+        words = NONE_YET if desk.store.attempts(found.id) else NOT_STARTED
+        click.echo(words.format(job=found.id))
+    for note in notes:
+        click.echo(note, err=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    from rung.jobs.model.terminal_text import clean
+    from rung.runner.views.tables import table
+
+    headers = ["CHECKPOINT", "STEP", "KIND", "SIZE", "AGE", "VERDICT", "LOOK", "RESUMED BY", "WHERE", "WHY"]
+    cells = [
+        [
+            clean(row["name"]),
+            row["step"] if row["step_from"] != "time" else f"~{row['step']}",
+            row["kind"],
+            size_text(row["size"]),
+            age_text(time.time() - row["written_at"]),
+            row["verdict"],
+            row["look"],
+            ", ".join(map(str, row["resumed_by"])) or "-",
+            clean(row["where"]),
+            clean(row["why"]) or "-",
+        ]
+        for row in rows
+    ]
+    # Piped output is read by programs and kept in files: nothing is cut there.
+    return table(headers, cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000)
+
+
+def size_text(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def age_text(seconds: float) -> str:
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def without_checkpoints(spec: JobSpec) -> str | None:
+    """Return what a job loses that neither gets nor names a checkpoint; None where it may well have some."""
+    from rung.jobs.spec.knob_channels import placeholders
+
+    texts = (*spec.run, *spec.envs.values())
+    named = {name for text in texts for name in placeholders(text)}
+    files = json.dumps(spec.knobs.model_dump(mode="json"))
+    known = named & {"checkpoint", "checkpoint_dir"} or "checkpoint" in spec.model_fields_set or '"checkpoint' in files
+    if known or spec.knobs.mode != "flags":
+        return None
+    return (
+        f"note: {spec.name} is given no {{checkpoint}} to go on from, so every relaunch begins at step 0 and all steps "
+        "before a fault are lost; pass --resume {checkpoint} and {checkpoint_dir}, or see docs/checkpoints.md"
+    )

@@ -1,0 +1,85 @@
+"""Owns the words of `rung doctor`: which scripts, what is shown of the findings, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rung.recovery.doctor.rules.rule import Finding
+    from rung.runner.session.doctor import Visit
+
+# Spelled here too, so that `rung --help` need not load the rules; a test holds them together.
+LEVELS = ("error", "warning", "note")
+COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--rules", is_flag=True, help="List the rules: what each looks for, why, and what to write instead.")
+@click.option("--fp16", is_flag=True, help="Take every file for one that runs in FP16, whatever it says itself.")
+@click.option("--level", type=click.Choice(LEVELS), default="note", help="Show findings from this level up.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json: bool) -> None:
+    """Read training scripts at PATHS (files or folders) and point at what fails in FP16. Nothing is run.
+
+    Exit code: 0 without a finding of level error, 1 with one, 2 when a file could not be read. A comment
+    `# rung: ignore[rule]` on a line silences a rule there.
+    """
+    from rung.jobs.model.errors import UsageError
+    from rung.runner.session.doctor import visit
+
+    if rules:
+        _print_rules(as_json)
+        return
+    if not paths:
+        raise UsageError("doctor: say which script or folder: rung doctor train.py")
+    found = visit(paths, fp16=fp16)
+    shown = [
+        (file, finding) for file, finding in found.findings if LEVELS.index(finding.severity) <= LEVELS.index(level)
+    ]
+    if as_json:
+        _print_json(found, shown)
+    else:
+        _print_text(found, shown)
+    sys.exit(found.exit_code)
+
+
+def _print_rules(as_json: bool) -> None:
+    from rung.recovery.doctor.examine import RULES
+
+    if as_json:
+        click.echo(json.dumps([asdict(rule) for rule in RULES], indent=2))
+        return
+    for rule in RULES:
+        click.echo(f"{click.style(rule.name, bold=True)}: {rule.what}")
+        click.echo(f"    level: {rule.in_fp16} in FP16 code, {rule.elsewhere or 'silent'} elsewhere")
+        click.echo(f"    why: {rule.why}\n    fix: {rule.fix}")
+
+
+def _print_json(found: Visit, shown: list[tuple[str, Finding]]) -> None:
+    rows = [{"file": file, **asdict(finding)} for file, finding in shown]
+    counts = {"files": found.files, "lines": found.lines, "files_in_fp16": found.in_fp16}
+    click.echo(json.dumps({"findings": rows, "problems": found.problems, **counts}, indent=2))
+
+
+def _print_text(found: Visit, shown: list[tuple[str, Finding]]) -> None:
+    told: set[str] = set()
+    for file, finding in shown:
+        level = click.style(f"{finding.severity}:", fg=COLOURS[finding.severity])
+        click.echo(f"{file}:{finding.line}: {level} {finding.what} [{finding.rule}]")
+        if finding.rule not in told:
+            # The same words ten times would hide the ten places.
+            click.echo(f"    why: {finding.why}\n    fix: {finding.fix}")
+            told.add(finding.rule)
+    for problem in found.problems:
+        click.echo(f"{click.style('rung:', fg='red')} {problem}", err=True)
+    counts = Counter(str(finding.severity) for _, finding in found.findings)
+    summary = ", ".join(f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in LEVELS)
+    click.echo(f"{found.files} file{'s' * (found.files != 1)}, {found.in_fp16} in FP16: {summary}")

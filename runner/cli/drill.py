@@ -1,0 +1,95 @@
+"""Owns the words of `rung drill`: which fault, where, and how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rung.runner.engine_pool import RealEngines
+    from rung.runner.session.session import Desk
+    from rung.runner.state.store import Event
+
+# Spelled here too, so that `rung --help` need not load what a drill needs; a test holds them together.
+FAULTS = ("nan", "overflow", "unscale", "collapse", "oom", "kill", "link")
+SHOWN = frozenset({"fault", "decided", "not_taken", "recovered", "stopped", "unreachable", "reachable", "host_lost"})
+
+
+@click.command()
+@click.argument("fault", type=click.Choice(FAULTS))
+@click.option("--host", help="Run it on this host of the list, in a home of the drills' own. Needs --image.")
+@click.option("--image", help="Run it in this image, by digest or id; without --host on any host that can take it.")
+@click.option("--home", type=click.Path(path_type=Path), help="Submit it into this folder instead of RUNG_HOME.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
+def drill(fault: str, host: str | None, image: str | None, home: Path | None, as_json: bool) -> None:
+    """Prove your own set-up by a toy job with a real FAULT in it, in about a minute.
+
+    nan: an lr far too high; overflow: a mask beyond FP16; unscale: FP16 parameters under a scaler; collapse: gradients
+    beyond FP16 in every batch; oom: a batch too large; kill: the process is killed from outside; link: the connection
+    to the host is cut (needs --host or --image). The job is submitted like any other, followed, and judged: exit code 0
+    when the fault was seen, answered and cured as it should be, 1 when not.
+    """
+    from rung.runner.session.drill import DRILLS, Rehearsal
+
+    desk, engines = _open(fault, host, image, home)
+    if not as_json:
+        click.echo(f"drill {fault}: {DRILLS[fault].what}")
+    try:
+        verdict = Rehearsal(desk, engines, _quiet if as_json else _show).run(fault, image)
+    finally:
+        engines.close()
+    if as_json:
+        click.echo(json.dumps(asdict(verdict), indent=2))
+    else:
+        word = click.style("PASS" if verdict.passed else "FAIL", fg="green" if verdict.passed else "red", bold=True)
+        tries = f"{verdict.attempts} attempt{'s' * (verdict.attempts != 1)}, {verdict.seconds:.1f} s"
+        click.echo(f"{word} {fault}: {verdict.text} ({tries}; `rung history {verdict.job_id}` tells more)")
+    sys.exit(0 if verdict.passed else 1)
+
+
+def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Desk, RealEngines]:
+    """Return the desk and the engines of a drill."""
+    from rung.runner.engine_pool import RealEngines
+    from rung.runner.session.session import Desk
+    from rung.runner.state.home import find_home
+
+    _refuse_impossible(fault, host, image)
+    if home is not None:
+        os.environ["RUNG_HOME"] = str(home.absolute())
+    elif host is not None:
+        # A controller that knows one host alone must not attend to jobs on the others.
+        os.environ["RUNG_HOME"] = str(find_home(os.environ).home / "drills")
+    desk = Desk.open(create=True)
+    return desk, RealEngines(os.environ, Path.home(), desk.store.store_id, only=host)
+
+
+def _refuse_impossible(fault: str, host: str | None, image: str | None) -> None:
+    from rung.jobs.model.errors import UsageError
+    from rung.jobs.spec.image import is_pinned
+    from rung.runner.hosts.host_list import find_hosts
+
+    if host is not None and image is None:
+        raise UsageError("--host: a job on a host runs in an image; name one with --image, by digest or id")
+    if fault == "link" and image is None:
+        raise UsageError("drill link: there is no link to cut on this machine; name a host and an image")
+    if image is not None and not is_pinned(image):
+        raise UsageError(f"--image {image}: pin the image by digest: name@sha256:..., or by its id: sha256:...")
+    if host is not None and all(host != each.name for each in find_hosts(os.environ)):
+        raise UsageError(f"--host {host}: is not in the list of hosts; `rung hosts` shows it")
+
+
+def _quiet(event: Event) -> None:
+    return
+
+
+def _show(event: Event) -> None:
+    from rung.runner.views.tables import event_text
+
+    if event.kind in SHOWN:
+        click.echo(f"  {event.kind.replace('_', ' ')}: {event_text(event)}")

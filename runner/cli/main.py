@@ -1,0 +1,283 @@
+"""Owns the command line: words in, words out. Each command does one thing by calling the floor below.
+
+Only click is imported up front, so that `rung --help` is quick; nothing here ever imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rung.jobs.model.errors import RungError
+from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
+from rung.runner.cli.doctor import doctor
+from rung.runner.cli.drill import drill
+from rung.runner.cli.image import image
+from rung.runner.cli.ladder import ladder
+from rung.runner.cli.validate import validate
+
+if TYPE_CHECKING:
+    from rung.runner.session.session import Desk
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def _desk(*, create: bool = False) -> Desk:
+    from rung.runner.session.session import Desk
+
+    return Desk.open(create=create)
+
+
+JOB = click.argument("job", shell_complete=complete_job)
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, default=str))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rung")
+def cli() -> None:
+    """Run FP16 trainings and get failing ones back on their feet.
+
+    Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
+    healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
+    """
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
+)
+@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change of it.")
+@JSON
+def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
+    """Submit the job in FILE."""
+    from rung.jobs.spec.load import load_spec
+    from rung.runner.session.session import dryrun as preview
+
+    spec, origin = load_spec(file), file.absolute().parent
+    if dryrun:
+        click.echo(preview(spec, origin, as_json=as_json))
+        return
+    desk = _desk(create=True)
+    job = desk.submit(spec, origin)
+    note = without_checkpoints(spec)
+    if as_json and not follow:
+        _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
+        if note is not None:
+            click.echo(note, err=True)
+        return
+    click.echo(f"submitted {job.id}")
+    if note is not None:
+        click.echo(note)
+    if follow:
+        sys.exit(desk.follow(job.id))
+    if not desk.controller_running():
+        click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
+
+
+@cli.command()
+@JSON
+def queue(as_json: bool) -> None:
+    """List all jobs and where they stand."""
+    from rung.runner.state.home import find_home
+    from rung.runner.views.history import queue as rows
+    from rung.runner.views.tables import queue_table
+
+    found = rows(_desk().store) if find_home(os.environ).store.exists() else []
+    if as_json:
+        _print_json(found)
+    else:
+        click.echo(queue_table(found, _width()) if found else "no jobs yet: submit one with `rung launch FILE`")
+
+
+def _width() -> int:
+    import shutil
+
+    # Piped output is read by programs and kept in files: nothing is cut there.
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+
+
+@cli.command()
+@JOB
+@click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
+@click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
+def logs(job: str, attempt: int | None, follow: bool) -> None:
+    """Print the log of JOB, cleaned of control codes."""
+    desk = _desk()
+    found = desk.store.find(job)
+    if follow:
+        sys.exit(desk.watch_only(found.id))
+    for line in desk.log_lines(found.id, attempt):
+        click.echo(line)
+
+
+@cli.command()
+@JOB
+@click.option("--diff", is_flag=True, help="Show per attempt every knob, asked and effective, and every rung skipped.")
+@JSON
+def history(job: str, diff: bool, as_json: bool) -> None:
+    """Show the recovery history of JOB, attempt by attempt."""
+    from rung.runner.views.history import history as build
+    from rung.runner.views.history import with_series
+    from rung.runner.views.tables import history_text
+
+    desk = _desk()
+    data = build(desk.store, desk.store.find(job), desk.paths)
+    if as_json:
+        _print_json(with_series(data))
+    else:
+        click.echo(history_text(data, diff=diff))
+
+
+@cli.command()
+@JOB
+@JSON
+def cancel(job: str, as_json: bool) -> None:
+    """End JOB: TERM, then KILL, for its whole process group."""
+    desk = _desk()
+    found = desk.cancel(desk.store.find(job))
+    if as_json:
+        _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
+    else:
+        click.echo(f"{found.id} is {found.state}; cancelling" if not found.ended else f"{found.id} is {found.state}")
+
+
+@cli.command()
+@JOB
+@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
+@JSON
+def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
+    """Take up a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    desk = _desk()
+    found = desk.retry(desk.store.find(job), settings)
+    if as_json and not follow:
+        _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
+        return
+    click.echo(f"{found.id} is {found.state} again")
+    if follow:
+        sys.exit(desk.follow(found.id))
+
+
+@cli.command()
+@click.argument("log", type=click.File("rb"))
+@click.option("--quick", is_flag=True, help="Look for faults alone, at the speed of grep: no steps, no early warning.")
+@JSON
+def explain(log: Any, quick: bool, as_json: bool) -> None:
+    """Say what Rung would see in any LOG file (- for standard input)."""
+    from rung.runner.session.explain import explain_log
+
+    found = explain_log(log, quick=quick)
+    if as_json:
+        _print_json(found)
+        return
+    for fault in found:
+        step = f" step {fault['step']}" if fault["step"] is not None else ""
+        cause = " (first cause)" if fault["first_cause"] and len(found) > 1 else ""
+        note = f" [{fault['note']}]" if fault["note"] else ""
+        named = click.style(fault["fault"], fg="red")
+        click.echo(f"line {fault['line']}:{step} {named}{cause}: {fault['evidence']}{note}")
+    if not found:
+        click.echo("no fault that Rung knows")
+
+
+@cli.command()
+@JSON
+def hosts(as_json: bool) -> None:
+    """List the hosts with their GPUs: what is there, what is free, and who is out of reach."""
+    from rung.runner.hosts.health import health_command
+    from rung.runner.hosts.host_list import default_list
+    from rung.runner.session.session import look_at_hosts
+    from rung.runner.views.hosts_table import hosts_json, hosts_table
+
+    found = look_at_hosts(health_command(quick=True))
+    if as_json:
+        _print_json(hosts_json(found))
+    else:
+        nothing = f"no hosts yet: list them in {default_list(os.environ)}, or in the file that RUNG_HOSTS names"
+        click.echo(hosts_table(found, _width()) if found else nothing)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@JSON
+def check(file: Path | None, as_json: bool) -> None:
+    """Check this machine, the hosts and, with FILE, whether that job could run here and which rungs it can use."""
+    from rung.runner.session.session import check as findings
+
+    found = findings(file)
+    if as_json:
+        _print_json([{"good": f.good, "what": f.what, "fix": f.fix} for f in found])
+    else:
+        for finding in found:
+            mark = click.style("ok  ", fg="green") if finding.good else click.style("BAD ", fg="red")
+            click.echo(f"{mark}{finding.what}{': ' + finding.fix if finding.fix and not finding.good else ''}")
+    sys.exit(0 if all(finding.good for finding in found) else 1)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON Schema of the job file, for editors."""
+    from rung.jobs.spec.job_spec import JobSpec
+
+    _print_json(JobSpec.model_json_schema())
+
+
+@cli.command()
+@click.option("--until-idle", is_flag=True, help="End when no job is left to attend to.")
+def controller(until_idle: bool) -> None:
+    """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
+    _desk(create=True).control(until_idle=until_idle)
+
+
+cli.add_command(doctor)
+cli.add_command(drill)
+cli.add_command(image)
+cli.add_command(checkpoints)
+cli.add_command(ladder)
+cli.add_command(validate)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a SHELL: eval "$(rung completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, "click.Choice lets no other shell through"
+    click.echo(found(cli, {}, "rung", "_RUNG_COMPLETE").source())
+
+
+def main() -> None:
+    """Run the command line; every error of ours is one line and exit code 2."""
+    try:
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
+    except RungError as error:
+        _fail(str(error))
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        _fail(error.format_message().rstrip(".") + "; see --help")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename or 'rung'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> None:
+    from rung.jobs.model.terminal_text import clean
+
+    for line in message.splitlines():
+        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
+    sys.exit(2)

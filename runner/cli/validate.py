@@ -1,0 +1,110 @@
+"""Owns the words of `rung validate`: what is compared, how it goes, the table, the answers and the verdict line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rung.runner.session.session import Desk
+    from rung.runner.state.store import Event
+    from rung.runner.validation.record import Validation
+
+# 2 is bad input, as everywhere.
+EXIT_CODES = {"PASS": 0, "FAIL": 1, "MARGINAL": 3, "UNDECIDED": 4}
+COLOURS = {"PASS": "green", "FAIL": "red", "MARGINAL": "yellow", "UNDECIDED": "magenta"}
+SHOWN = frozenset({"validating", "state", "fault", "unreachable", "reachable", "host_lost", "not_taken", "stumbled"})
+
+
+@click.command()
+@click.argument("target", metavar="FILE|JOB")
+@click.option("--metric", help="Compare this number instead of success.metric or validation.metric.")
+@click.option("--output", type=click.Path(path_type=Path), help="Copy the report into this folder as well.")
+@click.option("--again", is_flag=True, help="Run it anew although the same thing has been validated before.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and nothing else.")
+def validate(target: str, metric: str | None, output: Path | None, again: bool, as_json: bool) -> None:
+    """Hold a job's FP16 against FP32 before it is trusted: PASS, MARGINAL or FAIL.
+
+    Runs the job as asked and an FP32 baseline with the same seed and data, with nothing recovered, and compares metric,
+    time per step, memory, losses that are not finite and gradient norms. FILE may be a folder with a job.yaml.
+    Exit code 0: PASS, 3: MARGINAL, 1: FAIL, 4: it could not be decided.
+    """
+    from rung.runner.session.session import Desk
+    from rung.runner.session.validate_run import Waiting, ask, find_subject
+
+    desk = Desk.open(create=True)
+    asked = ask(desk, find_subject(desk, target), metric, again=again)
+    if not as_json:
+        _introduce(asked)
+    try:
+        decided = Waiting(desk, _quiet if as_json else _show).wait(asked)
+    except KeyboardInterrupt:
+        click.echo(
+            f"\nvalidation {asked.id} goes on with the next controller; the same command takes it up again", err=True
+        )
+        sys.exit(130)
+    _finish(desk, decided, output, as_json=as_json)
+
+
+def _introduce(asked: Validation) -> None:
+    if asked.verdict is not None:
+        click.echo(f"validation {asked.id} has decided this before; --again runs it anew")
+    else:
+        began = "is under way and taken up" if asked.baseline else "begins"
+        click.echo(f"validation {asked.id} of {_clean(asked.spec.name)} {began}: fp32, then the run as asked")
+
+
+def _quiet(event: Event) -> None:
+    return
+
+
+def _show(event: Event) -> None:
+    from rung.runner.views.tables import event_text
+
+    if event.kind in SHOWN:
+        click.echo(f"  {event.job_id}: {event.kind.replace('_', ' ')}: {event_text(event)}")
+
+
+def _finish(desk: Desk, decided: Validation, output: Path | None, *, as_json: bool) -> None:
+    """Print the report and leave with the exit code of its verdict."""
+    from rung.runner.validation.report_files import copy_report, read_facts
+
+    assert decided.verdict is not None
+    folder = desk.paths.validation(decided.id)
+    if output is not None:
+        copy_report(folder, output)
+    facts = read_facts(folder) or {"line": f"verdict: {decided.verdict} {decided.spec.name}: {decided.because}"}
+    report = {"markdown": str(folder / "report.md"), "html": str(folder / "report.html")}
+    if as_json:
+        code = EXIT_CODES[decided.verdict]
+        click.echo(json.dumps({**facts, "verdict": decided.verdict, "exit_code": code, "report": report}, indent=2))
+    else:
+        _print(facts, report)
+    sys.exit(EXIT_CODES[decided.verdict])
+
+
+def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
+    from rung.runner.views.tables import table
+
+    rows = [[row[name] for name in ("what", "fp32", "asked", "difference")] for row in facts.get("table", ())]
+    if rows:
+        click.echo("\n" + table(("", "FP32", "AS ASKED", "DIFFERENCE"), rows, 10_000))
+    for answer in facts.get("answers", ()):
+        click.echo(f"\n{click.style(answer['question'], bold=True)} {_clean(answer['answer'])}".rstrip())
+        for cause in answer["causes"]:
+            click.echo(f"  - {_clean(cause)}")
+    click.echo(f"\nreport: {report['html']} (and report.md beside it)")
+    line = _clean(facts["line"])
+    word = line.removeprefix("verdict: ").partition(" ")[0]
+    click.echo(click.style(line, fg=COLOURS.get(word), bold=True))
+
+
+def _clean(text: str) -> str:
+    from rung.jobs.model.terminal_text import clean
+
+    return clean(text)

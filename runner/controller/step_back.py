@@ -1,0 +1,40 @@
+"""Owns stopping a cured run to try its first precision or lr again, once a healthy checkpoint lies beyond its fault.
+
+Whether it is time is recovery/stepback's question. The checkpoint is verified while the run goes on.
+"""
+
+from __future__ import annotations
+
+from rung.jobs.job import Job
+from rung.recovery.decide import step_back
+from rung.runner.checkpoints.search import Finder
+from rung.runner.context import Parts
+from rung.runner.state import transitions
+
+# A run that has no checkpoint beyond its fault yet is looked at again after this.
+AGAIN_SECONDS = 30.0
+
+
+class SteppingBack:
+    def __init__(self, parts: Parts, finder: Finder) -> None:
+        self._parts, self._finder = parts, finder
+        self._not_before: dict[str, float] = {}
+
+    def consider(self, job: Job) -> None:
+        """Stop a running job that may step back; nothing happens where it is too early or was not asked for."""
+        if job.spec.recovery.step_back is None or self._parts.now() < self._not_before.get(job.id, 0.0):
+            return
+        attempts = self._parts.store.attempts(job.id)[job.settled :]
+        if not step_back.due(job, attempts):
+            return
+        found = self._finder.find(job, attempts, before=attempts[-1].furthest_step)
+        if found is None:
+            return
+        # What the run writes from now on is looked for again.
+        self._finder.forget(job.id)
+        at = self._parts.now()
+        if step_back.possible(job, attempts, found):
+            because = step_back.why(job, attempts)
+            transitions.stopping_to_step_back(self._parts.store, job, attempts[-1], because, at=at)
+        else:
+            self._not_before[job.id] = at + AGAIN_SECONDS

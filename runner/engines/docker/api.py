@@ -1,0 +1,243 @@
+"""Owns talking to a host's Docker Engine: the docker SDK over the host's one connection, errors in our own words.
+
+No TCP socket, no client program, no second SSH: every question is a channel to the engine's UNIX socket. An engine that
+does not answer is away like its host is: HostUnreachable. What the engine refuses is an EngineError in its own words.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import docker
+import requests
+import urllib3
+from docker.errors import APIError, DockerException, NotFound
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.terminal_text import clean
+from rung.runner.seams.remote import Remote, RemoteSocket
+
+# Engine 20.10: the oldest that knows everything asked of it here, and the language that newer ones are spoken to in.
+API = "1.41"
+# An engine under load may take long to create a container; one that says nothing for longer is stuck.
+ANSWER_SECONDS = 60.0
+MAX_TEXT = 500
+CONFLICT = 409
+
+
+class _Connection(HTTPConnection):
+    def __init__(self, remote: Remote, path: str) -> None:
+        super().__init__("localhost")
+        self._remote, self._path = remote, path
+
+    def connect(self) -> None:
+        self.sock = cast(Any, open_engine(self._remote, self._path))
+
+
+class _Pool(HTTPConnectionPool):
+    def __init__(self, remote: Remote, path: str) -> None:
+        super().__init__("localhost", maxsize=4)
+        self._remote, self._path = remote, path
+
+    def _new_conn(self) -> _Connection:
+        return _Connection(self._remote, self._path)
+
+
+class _Adapter(HTTPAdapter):
+    """Leads every request through the pool of one host, past all proxies."""
+
+    def __init__(self, remote: Remote, path: str) -> None:
+        super().__init__()
+        self._pool = _Pool(remote, path)
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        return self._pool
+
+    def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
+        return str(request.path_url)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def open_engine(remote: Remote, path: str) -> RemoteSocket:
+    """Open the engine's socket; one that is not there, or lets us not in, is an engine that is away."""
+    try:
+        return remote.open_socket(path)
+    except (HostUnreachable, HostRefused):
+        raise
+    except EngineError as error:
+        advice = "is the Docker Engine running there, and is this account in its group?"
+        raise HostUnreachable(f"{error}; {advice}") from None
+
+
+class EngineApi:
+    """One host's engine. It may be asked from any thread."""
+
+    def __init__(self, remote: Remote, path: str) -> None:
+        self.host = remote.name
+        self._remote, self._path = remote, path
+        # The address is never dialled: all requests go through our adapter.
+        self._client: Any = docker.APIClient(base_url=f"unix://{path}", version=API, timeout=int(ANSWER_SECONDS))
+        self._client.trust_env = False
+        self._client.mount("http+docker://", _Adapter(remote, path))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def hello(self) -> None:
+        """Agree with the engine on the language, or raise."""
+        with self._asking("version"):
+            said = self._client.version(api_version=False)
+        least, most = said.get("MinAPIVersion", API), said.get("ApiVersion", API)
+        if _number(most) < _number(API):
+            version = clean(str(said.get("Version")))[:40]
+            raise EngineError(f"{self.host}: its Docker Engine {version} is too old; Rung needs 20.10 or newer")
+        self._client._version = least if _number(least) > _number(API) else API
+
+    # Containers
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        with self._asking(f"container {name}"):
+            try:
+                return cast(dict[str, Any], self._client.inspect_container(name))
+            except NotFound:
+                return None
+
+    def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        wanted = [f"{name}={value}" for name, value in labels.items()]
+        with self._asking("containers"):
+            return cast(list[dict[str, Any]], self._client.containers(all=True, filters={"label": wanted}))
+
+    def create(self, name: str, config: Mapping[str, Any]) -> bool:
+        """Create a container; False when there is one of this name already."""
+        with self._asking(f"container {name}"):
+            try:
+                self._client.create_container_from_config(dict(config), name)
+            except APIError as error:
+                if error.status_code == CONFLICT:
+                    return False
+                raise
+        return True
+
+    def start(self, name: str) -> None:
+        with self._asking(f"container {name}"):
+            self._client.start(name)
+
+    def kill(self, name: str, signal: str) -> None:
+        """Send a signal; a container that is gone or does not run needs none."""
+        with self._asking(f"container {name}"):
+            try:
+                self._client.kill(name, signal)
+            except APIError as error:
+                if error.status_code not in (404, CONFLICT):
+                    raise
+
+    def remove(self, name: str) -> None:
+        with self._asking(f"container {name}"):
+            try:
+                self._client.remove_container(name, force=True, v=True)
+            except APIError as error:
+                # 409: somebody else is removing it at this moment.
+                if error.status_code not in (404, CONFLICT):
+                    raise
+
+    def wait(self, name: str, seconds: float) -> int:
+        """Wait for a container's end and return its exit code."""
+        with self._asking(f"container {name}"):
+            try:
+                return int(self._client.wait(name, timeout=seconds)["StatusCode"])
+            except requests.exceptions.ReadTimeout:
+                raise EngineError(f"{self.host}: container {name}: took longer than {seconds:g} s") from None
+
+    def output(self, name: str, *, errors: bool, size: int) -> bytes:
+        """Return the beginning of what an ended container printed."""
+        kept = bytearray()
+        with self._asking(f"container {name}"):
+            pieces = self._client.logs(name, stdout=not errors, stderr=errors, stream=True, follow=False)
+            for piece in pieces:
+                kept += piece[: size - len(kept)]
+                if len(kept) >= size:
+                    pieces.close()
+                    break
+        return bytes(kept)
+
+    def open_log(self, name: str, since: str | None, *, follow: bool) -> RemoteSocket:
+        """Ask for a container's log from a moment on; the answer is the caller's to read as it comes."""
+        options = {
+            "stdout": 1,
+            "stderr": 1,
+            "timestamps": 1,
+            "follow": int(follow),
+            **({"since": since} if since else {}),
+        }
+        question = f"GET /v{self._client._version}/containers/{name}/logs?{urlencode(options)} HTTP/1.1\r\n"
+        opened = open_engine(self._remote, self._path)
+        with self._asking(f"the log of {name}"):
+            opened.settimeout(ANSWER_SECONDS)
+            opened.sendall(f"{question}Host: engine\r\nConnection: close\r\n\r\n".encode("ascii"))
+        return opened
+
+    # Images
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        with self._asking(f"image {name}"):
+            try:
+                return cast(dict[str, Any], self._client.inspect_image(name))
+            except NotFound:
+                return None
+
+    def pull(self, name: str) -> Iterator[dict[str, Any]]:
+        """Pull an image, yielding what the engine tells of it."""
+        with self._asking(f"image {name}"):
+            yield from _objects(self._client.pull(name, stream=True, decode=True))
+
+    def load(self, archive: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Load an image from its archive, sent as it comes; return what the engine tells of it."""
+        with self._asking("an image's archive"):
+            return list(_objects(self._client.load_image(archive)))
+
+    def digest(self, name: str) -> str:
+        """Return the digest that the registry of an image has for its tag now, asked by the host."""
+        with self._asking(f"image {name}"):
+            return str(self._client.inspect_distribution(name)["Descriptor"]["digest"])
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except EngineError:
+            raise
+        except APIError as error:
+            said = error.explanation if isinstance(error.explanation, str) else str(error)
+            raise EngineError(f"{self.host}: {what}: {clean(said)[:MAX_TEXT]}") from None
+        except (DockerException, json.JSONDecodeError, KeyError) as error:
+            raise EngineError(f"{self.host}: {what}: {clean(str(error))[:MAX_TEXT]}") from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
+            why = clean(str(error))[:MAX_TEXT]
+            raise HostUnreachable(f"{self.host}: its Docker Engine does not answer: {why}") from None
+
+
+def _objects(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Pass on what the engine tells line by line; an error among it ends all."""
+    for one in said:
+        if not isinstance(one, dict):
+            continue
+        if "error" in one:
+            raise DockerException(str(one["error"]))
+        yield one
+
+
+def _number(version: Any) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in str(version).split("."))
+    except ValueError:
+        return (0,)

@@ -1,0 +1,74 @@
+"""Owns the end of an attempt in a container: its record is read, its container cleared away, its last word written.
+
+In this order, so that whoever is killed in between finds enough to come to the same word again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.api import EngineApi
+from rung.runner.engines.docker.container_config import secrets_folder
+from rung.runner.engines.docker.container_state import Record, Seen, final, from_dict, record_in, to_dict
+from rung.runner.seams.engine import Observation
+from rung.runner.seams.remote import Remote
+
+RECORD_SECONDS = 30.0
+READ = """
+if [ -e "$1/done.json" ]; then echo done; cat "$1/done.json"
+elif [ -e "$1/began" ]; then echo began; fi
+"""
+
+
+@dataclass(frozen=True)
+class Settler:
+    """Settles attempts of one store on one host."""
+
+    api: EngineApi
+    remote: Remote
+    store_id: str
+    # Where the record of an attempt lies on the host; asks the host at most once.
+    record_folder: Callable[[AttemptPaths], str]
+
+    def record(self, paths: AttemptPaths) -> Record:
+        """Return what the wrapper of an attempt has left on the host."""
+        ran = self.remote.run(["sh", "-c", READ, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
+        return record_in(ran.out.decode("utf-8", "replace"))
+
+    def settle(self, name: str, paths: AttemptPaths, seen: Seen) -> Observation:
+        """Write the last word on an attempt whose log is here, and clear its container away."""
+        end = final(seen, self.record(paths))
+        self.api.remove(name)
+        self.remove_secrets(paths)
+        write_done(paths, end)
+        return end
+
+    def remove_secrets(self, paths: AttemptPaths) -> None:
+        folder = secrets_folder(self.store_id, paths.job_id, paths.number)
+        with suppress(EngineError):
+            self.remote.run(["rm", "-rf", folder], timeout=RECORD_SECONDS)
+
+
+def read_done(paths: AttemptPaths) -> Observation | None:
+    """Return the last word on an attempt, when there is one."""
+    try:
+        return from_dict(json.loads(paths.done.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise EngineError(f"{paths.done}: cannot be read: {error}") from None
+
+
+def write_done(paths: AttemptPaths, end: Observation) -> None:
+    draft = paths.done.with_suffix(".draft")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(to_dict(end), file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(paths.done)

@@ -1,0 +1,184 @@
+"""Owns what a container is created with: one pure function from a request to the engine's own words.
+
+The dry run prints it; the engine is given exactly it. Whatever it says of safety holds for every job alike: no root, no
+capability, no way to gain one, a root filesystem that cannot be written, no engine socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.paths import IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
+from rung.jobs.spec.volume import host_path
+from rung.runner.hosts.engine_facts import JOB_LABEL
+from rung.runner.seams.engine import Container, Request
+
+STORE_LABEL, ATTEMPT_LABEL = "rung.store", "rung.attempt"
+# Borne instead of the job's label by a container that only looks at what a job left.
+LOOK_LABEL = "rung.look"
+WRAPPER = ("/bin/sh", f"{IN_INSIDE}/contained.sh")
+# /tmp may run programs: compilers of kernels put them there. Whatever mode the image's own has, it is the user's.
+TMP = "rw,nosuid,nodev,exec,mode=1777,size=2147483648,uid={uid},gid={gid}"
+# Half a gigabyte of log on the host's disk at most; the controller has its own copy of all of it.
+LOG = {"Type": "json-file", "Config": {"max-size": "128m", "max-file": "4"}}
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom we are on a host: the container's user is the same, so that what it writes is ours."""
+
+    home: str
+    # Words where the host is not known yet.
+    uid: int | str
+    gid: int | str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where on its host an attempt lies."""
+
+    account: Account
+    store_id: str
+    # The shipped tree of the code that runs inside.
+    inside: str
+
+    @property
+    def paths(self) -> HostPaths:
+        return HostPaths(self.account.home, self.store_id)
+
+
+def container_name(store_id: str, job_id: str, attempt: int) -> str:
+    return f"rung-{store_id}-{job_id}-{attempt}"
+
+
+def labels(store_id: str, job_id: str, attempt: int) -> dict[str, str]:
+    return {STORE_LABEL: store_id, JOB_LABEL: job_id, ATTEMPT_LABEL: str(attempt)}
+
+
+def secrets_folder(store_id: str, job_id: str, attempt: int) -> str:
+    """Return the folder for the secrets of an attempt, on the tmpfs that every Linux has."""
+    return f"/dev/shm/{container_name(store_id, job_id, attempt)}"  # noqa: S108
+
+
+def container_config(request: Request, place: Place) -> dict[str, Any]:
+    """Return everything that the engine is told of an attempt's container. Pure."""
+    wanted = _container(request)
+    paths = place.paths
+    mounts = [
+        _bind(paths.work(request.job_id, request.attempt), IN_WORK),
+        _bind(paths.job(request.job_id, wanted.stay), IN_JOB),
+        _bind(paths.record(request.job_id, request.attempt), IN_RECORD),
+        _bind(place.inside, IN_INSIDE, read_only=True),
+        *(_bind(volume.host, volume.container, read_only=volume.read_only) for volume in wanted.volumes),
+    ]
+    if request.secrets:
+        mounts.append(_bind(secrets_folder(place.store_id, request.job_id, request.attempt), IN_SECRETS))
+    config = _sober(request, place, {"Mounts": mounts, "NetworkMode": wanted.network})
+    config["HostConfig"]["DeviceRequests"] = _devices(wanted.gpus)
+    return {
+        **config,
+        "Entrypoint": list(WRAPPER),
+        "Cmd": list(request.argv),
+        "WorkingDir": str(request.cwd),
+        "Labels": labels(place.store_id, request.job_id, request.attempt),
+    }
+
+
+def planned_config(request: Request) -> dict[str, Any]:
+    """Return the container for a host that is not known yet, with words where its facts will stand. Pure."""
+    place = Place(Account("~", "UID", "GID"), "STORE", "")
+    inside = f"{place.paths.trees}/ID/files"
+    return container_config(request, Place(place.account, place.store_id, inside))
+
+
+def look_config(request: Request, place: Place, argv: tuple[str, ...]) -> dict[str, Any]:
+    """Return the container that looks at what an attempt left: it writes nothing, and reaches nobody. Pure."""
+    wanted = _container(request)
+    mounts = [
+        _bind(place.paths.job(request.job_id, wanted.stay), IN_JOB, read_only=True),
+        _bind(place.inside, IN_INSIDE, read_only=True),
+        *(_bind(volume.host, volume.container, read_only=True) for volume in wanted.volumes),
+    ]
+    config = _sober(request, place, {"Mounts": mounts, "NetworkMode": "none"})
+    path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
+    return {
+        **config,
+        "Entrypoint": [argv[0]],
+        "Cmd": list(argv[1:]),
+        "Env": [*config["Env"], f"PYTHONPATH={path}"],
+        "WorkingDir": "/",
+        "Labels": {STORE_LABEL: place.store_id, LOOK_LABEL: request.job_id},
+    }
+
+
+def _sober(request: Request, place: Place, host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all our containers have in common."""
+    wanted, memory = _container(request), request.limits.get("memory", 0)
+    return {
+        "Image": wanted.image,
+        "User": f"{place.account.uid}:{place.account.gid}",
+        "Env": _environment(request.env, wanted.gpus),
+        "Tty": False,
+        "OpenStdin": False,
+        # An image's own would run beside the job.
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "RestartPolicy": {"Name": "no"},
+            "Privileged": False,
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "IpcMode": "private",
+            "Tmpfs": {"/tmp": TMP.format(uid=place.account.uid, gid=place.account.gid)},  # noqa: S108
+            "ShmSize": wanted.shm,
+            "PidsLimit": wanted.pids,
+            "Memory": memory,
+            # As much as memory: no swap, which would make a training crawl instead of fail.
+            "MemorySwap": memory,
+            "NanoCpus": request.limits.get("cpus", 0) * 10**9,
+            "LogConfig": LOG,
+            **host,
+        },
+    }
+
+
+def checkpoint_folder(request: Request, account: Account, store_id: str) -> str:
+    """Return where the checkpoints of an attempt lie on its host. Pure."""
+    wanted, folder = _container(request), str(request.checkpoint_dir)
+    found = host_path(folder, wanted.volumes)
+    if found is not None:
+        return found[0]
+    job = HostPaths(account.home, store_id).job(request.job_id, wanted.stay)
+    try:
+        return str(PurePosixPath(job) / PurePosixPath(folder).relative_to(IN_JOB))
+    except ValueError:
+        raise EngineError(f"{folder} is in no volume: it would be lost with the container") from None
+
+
+def _container(request: Request) -> Container:
+    if request.container is None:
+        raise EngineError(f"{request.job_id} names no image, and a host runs containers alone")
+    return request.container
+
+
+def _environment(env: Mapping[str, str], gpus: tuple[str, ...]) -> list[str]:
+    """Return the variables as the engine wants them. The GPUs are the engine's to give: no variable may widen them."""
+    kept = {name: value for name, value in env.items() if name != "NVIDIA_VISIBLE_DEVICES"}
+    if not gpus:
+        # Where NVIDIA's runtime is the engine's default, many images would get every GPU.
+        kept["NVIDIA_VISIBLE_DEVICES"] = "void"
+    return [f"{name}={value}" for name, value in sorted(kept.items())]
+
+
+def _devices(gpus: tuple[str, ...]) -> list[dict[str, Any]]:
+    if not gpus:
+        return []
+    return [{"Driver": "", "Count": 0, "DeviceIDs": list(gpus), "Capabilities": [["gpu"]], "Options": {}}]
+
+
+def _bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}

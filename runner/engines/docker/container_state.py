@@ -1,0 +1,137 @@
+"""Owns what an engine's words mean: a container's state and the record on the host, as an Observation. Pure.
+
+The exit code is the engine's word. That the attempt came to its end is proven by the record alone.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rung.runner.seams.engine import Observation, Presence
+
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
+# A shell reports a signal as 128 and its number.
+SIGNALS = range(129, 128 + 65)
+NO_RECORD = "the container is gone and left no completion record"
+
+
+class Status(StrEnum):
+    ABSENT = "absent"
+    CREATED = "created"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+# The engine's states; a container that is being removed has ended, and a frozen one will go on.
+STATUS = {
+    "created": Status.CREATED,
+    "running": Status.RUNNING,
+    "paused": Status.RUNNING,
+    "restarting": Status.RUNNING,
+    "exited": Status.ENDED,
+    "dead": Status.ENDED,
+    "removing": Status.ENDED,
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A container, as the engine just described it."""
+
+    status: Status
+    exit_code: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the wrapper left on the host."""
+
+    began: bool = False
+    exit_code: int | None = None
+    ended_at: float | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.exit_code is not None
+
+
+def seen_in(container: Mapping[str, Any] | None) -> Seen:
+    """Return what an engine's description of a container says."""
+    if container is None:
+        return Seen(Status.ABSENT)
+    state = container.get("State")
+    said = state if isinstance(state, dict) else {}
+    code = said.get("ExitCode")
+    return Seen(
+        status=STATUS.get(str(said.get("Status")), Status.RUNNING),
+        exit_code=code if isinstance(code, int) else None,
+        started_at=moment(said.get("StartedAt")),
+        ended_at=moment(said.get("FinishedAt")),
+        out_of_memory=said.get("OOMKilled") is True,
+    )
+
+
+def moment(text: Any) -> float | None:
+    """Return an engine's time as seconds; the year 1 is its word for never."""
+    found = TIME.match(text) if isinstance(text, str) else None
+    if found is None or found[1] == "0001":
+        return None
+    numbers = tuple(int(found[number]) for number in range(1, 7))
+    return calendar.timegm(numbers) + float(found[7] or 0)
+
+
+def record_in(text: str) -> Record:
+    """Return what the host said of a record: nothing, `began`, or `done` and the record itself."""
+    word, _, rest = text.partition("\n")
+    if word != "done":
+        return Record(began=word.strip() == "began")
+    try:
+        said = json.loads(rest)
+        return Record(True, int(said["exit_code"]), float(said["ended_at"]))
+    except (ValueError, TypeError, KeyError):
+        return Record(began=True)
+
+
+def final(seen: Seen, record: Record) -> Observation:
+    """Return the last word on an attempt whose container has ended or is gone."""
+    code = seen.exit_code if seen.status is Status.ENDED else record.exit_code
+    ended_at = seen.ended_at or record.ended_at
+    if ended_at is not None and seen.started_at is not None:
+        # Of a container that ends at once an engine may write down the end before the start.
+        ended_at = max(ended_at, seen.started_at)
+    if not record.done:
+        detail = NO_RECORD if code is None else f"{NO_RECORD}; its exit code is {code}"
+        return Observation(Presence.LOST, detail=detail, started_at=seen.started_at, ended_at=ended_at)
+    signal = code - 128 if code is not None and code in SIGNALS else None
+    return Observation(
+        Presence.ENDED,
+        exit_code=None if signal is not None else code,
+        signal=signal,
+        detail="its container ran out of memory" if seen.out_of_memory else "",
+        started_at=seen.started_at,
+        ended_at=ended_at,
+    )
+
+
+def to_dict(end: Observation) -> dict[str, Any]:
+    return {
+        "presence": end.presence.value,
+        "exit_code": end.exit_code,
+        "signal": end.signal,
+        "detail": end.detail,
+        "started_at": end.started_at,
+        "ended_at": end.ended_at,
+    }
+
+
+def from_dict(data: Mapping[str, Any]) -> Observation:
+    return Observation(**{**data, "presence": Presence(data["presence"])})

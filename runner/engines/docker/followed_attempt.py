@@ -1,0 +1,46 @@
+"""Owns what is kept of one attempt that is followed, and the words for how long a host has been away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.container_state import Seen, Status
+from rung.runner.engines.docker.log_copy import LogCopy
+from rung.runner.engines.docker.log_stream import LogStream
+from rung.runner.seams.engine import Observation
+
+# How long a host has been away is told in these steps, in seconds: a reason that changes each second helps nobody.
+STEPS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+@dataclass
+class Followed:
+    """One attempt under the lookout's eyes."""
+
+    name: str
+    paths: AttemptPaths
+    copy: LogCopy
+    seen: Seen = field(default_factory=lambda: Seen(Status.ABSENT))
+    word: Observation | None = None
+    # Why it cannot be followed although its host is there, such as a full disk here.
+    trouble: str = ""
+    # Grows with whatever makes the last word doubtful; a look that began before does not count.
+    doubts: int = 1
+    looked: int = 0
+    stream: LogStream | None = None
+    reopen_at: float = 0.0
+    save_at: float = 0.0
+    settled: bool = False
+
+    @property
+    def wants_stream(self) -> bool:
+        return self.stream is None and not self.settled and self.seen.status in (Status.RUNNING, Status.ENDED)
+
+
+def span(seconds: float) -> str:
+    """Return a time in words, rounded down to a step."""
+    whole = max((step for step in STEPS if step <= seconds), default=0)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h"

@@ -1,0 +1,154 @@
+"""Owns the copy of one attempt's log on this machine, and the cursor that says how much of the original is in it.
+
+The original can be asked for from a moment on, no finer. So the cursor is a moment and how many entries from it on are
+here already; a new stream begins at the moment and leaves so many out. Nothing is lost and nothing comes twice, however
+often the link, the engine or the controller end in between: what the file has beyond the cursor is cut off and read
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import IO
+
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.log_stream import Entry
+
+# Asked from a little earlier than needed: a clock that is set back by less, while nobody looks, hides nothing.
+MARGIN = 60 * 10**9
+STEP = 10 * 10**9
+GAP = b"rung: lines are missing here: the host had thrown them away before they could be read\n"
+
+
+@dataclass
+class Cursor:
+    """How far the copy has come."""
+
+    length: int = 0
+    # Entries in the copy, and the latest time among them.
+    total: int = 0
+    latest: int = -1
+    # Moments to ask from, oldest first: each with how many entries came before it. All of those are earlier, and none
+    # after it is.
+    anchors: list[list[int]] = field(default_factory=list)
+
+    def pass_over(self, at: int) -> None:
+        """Count one more entry."""
+        anchors = self.anchors
+        while anchors and anchors[-1][0] > at:
+            # The host's clock was set back: asked from there, the engine would leave this entry out.
+            anchors.pop()
+        if at > self.latest:
+            self.latest = at
+            if not anchors or at - anchors[-1][0] >= STEP:
+                anchors.append([at, self.total])
+            while len(anchors) > 1 and anchors[1][0] <= at - MARGIN:
+                anchors.pop(0)
+        self.total += 1
+
+    @property
+    def anchor(self) -> list[int] | None:
+        """Return the moment to ask from, far enough back, and how many entries came before; None: the beginning."""
+        return self.anchors[0] if self.anchors and self.anchors[0][0] <= self.latest - MARGIN else None
+
+
+class LogCopy:
+    """The copy of one attempt's log; it serves one thread."""
+
+    def __init__(self, paths: AttemptPaths) -> None:
+        self._paths = paths
+        self._cursor = _load(paths)
+        self._leave_out, self._first = 0, True
+        self._saved = self._cursor.length
+        self._file: IO[bytes] | None = None
+
+    @property
+    def since(self) -> str | None:
+        """Return the moment to ask the log from, as the engine wants it."""
+        anchor = self._cursor.anchor
+        return f"{anchor[0] // 10**9}.{anchor[0] % 10**9:09d}" if anchor else None
+
+    @property
+    def unsaved(self) -> bool:
+        return self._cursor.length != self._saved
+
+    def begin(self) -> None:
+        """Be ready for a new stream that begins at `since`; what was taken beyond the cursor is cut off."""
+        anchor = self._cursor.anchor
+        self._leave_out, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
+        self.end()
+        self._paths.folder.mkdir(parents=True, exist_ok=True)
+        self._file = self._paths.log.open("ab", buffering=0)
+        self._file.truncate(self._cursor.length)
+
+    def end(self) -> None:
+        """Close the file: no more comes by this stream."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Add what a stream has brought."""
+        new: list[bytes] = []
+        for each in entries:
+            if self._first:
+                self._first = False
+                if self._cursor.anchor is not None and each.at != self._cursor.anchor[0]:
+                    new.append(GAP)
+                    self._leave_out = 0
+            if self._leave_out:
+                self._leave_out -= 1
+                continue
+            self._cursor.pass_over(each.at)
+            new.append(each.piece)
+        if new:
+            self._write(b"".join(new))
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None, "a stream has begun"
+        view = memoryview(data)
+        # A full disk may take part of it, and refuses the rest the next time; the cursor counts what was taken whole.
+        while view:
+            view = view[self._file.write(view) :]
+        self._cursor.length += len(data)
+
+    def note(self, text: str) -> None:
+        """Add a line of our own at the end of the copy, unless it stands there; no stream may follow it."""
+        line = f"{text}\n".encode()
+        with self._paths.log.open("a+b") as log:
+            log.seek(max(0, log.tell() - len(line)))
+            if log.read() != line:
+                log.write(line)
+
+    def save(self) -> None:
+        """Write the cursor down; until then a new start reads again what came since the last time."""
+        draft = self._paths.cursor.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self._cursor)), encoding="ascii")
+        draft.rename(self._paths.cursor)
+        self._saved = self._cursor.length
+
+    def finish(self) -> None:
+        """Make sure that the copy outlives this machine's power: the original is about to go."""
+        self._paths.folder.mkdir(parents=True, exist_ok=True)
+        with self._paths.log.open("ab") as log:
+            _flush(log)
+        self.save()
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _load(paths: AttemptPaths) -> Cursor:
+    """Return where an earlier controller came to; a cursor that promises more than the file has begins anew."""
+    try:
+        cursor = Cursor(**json.loads(paths.cursor.read_bytes()))
+        if cursor.length <= paths.log.stat().st_size:
+            return cursor
+    except (OSError, ValueError, TypeError):
+        pass
+    return Cursor()

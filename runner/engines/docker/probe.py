@@ -1,0 +1,61 @@
+"""Owns throw-away containers: a short command in an image on a host, that writes nothing and reaches nobody."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.docker.api import EngineApi
+from rung.runner.engines.docker.container_config import Place, look_config
+from rung.runner.engines.docker.host_account import HostSide
+from rung.runner.seams.engine import Container, Request
+from rung.runner.seams.remote import OUTPUT_BYTES
+
+# Importing torch for the first time reads a gigabyte from a cold disk.
+IMAGE_SECONDS = 300.0
+NOT_FOUND = 127  # as a shell says it
+
+
+class Looks:
+    """Runs throw-away containers on one host."""
+
+    def __init__(self, api: EngineApi, side: HostSide) -> None:
+        self._api, self._side = api, side
+
+    def at_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        """Run a command that sees what an attempt of this job left: exit code, output, errors."""
+        place = self._side.place()
+        stay = request.container.stay if request.container else 1
+        self._side.script('umask 077; mkdir -p "$1"', place.paths.job(request.job_id, stay))
+        return self._run(look_config(request, place, tuple(argv)), timeout)
+
+    def at_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
+        """Run a command in an image that belongs to no attempt: exit code and output."""
+        nowhere = Path("/")
+        env = {"HOME": "/tmp"}  # noqa: S108
+        request = Request("look", 0, argv, nowhere, env, AttemptPaths(nowhere), nowhere, container=Container(image))
+        config = look_config(request, Place(self._side.account(), self._side.store_id, ""), argv)
+        config["HostConfig"]["Mounts"] = []
+        try:
+            code, output, _ = self._run(config, IMAGE_SECONDS)
+        except EngineError as error:
+            if type(error) is not EngineError:
+                raise
+            # The engine refuses to start a program that the image does not have.
+            return NOT_FOUND, ""
+        return code, output
+
+    def _run(self, config: Mapping[str, Any], timeout: float) -> tuple[int, str, str]:
+        name = f"rung-{self._side.store_id}-look-{secrets.token_hex(6)}"
+        try:
+            self._api.create(name, config)
+            self._api.start(name)
+            code = self._api.wait(name, timeout)
+            output, errors = (self._api.output(name, errors=which, size=OUTPUT_BYTES) for which in (False, True))
+        finally:
+            self._api.remove(name)
+        return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")

@@ -1,0 +1,185 @@
+"""Owns the process engine: an attempt as a process group on this machine, which outlives the controller.
+
+An attempt is known by its folder: who claimed it, which group runs, how it ended. A pid alone proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.files.fingerprint import entry_here, hidden
+from rung.runner.files.inside import WRAPPER
+from rung.runner.files.work_copy import make_copy
+from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request, read_part
+
+# Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
+START_SECONDS = 30.0
+
+
+class ProcessEngine:
+    """Runs attempts on the machine the controller runs on."""
+
+    host = "localhost"
+
+    def start(self, request: Request, secrets: Mapping[str, str]) -> None:
+        paths = request.paths
+        try:
+            paths.folder.mkdir(parents=True, exist_ok=True)
+            request.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+            if request.source is not None:
+                make_copy(request.source, request.cwd, request.edits, paths.home)
+            _write(paths.request, request.to_dict())
+            command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
+            env = {**request.env, **secrets}
+            # No pipe of ours goes along: the wrapper outlives us and whoever reads our output.
+            subprocess.run(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=True,
+                timeout=START_SECONDS,
+                start_new_session=True,
+            )
+        # ValueError: a secret with a character that no environment can hold.
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
+
+    def observe(self, paths: AttemptPaths) -> Observation:
+        claim = _read(paths.claim)
+        if claim is None:
+            return Observation(Presence.ABSENT)
+        alive = _alive(claim)
+        # Asked after the look at the process: a wrapper that ended in between has left its record.
+        done = _read(paths.done)
+        if done is not None:
+            end = Observation(Presence.ENDED, done["exit_code"], done["signal"], ended_at=done["ended_at"])
+            return replace(end, started_at=claim["claimed_at"])
+        if alive:
+            return Observation(Presence.RUNNING, started_at=claim["claimed_at"])
+        if claim["boot"] == _boot():
+            subprocess.run([sys.executable, "-I", str(WRAPPER), "--end", str(paths.folder)], check=False)
+        if paths.stop.exists() and not paths.running.exists():
+            return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
+        detail = "the process is gone and left no completion record"
+        return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"])
+
+    def stop(self, paths: AttemptPaths, *, force: bool) -> None:
+        claim, running = _read(paths.claim), _read(paths.running)
+        if claim and not running:
+            return  # about to run: the next call finds the group
+        # While the claiming wrapper lives, the group it noted is its child's and cannot be anyone else's.
+        if claim and running and _alive(claim) and (force or not paths.stop.exists()):
+            _signal_group(running["group"], signal.SIGKILL if force else signal.SIGTERM)
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        paths.stop.touch()
+
+    def strike(self, paths: AttemptPaths) -> None:
+        """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
+        claim, running = _read(paths.claim), _read(paths.running)
+        if claim and running and _alive(claim):
+            _signal_group(running["group"], signal.SIGKILL)
+
+    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
+        return read_part(paths.log, offset, size)
+
+    def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        try:
+            done = subprocess.run(
+                list(argv),
+                # An attempt's own copy is there from its start on.
+                cwd=request.cwd if request.source is None or request.cwd.is_dir() else request.source,
+                env=dict(request.env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineError(f"{argv[0]}: could not be run: {error}") from None
+        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+    def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
+        folder, found = request.checkpoint_dir, []
+        try:
+            for path in folder.glob(pattern) if folder.is_dir() else ():
+                with suppress(FileNotFoundError):
+                    entry = None if hidden(path.name) else entry_here(path, sampled=True)
+                    found += [entry] if entry is not None else []
+        except OSError as error:
+            raise EngineError(f"{folder}: cannot be listed: {error.strerror}") from None
+        return found
+
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        try:
+            for name in names:
+                aside.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):
+                    (request.checkpoint_dir / name).rename(aside / name)
+        except OSError as error:
+            raise EngineError(f"{aside}: {name} could not be set aside there: {error.strerror}") from None
+
+    def gpu(self) -> Gpu | None:
+        """Return the first GPU that the driver names, or None on a machine without one."""
+        try:
+            done = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=START_SECONDS, check=True)
+        except (OSError, subprocess.SubprocessError, ValueError):
+            return None
+        return next(iter(parse_gpus(done.stdout)[0]), None)
+
+
+def _alive(claim: Mapping[str, Any]) -> bool:
+    """Tell whether the very process that made the claim is still there."""
+    if claim["boot"] != _boot():
+        return False
+    try:
+        fields = _stat(claim["pid"])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return int(fields[19]) == claim["started"] and fields[0] != "Z"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name, which may itself hold spaces and parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{path}: cannot be read: {error}") from None
+    return data
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    draft.rename(path)

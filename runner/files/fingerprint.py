@@ -1,0 +1,65 @@
+"""Owns what is told of a checkpoint without opening it: a file or a folder becomes one entry with a fingerprint.
+
+The fingerprint changes whenever what lies there is written anew, so that a verdict is kept for as long as it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from rung.runner.seams.engine import FileEntry
+
+# Read of a file here, at its beginning, middle and end.
+SAMPLE_BYTES = 4096
+# More files than this are no checkpoint.
+MOST_FILES = 10_000
+
+
+def hidden(name: str) -> bool:
+    """Tell what is not the job's to offer: files on their way, and what was set aside."""
+    return name.startswith(".")
+
+
+def folder_entry(name: str, files: Iterable[tuple[str, int, float]], made_at: float) -> FileEntry:
+    """Return the entry of a folder from the path in it, the size and the time of each of its files."""
+    listed = sorted(files)
+    lines = "\n".join(f"{path}\0{size}\0{float(at)!r}" for path, size, at in listed)
+    digest = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    newest = max((at for _, _, at in listed), default=made_at)
+    return FileEntry(name, sum(size for _, size, _ in listed), float(newest), is_folder=True, digest=digest)
+
+
+def entry_here(path: Path, *, sampled: bool) -> FileEntry | None:
+    """Return the entry of a file or folder of this machine; None for anything else. Raises OSError."""
+    stat = path.lstat()
+    if S_ISREG(stat.st_mode):
+        digest = _samples(path, stat.st_size) if sampled else ""
+        return FileEntry(path.name, stat.st_size, stat.st_mtime, digest=digest)
+    if S_ISDIR(stat.st_mode):
+        return folder_entry(path.name, files_in(path), stat.st_mtime)
+    return None
+
+
+def files_in(folder: Path) -> list[tuple[str, int, float]]:
+    """Return the plain files under a folder of this machine; links are not followed."""
+    found: list[tuple[str, int, float]] = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place) / name
+            stat = path.lstat()
+            if S_ISREG(stat.st_mode) and len(found) < MOST_FILES:
+                found.append((path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime))
+    return found
+
+
+def _samples(path: Path, size: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for offset in sorted({0, max(size // 2 - SAMPLE_BYTES // 2, 0), max(size - SAMPLE_BYTES, 0)}):
+            file.seek(offset)
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,194 @@
+"""Owns bringing checkpoints from one place to another: from a host here, from here to a host, each whole or not at all.
+
+Both sides say the SHA-256 of what they have, and a file gets its name only when they agree. Runs beside the loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from rung.jobs.model.errors import EngineError
+from rung.jobs.model.terminal_text import clean
+from rung.runner.files.fingerprint import MOST_FILES, files_in, folder_entry
+from rung.runner.seams.engine import FileEntry
+from rung.runner.seams.remote import Files, Remote, RemoteFile
+
+CHUNK = 1 << 20
+# A slow disk reads 100 MB/s: room for checkpoints of many gigabytes.
+CHECKSUM_SECONDS = 900.0
+MOVE_SECONDS = 60.0
+# On the host, files on their way lie in a folder of their own, where no pattern of checkpoints finds them.
+INCOMING = ".incoming"
+
+
+def entry_there(files: Files, name: str, found: RemoteFile) -> FileEntry:
+    """Return the entry of a file or folder of a host."""
+    if not found.is_folder:
+        return FileEntry(name, found.size, found.written_at)
+    inner = [(path, each.size, each.written_at) for path, each in files_there(files, found.path)]
+    return folder_entry(name, inner, found.written_at)
+
+
+def files_there(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
+    """Return the files under a folder of a host, each with its path in it."""
+    found: list[tuple[str, RemoteFile]] = []
+    waiting = [folder]
+    while waiting and len(found) < MOST_FILES:
+        for each in files.entries(waiting.pop()):
+            if each.is_folder:
+                waiting.append(each.path)
+            else:
+                found.append((each.path[len(folder) + 1 :], each))
+    return found
+
+
+def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
+    """Copy a checkpoint of a host into a folder here; return it. It keeps its times, so it is known again."""
+    source, draft = f"{folder}/{entry.name}", to / f".{entry.name}.part"
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        clear(draft)
+        if entry.is_folder:
+            with _named(source), remote.files() as files:
+                parts = [(path, each.written_at) for path, each in files_there(files, source)]
+            for path, written_at in parts:
+                _fetch_file(remote, f"{source}/{path}", draft / path, written_at)
+        else:
+            _fetch_file(remote, source, draft, entry.written_at)
+        if entry.is_folder:
+            draft.mkdir(exist_ok=True)
+            clear(to / entry.name)
+        return draft.replace(to / entry.name)
+    except OSError as error:
+        raise EngineError(f"{draft}: cannot be written: {error.strerror}") from None
+    finally:
+        clear(draft)
+
+
+def _fetch_file(remote: Remote, source: str, draft: Path, written_at: float) -> None:
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    ours = _receive(remote, source, draft)
+    _agree(remote, source, ours, checksum_on(remote, source))
+    os.utime(draft, (written_at, written_at))
+
+
+def clear(path: Path) -> None:
+    """Remove a copy of ours."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+def _receive(remote: Remote, source: str, draft: Path) -> str:
+    digest, offset = hashlib.sha256(), 0
+    with _named(source), remote.files() as files, draft.open("wb") as file:
+        while chunk := files.read(source, offset, CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            offset += len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Say which file it was; a host that is away is that and nothing else."""
+    try:
+        yield
+    except EngineError as error:
+        if type(error) is not EngineError:
+            raise
+        raise EngineError(f"{error} ({path})") from None
+
+
+def deliver(remote: Remote, file: Path, folder: str) -> None:
+    """Copy a checkpoint from here into a folder of a host; nothing is done where it is there already."""
+    target, draft = f"{folder}/{file.name}", f"{folder}/{INCOMING}/{file.name}"
+    if not file.is_dir():
+        if not _is_there(remote, file, target):
+            _send(remote, file, draft)
+            _put_in_place(remote, draft, target)
+        return
+    parts = [path for path, _, _ in files_in(file)]
+    if all(_is_there(remote, file / path, f"{target}/{path}") for path in parts):
+        return
+    for path in parts:
+        if not _is_there(remote, file / path, f"{draft}/{path}"):
+            _send(remote, file / path, f"{draft}/{path}")
+    with _named(target), remote.files() as files:
+        taken = files.stat(target) is not None
+    if taken:
+        # Left unfinished by an earlier attempt; it is kept, out of sight.
+        kept = ["mv", "-f", "-T", "--backup=numbered", "--", target, f"{draft}.replaced"]
+        _run(remote, kept, f"{target} could not be put out of the way")
+    _put_in_place(remote, draft, target)
+
+
+def _is_there(remote: Remote, file: Path, target: str) -> bool:
+    with _named(target), remote.files() as files:
+        there = files.stat(target)
+    same = there is not None and not there.is_folder and there.size == file.stat().st_size
+    return same and checksum_on(remote, target) == checksum_here(file)
+
+
+def _send(remote: Remote, file: Path, draft: str) -> None:
+    ours = checksum_here(file)
+    with _named(draft), remote.files() as files:
+        files.make_folder(str(PurePosixPath(draft).parent))
+        with file.open("rb") as source:
+            files.write(draft, iter(lambda: source.read(CHUNK), b""), 0o644)
+    _agree(remote, draft, ours, checksum_on(remote, draft))
+
+
+def _put_in_place(remote: Remote, draft: str, target: str) -> None:
+    _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be put in its place")
+
+
+def move_there(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
+    """Move checkpoints of a host into another folder of it; what is gone already is fine."""
+    if not names:
+        return
+    with _named(aside), remote.files() as files:
+        files.make_folder(aside)
+        there = [name for name in names if files.stat(f"{folder}/{name}") is not None]
+    for name in there:
+        _run(remote, ["mv", "-f", "-T", "--", f"{folder}/{name}", f"{aside}/{name}"], f"{name} could not be set aside")
+
+
+def _run(remote: Remote, argv: Sequence[str], failed: str) -> None:
+    moved = remote.run(argv, timeout=MOVE_SECONDS)
+    if moved.code != 0:
+        raise EngineError(f"{remote.name}: {failed}: {_words(moved.err)}")
+
+
+def checksum_here(file: Path) -> str:
+    try:
+        with file.open("rb") as source:
+            return hashlib.file_digest(source, "sha256").hexdigest()
+    except OSError as error:
+        raise EngineError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def checksum_on(remote: Remote, path: str) -> str:
+    """Return what the host itself says of a file's content."""
+    ran = remote.run(["sha256sum", "--", path], timeout=CHECKSUM_SECONDS)
+    # A name with a backslash or a line break is announced by a backslash before the sum.
+    said = ran.out.decode("ascii", "replace").lstrip("\\").split(" ")[0]
+    if ran.code != 0 or len(said) != 64:
+        raise EngineError(f"{remote.name}: {path} cannot be summed: {_words(ran.err)}")
+    return said
+
+
+def _agree(remote: Remote, path: str, ours: str, theirs: str) -> None:
+    if ours != theirs:
+        raise EngineError(f"{remote.name}: {path} did not come through whole ({ours[:12]} here, {theirs[:12]} there)")
+
+
+def _words(err: bytes) -> str:
+    return clean(err.decode("utf-8", "replace").strip()[-200:]) or "it did not say why"

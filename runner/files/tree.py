@@ -1,0 +1,190 @@
+"""Owns what is shipped: a folder as a manifest of its content, and the archive of what a host lacks of it.
+
+The same content is the same tree, whatever the times and owners of its files. Nothing here talks to a host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rung.jobs.model.errors import EngineError
+
+MOST_BYTES = 1 << 30
+MOST_FILES = 20_000
+CHUNK_BYTES = 1 << 18
+BLOCK = tarfile.BLOCKSIZE
+
+# Tells of a path in the folder, and whether it is a folder itself, whether it stays home.
+Leave = Callable[[str, bool], bool]
+
+
+@dataclass(frozen=True)
+class File:
+    sha256: str
+    executable: bool
+    size: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The content of a folder: its files, its links and its folders, by their paths in it."""
+
+    files: Mapping[str, File] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+
+    @cached_property
+    def manifest(self) -> bytes:
+        files = {path: [file.sha256, file.executable, file.size] for path, file in sorted(self.files.items())}
+        said = {"files": files, "links": dict(sorted(self.links.items())), "folders": sorted(self.folders)}
+        return json.dumps(said, separators=(",", ":")).encode("ascii")
+
+    @cached_property
+    def id(self) -> str:
+        return hashlib.sha256(self.manifest).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+
+def read_manifest(data: bytes) -> Tree:
+    """Return the tree of a manifest, or an empty one when it is none: then nothing of it is taken for known."""
+    try:
+        said = json.loads(data)
+        files = {str(path): File(str(sha), bool(run), int(size)) for path, (sha, run, size) in said["files"].items()}
+        return Tree(files, said["links"], tuple(said["folders"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Tree()
+
+
+def scan(root: Path, leaves: Leave, *, most: int = MOST_BYTES) -> Tree:
+    """Return what of a folder is shipped; refuse what is too much, with a number."""
+    found = _Found(root)
+    try:
+        found.walk("", leaves)
+        _refuse_too_much(found, most)
+        files = {path: _file(root / path, status) for path, status in found.files.items()}
+    except OSError as error:
+        raise EngineError(f"{error.filename or root}: cannot be read: {error.strerror}") from None
+    return Tree(files, found.links, tuple(found.folders))
+
+
+class _Found:
+    """What was found in a folder, by name alone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: dict[str, os.stat_result] = {}
+        self.links: dict[str, str] = {}
+        self.folders: list[str] = []
+
+    def walk(self, folder: str, leaves: Leave) -> None:
+        with os.scandir(self.root / folder) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                path = f"{folder}{entry.name}"
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if leaves(path, is_folder):
+                    continue
+                if is_folder:
+                    self.folders.append(path)
+                    self.walk(f"{path}/", leaves)
+                elif entry.is_symlink():
+                    self.links[path] = self._link(path)
+                elif entry.is_file(follow_symlinks=False):
+                    self.files[path] = entry.stat(follow_symlinks=False)
+
+    def _link(self, path: str) -> str:
+        target = str((self.root / path).readlink())
+        leads = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if target.startswith("/") or leads.startswith("../") or leads == "..":
+            raise EngineError(
+                f"{self.root / path} leads out of the workdir, to {target}: "
+                "list it in .gitignore or .dockerignore, and give data as a volume"
+            )
+        return target
+
+
+def _refuse_too_much(found: _Found, most: int) -> None:
+    total, many = sum(status.st_size for status in found.files.values()), len(found.files)
+    if total <= most and many <= MOST_FILES:
+        return
+    shares: dict[str, int] = {}
+    for path, status in found.files.items():
+        top = path.partition("/")[0]
+        shares[top] = shares.get(top, 0) + (status.st_size if total > most else 1)
+    largest = max(shares, key=lambda top: shares[top])
+    raise EngineError(
+        f"workdir {found.root} has {size_text(total)} in {many} files, at most {size_text(most)} in {MOST_FILES} are "
+        f"shipped; most of it is {largest}: list it in .gitignore or .dockerignore, and give data as a volume"
+    )
+
+
+def size_text(size: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _file(path: Path, status: os.stat_result) -> File:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return File(digest, bool(status.st_mode & stat.S_IXUSR), status.st_size)
+
+
+def archive(
+    tree: Tree, root: Path, under: str, known: Mapping[File, str], own: Mapping[str, bytes] | None = None
+) -> Iterator[bytes]:
+    """Yield the tar of a tree, in a folder `under`: what is known lies on the host, and is only linked to there.
+
+    `own` has the content of files that are not as in `root`.
+    """
+    own = own or {}
+    yield from _member(f"{under}/files", tarfile.DIRTYPE, 0o755)
+    for folder in tree.folders:
+        yield from _member(f"{under}/files/{folder}", tarfile.DIRTYPE, 0o755)
+    for path, file in tree.files.items():
+        name = f"{under}/files/{path}"
+        if file in known:
+            yield from _member(name, tarfile.LNKTYPE, 0o644, linkname=known[file])
+        else:
+            yield from _member(name, tarfile.REGTYPE, 0o755 if file.executable else 0o644, size=file.size)
+            data = own.get(path)
+            yield from _content(root / path, file) if data is None else (data, b"\0" * (-len(data) % BLOCK))
+    for path, target in tree.links.items():
+        yield from _member(f"{under}/files/{path}", tarfile.SYMTYPE, 0o777, linkname=target)
+    yield from _member(f"{under}/manifest", tarfile.REGTYPE, 0o644, size=len(tree.manifest))
+    yield tree.manifest + b"\0" * (-len(tree.manifest) % BLOCK)
+    yield b"\0" * (2 * BLOCK)
+
+
+def _member(name: str, kind: bytes, mode: int, **more: Any) -> Iterator[bytes]:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = kind, mode
+    for key, value in more.items():
+        setattr(member, key, value)
+    yield member.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def _content(path: Path, file: File) -> Iterator[bytes]:
+    """Yield a file's bytes, and refuse one that is no longer what the manifest says."""
+    digest, left = hashlib.sha256(), file.size
+    with path.open("rb") as opened:
+        while chunk := opened.read(min(CHUNK_BYTES, left)):
+            digest.update(chunk)
+            left -= len(chunk)
+            yield chunk
+    if left or digest.hexdigest() != file.sha256:
+        raise EngineError(f"{path} was changed while it was shipped; it is tried again")
+    yield b"\0" * (-file.size % BLOCK)

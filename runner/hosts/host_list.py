@@ -1,0 +1,208 @@
+"""Owns the list of hosts: Ansible's inventory file, read for what Rung needs to reach each host.
+
+In the repository `ansible/inventory/hosts.yml` is the list, in an installed Rung the file `rung/hosts.yml` of the
+user's settings; RUNG_HOSTS names another file. Nothing here connects to anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rung.jobs.model.errors import InventoryError
+from rung.jobs.model.host import ENGINE_SOCKET, Host
+from rung.jobs.spec.yaml_reader import YamlFile
+from rung.runner.hosts.ansible_inventory import Entry, Inventory, Value
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+# Ansible's variables that Rung honours, by the names Ansible gives them, and Rung's own.
+SETTINGS = {
+    "ansible_host": "address",
+    "ansible_ssh_host": "address",
+    "ansible_user": "user",
+    "ansible_ssh_user": "user",
+    "ansible_port": "port",
+    "ansible_ssh_port": "port",
+    "ansible_ssh_private_key_file": "key",
+    "ansible_private_key_file": "key",
+    "rung_jump": "jump",
+    "rung_known_hosts": "known_hosts",
+    "rung_engine_socket": "engine_socket",
+}
+ARGUMENTS = "ansible_ssh_common_args"
+PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
+# Ways of Ansible's to reach a host that are SSH, and the one that is this machine itself.
+SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh"})
+LOCAL_CONNECTIONS = frozenset({"local", "ansible.builtin.local"})
+# One word that cannot be taken for an option, and that no template is left in.
+WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f{}-][^\s\x00-\x1f\x7f-\x9f{}]{0,254}")
+NO_VALUE_FLAGS = re.compile(r"-[46AaCKkqTvXxY]+")
+
+
+def default_list(environ: Mapping[str, str]) -> Path:
+    """Return the list of hosts that is read where RUNG_HOSTS names none."""
+    if (_REPOSITORY / "pyproject.toml").is_file():
+        return _REPOSITORY / "ansible" / "inventory" / "hosts.yml"
+    # The rule of the XDG base directories: a path that is not absolute does not count.
+    settings = Path(environ.get("XDG_CONFIG_HOME", ""))
+    return (settings if settings.is_absolute() else Path.home() / ".config") / "rung" / "hosts.yml"
+
+
+def find_hosts(environ: Mapping[str, str]) -> list[Host]:
+    """Return the hosts of the list that the environment names; without any list there are none."""
+    named = environ.get("RUNG_HOSTS")
+    path = Path(named).expanduser() if named else default_list(environ)
+    if not named and not path.exists():
+        return []
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        advice = "RUNG_HOSTS names the list of hosts" if named else "it is the list of hosts"
+        raise InventoryError([f"{path}: cannot be read: {error.strerror}; {advice}"]) from None
+    try:
+        return parse_hosts(raw)
+    except InventoryError as error:
+        raise InventoryError([f"{path}:{problem}" for problem in error.problems]) from None
+
+
+def parse_hosts(raw: bytes) -> list[Host]:
+    """Return the hosts in these bytes, or raise an InventoryError whose problems read `LINE: what`."""
+    file = YamlFile(raw, "a list of hosts", "all:")
+    if not file.readable:
+        raise InventoryError(file.told())
+    reader = _Reader(file)
+    hosts = [host for entry in Inventory(file).entries() if (host := reader.host(entry))]
+    reader.refuse_circles({host.name: host for host in hosts})
+    if file.problems:
+        raise InventoryError(file.told())
+    return hosts
+
+
+class _Reader:
+    """Turns the variables of a host into a Host, noting every one that cannot be taken."""
+
+    def __init__(self, file: YamlFile) -> None:
+        self._file = file
+        self._lines: dict[str, int] = {}
+
+    def host(self, entry: Entry) -> Host | None:
+        self._lines[entry.name] = entry.line
+        if not WORD.fullmatch(entry.name):
+            self._problem(entry.line, f"host {entry.name}: the name must be one word that does not begin with -")
+            return None
+        if not self._over_ssh(entry):
+            return None
+        fields: dict[str, Any] = {"address": entry.name, "engine_socket": ENGINE_SOCKET}
+        if ARGUMENTS in entry.vars:
+            fields |= self._arguments(entry.vars[ARGUMENTS])
+        for name, value in entry.vars.items():
+            if name in SETTINGS:
+                fields |= self._setting(name, value)
+            else:
+                self._unknown(name, value)
+        return Host(entry.name, groups=entry.groups, **fields)
+
+    def _over_ssh(self, entry: Entry) -> bool:
+        way = entry.vars.get("ansible_connection")
+        if way is None or way.value in SSH_CONNECTIONS:
+            return True
+        if way.value not in LOCAL_CONNECTIONS:
+            self._problem(way.line, f"ansible_connection: {way.value}: Rung reaches hosts by ssh alone")
+        return False
+
+    def _setting(self, name: str, found: Value) -> dict[str, Any]:
+        wanted = SETTINGS[name]
+        complaint = CHECKS.get(wanted, _word)(found.value)
+        if complaint:
+            self._problem(found.line, f"{name}: {complaint} (got {str(found.value)[:60]!r})")
+            return {}
+        if wanted == "port":
+            return {wanted: int(found.value)}
+        return {wanted: None if (wanted, found.value) == ("jump", "none") else found.value}
+
+    def _unknown(self, name: str, found: Value) -> None:
+        """Refuse what would be silently without effect; other variables are Ansible's business."""
+        if name in PASSWORDS:
+            self._problem(found.line, f"{name}: Rung logs in with keys alone; name one in ansible_ssh_private_key_file")
+            return
+        known = [*SETTINGS, ARGUMENTS]
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if name not in known and (name.startswith("rung_") or (close and name.startswith("ansible_"))):
+            advice = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(n for n in known if 'rung' in n)}"
+            self._problem(found.line, f"{name}: unknown variable; {advice}")
+
+    def _arguments(self, found: Value) -> dict[str, Any]:
+        """Take the jump host and the file of known keys from options of ssh; other `-o` settings are ssh's own."""
+        try:
+            words = shlex.split(found.value) if isinstance(found.value, str) else [str(found.value)]
+        except ValueError as error:
+            words = [f"{found.value} ({error})"]
+        taken: dict[str, Any] = {}
+        rest = iter(words)
+        for word in rest:
+            if word[:2] in ("-J", "-o"):
+                option = word[2:] or next(rest, "")
+                name, _, value = (
+                    (f"ProxyJump={option}" if word[1] == "J" else option).replace(" ", "=", 1).partition("=")
+                )
+                taken |= self._option(name.lower(), value.strip(" ="), found.line)
+            elif not NO_VALUE_FLAGS.fullmatch(word):
+                self._problem(found.line, f"{ARGUMENTS}: {word}: Rung takes -J and -o alone from here")
+                break
+        return taken
+
+    def _option(self, name: str, value: str, line: int) -> dict[str, Any]:
+        if name == "proxyjump" and WORD.fullmatch(value):
+            return {"jump": None if value == "none" else value}
+        if name == "userknownhostsfile" and not _path(value):
+            return {"known_hosts": value}
+        if name in ("proxyjump", "userknownhostsfile"):
+            self._problem(line, f"{ARGUMENTS}: {name}: cannot be read (got {value!r})")
+        if name == "proxycommand":
+            self._problem(line, f"{ARGUMENTS}: Rung starts no ProxyCommand; name the jump host with ProxyJump")
+        if name == "stricthostkeychecking" and value.lower() in ("no", "off"):
+            self._problem(line, f"{ARGUMENTS}: Rung never takes an unknown host key; leave StrictHostKeyChecking out")
+        return {}
+
+    def refuse_circles(self, hosts: Mapping[str, Host]) -> None:
+        for host in hosts.values():
+            seen, jump = {host.name}, host.jump
+            while jump is not None and jump in hosts and jump not in seen:
+                seen.add(jump)
+                jump = hosts[jump].jump
+            if jump == host.name:
+                self._problem(self._lines[host.name], f"host {host.name} would be its own jump host")
+
+    def _problem(self, line: int, what: str) -> None:
+        self._file.problems.append((line, what))
+
+
+def _word(value: Any) -> str:
+    return "" if isinstance(value, str) and WORD.fullmatch(value) else "should be one plain word"
+
+
+def _port(value: Any) -> str:
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value) else value
+    good = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 65536
+    return "" if good else "should be a number from 1 to 65535"
+
+
+def _path(value: Any) -> str:
+    good = isinstance(value, str) and value.isprintable() and value.startswith(("/", "~/")) and "{{" not in value
+    return "" if good else "should be a path that begins with / or ~/"
+
+
+def _socket(value: Any) -> str:
+    return _path(value) or ("" if value.startswith("/") else "should be a path that begins with /")
+
+
+CHECKS: dict[str, Callable[[Any], str]] = {
+    "port": _port,
+    "key": _path,
+    "known_hosts": _path,
+    "engine_socket": _socket,
+}

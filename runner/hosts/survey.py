@@ -1,0 +1,208 @@
+"""Owns looking at a host: what is there, what is free, who uses it. It changes nothing there and decides nothing.
+
+Two short scripts ask the host itself, its engine is asked through its socket. Everything that comes back is hostile.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.host import Host
+from rung.jobs.model.terminal_text import clean
+from rung.runner.hosts.engine_facts import EngineFacts, ask_engine
+from rung.runner.hosts.health import Health, parse_health
+from rung.runner.hosts.nvidia_smi import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
+from rung.runner.seams.remote import Remote
+
+AT_ONCE = 32
+MAX_LINES = 1000
+MAX_TEXT = 500
+FACT_SECONDS = 10.0
+# Without persistence mode a driver wakes every GPU first, which takes seconds each.
+GPU_SECONDS = 30.0
+# The health script waits up to a minute for a container in which GPUs are looked for.
+HEALTH_SECONDS = 120.0
+
+FACTS = """
+echo "time $(date +%s)"
+echo "user $(id -un)"
+disk() {
+  df -Pk "$2" 2>/dev/null | tail -n 1 | sed "s/^/$1 /"
+}
+disk home "$HOME"
+if [ -d /var/lib/docker ]; then disk engine /var/lib/docker; else disk engine /; fi
+if [ ! -S "$1" ]; then echo "socket missing"
+elif [ -r "$1" ] && [ -w "$1" ]; then echo "socket open"
+else echo "socket denied"; fi
+for program in dockerd podman; do
+  PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin" command -v "$program" >/dev/null 2>&1 && echo "program $program"
+done
+echo "end"
+"""
+# Each line of the last part is a process id and the control groups it is in, which name its container.
+GPUS = f"""
+command -v nvidia-smi >/dev/null 2>&1 || exit 127
+{shlex.join(GPU_QUERY)} || exit 1
+echo "--"
+users=$({shlex.join(USER_QUERY)})
+printf '%s\\n' "$users"
+echo "--"
+printf '%s\\n' "$users" | while IFS=', ' read -r uuid pid rest; do
+  case $pid in ''|*[!0-9]*) ;; *) printf '%s ' "$pid"; tr '\\n' ' ' <"/proc/$pid/cgroup"; echo ;; esac
+done 2>/dev/null
+exit 0
+"""
+PART = re.compile(r"^--\n", re.MULTILINE)
+CONTAINER = re.compile(r"[0-9a-f]{64}")
+NUMBER = re.compile(r"[0-9]{1,12}")
+DISK = re.compile(r"(home|engine) .* ([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18}) +[0-9]+% (/.*)")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk that holds the engine's images and containers, or else only the files in our home there."""
+
+    mount: str
+    free: int
+    total: int
+    engine: bool = False
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU, the job that uses it, and the processes on it that are none of ours."""
+
+    gpu: Gpu
+    job: str | None = None
+    strangers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was seen of one host. `away` says why nothing was; `refused`, that only a person can mend that."""
+
+    host: Host
+    away: str = ""
+    refused: bool = False
+    engine: str = ""
+    engine_trouble: str = ""
+    user: str = ""
+    socket: str = ""  # open, denied, missing
+    programs: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    clock_skew: float = 0.0
+    gpus: tuple[GpuState, ...] = ()
+    gpu_troubles: tuple[str, ...] = ()
+    driver_missing: bool = False
+    health: tuple[Health, ...] = ()
+
+
+def survey_all(
+    hosts: Iterable[Host], remote: Callable[[str], Remote], now: Callable[[], float], ask: Sequence[str] = ()
+) -> list[Report]:
+    """Look at every host at the same time; one that is away keeps nobody waiting but itself.
+
+    `ask` is the command that asks for its health; without one, nobody asks.
+    """
+    listed = list(hosts)
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(listed)))) as pool:
+        return list(pool.map(lambda host: _with_health(survey(host, remote(host.name), now), remote, ask), listed))
+
+
+def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
+    report = Report(host)
+    try:
+        report = _facts(report, remote, now)
+        engine = EngineFacts("", {})
+        try:
+            engine = ask_engine(remote, host.engine_socket)
+        except (HostUnreachable, HostRefused):
+            raise
+        except EngineError as error:
+            report = replace(report, engine_trouble=str(error))
+        return _gpus(replace(report, engine=engine.version), remote, engine.jobs)
+    except EngineError as error:
+        return replace(report, away=str(error), refused=isinstance(error, HostRefused))
+
+
+def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[str]) -> Report:
+    if report.away or not ask:
+        return report
+    try:
+        ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)
+    except EngineError as error:
+        said = str(error).removeprefix(f"{report.host.name}: ")
+        return replace(report, health=(Health("bad", "health", f"its health script does not answer: {said}"),))
+    return replace(report, health=parse_health(ran.out.decode("utf-8", "replace")))
+
+
+def _facts(report: Report, remote: Remote, now: Callable[[], float]) -> Report:
+    before = now()
+    ran = remote.run(["sh", "-c", FACTS, "sh", report.host.engine_socket], timeout=FACT_SECONDS)
+    return parse_facts(report, ran.out.decode("utf-8", "replace"), before, now())
+
+
+def parse_facts(report: Report, text: str, before: float, after: float) -> Report:
+    """Add what the host said of itself, between two readings of our clock, to its report."""
+    lines = [clean(line[:MAX_TEXT]) for line in text.splitlines()[:MAX_LINES]]
+    said = {key: value for key, _, value in (line.partition(" ") for line in lines)}
+    programs = tuple(line.removeprefix("program ") for line in lines if line.startswith("program "))
+    found = [match for match in map(DISK.fullmatch, lines) if match]
+    # The engine's line comes last, and says more of a disk that holds both.
+    disks = {one[5]: Disk(one[5], int(one[4]) << 10, int(one[2]) << 10, one[1] == "engine") for one in found}
+    clock = said.get("time", "")
+    # The host read its clock at some moment in between, to the whole second.
+    skew = max(before - 1 - int(clock), int(clock) - after, 0.0) if NUMBER.fullmatch(clock) else 0.0
+    return replace(
+        report,
+        user=said.get("user", ""),
+        socket=said.get("socket", ""),
+        programs=programs,
+        disks=tuple(disks.values()),
+        clock_skew=skew,
+    )
+
+
+def _gpus(report: Report, remote: Remote, jobs: Mapping[str, str]) -> Report:
+    try:
+        ran = remote.run(["sh", "-c", GPUS], timeout=GPU_SECONDS)
+    except (HostUnreachable, HostRefused):
+        raise
+    except EngineError:
+        return replace(report, gpu_troubles=(f"nvidia-smi does not answer in {GPU_SECONDS:g} s: the driver hangs",))
+    if ran.code == 127:
+        return replace(report, driver_missing=True)
+    said = (ran.out or ran.err).decode("utf-8", "replace")
+    named, users, groups, *_ = [*PART.split(said, maxsplit=2), "", ""]
+    gpus, troubles = parse_gpus(named)
+    states = gpu_states(gpus, parse_users(users), parse_owners(groups, jobs))
+    return replace(report, gpus=states, gpu_troubles=troubles)
+
+
+def parse_owners(text: str, jobs: Mapping[str, str]) -> dict[int, str]:
+    """Return the job of each process that runs in a container of ours."""
+    owners = {}
+    for line in text.splitlines()[:MAX_LINES]:
+        pid, _, groups = line.partition(" ")
+        found = [jobs[name] for name in CONTAINER.findall(groups) if name in jobs]
+        if found and NUMBER.fullmatch(pid):
+            owners[int(pid)] = found[0]
+    return owners
+
+
+def gpu_states(gpus: Iterable[Gpu], users: Iterable[GpuUser], owners: Mapping[int, str]) -> tuple[GpuState, ...]:
+    """Say of each GPU whose processes are on it."""
+    listed = list(users)
+    states = []
+    for gpu in gpus:
+        here = [user for user in listed if user.uuid == gpu.uuid]
+        job = next((owners[user.pid] for user in here if user.pid in owners and user.pid is not None), None)
+        strangers = tuple(f"pid {user.pid or '?'} {user.name}" for user in here if user.pid not in owners)
+        states.append(GpuState(gpu, job, strangers))
+    return tuple(states)

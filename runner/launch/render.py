@@ -1,0 +1,103 @@
+"""Owns putting values where the script finds them: words of the command, variables, keys of files. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rung.jobs.job import Attempt
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import PLACEHOLDER, placeholders
+from rung.jobs.spec.precision_names import SWITCHES, Word, word_for, word_text
+from rung.runner.seams.engine import FileEdit
+
+# A Hydra override: a key, a group or a package without a dash before it, `=`, and a value that Hydra's grammar reads.
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=")
+# What Hydra takes for plain text without quotes.
+HYDRA_PLAIN = re.compile(r"[\w/\-+.%*:]*", re.ASCII)
+
+
+def told_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, Word | None]:
+    """Return the value for every placeholder; None where there is nothing to say."""
+    asked, knobs = attempt.asked, spec.knobs
+    values: dict[str, Word | None] = asked.to_dict()
+    if asked.precision is not None:
+        word = word_for(asked.precision, knobs.precision_text, knobs.framework)
+        values["precision"] = asked.precision.value if word is None else word
+    values |= {name: asked.precision is on if asked.precision else None for name, on in SWITCHES.items()}
+    values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else None
+    values["checkpoint_dir"] = str(checkpoint_dir)
+    return values
+
+
+def texts(values: Mapping[str, Word | None]) -> dict[str, str]:
+    """Return every value as text; empty where there is nothing to say."""
+    return {name: "" if value is None else _text(value) for name, value in values.items()}
+
+
+def _text(value: Word) -> str:
+    return number(value) if isinstance(value, float) else word_text(value)
+
+
+def number(value: float) -> str:
+    """Return a float as people write it, unless that would lose digits of it."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def file_edits(spec: JobSpec, values: Mapping[str, Word | None]) -> tuple[FileEdit, ...]:
+    """Return what is to be set in which file; where there is nothing to say, the file's own value stays."""
+    return tuple(FileEdit(file, _edits(keys, values)) for file, keys in spec.knobs.files.items())
+
+
+def _edits(keys: Mapping[str, tuple[str, ...]], values: Mapping[str, Word | None]) -> dict[str, Word]:
+    named = {key: values[name] for name, several in keys.items() for key in several}
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def fill_command(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Put values into the command's words, one argument staying one argument.
+
+    A word that is nothing but an empty placeholder is left out together with the option before it, so that
+    `--resume {checkpoint}` is not given at all when there is nothing to resume from.
+    """
+    filled: list[str] = []
+    for word in words:
+        names = placeholders(word)
+        text = _override(word, values) if names and OVERRIDE.match(word) else fill(word, values)
+        if names and not any(values[name] for name in names) and (not text or text.endswith("=")):
+            if not text and filled and filled[-1].startswith("-"):
+                filled.pop()
+            continue
+        filled.append(text)
+    return tuple(filled)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
+
+
+def _override(word: str, values: Mapping[str, str]) -> str:
+    """Fill a Hydra override; one value is quoted as a whole, in a list or a mapping each placeholder is by itself."""
+    key, _, value = word.partition("=")
+    if HYDRA_PLAIN.fullmatch(PLACEHOLDER.sub("", value)):
+        return f"{key}={hydra_text(fill(value, values))}"
+    return f"{key}={fill(value, {name: hydra_text(text) for name, text in values.items()})}"
+
+
+def hydra_text(text: str) -> str:
+    """Return a value as a Hydra override has it: in quotes where Hydra would read its characters as its own."""
+    if HYDRA_PLAIN.fullmatch(text):
+        # Hydra takes 1e-05 for text, because no number of its begins with a zero; 1e-5 is one.
+        return re.sub(r"(?<=\d)(e[+-])0+(?=[1-9])", r"\1", text) if _is_number(text) else text
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

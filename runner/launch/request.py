@@ -1,0 +1,162 @@
+"""Owns the way from a decided attempt to a running one: builds the request (pure) and starts it.
+
+The dry run prints the very request that a launch would start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tenacity
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
+from rung.jobs.spec.fields import parse_size
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.files.inside import INSIDE
+from rung.runner.launch.render import file_edits, fill, fill_command, texts, told_values
+from rung.runner.seams.engine import Container, Engine, Request
+
+# What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
+INHERITED = re.compile(
+    r"PATH|PYTHONPATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_\w+"
+    r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
+)
+START_TRIES = 3
+# Where the engine reads a container's log from, whatever the command does with its own output.
+CONTAINED_LOG = "/proc/1/fd/1"
+# With no environment activated, a job's `python` is the one of the environment that Rung itself is installed in.
+OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
+
+
+def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
+    """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
+    contained = attempt.image is not None
+    checkpoint_dir = _checkpoint_dir(job, attempt, paths)
+    source = (origin / job.spec.workdir).absolute()
+    told = told_values(job.spec, attempt, checkpoint_dir)
+    resources = job.spec.resources
+    limits = {
+        **({"memory": parse_size(resources.memory)} if resources.memory else {}),
+        **({"cpus": resources.cpus} if resources.cpus else {}),
+    }
+    files, own = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
+    here = files.work if own else source
+    return Request(
+        job_id=job.id,
+        attempt=attempt.number,
+        argv=fill_command(job.spec.run, texts(told)),
+        cwd=Path(IN_WORK) if contained else here,
+        env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
+        paths=files,
+        checkpoint_dir=checkpoint_dir,
+        secrets=job.spec.secrets,
+        limits=limits,
+        container=_container(job.spec, attempt),
+        source=source if own else None,
+        edits=file_edits(job.spec, told),
+    )
+
+
+def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
+    """Return where the command finds its checkpoints: in the container, or on this machine."""
+    if attempt.image is not None:
+        return Path(IN_JOB) / job.spec.checkpoint.dir
+    return paths.checkpoints(job.id, job.spec.checkpoint.dir)
+
+
+def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
+    if attempt.image is None:
+        return None
+    return Container(
+        image=attempt.image,
+        gpus=tuple(gpu.uuid or str(gpu.index) for gpu in attempt.gpus),
+        volumes=spec.mounted,
+        shm=parse_size(spec.resources.shm),
+        pids=spec.resources.pids,
+        network=spec.network,
+        stay=attempt.stay,
+    )
+
+
+def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
+    """Return the environment in a container, over what its image says: nothing of this machine goes along."""
+    checkpoint_dir = _checkpoint_dir(job, attempt, paths)
+    values = texts(told_values(job.spec, attempt, checkpoint_dir))
+    # The account of the host has no name and no home in the image; programs ask for both.
+    env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
+    env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
+    env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
+    return env
+
+
+def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the job's environment without its secrets: what it may inherit, its own, and what Rung tells it."""
+    checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    values = texts(told_values(job.spec, attempt, checkpoint_dir))
+    env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
+    if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
+        env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
+    env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
+    env |= _told(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
+    env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
+    return env
+
+
+def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
+    """Return the variables that tell the code inside the job what was asked."""
+    told: dict[str, Any] = {
+        "RUNG_JOB": job.id,
+        "RUNG_ATTEMPT": attempt.number,
+        "RUNG_MODE": job.spec.knobs.mode,
+        "RUNG_KNOBS": json.dumps(attempt.asked.to_dict()),
+        "RUNG_CHECKPOINT": str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else "",
+        "RUNG_CHECKPOINT_DIR": checkpoint_dir,
+        "RUNG_CHECKPOINT_PATTERN": job.spec.checkpoint.pattern,
+    }
+    if attempt.planned_step is not None:
+        told["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
+    if job.spec.checkpoint.every:
+        told["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
+    return {name: str(value) for name, value in told.items()}
+
+
+def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets' values from the controller's environment or RUNG_HOME/secrets; never logged, never stored."""
+    found = {}
+    for name in names:
+        file = paths.secrets / name
+        if name in environ:
+            found[name] = environ[name]
+        elif file.is_file():
+            try:
+                found[name] = file.read_text(encoding="utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise EngineError(f"secret {name}: {file} cannot be read as text: {error}") from None
+        else:
+            raise EngineError(f"secret {name} is not set: export it for the controller or write it to {file}")
+    return found
+
+
+def _away(error: BaseException) -> bool:
+    """Tell whether it is the host that does not answer: that may last, and is not for us to wait for."""
+    return isinstance(error, (HostUnreachable, HostRefused))
+
+
+def start_attempt(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
+    """Start an attempt, trying again when the machine is short of something for a moment."""
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(lambda error: isinstance(error, EngineError) and not _away(error)),
+        stop=tenacity.stop_after_attempt(START_TRIES),
+        wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
+        sleep=sleep,
+        reraise=True,
+    )
+    retrying(engine.start, request, secrets)

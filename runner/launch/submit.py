@@ -1,0 +1,85 @@
+"""Owns taking a job in: what could never run is refused, the rest is written as QUEUED."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rung.jobs.job import Job
+from rung.jobs.model.errors import UsageError
+from rung.jobs.model.host import Host
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.image import for_gpu
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.knob_spec import KnobSpec
+from rung.runner.launch.file_values import with_file_values
+from rung.runner.state import transitions
+from rung.runner.state.store import Store
+
+
+def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
+    """Refuse a job that could never run, before it waits. `hosts` gives the list of hosts, for a job with an image."""
+    wants = {"volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
+    needs_image = [name for name, value in wants.items() if value]
+    if needs_image and spec.image is None:
+        raise UsageError(
+            f"{spec.name}: {needs_image[0]} needs an image: a job without one runs as a process on this machine; "
+            "name an image, or take it out of the job file"
+        )
+    if isinstance(spec.image, dict) and not spec.resources.gpu and for_gpu(spec.image, "cpu") is None:
+        raise UsageError(f"{spec.name}: image is a map by GPU: say in resources.gpu which ones the job accepts")
+    if spec.image is not None and not hosts():
+        raise UsageError(
+            f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: "
+            "`rung hosts` says where to list one"
+        )
+    workdir = (origin / spec.workdir).absolute()
+    if not workdir.is_dir():
+        raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
+    with_file_values(spec, workdir)
+
+
+def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
+    spec = with_file_values(spec, origin / spec.workdir)
+    with store.transaction():
+        return store.add_job(spec, origin, at=at)
+
+
+def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job:
+    """Take an ended job up again, with the knobs a person set; its history goes on."""
+    knobs = changed_knobs(job, settings)
+    with store.transaction():
+        job = store.job(job.id)
+        if job.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise UsageError(f"job {job.id} is {job.state}; only a FAILED or CANCELLED job can be retried")
+        return transitions.retried(store, job, knobs, at=at)
+
+
+def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
+    """Return the job's knobs with `name=value` settings, checked like those of a job file."""
+    known = {name: value for name, value in job.knobs.to_dict().items() if name in KnobSpec.model_fields}
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
+        if deaf := why_not(job.spec, name):
+            raise UsageError(f"--set {name}: {deaf}")
+    try:
+        knobs = KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
+    except ValueError as error:
+        first = getattr(error, "errors")()[0]  # noqa: B009
+        raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None
+    if "precision" in settings and (deaf := why_not(job.spec, "precision", knobs.precision)):
+        raise UsageError(f"--set precision: {deaf}")
+    return knobs
+
+
+def cancel(store: Store, job: Job, *, at: float) -> None:
+    """Ask for the end of a job; the controller carries it out."""
+    with store.transaction():
+        # The controller may have moved it since it was looked up.
+        job = store.job(job.id)
+        if job.ended:
+            raise UsageError(f"job {job.id} is {job.state} already; there is nothing to cancel")
+        transitions.cancel_requested(store, job, at=at)

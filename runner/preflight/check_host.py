@@ -1,0 +1,96 @@
+"""Owns what `rung check` says of a host: what a job would miss there, in plain words, and how to mend it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from rung.runner.hosts.health import unwell
+from rung.runner.hosts.nvidia_smi import driver_branch
+from rung.runner.hosts.survey import Report
+from rung.runner.preflight.check_job import Finding
+
+# CUDA 12 needs this driver or a newer one; it is the oldest CUDA of the images.
+OLDEST_DRIVER = 525
+# A training image unpacks to 5 to 10 GB; a job's own files and logs are small.
+LEAST_ENGINE_DISK = 10 << 30
+LEAST_HOME_DISK = 1 << 30
+# Logs and leases are ordered by time; a clock that is set by the network is right to a fraction of a second.
+MOST_SKEW = 5.0
+PROVISION = "`make provision` does it"
+
+
+def check_host(report: Report) -> Iterator[Finding]:
+    """Say what is missing on one host for a job to run there."""
+    name = report.host.name
+    if report.away:
+        yield _away(report)
+        return
+    problems = [*_engine(report), *_driver(report), *_disk(report), *_clock(report), *_health(report)]
+    yield from (Finding(False, f"host {name}: {what}", fix) for what, fix in problems)
+    if not problems:
+        types = ", ".join(state.gpu.type for state in report.gpus)
+        yield Finding(True, f"host {name}: engine {report.engine}, {types}")
+
+
+def _away(report: Report) -> Finding:
+    name = report.host.name
+    said = report.away.removeprefix(f"{name}: ")
+    if report.refused:
+        return Finding(False, f"host {name}: {said}")
+    address = report.host.address
+    return Finding(False, f"host {name}: unreachable: {said}", f"is it up, and {address} right? see `rung hosts`")
+
+
+def _engine(report: Report) -> Iterator[tuple[str, str]]:
+    socket = report.host.engine_socket
+    user = report.user or "this login"
+    if report.engine:
+        return
+    if report.socket == "missing" and not report.programs:
+        yield "no container engine is installed", f"{PROVISION}; by hand: sudo apt-get install docker.io"
+    elif report.socket == "missing":
+        yield f"the engine is not running ({socket} is not there)", "on the host: sudo systemctl enable --now docker"
+    elif report.socket == "denied":
+        fix = f"{PROVISION}; by hand: sudo usermod -aG docker {shlex.quote(user)}, then log in anew"
+        yield f"{user} may not use the engine ({socket})", fix
+    elif "does not let us in" in report.engine_trouble:
+        fix = "on the host: set AllowStreamLocalForwarding yes in sshd_config, or start the engine if it is dead"
+        yield f"{socket} is there but nothing can be connected to it", fix
+    else:
+        said = report.engine_trouble.removeprefix(f"{report.host.name}: ")
+        yield f"the engine does not answer: {said}", "on the host: sudo systemctl restart docker"
+
+
+def _driver(report: Report) -> Iterator[tuple[str, str]]:
+    if report.driver_missing:
+        yield "no GPU driver (nvidia-smi is not there)", PROVISION
+        return
+    for trouble in report.gpu_troubles:
+        old = "compute_cap" in trouble
+        yield (f"the GPU driver is too old; {trouble}" if old else trouble), PROVISION if old else "reboot the host"
+    if not report.gpus and not report.gpu_troubles:
+        yield "the driver names no GPU", "is one built in? on the host: lspci | grep -i nvidia"
+    drivers = {state.gpu.driver for state in report.gpus}
+    for driver in sorted(drivers):
+        if driver_branch(driver) < OLDEST_DRIVER:
+            yield f"driver {driver or '?'} is too old for CUDA 12 images (at least {OLDEST_DRIVER})", PROVISION
+
+
+def _disk(report: Report) -> Iterator[tuple[str, str]]:
+    for disk in report.disks:
+        if disk.free < (LEAST_ENGINE_DISK if disk.engine else LEAST_HOME_DISK):
+            free, total = disk.free / (1 << 30), disk.total / (1 << 30)
+            said = f"disk nearly full: {free:.1f} of {total:.1f} GiB free on {disk.mount}"
+            prune = "docker image prune, or " if disk.engine else ""
+            yield said, f"on the host: {prune}remove what nobody needs"
+
+
+def _clock(report: Report) -> Iterator[tuple[str, str]]:
+    if report.clock_skew > MOST_SKEW:
+        yield f"its clock is {report.clock_skew:.0f} s off ours", "on the host: sudo timedatectl set-ntp true"
+
+
+def _health(report: Report) -> Iterator[tuple[str, str]]:
+    for one in unwell(report.health):
+        yield f"{one.what}: {one.said}", one.fix

@@ -1,0 +1,100 @@
+"""Owns the dry run: exactly what a launch would run and where, and what each rung would change. Writes nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rung.jobs.model.knobs import Precision
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.paths import job_id as make_id
+from rung.jobs.model.terminal_text import clean
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.engines.docker.container_config import planned_config
+from rung.runner.hosts.survey import Report
+from rung.runner.placement.scheduler import Placed
+from rung.runner.preflight.check_job import planned_job, preview_request, preview_rungs
+from rung.runner.preflight.fit import would_get
+from rung.runner.preflight.rung_preview import Ladder
+from rung.runner.seams.engine import Request
+from rung.runner.state.next_attempt import Spot, asked_by_person
+from rung.runner.state.store import Store
+
+HERE = Spot("localhost")
+NOWHERE = "none now"
+
+
+class Preview:
+    """What a launch of a job would be."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        origin: Path,
+        paths: HomePaths,
+        environ: Mapping[str, str],
+        look: Callable[[], Sequence[Report]],
+    ) -> None:
+        self._spec, self._waits = spec, ""
+        store = Store(paths.store) if paths.store.exists() else None
+        sequence = len(store.jobs()) + 1 if store else 1
+        leases = {lease.gpu: lease.job_id for lease in store.leases()} if store else {}
+        spot = HERE if spec.image is None else self._spot(make_id(spec.name, sequence), look(), leases)
+        self.host = spot.host
+        home = (paths, environ)
+        self.request: Request = preview_request(spec, origin, home, sequence, spot)
+        job = planned_job(spec, sequence)
+        self._ladder = Ladder(job, asked_by_person(job, (), (), spot), home, origin)
+
+    def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Spot:
+        answer = would_get(self._spec, job_id, reports, leases)
+        if isinstance(answer, Placed):
+            return Spot(answer.host, answer.gpus, answer.image)
+        self._waits = answer.reason
+        image = self._spec.image
+        first = image if isinstance(image, str) else next(iter((image or {}).values()), "")
+        return Spot(NOWHERE, (), first)
+
+    def to_json(self) -> str:
+        rungs = preview_rungs(self._spec)
+        told: dict[str, Any] = {**self.request.to_dict(), "host": self.host, "waits": self._waits or None}
+        container = self.request.container
+        if container is not None:
+            told |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
+            told["container"] = planned_config(self.request)
+        told |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
+        return json.dumps({**told, "ladder": rungs}, indent=2)
+
+    def text(self) -> str:
+        return "\n".join(clean(line) for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        request, container = self.request, self.request.container
+        yield f"host  {self.host}{': ' if self._waits else ''}{self._waits}"
+        if container is not None:
+            yield f"image {container.image}"
+            yield f"gpu   {', '.join(container.gpus) or 'none'}"
+            yield f"ships {request.source}"
+            yield from (f"mount {volume.text}" for volume in container.volumes)
+            yield f"limit shm {container.shm}"
+            yield f"limit pids {container.pids}"
+            yield f"net   {container.network}"
+        if self._spec.recovery.gate == "before" and self._spec.knobs.knobs().precision is not Precision.FP32:
+            yield "first its validation against FP32 (recovery.validate: before); in fp32 instead if that fails"
+        yield f"cwd   {request.cwd}"
+        yield f"run   {shlex.join(request.argv)}"
+        yield f"log   {request.paths.log}"
+        yield from (f"limit {name} {value}" for name, value in request.limits.items())
+        yield from (f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items()))
+        yield from (f"env   {name} (secret, its value is not shown)" for name in request.secrets)
+        for path, keys in self.request.to_dict()["files"].items():
+            yield from (f"file  {path}: {key} = {json.dumps(value)}" for key, value in keys.items())
+        for rung in self._ladder.rungs():
+            yield from rung.lines()
+        relaunch = list(self._ladder.resume().lines())[1:]
+        if relaunch:
+            yield "every relaunch goes on from the last healthy checkpoint:"
+            yield from relaunch

@@ -1,0 +1,206 @@
+"""Owns putting the parts together for a command: home, store, engine, clock. The real ones are chosen here, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from rung.jobs.job import Job
+from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.jobs.model.terminal_text import clean
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.load import load_spec
+from rung.runner.controller.controller import TURN_SECONDS, Controller
+from rung.runner.engine_pool import RealEngines
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.hosts.health import health_command
+from rung.runner.hosts.host_list import find_hosts
+from rung.runner.hosts.survey import Report, survey_all
+from rung.runner.launch import submit
+from rung.runner.launch.file_values import with_file_values
+from rung.runner.preflight.check_host import check_host
+from rung.runner.preflight.check_job import Finding, check_job, check_machine
+from rung.runner.preflight.dry_run import Preview
+from rung.runner.preflight.fit import check_places
+from rung.runner.state.home import find_home, make_home
+from rung.runner.state.lock import is_owned, ownership
+from rung.runner.state.store import Event, Store
+from rung.runner.views.follow import Follower, LogReader
+from rung.runner.views.tables import event_line
+
+
+@dataclass
+class Desk:
+    """One command's hold on a home."""
+
+    paths: HomePaths
+    store: Store
+    engine: ProcessEngine
+
+    @classmethod
+    def open(cls, *, create: bool = False) -> Desk:
+        paths = find_home(os.environ)
+        if create:
+            make_home(paths)
+        elif not paths.store.exists():
+            raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
+        return cls(paths, Store(paths.store), ProcessEngine())
+
+    def submit(self, spec: JobSpec, origin: Path) -> Job:
+        submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+        return submit.submit(self.store, spec, origin, at=time.time())
+
+    def cancel(self, job: Job) -> Job:
+        submit.cancel(self.store, job, at=time.time())
+        return self.store.job(job.id)
+
+    def retry(self, job: Job, settings: Sequence[str]) -> Job:
+        pairs = dict(_setting(text) for text in settings)
+        submit.retry(self.store, job, pairs, at=time.time())
+        return self.store.job(job.id)
+
+    def controller_running(self) -> bool:
+        return is_owned(self.paths)
+
+    def log_lines(self, job_id: str, number: int | None) -> Iterator[str]:
+        attempts = self.store.attempts(job_id)
+        wanted = number or len(attempts)
+        if not attempts or wanted > len(attempts):
+            raise UsageError(f"job {job_id} has {len(attempts)} attempts; there is no attempt {wanted}")
+        return LogReader(self.engine, self.paths, job_id, wanted).new_lines(ended=True)
+
+    def follow(self, job_id: str) -> int:
+        """Show a job until it ends, being its controller if there is no other; return the exit code."""
+        try:
+            with ownership(self.paths):
+                return self._control_and_show(job_id)
+        except StoreOwned:
+            return self.watch_only(job_id)
+
+    def watch_only(self, job_id: str) -> int:
+        """Show a job until it ends; another process is its controller, or none is."""
+        follower = self._follower(job_id)
+        told = False
+        while not (job := follower.show_new()).ended:
+            if not told and not self.controller_running():
+                click.echo("no controller is running: start one with `rung controller`", err=True)
+                told = True
+            time.sleep(TURN_SECONDS)
+        return _told_end(job)
+
+    def _control_and_show(self, job_id: str) -> int:
+        controller, follower = self._controller(), self._follower(job_id)
+        try:
+            while not (job := follower.show_new()).ended:
+                controller.turn()
+                time.sleep(TURN_SECONDS)
+        except KeyboardInterrupt:
+            click.echo(
+                f"\n{job_id} goes on without us; `rung logs -f {job_id}` shows it, `rung controller` attends to it"
+            )
+            return 130
+        finally:
+            controller.close()
+        return _told_end(job)
+
+    def control(self, *, until_idle: bool) -> None:
+        """Attend to all jobs until told to stop, telling of every event in one line."""
+        with ownership(self.paths):
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+            controller = self._controller()
+            seen = max((event.seq for event in self.store.events()), default=0)
+            click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
+            try:
+                while controller.turn() or not until_idle:
+                    seen = self._tell(seen)
+                    time.sleep(TURN_SECONDS)
+                self._tell(seen)
+            except KeyboardInterrupt:
+                click.echo("controller stopped; running jobs go on, and the next controller finds them")
+            finally:
+                controller.close()
+
+    def _tell(self, seen: int) -> int:
+        for event in self.store.events(after=seen):
+            click.echo(event_line(event, self._host_of(event)))
+            seen = event.seq
+        return seen
+
+    def _host_of(self, event: Event) -> str:
+        attempts = self.store.attempts(event.job_id)
+        if not attempts:
+            return "-"
+        return attempts[(event.attempt or len(attempts)) - 1].host
+
+    def _controller(self) -> Controller:
+        return self.controller(RealEngines(os.environ, Path.home(), self.store.store_id))
+
+    def controller(self, engines: RealEngines) -> Controller:
+        return Controller(self.store, engines, self.paths, os.environ, (time.time, time.sleep))
+
+    def _follower(self, job_id: str) -> Follower:
+        return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
+
+
+def _told_end(job: Job) -> int:
+    """Say how a followed job ended and return the exit code that stands for it."""
+    click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
+    return 0 if job.state is JobState.SUCCEEDED else 1
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text}: write it as knob=value, such as lr=1e-4")
+    return name, value
+
+
+def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
+    """Return what a launch would run, and what each rung would change; nothing is written."""
+    submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+    spec = with_file_values(spec, origin / spec.workdir)
+    preview = Preview(spec, origin, find_home(os.environ), os.environ, look_at_hosts)
+    return preview.to_json() if as_json else preview.text()
+
+
+def look_at_hosts(ask: Sequence[str] = ()) -> list[Report]:
+    """Return what is seen of every host of the list, all asked at the same time; `ask` as in survey_all."""
+    hosts = find_hosts(os.environ)
+    if not hosts:
+        return []
+    # Loaded only here: a job that runs on this machine needs no SSH.
+    from rung.runner.ssh.remote import Remotes
+
+    remotes = Remotes(hosts, Path.home(), os.environ)
+    try:
+        return survey_all(hosts, remotes.remote, time.time, ask)
+    finally:
+        remotes.close()
+
+
+def check(file: Path | None) -> list[Finding]:
+    """Return what is there and what is missing on this machine, on every host, and for a job."""
+    paths = find_home(os.environ)
+    found = list(check_machine(paths))
+    reports: list[Report] = []
+    try:
+        reports = look_at_hosts(health_command(quick=False))
+        found += [finding for report in reports for finding in check_host(report)]
+    except InventoryError as error:
+        found += [Finding(False, problem) for problem in error.problems]
+    if file is not None:
+        spec = load_spec(file)
+        found.append(Finding(True, f"job file {file} is valid"))
+        found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
+        if spec.image is not None and reports:
+            found += check_places(spec, reports)
+    return found

@@ -1,0 +1,110 @@
+"""Owns the one connection to a host: opened when first asked for, watched, opened again until it is closed.
+
+One thread of its own, the keeper, does all the connecting. Callers wait for a connection that is on its way, and are
+told at once of a host that is known to be away.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.runner.ssh.transport import Transport
+
+# How long a caller waits for the first connection: a slow login takes seconds, a dead host says nothing for ever.
+PATIENCE_SECONDS = 10.0
+MOST_SECONDS_BETWEEN_TRIES = 30.0
+# A refusal is for a person to mend; knocking more often looks like an attack.
+SECONDS_AFTER_REFUSAL = 60.0
+LOOK_SECONDS = 0.5
+
+
+class Connection:
+    """The shared connection to one host, as far as there is one at the moment."""
+
+    def __init__(self, name: str, dial: Callable[[], Transport]) -> None:
+        self.name = name
+        self._dial = dial
+        self._changed = threading.Condition()
+        self._transport: Transport | None = None
+        self._trouble: EngineError | None = None
+        self._keeper: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._backoff = wait_random_exponential(multiplier=0.5, max=MOST_SECONDS_BETWEEN_TRIES)
+
+    def transport(self) -> Transport:
+        """Return the live connection, or raise HostUnreachable or HostRefused."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self._changed:
+            self._start_keeper()
+            while self._transport is None:
+                if self._closed.is_set():
+                    raise HostUnreachable(f"{self.name}: the connection was closed by us")
+                if self._trouble is not None:
+                    raise type(self._trouble)(str(self._trouble))
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise HostUnreachable(f"{self.name}: no connection after {PATIENCE_SECONDS:g} s")
+            return self._transport
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._changed:
+            transport, self._transport = self._transport, None
+            self._changed.notify_all()
+        if transport is not None:
+            transport.close()
+
+    def drop(self) -> None:
+        """Cut the connection as a network would; it is made again by itself."""
+        self.transport().close()
+
+    def _start_keeper(self) -> None:
+        if self._keeper is None and not self._closed.is_set():
+            self._keeper = threading.Thread(target=self._keep, name=f"keeper of {self.name}", daemon=True)
+            self._keeper.start()
+
+    def _keep(self) -> None:
+        """Connect, watch, and connect again when it is lost; the first try again comes at once."""
+        while not self._closed.is_set():
+            try:
+                transport = self._dial_patiently()
+            except EngineError:
+                return  # closed while the host was away
+            self._now(transport, None)
+            while transport.is_alive() and not transport.dead and not self._closed.is_set():
+                transport.join(LOOK_SECONDS)
+            self._now(None, None)
+            # Ends every read that waits on it.
+            transport.close()
+
+    def _dial_patiently(self) -> Transport:
+        tries = Retrying(
+            retry=retry_if_exception_type((HostUnreachable, HostRefused)),
+            stop=stop_when_event_set(self._closed),
+            wait=self._wait,
+            sleep=sleep_using_event(self._closed),
+            after=self._failed,
+            reraise=True,
+        )
+        return tries(self._dial)
+
+    def _wait(self, state: RetryCallState) -> float:
+        return SECONDS_AFTER_REFUSAL if isinstance(_error(state), HostRefused) else self._backoff(state)
+
+    def _failed(self, state: RetryCallState) -> None:
+        self._now(None, _error(state))
+
+    def _now(self, transport: Transport | None, trouble: EngineError | None) -> None:
+        with self._changed:
+            self._transport, self._trouble = transport, trouble
+            self._changed.notify_all()
+
+
+def _error(state: RetryCallState) -> EngineError:
+    error = state.outcome.exception() if state.outcome else None
+    return error if isinstance(error, EngineError) else HostUnreachable(str(error))

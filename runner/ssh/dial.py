@@ -1,0 +1,118 @@
+"""Owns opening one SSH connection: the way there, the host's key, the login. It does so once; trying again is not here.
+
+fabric would take any host key, so its policy is replaced; what it reads from files of its own is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.ssh_exception import IncompatiblePeer
+
+from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.terminal_text import clean
+from rung.runner.ssh.key_login import KeyLogin
+from rung.runner.ssh.known_hosts import HostKey, KnownKey, complaint, known_for, read_known_keys
+from rung.runner.ssh.ssh_config import Target
+from rung.runner.ssh.transport import ChannelRefused, Transport
+
+# For each of: the TCP connection, the greeting, the exchange of keys. A login may wait for directory services.
+STEP_SECONDS = 5.0
+LOGIN_SECONDS = 15.0
+
+# What paramiko logs comes back as an exception too; without a handler Python would print it.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class _OnlyKnown(paramiko.MissingHostKeyPolicy):
+    """Takes the host key that is known, and no other."""
+
+    def __init__(self, target: Target, known: Sequence[KnownKey]) -> None:
+        self._target, self._known = target, known
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        shown = HostKey(key.get_name(), key.get_base64())
+        said = complaint(self._known, self._target.key_name, shown, self._target.known_hosts)
+        if said:
+            raise HostRefused(said)
+
+
+def dial(target: Target, jump: Transport | None) -> Transport:
+    """Return an open, verified, logged-in connection; through the jump host's one where there is such a host."""
+    try:
+        known = known_for(read_known_keys(target.known_hosts), target.key_name)
+        return _open(target, _socket(target, jump), known)
+    except EngineError as error:
+        raise type(error)(f"{target.name}: {error}") from None
+    except IncompatiblePeer as error:
+        raise HostRefused(f"{target.name}: no algorithm in common with the host: {clean(str(error))}") from None
+    # A host may send anything, and paramiko stumbles over some of it in ways of its own.
+    except Exception as error:
+        raise HostUnreachable(f"{target.name}: {target.address}:{target.port} does not answer: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    said = clean(getattr(error, "strerror", None) or str(error))
+    if "banner" in said and "reset" in said:
+        return "it closed the connection before it greeted"
+    # paramiko's words for a peer that accepts the connection and then says nothing, or nothing that is SSH.
+    if "banner" in said or "No existing session" in said:
+        return f"it takes the connection, but does not greet as an SSH server within {STEP_SECONDS:g} s"
+    return said or "it closed the connection"
+
+
+def _socket(target: Target, jump: Transport | None) -> Any:
+    if jump is None:
+        made = socket.create_connection((target.address, target.port), timeout=STEP_SECONDS)
+        # Questions and answers are small; none should wait for another to travel with.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+    try:
+        return jump.open_tcp(target.address, target.port, STEP_SECONDS)
+    except ChannelRefused as refused:
+        if refused.forbidden:
+            raise HostRefused(f"jump host {target.jump} forbids it: set AllowTcpForwarding yes there") from None
+        raise HostUnreachable(
+            f"jump host {target.jump} cannot reach {target.address}:{target.port}: {refused}"
+        ) from None
+
+
+def _open(target: Target, sock: Any, known: Sequence[KnownKey]) -> Transport:
+    options = {
+        "sock": sock,
+        "timeout": STEP_SECONDS,
+        "banner_timeout": STEP_SECONDS,
+        "auth_timeout": LOGIN_SECONDS,
+        "transport_factory": lambda way, disabled_algorithms: _transport(way, known),
+        "auth_strategy": KeyLogin(target),
+    }
+    config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+    opened = fabric.Connection(
+        target.address, user=target.user, port=target.port, config=config, gateway=False, connect_kwargs=options
+    )
+    opened.client.set_missing_host_key_policy(_OnlyKnown(target, known))
+    try:
+        opened.open()
+    except BaseException:
+        opened.client.close()
+        sock.close()
+        raise
+    transport: Transport = opened.transport
+    transport.keep_alive()
+    return transport
+
+
+def _transport(way: Any, known: Sequence[KnownKey]) -> Transport:
+    """Make a transport that prefers the types of key that are known, so that a host with several shows one of them."""
+    made = Transport(way)
+    made.handshake_timeout = STEP_SECONDS
+    types = {entry.key.type for entry in known}
+    wanted = types | ({"rsa-sha2-512", "rsa-sha2-256"} if "ssh-rsa" in types else set())
+    choice = made.get_security_options()
+    choice.key_types = sorted(choice.key_types, key=lambda kind: kind not in wanted)
+    return made

@@ -1,0 +1,168 @@
+"""Owns sessions on a connection: how many may be open at once, and one command from its start to its end in each.
+
+sshd allows ten sessions a connection unless told otherwise (MaxSessions), and refuses those beyond. Nobody tells us
+how many, so one that is refused waits and asks again.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import paramiko
+from paramiko.common import cMSG_CHANNEL_REQUEST
+
+from rung.jobs.model.errors import EngineError, HostUnreachable
+from rung.runner.seams.remote import OUTPUT_BYTES, Ran, command_line
+from rung.runner.ssh.transport import LOST, ChannelRefused, Transport
+
+# sshd's default is 10, and it gives a place free only some time after we have left it.
+MOST_SESSIONS = 8
+OPEN_SECONDS = 10.0
+ROOM_SECONDS = 0.25
+CHUNK_BYTES = 1 << 15
+# Between two looks: at a channel that says when there is something to read, and at one that waits for room to write.
+READ_SECONDS = 0.5
+WRITE_SECONDS = 0.01
+
+
+class Sessions:
+    """The sessions of one connection; whoever comes when all are taken waits for one to end."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open = 0
+
+    @contextmanager
+    def session(self, transport: Transport, deadline: float) -> Iterator[paramiko.Channel]:
+        channel = self._start(transport, deadline)
+        try:
+            yield channel
+        finally:
+            channel.close()
+            self._leave()
+
+    def _start(self, transport: Transport, deadline: float) -> paramiko.Channel:
+        while True:
+            self._enter(deadline)
+            try:
+                return transport.start_session(OPEN_SECONDS)
+            except ChannelRefused as refused:
+                self._wait_for_room(refused, deadline)
+            except BaseException:
+                self._leave()
+                raise
+
+    def _enter(self, deadline: float) -> None:
+        with self._changed:
+            while self._open >= MOST_SESSIONS:
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    raise EngineError(f"all {MOST_SESSIONS} sessions are taken, and none became free in time")
+            self._open += 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+    def _wait_for_room(self, refused: ChannelRefused, deadline: float) -> None:
+        """Wait until one of our sessions ends, or a moment: a command given up on holds its session until it ends."""
+        with self._changed:
+            # Told to nobody: a place that the host refuses is none that another could take.
+            self._open -= 1
+            if time.monotonic() > deadline:
+                raise EngineError(f"the host opens no further session ({refused}); raise MaxSessions there") from None
+            self._changed.wait(ROOM_SECONDS)
+
+
+def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | None, deadline: float) -> Ran:
+    """Run a command in a new session until it ends, writing and reading by turns so that neither side waits."""
+    request(channel, "exec", command_line(argv), deadline)
+    talk = _Talk(channel, memoryview(stdin or b""))
+    while talk.goes_on():
+        if time.monotonic() > deadline:
+            raise EngineError(f"{argv[0]}: took too long; it may still be running there")
+    # The output may be closed long before the command ends.
+    channel.status_event.wait(max(0.0, deadline - time.monotonic()))
+    if not channel.eof_received:
+        raise HostUnreachable(LOST)
+    if not channel.exit_status_ready():
+        raise EngineError(f"{argv[0]}: took too long; it may still be running there")
+    return Ran(channel.exit_status, bytes(talk.out), bytes(talk.err))
+
+
+def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) -> None:
+    """Ask for a command or a subsystem in a session. paramiko's own way of asking waits for ever."""
+    inner: Any = channel
+    question = paramiko.Message()
+    question.add_byte(cMSG_CHANNEL_REQUEST)
+    question.add_int(channel.remote_chanid)
+    question.add_string(kind)
+    question.add_boolean(True)
+    question.add_string(what)
+    inner._event_pending()
+    inner.transport._send_user_message(question)
+    if not channel.event.wait(max(0.0, deadline - time.monotonic())):
+        raise EngineError("the session did not start in time")
+    if not channel.event_ready:
+        raise paramiko.SSHException("the session was closed before it started")
+
+
+class _Talk:
+    """What is still to be said to a command, and what it has said."""
+
+    def __init__(self, channel: paramiko.Channel, stdin: memoryview) -> None:
+        self._channel, self._stdin = channel, stdin
+        self.out, self.err = bytearray(), bytearray()
+        self._something = select.poll()
+        self._something.register(channel.fileno(), select.POLLIN)
+        self._write()
+
+    def goes_on(self) -> bool:
+        """Read and write what can be; tell whether there is more to come."""
+        channel = self._channel
+        # Asked first: what came before the end is then read below.
+        ended = bool(channel.eof_received) or channel.closed
+        moved = self._read() | self._write()
+        if not moved and not ended:
+            wait = WRITE_SECONDS if self._stdin else READ_SECONDS
+            self._something.poll(wait * 1000)
+        return moved or not ended
+
+    def _read(self) -> bool:
+        channel, moved = self._channel, False
+        while channel.recv_ready():
+            _keep(self.out, channel.recv(CHUNK_BYTES))
+            moved = True
+        while channel.recv_stderr_ready():
+            _keep(self.err, channel.recv_stderr(CHUNK_BYTES))
+            moved = True
+        return moved
+
+    def _write(self) -> bool:
+        channel = self._channel
+        if channel.eof_sent or channel.closed:
+            return False
+        sent = 0
+        while self._stdin and channel.send_ready():
+            sent = self._send(bytes(self._stdin[:CHUNK_BYTES]))
+            self._stdin = self._stdin[sent:]
+            if self._channel.recv_ready() or not sent:
+                break
+        if not self._stdin:
+            channel.shutdown_write()
+        return bool(sent)
+
+    def _send(self, data: bytes) -> int:
+        try:
+            return self._channel.send(data)
+        except OSError:
+            return 0  # the command has ended, or the connection: what was received tells which
+
+
+def _keep(kept: bytearray, new: bytes) -> None:
+    kept += new[: OUTPUT_BYTES - len(kept)]

@@ -1,0 +1,96 @@
+"""Owns the files of a host over SFTP, in one session. A file that is written is there whole or not at all."""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
+from stat import S_ISDIR
+
+import paramiko
+
+from rung.jobs.model.errors import EngineError
+from rung.runner.seams.remote import RemoteFile
+from rung.runner.ssh.sessions import OPEN_SECONDS, request
+
+# Asked for at once, in requests of 32 KiB; paramiko's bookkeeping makes larger slices slower, not faster.
+SLICE_BYTES = 1 << 20
+# A disk that answers no sooner hangs.
+ANSWER_SECONDS = 60.0
+
+
+class SftpFiles:
+    """The Files of one session. It serves one thread; `words` turns errors on the way into ours."""
+
+    def __init__(self, channel: paramiko.Channel, words: Callable[[], AbstractContextManager[None]]) -> None:
+        self._words = words
+        with words():
+            request(channel, "subsystem", b"sftp", time.monotonic() + OPEN_SECONDS)
+            channel.settimeout(ANSWER_SECONDS)
+            self._sftp = paramiko.SFTPClient(channel)
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        with self._words(), self._sftp.open(path, "rb") as file:
+            end = min(offset + size, file.stat().st_size or 0)
+            slices = ((at, min(SLICE_BYTES, end - at)) for at in range(offset, end, SLICE_BYTES))
+            return b"".join(b"".join(file.readv([part])) for part in slices)
+
+    def write(self, path: str, chunks: Iterable[bytes], mode: int) -> None:
+        draft = f"{path}.{secrets.token_hex(4)}.part"
+        try:
+            written = self._write(draft, chunks, mode)
+            with self._words():
+                there = self._sftp.stat(draft).st_size
+                # The answers to writes on their way come late, or never as an error.
+                if there != written:
+                    raise EngineError(f"{path}: {there} of {written} bytes could be written; is the disk full?")
+                self._sftp.posix_rename(draft, path)
+        except BaseException:
+            with suppress(OSError, EOFError, paramiko.SSHException):
+                self._sftp.remove(draft)
+            raise
+
+    def _write(self, draft: str, chunks: Iterable[bytes], mode: int) -> int:
+        written = 0
+        with self._words():
+            file = self._sftp.open(draft, "wx")
+            # Before there is anything in it to read.
+            file.chmod(mode)
+            file.set_pipelined(True)
+        for chunk in chunks:
+            with self._words():
+                file.write(chunk)
+            written += len(chunk)
+        with self._words():
+            file.close()
+        return written
+
+    def entries(self, folder: str) -> list[RemoteFile]:
+        with self._words(), suppress(FileNotFoundError):
+            return [_file(posixpath.join(folder, said.filename), said) for said in self._sftp.listdir_attr(folder)]
+        return []
+
+    def stat(self, path: str) -> RemoteFile | None:
+        with self._words(), suppress(FileNotFoundError):
+            return _file(path, self._sftp.stat(path))
+        return None
+
+    def make_folder(self, path: str) -> None:
+        there = self.stat(path)
+        if there is None:
+            parent = posixpath.dirname(path.rstrip("/"))
+            if parent not in ("", "/"):
+                self.make_folder(parent)
+            # Another may have made it in between; then the look below finds it.
+            with self._words(), suppress(OSError):
+                self._sftp.mkdir(path)
+            there = self.stat(path)
+        if there is None or not there.is_folder:
+            raise EngineError(f"{path}: is no folder and cannot be made one")
+
+
+def _file(path: str, said: paramiko.SFTPAttributes) -> RemoteFile:
+    mode = said.st_mode or 0
+    return RemoteFile(path, said.st_size or 0, float(said.st_mtime or 0), S_ISDIR(mode), mode & 0o7777)

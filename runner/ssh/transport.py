@@ -1,0 +1,186 @@
+"""Owns the SSH transport: paramiko's, with a pulse that notices a dead peer, and channels to UNIX sockets.
+
+Some names used here are paramiko's inner ones; its version is pinned, and the tests with a real sshd hold it to them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import paramiko
+from paramiko.common import cMSG_CHANNEL_OPEN, cMSG_GLOBAL_REQUEST
+from paramiko.packet import Packetizer
+
+from rung.jobs.model.terminal_text import clean
+
+# The peer is asked for a sign of life after this silence, and is dead after the second one.
+ASK_SECONDS = 5.0
+SILENCE_SECONDS = 2 * ASK_SECONDS
+# The thread that reads may be held up by a full send buffer on a slow link; longer than this is a dead link.
+STUCK_SECONDS = 30.0
+LOST = "the connection was lost"
+FORBIDDEN = 1  # RFC 4254: administratively prohibited
+# Bytes that may wait unread in a channel to a socket: 20 MB/s at 25 ms, and bounded for hundreds of followed logs.
+SOCKET_WINDOW = 1 << 19
+
+
+class Pulse(Packetizer):
+    """Reads and writes packets, knows when the peer was last heard, and asks when it is silent.
+
+    paramiko's own keepalive wants no answer, so it notices nothing.
+    """
+
+    def __init__(self, socket: Any) -> None:
+        super().__init__(socket)
+        self._ask: Callable[[], bool] | None = None
+        self._heard = self._polled = self._asked = time.monotonic()
+        self._silent = False
+        self._handshake_until: float | None = None
+
+    def start_asking(self, ask: Callable[[], bool]) -> None:
+        self._heard = self._polled = self._asked = time.monotonic()
+        self._ask = ask
+
+    @property
+    def dead(self) -> bool:
+        """Tell whether the peer left our question without an answer, or nothing can be sent or read any more."""
+        return self._silent or (self._ask is not None and time.monotonic() - self._polled > STUCK_SECONDS)
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        message = super().read_message()
+        self._heard = self._polled = time.monotonic()
+        return message
+
+    def _check_keepalive(self) -> None:
+        """Called by paramiko's reading thread whenever there was nothing to read, about ten times a second."""
+        now = self._polled = time.monotonic()
+        if self._ask is None:
+            return
+        silence = now - self._heard
+        # While keys are exchanged nothing can be asked; that too must come to an end.
+        if (silence > SILENCE_SECONDS and self._asked > self._heard) or silence > STUCK_SECONDS:
+            self._silent = True
+        elif now - max(self._heard, self._asked) > ASK_SECONDS and self._ask():
+            self._asked = now
+
+    # The handshake is timed by the clock: paramiko's timer is a thread that would keep a finished program waiting.
+
+    def start_handshake(self, timeout: float) -> None:
+        self._handshake_until = time.monotonic() + timeout
+
+    def handshake_timed_out(self) -> bool:
+        return self._handshake_until is not None and time.monotonic() > self._handshake_until
+
+    def complete_handshake(self) -> None:
+        self._handshake_until = None
+
+
+class _Seen(dict[int, bool]):
+    """Remembers channel numbers, which only grow, by the highest: paramiko's own dict keeps every one for ever."""
+
+    _highest = -1
+
+    def __setitem__(self, number: int, seen: bool) -> None:
+        self._highest = max(self._highest, number)
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and number <= self._highest
+
+
+class _Events(dict[int, threading.Event]):
+    """Can be walked through by paramiko's thread, when the connection ends, while others add to it."""
+
+    def values(self) -> Any:
+        return list(super().values())
+
+
+class ChannelRefused(paramiko.SSHException):
+    """The host said no to a channel; the connection is fine."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(text)
+        self.forbidden = reason == FORBIDDEN
+
+
+class Transport(paramiko.Transport):
+    """One SSH connection."""
+
+    packetizer: Pulse
+    active: bool
+
+    def __init__(self, sock: Any, disabled_algorithms: Any = None) -> None:
+        super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=Pulse)
+        self.channels_seen = _Seen()
+        self.channel_events = _Events()
+        self._refusals: dict[int, ChannelRefused] = {}
+        # paramiko's class keeps these to itself.
+        self._inner: Any = self
+
+    @property
+    def dead(self) -> bool:
+        return self.packetizer.dead
+
+    def keep_alive(self) -> None:
+        self.packetizer.start_asking(self._ask)
+
+    def _ask(self) -> bool:
+        """Ask the peer for any answer; not while keys are exchanged, which is an exchange of its own."""
+        if not self.clear_to_send.is_set() or self.packetizer.need_rekey():
+            return False
+        question = paramiko.Message()
+        question.add_byte(cMSG_GLOBAL_REQUEST)
+        question.add_string("keepalive@openssh.com")
+        question.add_boolean(True)
+        self._inner._send_user_message(question)
+        return True
+
+    def start_session(self, timeout: float) -> paramiko.Channel:
+        return self._open("session", (), self.default_window_size, timeout)
+
+    def open_tcp(self, address: str, port: int, timeout: float) -> paramiko.Channel:
+        """Open a channel to an address as the host sees it; the last two fields tell who asks, which is nobody's."""
+        return self._open("direct-tcpip", (address, port, "127.0.0.1", 0), self.default_window_size, timeout)
+
+    def open_unix_socket(self, path: str, timeout: float) -> paramiko.Channel:
+        """Open a channel to a UNIX socket on the host; the last two fields are reserved by OpenSSH."""
+        return self._open("direct-streamlocal@openssh.com", (path, "", 0), SOCKET_WINDOW, timeout)
+
+    def _open(self, kind: str, fields: tuple[str | int, ...], window: int, timeout: float) -> paramiko.Channel:
+        """Open a channel. paramiko's open_channel knows fewer kinds, and mixes up the refusals of two threads."""
+        with self.lock:
+            number = self._inner._next_channel()
+            channel: Any = paramiko.Channel(number)
+            self._inner._channels.put(number, channel)
+            self.channel_events[number] = answered = threading.Event()
+            self.channels_seen[number] = True
+            channel._set_transport(self)
+            channel._set_window(window, self.default_max_packet_size)
+        request = paramiko.Message()
+        request.add_byte(cMSG_CHANNEL_OPEN)
+        for field in (kind, number, window, self.default_max_packet_size, *fields):
+            request.add_string(field) if isinstance(field, str) else request.add_int(field)
+        self._inner._send_user_message(request)
+        self._wait(number, answered, timeout)
+        if number in self._refusals:
+            raise self._refusals.pop(number)
+        if not self.active:
+            raise paramiko.SSHException(LOST)
+        return cast(paramiko.Channel, channel)
+
+    def _wait(self, number: int, answered: threading.Event, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not answered.wait(0.1) and self.active:
+            if time.monotonic() > deadline:
+                self._inner._channels.delete(number)
+                self.channel_events.pop(number, None)
+                raise paramiko.SSHException(f"no channel was opened in {timeout:g} s")
+
+    def _parse_channel_open_failure(self, message: paramiko.Message) -> None:
+        number, reason, text = message.get_int(), message.get_int(), message.get_text()
+        self._refusals[number] = ChannelRefused(reason, clean(text))
+        message.rewind()
+        parent: Any = super()
+        parent._parse_channel_open_failure(message)

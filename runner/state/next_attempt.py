@@ -1,0 +1,124 @@
+"""Owns carrying out a decision: the next attempt is written, with its reasons, before anything is started.
+
+The only place that turns a Decision into a change of the store. Starting is the controller's next turn, so that a
+controller killed in between finds the attempt written and not started, and starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.state import JobState
+from rung.recovery.decide.checkpoint_choice import Checkpoint, choose
+from rung.recovery.decide.decide import Decision, Relaunch, Stop
+from rung.recovery.decide.resume_limit import resume_limit
+from rung.runner.state.store import Store
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an attempt is to run: this machine, or a host with some of its GPUs and an image."""
+
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+    image: str | None = None
+    stay: int = 1
+
+
+def same_spot(last: Attempt) -> Spot:
+    return Spot(last.host, last.gpus, last.image, last.stay)
+
+
+def next_stay(attempts: Sequence[Attempt], host: str) -> int:
+    """Return which stay an attempt on a host belongs to: the last one's, or a new one when the job comes there."""
+    if not attempts:
+        return 1
+    last = attempts[-1]
+    goes_on = last.host == host and not last.host_lost
+    return last.stay if goes_on else max(each.stay for each in attempts) + 1
+
+
+def asked_by_person(
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], spot: Spot, because: str = "as submitted"
+) -> Attempt:
+    """Return the attempt that a person asked for: as submitted, or a retry from the last healthy checkpoint."""
+    where: dict[str, Any] = {"host": spot.host, "gpus": spot.gpus, "image": spot.image, "stay": spot.stay}
+    if not attempts:
+        return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
+    choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
+    return Attempt(
+        job_id=job.id,
+        number=len(attempts) + 1,
+        asked=job.knobs,
+        rung=None,
+        because=f"a person asked for another try; {choice.because}",
+        by_person=True,
+        **_resumed(choice.checkpoint, spot),
+        **where,
+    )
+
+
+def _resumed(found: Checkpoint | None, spot: Spot) -> dict[str, Any]:
+    """Return what an attempt says of the checkpoint it goes on from, and from where it has to be brought."""
+    if found is None:
+        return {}
+    elsewhere = found.stay if found.stay != (spot.host, spot.stay) else None
+    return {"resumed_from": found.name, "planned_step": found.step, "checkpoint_from": elsewhere}
+
+
+def next_attempt(job: Job, number: int, spot: Spot, decision: Relaunch, at: float) -> Attempt:
+    return Attempt(
+        job_id=job.id,
+        number=number,
+        host=spot.host,
+        gpus=spot.gpus,
+        image=spot.image,
+        stay=spot.stay,
+        asked=decision.knobs,
+        rung=decision.rung.value if decision.rung else None,
+        because=decision.because,
+        skipped=decision.skipped,
+        undone=decision.undone,
+        not_before=at + decision.delay if decision.delay else None,
+        stepped_back=decision.stepped_back,
+        **_resumed(decision.checkpoint, spot),
+    )
+
+
+def carry_out(store: Store, job: Job, decision: Decision, spot: Spot, *, at: float) -> None:
+    """Write what was decided and the change of state it means, in one transaction with the lease of its GPUs."""
+    last = store.attempts(job.id)[-1]
+    with store.transaction():
+        if isinstance(decision, Stop):
+            skipped = dict(decision.skipped)
+            store.add_event(
+                job.id, last.number, "stopped", {"diagnosis": decision.diagnosis, "skipped": skipped}, at=at
+            )
+            # RECOVERING -> FAILED: the ladder is at its end
+            store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
+            return
+        if last.stepped_back and decision.knobs == last.asked:
+            # A fault of the machine came in between: what was being tried is still being tried.
+            decision = replace(decision, stepped_back=True)
+        attempt = next_attempt(job, last.number + 1, spot, decision, at)
+        store.put_attempt(attempt)
+        store.lease(attempt, at=at)
+        store.add_event(job.id, attempt.number, "decided", _told(decision, last, attempt), at=at)
+        # RECOVERING -> LAUNCHING: a rung was chosen
+        store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
+
+
+def _told(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:
+    told: dict[str, object] = {
+        "rung": decision.rung,
+        "because": decision.because,
+        "knobs": {name: list(pair) for name, pair in decision.knobs.changes_from(last.asked).items()},
+        "checkpoint": decision.checkpoint.name if decision.checkpoint else None,
+        "skipped": dict(decision.skipped),
+        "undone": dict(decision.undone),
+    }
+    return told if attempt.image is None else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}

@@ -1,0 +1,300 @@
+"""Owns the store: jobs, attempts, verdicts, leases and the append-only events, in one SQLite file (WAL).
+
+State and the event that tells of it are written in one transaction. Deciding and acting are elsewhere; nothing here
+talks to an engine.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rung.jobs.job import Attempt, Job, advance
+from rung.jobs.model.errors import EngineError, StoreError, UsageError
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import job_id as make_id
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state.codec import attempt_from_row, attempt_to_json, finite_or_text, job_from_row
+from rung.runner.state.migrations import MIGRATIONS
+
+# Another process writing keeps us waiting at most this long.
+BUSY_SECONDS = 10.0
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row of history. Rows are only ever added."""
+
+    seq: int
+    at: float
+    job_id: str
+    attempt: int | None
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A GPU that an attempt has to itself."""
+
+    gpu: str
+    host: str
+    job_id: str
+    attempt: int
+    taken_at: float
+
+
+@dataclass(frozen=True)
+class Stale:
+    """An attempt that was given up while its host was away, and may still run there."""
+
+    job_id: str
+    attempt: int
+    host: str
+    since: float
+
+
+class Store:
+    """Reads and writes one store; every change goes through `transaction`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._speaking_plainly():
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self) -> None:
+        self._db.row_factory = sqlite3.Row
+        # Asked before anything is set: a store of a newer version stays as it is, byte for byte.
+        version = self._version()
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # A committed decision must survive a power cut, not only a killed process.
+        self._db.execute("PRAGMA synchronous = FULL")
+        if version < len(MIGRATIONS):
+            self._migrate()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _version(self) -> int:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"{self._path}: written by a newer Rung (store version {version}, this one knows {len(MIGRATIONS)}); "
+                "use that version, nothing was changed"
+            )
+        return int(version)
+
+    def _migrate(self) -> None:
+        with self.transaction():
+            version = self._version()
+            for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+                for statement in statements:
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {number}")
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (uuid.uuid4().hex[:12],))
+
+    @contextmanager
+    def _speaking_plainly(self) -> Iterator[None]:
+        """Turn SQLite's errors into one line for a person."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            what = str(error)
+            if "full" in what:
+                advice = "free some disk space and start again; nothing written before is lost"
+            elif "I/O" in what:
+                # How SQLite says that its shared memory or its journal found no room.
+                advice = "the disk is full or failing; free some space and start again, nothing written before is lost"
+            elif "locked" in what:
+                advice = "another process is writing; try again"
+            else:
+                advice = "check the file and its permissions, or set RUNG_HOME to another folder"
+            raise StoreError(f"{self._path}: {what}; {advice}") from None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Store]:
+        """Write everything inside, or nothing."""
+        with self._speaking_plainly():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        with self._speaking_plainly():
+            return self._db.execute(query, values).fetchall()
+
+    def _made(self, make: Callable[[sqlite3.Row], Made], rows: Sequence[sqlite3.Row]) -> list[Made]:
+        """Make data of rows; a row that some other hand has changed is told, not raised through the roof."""
+        try:
+            return [make(row) for row in rows]
+        except (ValueError, TypeError, LookupError) as error:
+            what = str(error).splitlines()[0]
+            raise StoreError(f"{self._path}: a row cannot be read ({what}); bring the store back from a copy") from None
+
+    @property
+    def store_id(self) -> str:
+        return str(self._rows("SELECT value FROM meta WHERE key = 'store_id'")[0]["value"])
+
+    # Reading
+
+    def jobs(self, *, active: bool = False) -> list[Job]:
+        ended = "('SUCCEEDED', 'FAILED', 'CANCELLED')"
+        where = f"WHERE state NOT IN {ended}" if active else ""
+        return self._made(job_from_row, self._rows(f"SELECT * FROM jobs {where} ORDER BY seq"))  # noqa: S608
+
+    def job(self, job_id: str) -> Job:
+        rows = self._rows("SELECT * FROM jobs WHERE id = ?", job_id)
+        if not rows:
+            raise UsageError(f"there is no job {job_id!r}; `rung queue` lists them")
+        return self._made(job_from_row, rows)[0]
+
+    def find(self, name: str) -> Job:
+        """Return the job with this id, or the newest one of this name."""
+        query = "SELECT * FROM jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
+        rows = self._rows(query, name, name, name)
+        if not rows:
+            raise UsageError(f"there is no job {name!r}; `rung queue` lists them")
+        return self._made(job_from_row, rows)[0]
+
+    def origin(self, job_id: str) -> Path:
+        """Return the folder the job file lay in."""
+        return Path(self._rows("SELECT origin FROM jobs WHERE id = ?", job_id)[0]["origin"])
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        rows = self._rows("SELECT data FROM attempts WHERE job_id = ? ORDER BY number", job_id)
+        return self._made(attempt_from_row, rows)
+
+    def attempts_by_job(self) -> list[list[Attempt]]:
+        """Return the attempts of every job of the store, in the order they were made."""
+        rows = self._rows("SELECT data FROM attempts ORDER BY job_id, number")
+        return [list(of) for _, of in groupby(self._made(attempt_from_row, rows), key=lambda each: each.job_id)]
+
+    def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
+        where, values = ("AND job_id = ?", (job_id,)) if job_id else ("", ())
+        rows = self._rows(f"SELECT * FROM events WHERE seq > ? {where} ORDER BY seq", after, *values)  # noqa: S608
+        return [Event(**{**dict(row), "data": json.loads(row["data"])}) for row in rows]
+
+    def verdicts(self, job_id: str) -> dict[str, dict[str, Any]]:
+        """Return what was said of each checkpoint file, by its fingerprint."""
+        rows = self._rows("SELECT fingerprint, data FROM verdicts WHERE job_id = ?", job_id)
+        return {row["fingerprint"]: json.loads(row["data"]) for row in rows}
+
+    def leases(self) -> list[Lease]:
+        return [Lease(**dict(row)) for row in self._rows("SELECT * FROM leases ORDER BY taken_at, gpu")]
+
+    def stale(self) -> list[Stale]:
+        return [Stale(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
+
+    def validations(self, *, active: bool = False) -> list[tuple[int, str, dict[str, Any]]]:
+        """Return number, digest and data of every validation, oldest first; `active`: of those without a verdict."""
+        where = "WHERE open" if active else ""
+        rows = self._rows(f"SELECT * FROM validations {where} ORDER BY number")  # noqa: S608
+        return [(row["number"], row["digest"], json.loads(row["data"])) for row in rows]
+
+    # Writing, all inside a transaction
+
+    def add_job(self, spec: JobSpec, origin: Path, *, at: float) -> Job:
+        (sequence,) = self._db.execute("SELECT coalesce(max(seq), 0) + 1 FROM jobs").fetchone()
+        knobs = spec.knobs.knobs()
+        job = Job(make_id(spec.name, sequence), spec, JobState.QUEUED, "waiting for the controller", at, at, knobs)
+        row = (job.id, sequence, spec.name, spec.model_dump_json(), str(origin), job.state.value, job.reason, at, at)
+        self._db.execute("INSERT INTO jobs VALUES (?,?,?,?,?,?,?,?,?,?,0,0)", (*row, json.dumps(knobs.to_dict())))
+        self.add_event(job.id, None, "submitted", {"name": spec.name}, at=at)
+        return job
+
+    def move(self, job_id: str, to: JobState, *, reason: str, at: float) -> Job:
+        """Take a job through the one door and write the event that tells of it."""
+        before = self.job(job_id)
+        job = advance(before, to, reason=reason, at=at)
+        self._db.execute(
+            "UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", (to.value, reason, at, job_id)
+        )
+        if job.ended:
+            self.release(job_id)
+        self.add_event(job_id, None, "state", {"from": before.state, "to": to, "reason": reason}, at=at)
+        return job
+
+    def say(self, job_id: str, reason: str) -> None:
+        """Change the reason a job shows, in the state it is in."""
+        self._db.execute("UPDATE jobs SET reason = ? WHERE id = ?", (reason, job_id))
+
+    def reopen(self, job_id: str, knobs: Knobs, settled: int) -> None:
+        """Note the knobs a person set, and that earlier attempts no longer count against the budgets."""
+        self._db.execute(
+            "UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?",
+            (json.dumps(knobs.to_dict()), settled, job_id),
+        )
+
+    def change_knobs(self, job_id: str, knobs: Knobs) -> None:
+        """Note other knobs for a job that has not been launched with the ones it was submitted with."""
+        self._db.execute("UPDATE jobs SET knobs = ? WHERE id = ?", (json.dumps(knobs.to_dict()), job_id))
+
+    def add_validation(self, digest: str, data: Mapping[str, Any]) -> int:
+        row = (digest, json.dumps(finite_or_text(data), allow_nan=False))
+        return int(self._db.execute("INSERT INTO validations (digest, open, data) VALUES (?,1,?)", row).lastrowid or 0)
+
+    def put_validation(self, number: int, data: Mapping[str, Any], *, active: bool) -> None:
+        row = (int(active), json.dumps(finite_or_text(data), allow_nan=False), number)
+        self._db.execute("UPDATE validations SET open = ?, data = ? WHERE number = ?", row)
+
+    def request_cancel(self, job_id: str) -> None:
+        self._db.execute("UPDATE jobs SET cancel = 1 WHERE id = ?", (job_id,))
+
+    def put_attempt(self, attempt: Attempt) -> None:
+        row = (attempt.job_id, attempt.number, attempt_to_json(attempt))
+        self._db.execute("INSERT INTO attempts VALUES (?,?,?) ON CONFLICT DO UPDATE SET data = excluded.data", row)
+
+    def put_verdict(self, job_id: str, fingerprint: str, data: Mapping[str, Any]) -> None:
+        self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?,?,?)", (job_id, fingerprint, json.dumps(data)))
+
+    def lease(self, attempt: Attempt, *, at: float) -> None:
+        """Give an attempt its GPUs and take from its job all others; one that another job has is refused."""
+        self.release(attempt.job_id)
+        for gpu in attempt.gpus:
+            row = (gpu.uuid, attempt.host, attempt.job_id, attempt.number, at)
+            try:
+                self._db.execute("INSERT INTO leases VALUES (?,?,?,?,?)", row)
+            except sqlite3.IntegrityError:
+                raise EngineError(
+                    f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
+                ) from None
+
+    def release(self, job_id: str) -> None:
+        """End the leases of a job, but not those of attempts that may still run on a host that is away."""
+        kept = "attempt NOT IN (SELECT attempt FROM stale WHERE stale.job_id = leases.job_id)"
+        self._db.execute(f"DELETE FROM leases WHERE job_id = ? AND {kept}", (job_id,))  # noqa: S608
+
+    def give_up(self, attempt: Attempt, *, at: float) -> None:
+        """Note that an attempt no longer counts, though its host could not be asked to end it."""
+        row = (attempt.job_id, attempt.number, attempt.host, at)
+        self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
+
+    def settle(self, stale: Stale) -> None:
+        """Note that an attempt which was given up is gone from its host for sure: what it held is free."""
+        key = (stale.job_id, stale.attempt)
+        self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ?", key)
+        self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ?", key)
+
+    def add_event(self, job_id: str, attempt: int | None, kind: str, data: Mapping[str, Any], *, at: float) -> None:
+        row = (at, job_id, attempt, kind, json.dumps(finite_or_text(data), allow_nan=False))
+        self._db.execute("INSERT INTO events (at, job_id, attempt, kind, data) VALUES (?,?,?,?,?)", row)

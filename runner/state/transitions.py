@@ -1,0 +1,228 @@
+"""Owns what is written when a job changes state: the state, the attempt and the events, in one transaction each.
+
+Writes and nothing else: looking is watch's, choosing is decide's, starting and stopping are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.state import JobState
+from rung.runner.state.store import Stale, Store
+
+BY_A_PERSON = "cancelled by a person"
+
+
+def retried(store: Store, job: Job, knobs: Knobs, *, at: float) -> Job:
+    store.reopen(job.id, knobs, len(store.attempts(job.id)))
+    changes = {name: list(pair) for name, pair in knobs.changes_from(job.knobs).items()}
+    store.add_event(job.id, None, "retried", {"knobs": changes}, at=at)
+    # FAILED or CANCELLED -> QUEUED: a person asked for another try
+    return store.move(job.id, JobState.QUEUED, reason="retried by a person", at=at)
+
+
+def cancel_requested(store: Store, job: Job, *, at: float) -> None:
+    store.request_cancel(job.id)
+    store.add_event(job.id, None, "cancel_requested", {}, at=at)
+    if job.state is JobState.QUEUED:
+        # QUEUED -> CANCELLED: nothing has been started
+        store.move(job.id, JobState.CANCELLED, reason="cancelled before it started", at=at)
+
+
+def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        if store.job(job.id).state is not JobState.QUEUED:
+            return  # cancelled a moment ago
+        store.put_attempt(attempt)
+        store.lease(attempt, at=at)
+        data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
+        if attempt.image is not None:
+            data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+        store.add_event(job.id, attempt.number, "decided", data, at=at)
+        # QUEUED -> LAUNCHING: its turn has come
+        store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
+
+
+def started(store: Store, attempt: Attempt, argv: tuple[str, ...]) -> None:
+    """Note that the engine has the attempt; the job stays LAUNCHING until it shows progress."""
+    assert attempt.started_at is not None
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(attempt.job_id, attempt.number, "started", {"argv": list(argv)}, at=attempt.started_at)
+
+
+def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FAULT, ended_at=at))
+        # LAUNCHING -> FAILED: the engine could not start it
+        store.move(job.id, JobState.FAILED, reason=why, at=at)
+
+
+def refused(store: Store, job: Job, why: str, *, at: float) -> None:
+    with store.transaction():
+        if store.job(job.id).state is JobState.QUEUED:
+            # QUEUED -> FAILED: no GPU that it accepts can run its image
+            store.move(job.id, JobState.FAILED, reason=why, at=at)
+
+
+def out_of_reach(store: Store, attempt: Attempt, why: str, *, at: float) -> Attempt:
+    """Note since when the host has not answered; nothing else changes for it."""
+    away = replace(attempt, unreachable_since=at)
+    with store.transaction():
+        store.put_attempt(away)
+        store.add_event(attempt.job_id, attempt.number, "unreachable", {"because": why}, at=at)
+    return away
+
+
+def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
+    back = replace(attempt, unreachable_since=None)
+    with store.transaction():
+        store.put_attempt(back)
+        away = at - (attempt.unreachable_since or at)
+        said = f"{attempt.host} answers again after {away:.0f} s"
+        store.add_event(attempt.job_id, attempt.number, "reachable", {"because": said}, at=at)
+        store.say(attempt.job_id, said)
+    return back
+
+
+def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    """Give up an attempt whose host stays away. What it holds there stays leased until the host has been asked."""
+    away = at - (attempt.unreachable_since or at)
+    evidence = f"{attempt.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
+    fault = attempt.fault or Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
+    lost = replace(attempt, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)
+    with store.transaction():
+        store.put_attempt(lost)
+        store.give_up(lost, at=at)
+        store.add_event(job.id, attempt.number, "host_lost", {"because": evidence}, at=at)
+        if attempt.fault is None:
+            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        _ended(store, lost, Outcome.FAULT, at=at)
+        if not job.cancel_requested:
+            # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
+            store.move(job.id, JobState.RECOVERING, reason=evidence, at=at)
+            return
+        if job.state is not JobState.STOPPING:
+            # LAUNCHING or RUNNING -> STOPPING: nothing could be stopped
+            store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+        # STOPPING -> CANCELLED: as a person asked; what still runs there is ended when the host is back
+        store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
+
+
+def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
+    """Note that a lost attempt is gone from its host for sure; its GPUs are free only now."""
+    with store.transaction():
+        store.settle(stale)
+        said = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
+        store.add_event(stale.job_id, stale.attempt, "stale_gone", {"because": said}, at=at)
+
+
+def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        # LAUNCHING -> RUNNING: the first proof of progress
+        proof = f"step {attempt.first_step}" if attempt.first_step is not None else "its first loss"
+        store.move(job.id, JobState.RUNNING, reason=f"{proof} was seen", at=at)
+
+
+def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
+    """Note, once per attempt, the knobs whose live values are not what was asked."""
+    told = (event.attempt for event in store.events(attempt.job_id) if event.kind == "not_taken")
+    if attempt.number in told:
+        return
+    with store.transaction():
+        data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
+        store.add_event(attempt.job_id, attempt.number, "not_taken", data, at=at)
+
+
+def recovered(store: Store, attempt: Attempt, because: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, recovered=True))
+        store.add_event(attempt.job_id, attempt.number, "recovered", {"because": because}, at=at)
+
+
+def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        # LAUNCHING or RUNNING -> STOPPING: a fault was found while it runs
+        store.move(job.id, JobState.STOPPING, reason=f"{fault.kind}: {fault.evidence}", at=at)
+
+
+def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
+    with store.transaction():
+        store.add_event(job.id, attempt.number, "stepping_back", {"because": because}, at=at)
+        # RUNNING -> STOPPING: clean for long enough to try a faster precision or the first lr again
+        store.move(job.id, JobState.STOPPING, reason=because, at=at)
+
+
+def stopped_in_health(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.STOPPED))
+        _ended(store, attempt, Outcome.STOPPED, at=at)
+        # STOPPING -> RECOVERING: stopped in good health, to step back
+        store.move(job.id, JobState.RECOVERING, reason=job.reason, at=at)
+
+
+def stopping_for_person(store: Store, job: Job, *, at: float) -> None:
+    with store.transaction():
+        # LAUNCHING or RUNNING -> STOPPING: a person cancelled it
+        store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+
+
+def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, told: bool, at: float) -> None:
+    """Settle an attempt that ended with a fault; `told`: its event was written when it was stopped."""
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
+        if not told:
+            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        _ended(store, attempt, Outcome.FAULT, at=at)
+        # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the process is gone, with a fault
+        store.move(job.id, JobState.RECOVERING, reason=f"{fault.kind}: {fault.evidence}", at=at)
+
+
+def succeeded(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.SUCCEEDED))
+        _ended(store, attempt, Outcome.SUCCEEDED, at=at)
+        # LAUNCHING or RUNNING -> SUCCEEDED: exit code 0 and what was asked of it
+        store.move(job.id, JobState.SUCCEEDED, reason=_finished(job, attempt), at=at)
+
+
+def _finished(job: Job, attempt: Attempt) -> str:
+    wanted = job.spec.success.metric if job.spec.success else None
+    return f"finished with {wanted} {attempt.metrics[wanted]:.4g}" if wanted else "finished"
+
+
+def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.FELL_SHORT))
+        _ended(store, attempt, Outcome.FELL_SHORT, at=at)
+        # LAUNCHING or RUNNING -> FAILED: exit code 0 is not success by itself
+        store.move(job.id, JobState.FAILED, reason=f"it exited with 0, but {missing}", at=at)
+
+
+def cancelled(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.CANCELLED, ended_at=attempt.ended_at or at))
+        _ended(store, attempt, Outcome.CANCELLED, at=at)
+        if job.state is not JobState.STOPPING:
+            # LAUNCHING or RUNNING -> STOPPING: nothing was left to stop
+            store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
+        # STOPPING -> CANCELLED: the process is gone, as a person asked
+        store.move(job.id, JobState.CANCELLED, reason=BY_A_PERSON, at=at)
+
+
+def cancelled_between(store: Store, job: Job, *, at: float) -> None:
+    with store.transaction():
+        # RECOVERING -> CANCELLED: a person cancelled it between two attempts
+        store.move(job.id, JobState.CANCELLED, reason=BY_A_PERSON, at=at)
+
+
+def _ended(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
+    data = {"outcome": outcome, "exit_code": attempt.exit_code, "furthest_step": attempt.furthest_step}
+    store.add_event(attempt.job_id, attempt.number, "ended", data, at=at)

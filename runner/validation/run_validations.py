@@ -1,0 +1,202 @@
+"""Owns carrying out validations: the two runs as ordinary jobs, then the comparison, its report and its verdict.
+
+One after the other on this machine and where there is one host, since their time per step is compared; at once where
+there are two hosts. Every step is written in one transaction with what it begins, so that a controller killed at any
+instant goes on from there; a comparison that was not written is made again, from the same logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.errors import RungError, StoreError
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.terminal_text import clean
+from rung.recovery.logs.lines import LineSplitter
+from rung.recovery.validation.explanations import Answer, Setting, memory, slower, worse
+from rung.recovery.validation.run_figures import FigureReader, Figures
+from rung.recovery.validation.verdict import Rule, Run, judge, rule_of
+from rung.runner.context import Parts
+from rung.runner.launch import submit
+from rung.runner.seams.engine import read_part
+from rung.runner.state.store import Store
+from rung.runner.validation.record import Validation, run_spec, validations
+from rung.runner.validation.report import Findings
+from rung.runner.validation.report_files import write_report
+
+CHUNK = 1024 * 1024
+HERE = "localhost"
+# After something that could not be done, such as writing to a full disk.
+REST_SECONDS = 5.0
+
+
+class Validating:
+    """Takes every validation without a verdict one step further at each turn."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._store = parts, parts.store
+
+    def turn(self) -> int:
+        """Go on with all of them; return how many there are."""
+        found = validations(self._store, active=True)
+        for each in found:
+            if not self._parts.rests(each.id):
+                self._guarded(each)
+        return len(found)
+
+    def _guarded(self, asked: Validation) -> None:
+        try:
+            self._step(asked)
+        except StoreError:
+            raise
+        except (RungError, OSError) as error:
+            self._parts.rest(asked.id, REST_SECONDS)
+            told = asked.of or asked.baseline
+            if told is not None:
+                because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
+                with self._store.transaction():
+                    self._store.add_event(told, None, "stumbled", {"because": because}, at=self._parts.now())
+
+    def _step(self, asked: Validation) -> None:
+        baseline = self._store.job(asked.baseline) if asked.baseline else None
+        candidate = self._store.job(asked.candidate) if asked.candidate else None
+        self._drop_unwanted(asked, [job for job in (baseline, candidate) if job is not None])
+        if baseline is None:
+            self._begin(asked, both=self._side_by_side(asked))
+        elif not baseline.ended:
+            return
+        elif candidate is None and self._is_baseline(baseline):
+            self._begin(asked, both=False)
+        elif candidate is None or candidate.ended:
+            self._compare(asked, baseline, candidate)
+
+    def _drop_unwanted(self, asked: Validation, runs: Sequence[Job]) -> None:
+        """End the runs of a validation whose job a person has cancelled while it waited."""
+        if not asked.holds or asked.of is None or not self._store.job(asked.of).ended:
+            return
+        for job in runs:
+            if not job.ended and not job.cancel_requested:
+                submit.cancel(self._store, job, at=self._parts.now())
+
+    def _side_by_side(self, asked: Validation) -> bool:
+        return asked.spec.image is not None and len(self._parts.engines.hosts) > 1
+
+    def _begin(self, asked: Validation, *, both: bool) -> None:
+        """Write the next run, or both, as jobs like any other."""
+        at = self._parts.now()
+        with self._store.transaction():
+            if asked.baseline is None:
+                asked = asked.but(baseline=self._add(asked, baseline=True, at=at))
+                if both:
+                    asked = asked.but(candidate=self._add(asked, baseline=False, at=at))
+            else:
+                asked = asked.but(candidate=self._add(asked, baseline=False, at=at))
+            self._store.put_validation(asked.number, asked.to_dict(), active=True)
+
+    def _add(self, asked: Validation, *, baseline: bool, at: float) -> str:
+        job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
+        what = "the FP32 baseline" if baseline else "the run as asked"
+        because = f"{what} of validation {asked.id} of {asked.of or asked.spec.name}; nothing is recovered in it"
+        self._store.add_event(job.id, None, "validating", {"because": because, "validation": asked.id}, at=at)
+        return job.id
+
+    def _is_baseline(self, job: Job) -> bool:
+        """Tell whether a run came to its end: without a baseline the other one proves nothing."""
+        return finished(self._store.attempts(job.id))
+
+    # Comparing
+
+    def _compare(self, asked: Validation, baseline: Job, candidate: Job | None) -> None:
+        """Have the logs read beside the loop, then write the verdict."""
+        errands = self._parts.errands
+        if not errands.busy(asked.id):
+            runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
+            work = partial(_find, asked, runs, self._parts.paths, self._parts.now())
+            errands.send(asked.id, HERE, work, slow=True)
+        errand = errands.take(asked.id)
+        if errand is not None:
+            if errand.error is not None:
+                raise errand.error
+            self._write(asked, errand.future.result())
+
+    def _write(self, asked: Validation, found: Findings) -> None:
+        folder = self._parts.paths.validation(asked.id)
+        write_report(folder, found)
+        judgement, at = found.judgement, self._parts.now()
+        decided = asked.but(verdict=judgement.verdict, because=judgement.because)
+        data = {
+            "validation": asked.id,
+            "verdict": judgement.verdict,
+            "because": f"{judgement.verdict} (validation {asked.id}): {judgement.because}",
+            "report": str(folder / "report.html"),
+        }
+        with self._store.transaction():
+            self._store.put_validation(asked.number, decided.to_dict(), active=False)
+            # The job that waits for it is told by the gate, together with what follows from it.
+            told = (asked.baseline, asked.candidate, None if asked.holds else asked.of)
+            for job_id in dict.fromkeys(filter(None, told)):
+                self._store.add_event(job_id, None, "validated", data, at=at)
+
+
+def finished(attempts: Sequence[Attempt]) -> bool:
+    return bool(attempts) and attempts[-1].outcome in (Outcome.SUCCEEDED, Outcome.FELL_SHORT)
+
+
+def _told(store: Store, job: Job) -> tuple[Job, list[Attempt]]:
+    return job, store.attempts(job.id)
+
+
+def _find(asked: Validation, runs: Sequence[tuple[Job, list[Attempt]]], paths: HomePaths, at: float) -> Findings:
+    """Read both logs and judge; touches no store."""
+    rule = rule_of(asked.spec, asked.metric)
+    assert rule is not None, "a validation names its metric"
+    made = [_run(job, attempts, paths) for job, attempts in runs]
+    return findings(asked, rule, made[0], made[1] if len(made) > 1 else None, at)
+
+
+def findings(asked: Validation, rule: Rule, baseline: Run, candidate: Run | None, at: float) -> Findings:
+    judgement = judge(baseline, candidate, rule)
+    answers: list[Answer | None] = []
+    if candidate is not None and baseline.finished:
+        knobs = asked.spec.knobs
+        setting = Setting(candidate.precision, knobs.batch, reached=knobs.mode != "flags")
+        answers = [worse(baseline, candidate, judgement, setting)]
+        if candidate.finished:
+            answers += [slower(baseline, candidate, setting), memory(baseline, candidate, setting)]
+    told = tuple(answer for answer in answers if answer is not None)
+    return Findings(asked.id, asked.spec.name, rule, judgement, baseline, candidate, told, at)
+
+
+def _run(job: Job, attempts: list[Attempt], paths: HomePaths) -> Run:
+    last = attempts[-1] if attempts else None
+    figures = _figures([paths.attempt(job.id, attempt.number).log for attempt in attempts])
+    ended, began = (last.ended_at, last.progress_at) if last else (None, None)
+    return Run(
+        job_id=job.id,
+        precision=str(job.knobs.precision or ""),
+        finished=finished(attempts),
+        ended="finished" if finished(attempts) else job.reason,
+        fault=last.fault if last else None,
+        figures=figures,
+        host=last.host if last else "",
+        gpu=last.gpus[0].name if last and last.gpus else "",
+        began=(attempts[0].resumed_step or 0) if attempts else 0,
+        seconds=ended - began if ended is not None and began is not None else None,
+    )
+
+
+def _figures(logs: Sequence[Path]) -> Figures:
+    """Read the logs of a run; a second one is there only after a fault of the machine."""
+    reader = FigureReader()
+    for log in logs:
+        lines, offset = LineSplitter(), 0
+        while chunk := read_part(log, offset, CHUNK):
+            offset += len(chunk)
+            for line in lines.feed(chunk):
+                reader.feed(line)
+        for line in lines.flush():
+            reader.feed(line)
+    return reader.figures()

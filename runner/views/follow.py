@@ -1,0 +1,88 @@
+"""Owns following a job with one's eyes: its log and its events as they come, until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import click
+
+from rung.jobs.job import Job
+from rung.jobs.model.paths import HomePaths
+from rung.recovery.logs.lines import LineSplitter
+from rung.runner.seams.engine import Engine
+from rung.runner.state.store import Store
+from rung.runner.views.tables import event_text
+
+CHUNK = 256 * 1024
+# A step record a second is enough for a person; the log keeps them all.
+STEP_SECONDS = 1.0
+TOLD = frozenset({"submitted", "decided", "fault", "checkpoint", "not_taken", "recovered", "stopped", "retried"})
+TOLD |= {"unreachable", "reachable", "host_lost", "stale_gone", "mirrored", "not_mirrored", "stumbled"}
+TOLD |= {"validating", "validated"}
+COLOURS = {"fault": "red", "not_taken": "red", "stopped": "red", "decided": "yellow", "recovered": "green"}
+COLOURS |= {"unreachable": "yellow", "reachable": "green", "host_lost": "red", "not_mirrored": "red", "stumbled": "red"}
+
+
+@dataclass
+class LogReader:
+    """Reads one attempt's log in order, cleaned, in bounded memory."""
+
+    engine: Engine
+    paths: HomePaths
+    job_id: str
+    attempt: int
+    _offset: int = 0
+    _lines: LineSplitter = field(default_factory=LineSplitter)
+
+    def new_lines(self, *, ended: bool) -> Iterator[str]:
+        paths = self.paths.attempt(self.job_id, self.attempt)
+        while chunk := self.engine.read_log(paths, self._offset, CHUNK):
+            self._offset += len(chunk)
+            yield from (line.text for line in self._lines.feed(chunk))
+        if ended:
+            yield from (line.text for line in self._lines.flush())
+
+
+@dataclass
+class Follower:
+    """Prints what is new of one job each time it is asked."""
+
+    store: Store
+    engine: Engine
+    paths: HomePaths
+    job_id: str
+    now: Callable[[], float]
+    _seen: int = 0
+    _reader: LogReader | None = None
+    _stepped_at: float = 0.0
+
+    def show_new(self) -> Job:
+        """Print new events and log lines; return the job as it stands."""
+        job = self.store.job(self.job_id)
+        for event in self.store.events(self.job_id, after=self._seen):
+            # The log of an attempt comes before the word about its end.
+            self._show_log(event.attempt, ended=event.kind in ("ended", "stopped"))
+            self._seen = event.seq
+            if event.kind in TOLD:
+                text = f"── {event.kind.replace('_', ' ')}: {event_text(event)}"
+                click.secho(text, fg=COLOURS.get(event.kind), bold=True)
+        self._show_log(None, ended=job.ended)
+        return job
+
+    def _show_log(self, attempt: int | None, *, ended: bool) -> None:
+        if attempt is not None and (self._reader is None or self._reader.attempt != attempt):
+            self._reader = LogReader(self.engine, self.paths, self.job_id, attempt)
+        if self._reader is None:
+            return
+        for line in self._reader.new_lines(ended=ended):
+            if self._worth_showing(line):
+                click.echo(f"   {line}")
+
+    def _worth_showing(self, line: str) -> bool:
+        if "rung| step" not in line:
+            return True
+        due = self.now() - self._stepped_at >= STEP_SECONDS
+        if due:
+            self._stepped_at = self.now()
+        return due

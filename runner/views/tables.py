@@ -1,0 +1,182 @@
+"""Owns how things look to a person: tables, the history, one line per event. Makes text from data; prints nothing.
+
+Everything that came from a log is cleaned of control codes before it is shown.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from rung.jobs.model.gpu import gpu_type
+from rung.jobs.model.terminal_text import clean
+from rung.runner.state.store import Event
+
+STATE_COLOURS = {
+    "SUCCEEDED": "green",
+    "RUNNING": "cyan",
+    "LAUNCHING": "cyan",
+    "RECOVERING": "yellow",
+    "STOPPING": "yellow",
+    "FAILED": "red",
+    "CANCELLED": "magenta",
+}
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
+    """Lay out columns; the last one is cut to fit the terminal."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    sizes = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
+    room = max(20, width - sum(sizes[:-1]) - 2 * (len(headers) - 1))
+    lines = [click.style(_line(headers, sizes, room), bold=True)]
+    for row in cells:
+        text = _line(row, sizes, room)
+        state = next((cell for cell in row if cell in STATE_COLOURS), None)
+        coloured = click.style(state, fg=STATE_COLOURS[state]) if state else ""
+        lines.append(text.replace(state, coloured, 1) if state else text)
+    return "\n".join(lines)
+
+
+def _line(row: Sequence[str], sizes: Sequence[int], room: int) -> str:
+    last = row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…"
+    padded = [cell.ljust(size) for cell, size in zip(row[:-1], sizes, strict=False)]
+    return "  ".join([*padded, last]).rstrip()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else clean(str(value))
+
+
+def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
+    headers = ("ID", "NAME", "STATE", "STEP", "LOSS", "RECOVERIES", "HOST", "REASON")
+    shown = [{**row, "host": _host(row["host"], row["gpus"])} for row in rows]
+    return table(headers, [[row[name.lower()] for name in headers] for row in shown], width)
+
+
+def _host(host: str | None, gpus: Sequence[str]) -> str | None:
+    """Return a host with the GPUs that are used there, by the words that wishes name them by."""
+    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
+
+
+def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
+    """Tell a job's story, attempt by attempt; with `diff` every detail of each."""
+    job = data["job"]
+    state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
+    lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
+    for attempt in data["attempts"]:
+        lines += ["", *_attempt_text(attempt, diff=diff)]
+    if not data["attempts"]:
+        lines.append("no attempt yet")
+    for event in data["events"]:
+        if event["kind"] == "validated":
+            lines += ["", click.style("validation", bold=True), f"  verdict     {clean(event['data']['because'])}"]
+            lines.append(f"  report      {clean(event['data']['report'])}")
+    ends = [event["data"] for event in data["events"] if event["kind"] == "stopped"]
+    if ends and job["state"] == "FAILED":
+        lines += ["", click.style("no rung was left", bold=True)]
+        lines += [f"  {rung:<26}{clean(reason)}" for rung, reason in ends[-1]["skipped"].items()]
+    return "\n".join(lines)
+
+
+def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
+    gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
+    title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
+    if not attempt["by_person"]:
+        title = f"{title}: {attempt['rung'] or _without_rung(attempt)}"
+    lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
+    if attempt["image"]:
+        lines.append(f"  image       {clean(attempt['image'])}")
+    lines += [f"  changed     {name}: {_knob(old)} -> {_knob(new)}" for name, (old, new) in attempt["changed"].items()]
+    if diff:
+        lines += _knob_lines(attempt)
+        lines += [f"  skipped     {item['rung']}: {clean(item['reason'])}" for item in attempt["skipped"]]
+    lines += [f"  taken back  {item['rung']}: {clean(item['reason'])}" for item in attempt["undone"]]
+    lines += [
+        click.style(
+            f"  did not take  {name}: asked {_knob(pair['asked'])}, effective {_knob(pair['effective'])}", fg="red"
+        )
+        for name, pair in attempt["not_taken"].items()
+    ]
+    return lines + _course_lines(attempt)
+
+
+def _without_rung(attempt: Mapping[str, Any]) -> str:
+    if attempt["stepped_back"]:
+        return "step back"
+    return "back to what had cured it" if attempt["changed"] else "same knobs"
+
+
+def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, asked in attempt["asked"].items():
+        effective = attempt["effective"].get(name)
+        if asked is not None or effective is not None:
+            lines.append(f"  {name:<16}asked {_knob(asked):<12} effective {_knob(effective, 'not reported')}")
+    return lines
+
+
+def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
+    """Say where the attempt went on from, how far it came and how it ended."""
+    if attempt["resumed_from"]:
+        proven = attempt["resumed_step"]
+        seen = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
+        source = attempt["checkpoint_from"]
+        brought = f", brought from {source[0] or 'the copy here'}" if source else ""
+        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {seen}{clean(brought)}"]
+    else:
+        lines = ["  checkpoint  none: from scratch"]
+    lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
+    numbers = [f"{clean(name)} {_cell(value)}" for name, value in attempt["latest"].items()]
+    numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]
+    lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
+    lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
+    if attempt["fault"]:
+        fault = attempt["fault"]
+        where = f" at step {fault['step']}" if fault["step"] is not None else ""
+        lines.append(click.style(f"  fault       {fault['kind']}{where}", fg="red"))
+        lines.append(f"              {clean(fault['evidence'])}")
+    if attempt["steps_lost"] or attempt["seconds_lost"]:
+        lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
+    if attempt["host_lost"]:
+        lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
+    good = attempt["outcome"] == "succeeded"
+    outcome = attempt["outcome"] + (", learning again" if attempt["recovered"] else "")
+    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if good else None)]
+
+
+def _knob(value: Any, nothing: str = "off") -> str:
+    if value is None:
+        return nothing
+    return f"{value:g}" if isinstance(value, float) else clean(str(value))
+
+
+def event_line(event: Event, host: str) -> str:
+    """Return one event as a line of a log that both people and grep can read."""
+    at = datetime.fromtimestamp(event.at).strftime("%H:%M:%S")
+    where = f"job={event.job_id} attempt={event.attempt or '-'} host={host}"
+    return f"{at} {where} {event.kind}: {event_text(event)}"
+
+
+def event_text(event: Event) -> str:
+    """Say in words what an event tells."""
+    data = event.data
+    if event.kind == "state":
+        return clean(f"{data['from']} -> {data['to']}: {data['reason']}")
+    if event.kind == "fault":
+        where = f" at step {data['step']}" if data["step"] is not None else ""
+        return clean(f"{data['kind']}{where}: {data['evidence']}")
+    if event.kind == "checkpoint":
+        return clean(f"{data['file']} is {data['verdict']} (step {data['step']}) {data['detail']}".rstrip())
+    if event.kind == "started":
+        return clean(shlex.join(data["argv"]))
+    if event.kind == "not_taken":
+        pairs = (f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
+        return clean("; ".join(pairs))
+    words = data.get("because") or data.get("diagnosis") or ", ".join(f"{name}={value}" for name, value in data.items())
+    return clean(str(words))
