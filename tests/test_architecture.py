@@ -39,10 +39,12 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("rung_inside/zero_edit/replay",),
         ("rung_inside/zero_edit/hooks",),
         ("rung_inside/zero_edit/knobs", "rung_inside/zero_edit/resume"),
-        ("rung_inside/zero_edit", "rung_inside/attach", "rung_inside/verify"),
+        ("rung_inside/zero_edit", "rung_inside/attach"),
         ("rung_inside/patching",),
         ("rung_inside/numerics", "rung_inside/contract"),
     ],
+    # Looks into checkpoints, and stands alone.
+    "jobs/inside/rung_inside/verify": [(".",)],
 }
 # Which of these lists may import from which other one.
 BELOW = {
@@ -51,8 +53,9 @@ BELOW = {
     "recovery/doctor": {"jobs"},
     "runner": {"jobs", "recovery", "recovery/doctor"},
     "jobs/inside": set(),
+    "jobs/inside/rung_inside/verify": set(),
 }
-# An engine is given its connection, whatever that is made of; checkpoints are verified by code that stands alone.
+# An engine is given its connection, whatever that is made of.
 NEVER = {("runner/engines", "runner/ssh"), ("runner/engines/docker", "runner/ssh")}
 MOST_MODULES = 15
 MOST_LINES = 300
