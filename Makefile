@@ -1,10 +1,10 @@
-# The front door. `make` alone lists the targets.
+# The main commands. `make` alone lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
-# A job file or job id reaches the command as one quoted word, whatever characters it holds.
+# Pass a job file or job id to the command as one quoted word, whatever characters it holds.
 override JOB := $(value JOB)
 override LOGS := $(value LOGS)
 override CASES := $(value CASES)
@@ -16,7 +16,7 @@ export JOB LOGS BY CASES FAULT SCRIPT JOBS RESULTS RUNG_HOME
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 WANT_JOB = if [ -z "$${JOB:-}" ]; then echo "rung: say which one: make $@ JOB=..." >&2; exit 2; fi
 
-# The fleet for tests and people, and the training image; values reach programs through the environment alone.
+# Settings of the test fleet and the training image. Programs get these values only through the environment.
 NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
@@ -32,7 +32,7 @@ SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmo
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 
-setup: $(VENV)/ready ## Install everything into .venv (done by the targets that need it)
+setup: $(VENV)/ready ## Install everything into .venv (targets that need it run this)
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) (torch is the large part; only the first time takes long)"
@@ -54,11 +54,11 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 	@echo "  jobs/catalog/three-faults         the training script and its job file"
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
-# The fleet's parts are made beside the first tests; its tests come after them, because both at once are too much for two cores.
-# Many tests wait for something most of their time, so there are more workers than cores; those on the fleet have one each.
+# Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.
+# Many tests mostly wait, so there are more workers than cores. The fleet tests use two workers.
 PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
 
-test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out those on the fleet, which need root
+test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
 	@pytest $(PARALLEL) --ignore=tests/fleet
 else
@@ -70,61 +70,61 @@ else
 	pytest -n 2 --dist loadfile tests/fleet
 endif
 
-test-long: setup ## Run the tests that are one more of a kind, or take minutes; `make test` leaves them out
+test-long: setup ## Run the slow tests and repeated cases that `make test` leaves out
 	@pytest $(PARALLEL) --ignore=tests/fleet -m long
 
-check: lint test ## Lint, types and tests: what CI runs
+check: lint test ## Run lint, type checks and tests: what CI runs
 
-lint: setup ## Ruff, mypy and ansible-lint
+lint: setup ## Run ruff, mypy and ansible-lint
 	@(cd ansible && ansible-lint --offline -q) & playbooks=$$!; ruff check .; ruff format --check .; mypy; \
 	for script in jobs/catalog/*-*/train.py; do mypy --no-error-summary "$$script" || exit 1; done; \
 	wait $$playbooks
 
-drill: setup ## Prove this set-up by a toy job with a real fault: make drill FAULT=nan
+drill: setup ## Test this set-up with a toy job that has a real fault: make drill FAULT=nan
 	@if [ -z "$${FAULT:-}" ]; then echo "rung: say which one: make drill FAULT=nan|overflow|unscale|collapse|oom|kill" >&2; exit 2; fi
 	@rung drill -- "$$FAULT"
 
-doctor: setup ## Read a training script, or a folder of them, for what fails in FP16: make doctor SCRIPT=train.py
+doctor: setup ## Find what fails in FP16 in a training script or a folder of them: make doctor SCRIPT=train.py
 	@if [ -z "$${SCRIPT:-}" ]; then echo "rung: say which one: make doctor SCRIPT=train.py" >&2; exit 2; fi
 	@rung doctor -- "$$SCRIPT"
 
-corpus: setup ## See how well faults are seen: make corpus [LOGS=folder or file.jsonl] [BY=framework]
+corpus: setup ## Measure how well Rung detects faults in logs: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}
 
-bench: setup system ## Measure: speed of the detector, lead and false alarms of the early warning, following 200 containers
+bench: setup system ## Measure the speed of the detector, lead and false alarms of the early warning, following 200 containers
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 
-gauntlet: setup ## Hold Rung against restarting, FP32 at once and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
+gauntlet: setup ## Compare Rung with restarts, FP32 from the start and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
 	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}
 
-bench-gpu: ## Measure what zero-edit costs a step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
+bench-gpu: ## Measure the cost of zero-edit per step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
 	@$(PYTHON) -m tests.bench gpu
 
-# The jobs of the field reports, each beside its run in FP32: rows as they end, kept in .bench/field or RESULTS. Words are passed on as they are.
+# Run each job of the field reports, and for comparison in FP32. Print a row per job and keep it in .bench/field or RESULTS. Arguments are passed unchanged.
 FIELD = set -f; words=($${JOBS:+--jobs $$JOBS}); [ -z "$${RESULTS:-}" ] || words+=(--results "$$RESULTS")
 
-field-reports: setup ## Let the jobs of the field reports fail and recover on this machine: make field-reports [JOBS="name name"]
+field-reports: setup ## Run the jobs of the field reports, which fail and recover, on this machine: make field-reports [JOBS="name name"]
 	@$(FIELD); python -m tests.field "$${words[@]}"
 
-field-reports-fleet: setup system ## The same in containers over SSH on the test fleet: make field-reports-fleet [JOBS="name name"]
+field-reports-fleet: setup system ## Run them in containers over SSH on the test fleet: make field-reports-fleet [JOBS="name name"]
 	@$(FIELD); python -m tests.field --where fleet "$${words[@]}"
 
-test-gpu: ## The same on this machine's NVIDIA GPU, in a container over SSH; needs root, dockerd, sshd, torch with CUDA: make test-gpu [JOBS=...]
+test-gpu: ## Run them on this machine's NVIDIA GPU, in a container over SSH; needs root, dockerd, sshd, torch with CUDA: make test-gpu [JOBS=...]
 	@$(FIELD); $(PYTHON) -m tests.field --where gpu --size gpu "$${words[@]}"
 
 submit: setup ## Submit a job file: make submit JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)
 	@rung launch -- "$$JOB"
 
-validate: setup ## Hold a job's FP16 against FP32: make validate JOB=jobs/catalog/.../job.yaml
+validate: setup ## Compare a job's FP16 with FP32: make validate JOB=jobs/catalog/.../job.yaml
 	@$(WANT_JOB)
 	@rung validate -- "$$JOB"
 
 queue: setup ## List the jobs
 	@rung queue
 
-hosts: setup ## List the hosts with their GPUs, and who is out of reach
+hosts: setup ## List the hosts with their GPUs, and which are unreachable
 	@rung hosts
 
 logs: setup ## Show a job's log: make logs JOB=id
@@ -139,19 +139,19 @@ cancel: setup ## End a job: make cancel JOB=id
 	@$(WANT_JOB)
 	@rung cancel -- "$$JOB"
 
-retry: setup ## Take up a failed job again: make retry JOB=id
+retry: setup ## Restart a failed or cancelled job: make retry JOB=id
 	@$(WANT_JOB)
 	@rung retry -- "$$JOB"
 
 controller: setup ## Run the controller in the foreground
 	@rung controller
 
-lock: ## Write requirements.lock from what is installed in .venv
+lock: ## Write requirements.lock from the packages in .venv
 	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
 	   $(VENV)/bin/pip list --format=freeze --exclude rung --exclude pip | sed 's/+cpu$$//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-system: ## Install the programs that a fleet needs (Debian, as root); what is there already stays as it is
+system: ## Install the programs that a fleet needs (Debian, as root); keeps programs that are already there
 	@export PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \
 	for pair in $(SYSTEM); do command -v "$${pair%%=*}" > /dev/null || lacking="$$lacking $${pair#*=}"; done; \
 	[ -n "$$lacking" ] || exit 0; \
@@ -160,33 +160,33 @@ system: ## Install the programs that a fleet needs (Debian, as root); what is th
 	echo "Installing$$lacking"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$lacking > /dev/null
 
-fleet: setup system ## Start real hosts to try things on: make fleet [NUMBER=1] [HOSTS=3] [GPUS=1]
+fleet: setup system ## Start real hosts on this machine to try things on: make fleet [NUMBER=1] [HOSTS=3] [GPUS=1]
 	@python -m tests.fleet up --number "$$NUMBER" --hosts "$$HOSTS" --gpus "$$GPUS"
 
-demo-fleet: setup system ## The demo over SSH in containers, on such a fleet: make demo-fleet [NUMBER=1]
+demo-fleet: setup system ## Run the demo over SSH in containers, on such a fleet: make demo-fleet [NUMBER=1]
 	@python -m tests.fleet demo --number "$$NUMBER" --hosts "$$HOSTS" --gpus "$$GPUS"
 
-fleet-down: setup ## Take that fleet down: make fleet-down [NUMBER=1]
+fleet-down: setup ## Remove that fleet: make fleet-down [NUMBER=1]
 	@python -m tests.fleet down --number "$$NUMBER"
 
-# Ansible logs in as ADMIN, by default root; Rung's own account may change nothing on a host. CHECK=1 says what would change.
+# Ansible logs in as ADMIN, by default root, because Rung's own account may not change a host. CHECK=1 only shows what would change.
 PLAY = ANSIBLE_CONFIG=ansible/ansible.cfg ansible-playbook --inventory "$${RUNG_HOSTS:-ansible/inventory/hosts.yml}" \
 	$${ADMIN:+--extra-vars "provision_user=$$ADMIN"} $${VARS:+--extra-vars "@$$VARS"} $${LIMIT:+--limit "$$LIMIT"} $${TAGS:+--tags "$$TAGS"} $${CHECK:+--check --diff}
 
-provision: setup ## Make hosts of bare machines, and keep them right: make provision [LIMIT=host] [ADMIN=root] [CHECK=1]
+provision: setup ## Turn bare machines into hosts, and keep them correct: make provision [LIMIT=host] [ADMIN=root] [CHECK=1]
 	@$(PLAY) ansible/site.yml
 
-provision-check: setup ## Say what is wrong with the hosts; changes nothing: make provision-check [LIMIT=host]
+provision-check: setup ## Report what is wrong with the hosts; changes nothing: make provision-check [LIMIT=host]
 	@$(PLAY) ansible/check.yml
 
-reset: setup ## End what jobs run on a host and bring it back after a hang: make reset HOST=host [GPU_RESET=1]
+reset: setup ## End all jobs' containers on a host and recover it after a hang: make reset HOST=host [GPU_RESET=1]
 	@if [ -z "$${HOST:-}" ]; then echo "rung: say which one: make reset HOST=..." >&2; exit 2; fi
 	@$(PLAY) --limit "$$HOST" $${GPU_RESET:+--extra-vars reset_gpu=true} ansible/reset_host.yml
 
-controller-install: setup ## Install the controller on this machine, or on LIMIT=host, as a hardened service of systemd
+controller-install: setup ## Install the controller on this machine, or on LIMIT=host, as a hardened systemd service
 	@$(PLAY) ansible/controller.yml
 
-# Built twice, the second time from the cache: torch's own word on its kernels can become a label only once torch is there.
+# Build twice, the second time from the cache: the label with torch's kernels can be read only after torch is installed.
 image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=name@sha256:... [WITH="peft lightning"] (docs/images.md)
 	@case "$${GPU:-}" in p100 | titanrtx | a100 | cpu) ;; *) \
 		echo "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..." >&2; exit 2 ;; esac

@@ -1,4 +1,4 @@
-"""Owns what playbooks ask of Rung itself: which images a host should have, and whether their kernels run there."""
+"""Ansible filters that use Rung's own code: which images a host needs, and whether their kernels run there."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Images = str | list[str] | Mapping[str, Any]
 
 
 def has_kernels(archs: str, capability: str) -> bool:
-    """Tell whether a label such as `sm_60 sm_75` serves a capability such as `6.0`."""
+    """Return whether a label such as `sm_60 sm_75` supports a capability such as `6.0`."""
     major, _, minor = capability.partition(".")
     return kernels_for((int(major), int(minor)), archs.split())
 
 
 def images_for(pull: Images, job_files: Iterable[str], types: Iterable[str]) -> list[str]:
-    """Return the images that a host with these types of GPU should have, each once."""
+    """Return the images that a host with these GPU types needs, without duplicates."""
     kinds = list(types) or ["cpu"]
     asked = [pull] if isinstance(pull, str | Mapping) else list(pull)
     asked += [load_spec(Path(file).expanduser()).image or [] for file in job_files]
@@ -35,9 +35,9 @@ def _names(image: Images, kind: str) -> list[str]:
 
 
 def clock_judged(lines: Iterable[str], after: float, most: float) -> list[str]:
-    """Return a health script's lines with `time TAB ours before TAB theirs` turned into a judgement.
+    """Return a health script's lines with `time TAB ours before TAB theirs` replaced by a finding.
 
-    The host read its clock at some moment between two readings of ours: what lies in between is nobody's fault.
+    The host read its clock between two readings of ours, so a difference within that interval is not an error.
     """
     judged = []
     for line in lines:
@@ -55,7 +55,7 @@ def _clock(before: int, there: int, after: float, most: float) -> str:
 
 
 class FilterModule:
-    """The filters, as Ansible looks for them."""
+    """Names the filters for Ansible."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"has_kernels": has_kernels, "images_for": images_for, "clock_judged": clock_judged}
