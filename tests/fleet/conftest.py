@@ -7,15 +7,11 @@ leaves them out.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 # The fleet is a package that people run, too; pytest puts no folder of tests on the path.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.fleet.fleet import Fleet
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []

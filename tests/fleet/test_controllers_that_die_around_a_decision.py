@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
+from tests.support.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from rung.runner.state.store import Store
-from tests.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
+from tests.support.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
 
 
 def test_killing_it_right_after_a_decision_and_right_after_a_launch_changes_nothing(lab):

@@ -23,7 +23,7 @@ from tests.gpu.driver import find_driver, gpus
 from tests.gpu.engine import MachineEngine
 from tests.gpu.programs import check_machine, program, search_path
 from tests.gpu.rootfs import MachinePython, ask_python, make_image
-from tests.sshd import Sshd
+from tests.support.sshd import Sshd
 
 # Reachable for an account that is not root, and on a disk.
 FOLDER = Path("/var/tmp/rung-gpu")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from sshd import Sshd
-
 from rung.jobs.model.host import Host
 from rung.runner.ssh.remote import Remotes, SshRemote
+from tests.support.sshd import Sshd
 
 
 @pytest.fixture

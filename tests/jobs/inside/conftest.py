@@ -1,26 +1,23 @@
-"""Puts the code that runs with a job on the path, and gives each test a clean environment and small live objects."""
+"""Gives each test a clean environment and small live objects."""
 
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rung_inside.contract import records
 
 ROOT = Path(__file__).parents[3]
 INSIDE = ROOT / "jobs" / "inside"
-sys.path.insert(0, str(INSIDE))
 
 with warnings.catch_warnings():
     # torch tells at its first import that numpy is not there; nothing here needs it.
     warnings.simplefilter("ignore")
     import torch
-
-from rung_inside.contract import records  # noqa: E402 - found through the path set above
 
 VARIABLES = ("KNOBS", "CHECKPOINT", "CHECKPOINT_DIR", "CHECKPOINT_PATTERN", "CHECKPOINT_EVERY", "JOB", "ATTEMPT")
 

@@ -1,0 +1,196 @@
+"""Owns the proof of the job file's shape: defaults, small languages inside it, and the schema editors read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rung.jobs.model.knobs import Precision, RungName
+from rung.jobs.spec.fields import parse_size
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_channels import doors, placeholders
+from rung.jobs.spec.knob_spec import PLACEHOLDERS
+
+CATALOG = Path(__file__).resolve().parents[3] / "jobs" / "catalog"
+DIGEST = "registry/train@sha256:" + "a" * 64
+
+
+def spec(**fields: Any) -> JobSpec:
+    return JobSpec.model_validate({"name": "a", "run": "true", **fields})
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    made = spec()
+    assert [step.rung for step in made.recovery.rungs] == [
+        RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.INCREASE_GROWTH_INTERVAL, RungName.NATIVE_FP16, RungName.FP32,
+    ]  # fmt: skip
+    assert made.recovery.max_attempts == 8
+    assert made.knobs.knobs().to_dict() == {
+        "lr": None, "clip": None, "growth_interval": 2000, "precision": "amp_fp16", "batch": None, "accumulation": None,
+        "params": None, "skip": None,
+    }  # fmt: skip
+    assert (made.checkpoint.dir, made.checkpoint.pattern, made.workdir) == ("checkpoints", "step_*.pt", ".")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1k", 1024), ("512m", 512 << 20), ("16g", 16 << 30), ("2T", 2 << 40), ("1.5 GiB", 3 << 29), ("8MB", 8 << 20)],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "g", "16", "-1g", "0g", "1e3g", "16 gigs", "9" * 400 + "g", "\u0661g", "nan g"])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="16g or 512m"):
+        parse_size(text)
+
+
+def test_single_braces_are_placeholders_and_double_ones_are_braces() -> None:
+    assert placeholders("{lr} {{lr}} {checkpoint}{{}}{ } {LR}") == ["lr", "checkpoint"]
+
+
+@given(st.sampled_from(PLACEHOLDERS), st.text(alphabet="abc {}=-", max_size=20))
+def test_a_known_placeholder_is_found_after_any_plain_text(name: str, before: str) -> None:
+    text = f"{before.replace('{', '').replace('}', '')}{{{name}}}"
+    assert placeholders(text) == [name]
+
+
+@pytest.mark.parametrize("value", [False, "off", None])
+def test_clip_off_means_no_clipping(value: Any) -> None:
+    assert spec(knobs={"clip": value}).knobs.clip is None
+
+
+def test_the_command_is_split_as_a_shell_would_and_no_shell_reads_it() -> None:
+    assert spec(run="python train.py --name 'a b' \"$HOME\"").run == ("python", "train.py", "--name", "a b", "$HOME")
+    assert spec(run=["bash", "-c", "a && b | c\nd"]).run == ("bash", "-c", "a && b | c\nd")
+
+
+@pytest.mark.parametrize("word", ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"])
+def test_shell_operators_are_refused_with_the_way_out(word: str) -> None:
+    with pytest.raises(ValidationError, match="bash -c"):
+        spec(run=f"python a.py {word} other")
+
+
+def test_a_rung_may_bring_values_of_its_own() -> None:
+    ladder = spec(recovery={"ladder": ["fp32", {"raise_clip": [10.0, 2]}, {"lower_lr": 0.5}]}).recovery.rungs
+    assert [(step.rung.value, step.values) for step in ladder] == [
+        ("fp32", ()), ("raise_clip", (10.0, 2.0)), ("lower_lr", (0.5,)),
+    ]  # fmt: skip
+
+
+def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> None:
+    made = spec(recovery={"ladder": "auto"})
+    assert made.recovery.auto and not spec().recovery.auto
+    assert {step.rung for step in made.recovery.rungs} == set(RungName)
+    assert [step.rung for step in made.recovery.rungs][:5] == [step.rung for step in spec().recovery.rungs]
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [("after 2000 clean steps", 2000), (2000, 2000), ("2000 steps", 2000), ("off", None), (False, None)],
+)
+def test_a_step_back_is_written_as_people_say_it(written: Any, steps: int | None) -> None:
+    made = spec(recovery={"step_back": written})
+    assert made.recovery.step_back == steps
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
+
+
+def test_an_image_is_one_digest_or_a_map_by_gpu() -> None:
+    assert spec(image=DIGEST).image == DIGEST
+    assert spec(image={"p100": DIGEST}).image == {"p100": DIGEST}
+
+
+def test_a_knob_reaches_the_script_by_flag_variable_or_inside() -> None:
+    flags = spec(run="train --lr {lr}", envs={"CLIP": "{clip}"})
+    assert [bool(doors(flags, name)) for name in ("lr", "clip", "precision")] == [True, True, False]
+    assert doors(spec(knobs={"mode": "inside"}), "precision")
+    assert not doors(spec(run="train {{lr}}"), "lr")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
+numbers = st.floats(min_value=1e-300, max_value=1e300)
+specs = st.fixed_dictionaries(
+    {"name": texts, "run": st.lists(texts.map(lambda text: text.replace("{", "-")), min_size=1, max_size=4)},
+    optional={
+        "knobs": st.fixed_dictionaries(
+            {},
+            optional={
+                "lr": numbers,
+                "clip": st.none() | numbers,
+                "batch": st.integers(1, 2**53),
+                "precision": st.sampled_from([each.value for each in Precision]),
+            },
+        ),
+        "success": st.fixed_dictionaries({"metric": texts}, optional={}).flatmap(
+            lambda start: numbers.map(lambda bound: {**start, "below": bound})
+        ),
+        "recovery": st.fixed_dictionaries(
+            {"ladder": st.lists(st.sampled_from(list(RungName)), unique=True).map(lambda found: [*map(str, found)])}
+        ),
+        "image": st.just({"p100": DIGEST}),
+    },
+)
+
+
+@given(specs)
+def test_a_spec_comes_back_from_the_store_as_it_was(data: dict[str, Any]) -> None:
+    made = JobSpec.model_validate(data)
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
+
+
+def resolve(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in part:
+        found: dict[str, Any] = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        return found
+    return next((resolve(schema, each) for each in part.get("anyOf", []) if "$ref" in each), part)
+
+
+def fits(schema: dict[str, Any], part: dict[str, Any], value: Any) -> list[str]:
+    """Return the keys of a mapping, at any depth, that the schema does not know or that it misses."""
+    part = resolve(schema, part)
+    if not isinstance(value, dict) or "properties" not in part:
+        return []
+    assert part["additionalProperties"] is False
+    unknown = [name for name in value if name not in part["properties"]]
+    missing = [name for name in part.get("required", []) if name not in value]
+    known = [name for name in value if name in part["properties"]]
+    return unknown + missing + [bad for name in known for bad in fits(schema, part["properties"][name], value[name])]
+
+
+def test_the_catalogs_job_files_fit_the_schema() -> None:
+    schema = JobSpec.model_json_schema()
+    files = sorted(CATALOG.glob("*/job.yaml"))
+    assert files
+    for path in files:
+        assert fits(schema, schema, yaml.safe_load(path.read_text(encoding="utf-8"))) == [], path
+
+
+def test_the_schema_knows_what_is_wrong() -> None:
+    schema = json.loads(json.dumps(JobSpec.model_json_schema()))
+    assert sorted(schema["required"]) == ["name", "run"]
+    assert fits(schema, schema, {"name": "a", "knobs": {"lrr": 1}, "success": {}}) == ["run", "lrr", "metric"]
+    assert all("description" in field for field in schema["$defs"]["KnobSpec"]["properties"].values())
+
+
+@pytest.mark.parametrize("off", [False, None, "off"])
+def test_the_early_warning_is_on_with_its_defaults_and_can_be_switched_off(off: Any) -> None:
+    assert spec().recovery.early_warning == spec(recovery={"early_warning": True}).recovery.early_warning
+    assert spec(recovery={"early_warning": off}).recovery.early_warning is None
+    warning = spec(recovery={"early_warning": {"patience": 32}}).recovery.early_warning
+    assert warning is not None and (warning.patience, warning.sigmas, warning.stop) == (32, 4.0, True)
+
+
+@pytest.mark.parametrize("field", ["sigmas", "patience", "rise", "warm_up", "backoffs", "skipped_share"])
+@pytest.mark.parametrize("value", [0, -1, True, "many", float("nan")])
+def test_a_threshold_of_the_early_warning_is_a_number_above_zero(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        spec(recovery={"early_warning": {field: value}})

@@ -1,0 +1,284 @@
+"""Deciding: the right rung first, what cannot help skipped with its reason, what did not help taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rung.jobs.job import Attempt
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Precision, RungName
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.diagnose import LONG_PROGRESS
+from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
+
+F = FaultKind
+P100, A100 = Gpu("Tesla P100", (6, 0)), Gpu("NVIDIA A100", (8, 0))
+
+
+def first_rung(kind: FaultKind, step: int = 100, gpu: Gpu | None = None, shape: str | None = None) -> RungName | None:
+    job = a_job()
+    fault = a_fault(kind, step, shape=shape)
+    decision = decide(job, [an_attempt(1, job.knobs, fault)], [], gpu)
+    assert isinstance(decision, Relaunch)
+    return decision.rung
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "shape", "rung"),
+    [
+        (F.NAN_LOSS, 100, None, "raise_clip"),
+        (F.NAN_LOSS, 100, "spike", "raise_clip"),
+        (F.NAN_LOSS, 100, "drift", "lower_lr"),
+        (F.DIVERGENCE, 100, None, "raise_clip"),
+        (F.FP16_OVERFLOW, 100, None, "native_fp16"),
+        (F.FP16_OVERFLOW, LONG_PROGRESS, None, "raise_clip"),
+        (F.UNSCALE_ERROR, 0, None, "native_fp16"),
+        (F.SCALE_COLLAPSE, 40, None, "fp32"),
+        (F.SCALE_COLLAPSE, 5000, None, "raise_clip"),
+        (F.SCALE_THRASH, 500, None, "increase_growth_interval"),
+    ],
+)
+def test_the_fault_chooses_the_entry_rung(kind, step, shape, rung):
+    job = a_job(knobs={"growth_interval": 1})
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(kind, step, shape=shape))], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung == rung
+
+
+def test_a_gpu_without_tensor_cores_goes_to_fp32_early():
+    assert first_rung(F.FP16_OVERFLOW, gpu=P100) is RungName.FP32
+    assert first_rung(F.FP16_OVERFLOW, gpu=A100) is RungName.NATIVE_FP16
+
+
+def test_rungs_below_the_chosen_one_are_skipped_with_reasons():
+    job = a_job()
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.UNSCALE_ERROR, 0))], [], None)
+    assert isinstance(decision, Relaunch)
+    assert [rung for rung, _ in decision.skipped] == ["raise_clip", "lower_lr", "increase_growth_interval"]
+    assert all(reason.startswith("cannot cure unscale_error: ") for _, reason in decision.skipped)
+
+
+def test_a_rung_the_job_cannot_receive_is_skipped_with_that_reason():
+    job = a_job(run="python train.py --lr {lr}", knobs={"mode": "flags"})
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_LR
+    assert "the job cannot receive clip" in dict(decision.skipped)["raise_clip"]
+
+
+def test_same_step_again_takes_the_rung_back_and_climbs():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    clip = decide(job, [one], [], None)
+    two = carried_out(2, clip, a_fault(F.NAN_LOSS))
+    lower = decide(job, [one, two], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is RungName.LOWER_LR
+    assert lower.knobs == job.knobs.but(lr=1e-4)
+    assert lower.undone == (("raise_clip", "made no difference: nan_loss at step 100 in attempt 2"),)
+    three = carried_out(3, lower, a_fault(F.NAN_LOSS, 102))
+    fp32 = decide(job, [one, two, three], [], None)
+    assert isinstance(fp32, Relaunch) and fp32.knobs == job.knobs.but(precision=Precision.FP32)
+
+
+def test_a_later_fault_keeps_the_rung_and_renews_the_tries():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    two = carried_out(2, decide(job, [one], [], None), a_fault(F.NAN_LOSS, 400))
+    decision = decide(job, [one, two], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.RAISE_CLIP
+    assert two.asked.clip == 1.0 and decision.knobs.clip == 0.5 and decision.undone == ()
+
+
+def test_a_rung_that_did_not_take_is_named_and_not_tried_again():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    clip = decide(job, [one], [], None)
+    two = carried_out(2, clip, a_fault(F.NAN_LOSS), effective={"clip": 5.0})
+    decision = decide(job, [one, two], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_LR
+    assert decision.undone == (("raise_clip", "did not take in attempt 2: clip asked 1.0, effective 5.0"),)
+
+
+def test_a_rung_that_broke_the_job_is_taken_back_and_not_retried():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.FP16_OVERFLOW))
+    two = carried_out(2, decide(job, [one], [], None), a_fault(F.UNKNOWN_EXIT, None))
+    decision = decide(job, [one, two], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.FP32
+    assert decision.undone[0][0] == "native_fp16"
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_not_the_rungs_doing():
+    job = a_job()
+    found = [a_checkpoint(60), a_checkpoint(80)]
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    clip = decide(job, [one], found, None)
+    assert isinstance(clip, Relaunch) and clip.checkpoint == found[1]
+    torn = replace(
+        a_fault(F.UNKNOWN_EXIT, None), evidence="RuntimeError: PytorchStreamReader failed reading zip archive"
+    )
+    two = carried_out(2, clip, torn)
+    again = decide(job, [one, two], found, None)
+    assert isinstance(again, Relaunch) and again.rung is None and again.knobs == clip.knobs
+    assert again.checkpoint == found[0]
+    three = carried_out(3, again, a_fault(F.NAN_LOSS))
+    lower = decide(job, [one, two, three], found, None)
+    assert isinstance(lower, Relaunch) and lower.undone[0][0] == "raise_clip" and lower.rung is RungName.LOWER_LR
+
+
+def test_not_learning_goes_on_with_the_root_fault_from_before_it():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS, 100))
+    two = carried_out(2, decide(job, [one], [], None), a_fault(F.NOT_LEARNING, 800, onset=100))
+    checkpoints = [a_checkpoint(90, written_at=110.0), a_checkpoint(700, written_at=230.0)]
+    decision = decide(job, [one, two], checkpoints, None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_LR
+    assert decision.knobs.clip == 5.0
+    assert decision.checkpoint == checkpoints[0]
+
+
+def test_an_infra_fault_keeps_knobs_and_waits_longer_each_time():
+    job = a_job(recovery={"infra_retries": 3})
+    attempts, delays = [an_attempt(1, job.knobs, a_fault(F.INFRA_FAULT))], []
+    while isinstance(decision := decide(job, attempts, [], None), Relaunch):
+        assert decision.rung is None and decision.knobs == job.knobs
+        delays.append(decision.delay)
+        attempts.append(carried_out(len(attempts) + 1, decision, a_fault(F.CUDA_FAULT)))
+    assert delays == [5.0, 10.0, 20.0]
+
+
+def test_a_rung_waits_for_its_verdict_through_an_infra_fault():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    two = carried_out(2, decide(job, [one], [], None), a_fault(F.INFRA_FAULT, 50))
+    again = decide(job, [one, two], [], None)
+    assert isinstance(again, Relaunch) and again.knobs.clip == 1.0
+    three = carried_out(3, again, a_fault(F.NAN_LOSS, 100))
+    decision = decide(job, [one, two, three], [], None)
+    assert isinstance(decision, Relaunch) and decision.undone[0][0] == "raise_clip" and decision.knobs.clip == 5.0
+
+
+def test_an_unknown_exit_is_tried_once_more():
+    job = a_job()
+    attempts = [an_attempt(1, job.knobs, a_fault(F.UNKNOWN_EXIT, None))]
+    again = decide(job, attempts, [], None)
+    assert isinstance(again, Relaunch) and again.rung is None and again.knobs == job.knobs
+    attempts.append(carried_out(2, again, a_fault(F.UNKNOWN_EXIT, None)))
+    assert isinstance(decide(job, attempts, [], None), Stop)
+    assert attempts[-1].fault.evidence in decide(job, attempts, [], None).diagnosis
+
+
+def test_an_unknown_exit_after_progress_is_a_new_one_within_the_hard_bound():
+    job = a_job(recovery={"max_attempts": 4})
+    attempts = [an_attempt(1, job.knobs, a_fault(F.UNKNOWN_EXIT, 100))]
+    for step in (5000, 9000, 20_000):
+        again = decide(job, attempts, [], None)
+        assert isinstance(again, Relaunch) and again.rung is None
+        attempts.append(carried_out(len(attempts) + 1, again, a_fault(F.UNKNOWN_EXIT, step)))
+    end = decide(job, attempts, [], None)
+    assert isinstance(end, Stop) and "4 attempts" in end.diagnosis
+
+
+def test_out_of_memory_halves_the_batch_and_doubles_the_accumulation():
+    job = a_job(knobs={"batch": 32})
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.OOM))], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_BATCH
+    assert (decision.knobs.batch, decision.knobs.accumulation) == (16, 2)
+    stuck = decide(a_job(), [an_attempt(1, a_job().knobs, a_fault(F.OOM))], [], None)
+    assert isinstance(stuck, Stop) and "knobs.batch" in stuck.diagnosis
+
+
+def test_out_of_memory_again_halves_again_and_keeps_the_smaller_batch():
+    job = a_job(knobs={"batch": 32})
+    attempts = [an_attempt(1, job.knobs, a_fault(F.OOM, None))]
+    for wanted in (16, 8, 4):
+        decision = decide(job, attempts, [], None)
+        assert isinstance(decision, Relaunch) and decision.knobs.batch == wanted and not decision.undone
+        assert decision.knobs.batch * decision.knobs.accumulation == 32
+        attempts.append(carried_out(len(attempts) + 1, decision, a_fault(F.OOM, None)))
+
+
+def test_an_image_without_kernels_for_the_gpu_stops_at_once():
+    job = a_job()
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.IMAGE_ARCH))], [], A100)
+    assert isinstance(decision, Stop) and "architecture" in decision.diagnosis
+
+
+def climbed(job, *, steps):
+    """Return the decision at the end of a ladder whose attempts fail at these steps."""
+    attempts = [an_attempt(1, job.knobs, a_fault(F.NAN_LOSS, steps[0]))]
+    for step in steps[1:]:
+        decision = decide(job, attempts, [], None)
+        assert isinstance(decision, Relaunch)
+        attempts.append(carried_out(len(attempts) + 1, decision, a_fault(F.NAN_LOSS, step)))
+    return decide(job, attempts, [], None)
+
+
+def test_nan_in_fp32_at_the_same_step_is_the_model_or_the_data():
+    end = climbed(a_job(), steps=[100, 100, 100, 100])
+    assert isinstance(end, Stop)
+    assert "NaN in FP32 too, at step 100" in end.diagnosis and "the model or the data" in end.diagnosis
+    assert dict(end.skipped)["native_fp16"].startswith("cannot cure nan_loss")
+
+
+def test_a_cure_that_only_delays_is_recognised_as_one():
+    end = climbed(a_job(recovery={"ladder": ["lower_lr"]}), steps=[100, 200, 300, 400])
+    assert isinstance(end, Stop)
+    assert "every rung only delayed it (steps 100, 200, 300, 400)" in end.diagnosis
+
+
+def test_the_budget_is_a_hard_bound_even_with_progress():
+    job = a_job(recovery={"max_attempts": 2})
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    two = carried_out(2, decide(job, [one], [], None), a_fault(F.NAN_LOSS, 900))
+    end = decide(job, [one, two], [], None)
+    assert isinstance(end, Stop) and "2 attempts" in end.diagnosis
+
+
+def test_a_persons_own_order_of_the_ladder_is_kept_where_the_diagnosis_is_open():
+    job = a_job(recovery={"ladder": ["fp32", {"raise_clip": [10.0]}]})
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
+    fp32 = decide(job, [one], [], None)
+    assert isinstance(fp32, Relaunch) and fp32.rung is RungName.FP32
+    two = carried_out(2, fp32, a_fault(F.NAN_LOSS))
+    clip = decide(job, [one, two], [], None)
+    assert isinstance(clip, Relaunch) and clip.knobs.clip == 10.0
+
+
+def on_host(number: int, host: str, kind: F = F.INFRA_FAULT, **fields: Any) -> Attempt:
+    return replace(an_attempt(number, a_job().knobs, a_fault(kind)), host=host, **fields)
+
+
+def test_a_host_gets_one_more_chance_and_then_the_job_goes_elsewhere():
+    job = a_job()
+    once = decide(job, [on_host(1, "a")], [], None, ["b"])
+    assert isinstance(once, Relaunch) and (once.avoid, once.delay) == ((), 5.0)
+    assert "another host" not in once.because
+    twice = decide(job, [on_host(1, "a"), on_host(2, "a")], [], None, ["b"])
+    assert isinstance(twice, Relaunch) and twice.avoid == ("a",)
+    assert twice.because.endswith("on another host than a") and twice.knobs == job.knobs
+
+
+def test_another_host_is_promised_only_where_there_is_one():
+    attempts = [on_host(1, "a"), on_host(2, "a")]
+    alone = decide(a_job(), attempts, [], None, [])
+    assert isinstance(alone, Relaunch) and alone.avoid == () and "another host" not in alone.because
+    # The other one has failed as often, so there is nowhere to go.
+    both = [on_host(1, "b"), on_host(2, "b"), on_host(3, "a"), on_host(4, "a")]
+    stuck = decide(a_job(recovery={"infra_retries": 9}), both, [], None, ["b"])
+    assert isinstance(stuck, Relaunch) and stuck.avoid == ()
+
+
+def test_a_job_that_has_moved_stays_where_it_is_after_one_fault_there():
+    decision = decide(a_job(), [on_host(1, "a"), on_host(2, "a"), on_host(3, "b")], [], None, ["a", "c"])
+    assert isinstance(decision, Relaunch) and decision.avoid == ()
+
+
+def test_a_lost_host_is_left_at_once_whatever_the_fault_was():
+    lost = decide(a_job(), [on_host(1, "a", host_lost=True)], [], None, ["b"])
+    assert isinstance(lost, Relaunch) and (lost.avoid, lost.delay) == (("a",), 0.0)
+    assert "again after" not in lost.because and "on another host than a" in lost.because
+    climbed = decide(a_job(), [on_host(1, "a", F.NAN_LOSS, host_lost=True)], [], None, ["b"])
+    assert isinstance(climbed, Relaunch) and climbed.rung is not None and climbed.avoid == ("a",)

@@ -1,0 +1,320 @@
+"""Owns the proof of the diagnosis: which rung the evidence of a fault points at first, and when it says to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.diagnose import diagnose, has_soared
+from rung.recovery.decide.rungs import Scene
+from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
+
+F, R = FaultKind, RungName
+A100, TITAN = Gpu("NVIDIA A100", (8, 0)), Gpu("NVIDIA TITAN RTX", (7, 5))
+FURTHER = ["raise_clip", "lower_lr", "increase_growth_interval", "native_fp16", "fp32"]
+FURTHER += ["fp32_params", "bf16", "skip_data", "lower_batch"]
+FINE = {"weights": "finite", "inputs": "finite"}
+
+
+def first(fault: Fault, gpu: Gpu | None = None, own: dict[str, Any] | None = None, **recovery: Any) -> Any:
+    """Return the rung that a zero-edit job takes first for this fault, or the diagnosis it stops with."""
+    job = a_job(knobs={"mode": "zero-edit", "lr": None, "clip": None}, recovery=recovery)
+    said = {"lr": 1e-3, "precision": "amp_fp16", **(own or {})}
+    decision = decide(job, [an_attempt(1, job.knobs, fault, effective=said)], [], gpu)
+    return decision.rung if isinstance(decision, Relaunch) else decision.diagnosis
+
+
+def nan(step: int | None = 100, kind: FaultKind = F.NAN_LOSS, **fields: Any) -> Fault:
+    return a_fault(kind, step, **fields)
+
+
+# The line that a traceback names.
+
+
+@pytest.mark.parametrize(
+    ("line", "rung"),
+    [
+        ("scores = scores.masked_fill(mask == 0, -1e9)", R.FP32),
+        ("att = att.masked_fill(self.bias[:, :, :T] == 0, NEG_INF)", R.FP32),
+        ("w.masked_fill_(mask, torch.finfo(torch.float32).min)", R.FP32),
+        ("w.masked_fill_(mask, torch.finfo(float32).min)", R.FP32),
+        ("w.masked_fill_(mask, np.finfo(np.float64).min)", R.FP32),
+        ("scores.masked_fill_(mask, torch.finfo(x.dtype).min)", R.NATIVE_FP16),
+        ("scores.masked_fill_(mask, torch.finfo(hidden_states.dtype).min)", R.NATIVE_FP16),
+        ("w.masked_fill_(mask, torch.finfo(dtype).min)", R.NATIVE_FP16),
+        ("", R.NATIVE_FP16),
+    ],
+)
+def test_the_line_of_the_traceback_tells_a_constant_from_a_limit(line: str, rung: RungName) -> None:
+    assert first(nan(0, F.FP16_OVERFLOW, source=f"model.py:31: {line}" if line else "")) is rung
+
+
+def test_a_constant_may_go_to_bf16_where_the_job_and_the_gpu_allow_it_and_a_limit_may_not() -> None:
+    constant = nan(0, F.FP16_OVERFLOW, source="m.py:3: s.masked_fill(mask, -1e9)")
+    limit = nan(0, F.FP16_OVERFLOW, source="m.py:3: s.masked_fill(mask, torch.finfo(x.dtype).min)")
+    assert first(constant, A100, ladder=["bf16", "fp32"]) is R.BF16
+    assert first(constant, TITAN, ladder=["bf16", "fp32"]) is R.FP32
+    assert first(limit, A100, ladder=["bf16", "fp32"]) is R.FP32
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ladder", "rung"),
+    [
+        ("ValueError: Attempting to unscale FP16 gradients.", None, R.NATIVE_FP16),
+        ("ValueError: Attempting to unscale FP16 gradients.", FURTHER, R.FP32_PARAMS),
+        ("RuntimeError: unscale_() has already been called on this optimizer", FURTHER, R.NATIVE_FP16),
+        ("AssertionError: No inf checks were recorded for this optimizer.", None, R.NATIVE_FP16),
+    ],
+)
+def test_fp32_parameters_are_for_fp16_gradients_and_not_for_the_order_of_calls(evidence, ladder, rung) -> None:
+    fault = Fault(F.UNSCALE_ERROR, evidence, 7, 0)
+    assert first(fault, **({"ladder": ladder} if ladder else {})) is rung
+
+
+# What a replay told.
+
+
+def test_finite_in_fp32_is_a_matter_of_precision_alone() -> None:
+    fault = nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "blocks.3.attn"})
+    assert first(fault) is R.FP32
+    assert first(fault, A100, ladder=FURTHER) is R.BF16
+    assert first(fault, TITAN, ladder=FURTHER) is R.FP32
+
+
+@pytest.mark.parametrize(
+    ("step", "grown", "rung"),
+    [(8, "12.5", R.LOWER_LR), (8, "2.5", R.FP32), (8, "rubbish", R.FP32), (300, "12.5", R.FP32)],
+)
+def test_weights_that_the_first_updates_threw_off_are_the_lrs_doing(step: int, grown: str, rung: RungName) -> None:
+    assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown})) is rung
+
+
+@pytest.mark.parametrize(("told", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
+def test_a_replay_of_a_step_long_before_the_fault_tells_nothing_of_it(told: str, rung: RungName) -> None:
+    fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": told, "fp32": "finite"})
+    assert first(fault) is rung
+
+
+def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
+    assert first(nan(shape="spike", replay={**FINE, "fp32": "finite"}), own={"precision": "fp32"}) is R.RAISE_CLIP
+
+
+@pytest.mark.parametrize("told", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
+def test_nonfinite_in_fp32_too_with_finite_weights_and_inputs_stops_and_names_the_code(told) -> None:
+    end = first(nan(shape="spike", onset=100, replay={**FINE, **told}))
+    assert "in FP32" in end and "a bug in the model's code" in end and "What to do: look" in end
+    assert "where" not in told or "in head" in end
+
+
+def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
+    replay = {**FINE, "fp32": "nonfinite"}
+    job = a_job()
+    one = an_attempt(1, job.knobs, nan(4, replay=replay))
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
+    end = decide(job, [one, carried_out(2, lower, nan(4, replay=replay))], [], None)
+    assert isinstance(end, Stop) and "a bug in the model's code" in end.diagnosis
+    at_once = first(nan(1, replay=replay))
+    assert "a bug in the model's code" in at_once
+
+
+def test_a_huge_norm_in_the_first_updates_asks_to_be_clipped() -> None:
+    job = a_job()
+    fault = nan(2, replay={**FINE, "fp32": "nonfinite"}, first_norm=1654.0)
+    one = an_attempt(1, job.knobs, fault)
+    clip = decide(job, [one], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP and "norm was 1654" in clip.because
+    small = decide(job, [an_attempt(1, job.knobs, replace(fault, first_norm=7.0))], [], None)
+    assert isinstance(small, Relaunch) and small.rung is R.LOWER_LR
+
+
+def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() -> None:
+    job = a_job()
+    fault = nan(38, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"})
+    soared = replace(an_attempt(1, job.knobs, fault), first_loss=1.4, loss=100.0)
+    lower = decide(job, [soared], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR and "had soared" in lower.because
+    for loss in (1.5, float("inf"), float("nan"), None):
+        decision = decide(job, [replace(soared, loss=loss)], [], None)
+        assert isinstance(decision, Relaunch) and decision.rung is R.FP32
+    still = replace(carried_out(2, lower, fault), first_loss=1.4, loss=100.0)
+    again = decide(job, [soared, still], [], None)
+    assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
+
+
+def test_a_scale_that_falls_for_a_while_before_it_counts_as_collapsed_is_not_the_lrs_doing() -> None:
+    assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"})) is R.FP32
+
+
+def test_weights_that_have_grown_a_thousandfold_were_led_there_whatever_fp32_says() -> None:
+    replay = {**FINE, "fp32": "nonfinite", "grown": "1.4e+17"}
+    assert first(nan(159, shape="spike", onset=159, replay=replay)) is R.LOWER_LR
+    assert "a bug in the model's code" in first(nan(159, shape="spike", onset=159, replay={**replay, "grown": "1.3"}))
+
+
+def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
+    job = a_job()
+    one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
+    for step, onset in ((8, 5), (25, 22), (25, 25)):
+        replay = {**FINE, "fp32": "finite"}
+        two = carried_out(2, lower, nan(step, shape="spike", onset=onset, replay=replay))
+        again = decide(job, [one, two], [], None)
+        assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
+
+
+def test_a_lower_lr_under_which_a_drifting_run_does_not_learn_is_lowered_again_and_no_other() -> None:
+    job = a_job()
+    drift = nan(10, F.DIVERGENCE, shape="drift", onset=4)
+    one = an_attempt(1, job.knobs, drift)
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch)
+    two = carried_out(2, lower, nan(317, F.NOT_LEARNING, onset=10))
+    again = decide(job, [one, two], [], None)
+    assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
+    assert again.because.startswith("divergence at step 10")
+    sudden = an_attempt(1, job.knobs, nan(10))
+    clip = decide(job, [sudden], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
+    other = decide(job, [sudden, carried_out(2, clip, nan(317, F.NOT_LEARNING, onset=10))], [], None)
+    assert isinstance(other, Relaunch) and other.rung is R.LOWER_LR and other.knobs.clip == 5.0
+
+
+def test_inputs_that_are_not_finite_are_the_datas_fault_unless_they_can_be_left_out() -> None:
+    fault = nan(40, shape="spike", onset=40, replay={"weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite"})
+    assert "the data is at fault" in first(fault) and "the inputs of step 40" in first(fault)
+    assert first(fault, ladder=FURTHER) is R.SKIP_DATA
+
+
+def test_inputs_that_the_model_copes_with_in_fp32_are_not_at_fault() -> None:
+    assert first(nan(replay={"weights": "finite", "inputs": "nonfinite", "fp32": "finite"})) is R.FP32
+
+
+def test_weights_that_are_not_finite_leave_it_to_the_shape() -> None:
+    state = {"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"}
+    assert first(nan(shape="spike", onset=100, replay=state)) is R.RAISE_CLIP
+    assert first(nan(shape="drift", onset=60, replay=state)) is R.LOWER_LR
+    assert first(nan(2, replay=state)) is R.FP32
+
+
+@pytest.mark.parametrize("fp32", ["finite", "nonfinite"])
+def test_a_run_that_had_soared_was_led_there_whatever_the_replay_of_its_last_step_tells(fp32: str) -> None:
+    replay = {**FINE, "fp32": fp32}
+    assert first(nan(shape="drift", onset=60, replay=replay)) is R.LOWER_LR
+    assert first(nan(shape="spike", onset=97, replay=replay)) is R.RAISE_CLIP
+    assert has_soared(nan(shape="spike", onset=97)) and not has_soared(nan(shape="spike", onset=100))
+
+
+def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
+    job = a_job()
+    one = an_attempt(1, job.knobs, nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "loss"}))
+    fp32 = decide(job, [one], [], None)
+    assert isinstance(fp32, Relaunch) and fp32.rung is R.FP32
+    later = nan(340, shape="spike", onset=340, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
+    end = decide(job, [one, carried_out(2, fp32, later)], [], None)
+    assert (
+        isinstance(end, Stop)
+        and "at step 100 and in FP32 too at step 340: a bug in the model or the data" in end.diagnosis
+    )
+
+
+def test_out_of_the_blue_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
+    job = a_job(knobs={"mode": "zero-edit"})
+    said = {"precision": "fp32", "lr": 1e-3}
+    fault = nan(60, shape="spike", onset=60, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
+    one = an_attempt(1, job.knobs, fault, effective=said)
+    clip = decide(job, [one], [], None)
+    assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
+    # The clip tells of a norm that is NaN one step before the loss is.
+    for onset in (60, 59):
+        two = carried_out(2, clip, replace(fault, onset=onset), {**said, "clip": 1.0})
+        end = decide(job, [one, two], [], None)
+        assert isinstance(end, Stop) and "again in FP32 at step 60: a bug in the model or the data" in end.diagnosis
+
+
+def test_a_bug_that_a_lower_lr_only_delayed_is_named() -> None:
+    job = a_job()
+    replay = {**FINE, "fp32": "nonfinite", "where": "loss"}
+    one = an_attempt(1, job.knobs, nan(15, shape="spike", onset=15, replay=replay))
+    lower = decide(job, [one], [], None)
+    assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR
+    end = decide(job, [one, carried_out(2, lower, nan(164, shape="spike", onset=164, replay=replay))], [], None)
+    assert isinstance(end, Stop) and "in FP32 too in the loss" in end.diagnosis
+
+
+# Steps and shapes.
+
+
+@pytest.mark.parametrize(
+    ("fault", "rung"),
+    [
+        (nan(0), R.FP32),
+        (nan(2), R.FP32),
+        (nan(3), R.RAISE_CLIP),
+        (nan(None), R.RAISE_CLIP),
+        (nan(1, F.GRAD_NONFINITE), R.FP32),
+        (nan(2, shape="drift", onset=1), R.LOWER_LR),
+        (nan(40, F.SCALE_COLLAPSE), R.FP32),
+        (nan(5000, F.SCALE_COLLAPSE), R.RAISE_CLIP),
+        (nan(5000, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"}), R.FP32),
+        (nan(120, F.DIVERGENCE, shape="drift", note="10 steps skipped in a row"), R.FP32),
+        (nan(120, F.DIVERGENCE, shape="drift", note="the loss scale fell 6 times in 128 reports"), R.LOWER_LR),
+        (nan(500, F.SCALE_THRASH), R.INCREASE_GROWTH_INTERVAL),
+    ],
+)
+def test_the_step_and_the_scale_choose_where_nothing_else_tells(fault: Fault, rung: RungName) -> None:
+    assert first(fault, own={"growth_interval": 1}) is rung
+
+
+def test_fp16_parameters_of_the_scripts_own_go_to_fp32() -> None:
+    assert first(nan(30, shape="spike", onset=30), own={"precision": "native_fp16"}) is R.FP32
+
+
+def test_no_fault_no_diagnosis() -> None:
+    job = a_job()
+    assert diagnose(Scene(job.spec, job.knobs, job.knobs)).rungs == ()
+
+
+# A code bug that nothing cures ends within three relaunches, and names it.
+
+
+def relaunches(job: Any, faults: list[Fault]) -> tuple[int, str]:
+    attempts = [an_attempt(1, job.knobs, faults[0])]
+    for fault in faults[1:]:
+        decision = decide(job, attempts, [], None)
+        if isinstance(decision, Stop):
+            return len(attempts) - 1, decision.diagnosis
+        attempts.append(carried_out(len(attempts) + 1, decision, fault))
+    end = decide(job, attempts, [], None)
+    assert isinstance(end, Stop)
+    return len(attempts) - 1, end.diagnosis
+
+
+@pytest.mark.parametrize("ladder", [FURTHER[:5], FURTHER, "auto"])
+@pytest.mark.parametrize("shape", [None, "spike", "drift"])
+def test_what_nothing_cures_ends_after_three_relaunches(ladder: Any, shape: str | None) -> None:
+    job = a_job(recovery={"ladder": ladder, "max_attempts": 20})
+    made, said = relaunches(job, [nan(shape=shape)] * 9)
+    assert made == 3 and "What to do" in said
+    made, said = relaunches(job, [nan(step, shape=shape) for step in range(100, 1000, 100)])
+    assert made == 3 and "every rung only delayed it (steps 100, 200, 300, 400)" in said
+
+
+def test_a_rung_that_did_not_take_does_not_count_among_the_three() -> None:
+    job = a_job()
+    attempts = [an_attempt(1, job.knobs, nan())]
+    for _ in range(3):
+        decision = decide(job, attempts, [], None)
+        assert isinstance(decision, Relaunch)
+        stubborn = {**Knobs(lr=1e-3, clip=5.0, precision=Precision.AMP_FP16).to_dict()}
+        attempts.append(carried_out(len(attempts) + 1, decision, nan(), stubborn))
+    end = decide(job, attempts, [], None)
+    assert isinstance(end, Stop) and "NaN in FP32 too" not in end.diagnosis
+    assert all("did not take" in dict(end.skipped)[rung] for rung in ("raise_clip", "lower_lr", "fp32"))

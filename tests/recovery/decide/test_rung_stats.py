@@ -1,0 +1,202 @@
+"""Owns the proof of the ledger: what counts as a try, as taken and as survived, and what order follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, RungName
+from rung.recovery.decide.decide import Relaunch, decide
+from rung.recovery.decide.rung_stats import CPU, EMPTY, Ledger, Row, read
+from rung.recovery.decide.treatments import TREATMENTS, Budget
+from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
+
+OWN = Knobs(lr=1e-3, clip=5.0)
+LOWER = OWN.but(lr=1e-4)
+NAN = FaultKind.NAN_LOSS
+TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
+
+
+def ill(**fields: Any) -> Attempt:
+    return an_attempt(1, OWN, a_fault(NAN), by_person=True, **fields)
+
+
+def lowered(fault: Any = None, **fields: Any) -> Attempt:
+    told = {"rung": "lower_lr", "resumed_step": 80, "effective": LOWER.to_dict(), **fields}
+    changes = {name: told.pop(name) for name in ("furthest_step", "outcome") if name in told}
+    return replace(an_attempt(2, LOWER, fault, **told), **changes)
+
+
+def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
+    (row,) = read(jobs, here).rows
+    return row
+
+
+def test_a_rung_after_which_the_run_ends_well_has_survived() -> None:
+    assert only([ill(), lowered()]) == Row(NAN, CPU, "lower_lr", tries=1, took=1, survived=1, lost=20)
+
+
+def test_a_rung_that_did_not_take_is_a_try_that_did_not_take_and_no_failure() -> None:
+    row = only([ill(), lowered(a_fault(NAN), effective={"lr": 1e-3})])
+    assert (row.tries, row.took, row.survived) == (1, 0, 0)
+    ledger = Ledger((row,))
+    assert ledger.row(NAN, CPU, RungName.LOWER_LR) is None
+    order = [RungName.LOWER_LR, RungName.FP32]
+    assert ledger.ranked(NAN, CPU, order, diagnosed=False) == order
+
+
+def test_a_knob_that_the_rung_did_not_touch_is_not_held_against_it() -> None:
+    row = only([ill(), lowered(effective={**LOWER.to_dict(), "clip": 7.0})])
+    assert (row.took, row.survived) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("after", "survived"),
+    [
+        (lowered(a_fault(NAN)), 0),
+        (lowered(a_fault(NAN, 399)), 0),
+        (lowered(a_fault(NAN, 400)), 1),  # max(300, 3 x 100) steps beyond step 100
+        (lowered(a_fault(NAN, 250), recovered=True), 1),
+        (lowered(a_fault(FaultKind.NOT_LEARNING, 2000)), 0),
+        (lowered(a_fault(FaultKind.UNKNOWN_EXIT, 90)), 0),
+        (lowered(furthest_step=450, outcome=Outcome.PENDING), 1),
+    ],
+)
+def test_survived_is_learning_or_far_past_the_fault(after: Attempt, survived: int) -> None:
+    row = only([ill(), after])
+    assert (row.tries, row.survived) == (1, survived)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lowered(furthest_step=150, outcome=Outcome.PENDING),
+        lowered(furthest_step=150, outcome=Outcome.CANCELLED),
+        lowered(a_fault(FaultKind.INFRA_FAULT, 150)),
+    ],
+)
+def test_a_rung_whose_end_nobody_knows_does_not_count_yet(after: Attempt) -> None:
+    assert read([[ill(), after]]) == EMPTY
+
+
+def test_a_trial_goes_on_over_a_fault_of_the_machine() -> None:
+    crashed = lowered(a_fault(FaultKind.INFRA_FAULT, 150))
+    again = an_attempt(3, LOWER, None)
+    assert only([ill(), crashed, again]).survived == 1
+
+
+def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
+    useless = lowered(a_fault(NAN))
+    retried = an_attempt(3, LOWER, a_fault(FaultKind.DIVERGENCE, 60), by_person=True, resumed_step=50)
+    clipped = LOWER.but(clip=1.0)
+    cured = an_attempt(4, clipped, None, rung="raise_clip", resumed_step=50, effective=clipped.to_dict())
+    rows = {row.rung: row for row in read([[ill(), useless, retried, cured]]).rows}
+    assert (rows["lower_lr"].survived, rows["raise_clip"].survived, rows["raise_clip"].lost) == (0, 1, 10)
+    assert (rows["lower_lr"].fault, rows["raise_clip"].fault) == (NAN, FaultKind.DIVERGENCE)
+
+
+def test_rows_are_kept_apart_by_gpu_and_by_the_fault_that_was_cured() -> None:
+    here = [ill(), lowered()]
+    there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
+    spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
+    found = {(row.fault.value, row.gpu): row.tries for row in read([here, there, there, spread], TITAN).rows}
+    assert found == {("nan_loss", "TITANRTX"): 1, ("nan_loss", "P100"): 2, ("divergence", "TITANRTX"): 1}
+
+
+def test_the_steps_lost_are_the_median() -> None:
+    jobs = [[ill(), lowered(resumed_step=step)] for step in (0, 80, 90)]
+    assert only(*jobs).lost == 20
+
+
+# Order
+
+ORDER = [RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.FP32, RungName.SKIP_DATA]
+
+
+def seen(rung: RungName, survived: int, took: int) -> Row:
+    return Row(NAN, "TITANRTX", rung.value, took, took, survived, 0)
+
+
+@given(st.permutations(ORDER), st.booleans())
+def test_an_empty_ledger_changes_no_order(order: list[RungName], diagnosed: bool) -> None:
+    assert EMPTY.ranked(NAN, CPU, order, diagnosed=diagnosed) == order
+
+
+def test_many_runs_decide_and_a_few_move_nothing_of_a_diagnosis() -> None:
+    ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
+    assert ledger.ranked(NAN, "TITANRTX", ORDER, diagnosed=True)[0] is RungName.LOWER_LR
+    lucky = Ledger((seen(RungName.LOWER_LR, 2, 2),))
+    assert lucky.ranked(NAN, "TITANRTX", ORDER, diagnosed=True) == ORDER
+
+
+def test_other_gpus_and_other_faults_have_no_say() -> None:
+    ledger = Ledger((seen(RungName.FP32, 50, 50),))
+    assert ledger.ranked(NAN, "P100", ORDER, diagnosed=False) == ORDER
+    assert ledger.ranked(FaultKind.DIVERGENCE, "TITANRTX", ORDER, diagnosed=False) == ORDER
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_one_more_survivor_never_lowers_a_rung_and_one_more_failure_never_raises_it(survived: int, failed: int) -> None:
+    def place(good: int, bad: int) -> int:
+        ledger = Ledger((seen(RungName.FP32, good, good + bad),))
+        return ledger.ranked(NAN, "TITANRTX", ORDER, diagnosed=False).index(RungName.FP32)
+
+    assert place(survived + 1, failed) <= place(survived, failed) <= place(survived, failed + 1)
+
+
+def test_the_reason_tells_of_the_chosen_rung_and_of_the_one_it_was_preferred_to() -> None:
+    ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
+    assert ledger.because(NAN, "TITANRTX", RungName.LOWER_LR, RungName.RAISE_CLIP) == (
+        "8 of 9 runs with nan_loss on TITANRTX went on after lower_lr here, 1 of 6 after raise_clip"
+    )
+    assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.RAISE_CLIP).startswith("only 1 of 6 runs")
+    assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.FP32) == ""
+
+
+# Deciding by it
+
+CURES_LR = Ledger((Row(NAN, CPU, "lower_lr", 9, 9, 8, 20), Row(NAN, CPU, "raise_clip", 6, 6, 0, 20)))
+
+
+def decided(ladder: Any, ledger: Ledger, **fault: Any) -> Relaunch:
+    job = a_job(recovery={"ladder": ladder})
+    attempts = [an_attempt(1, job.knobs, a_fault(**{"kind": NAN, **fault}), by_person=True)]
+    made = decide(job, attempts, [a_checkpoint(80)], None, (), ledger)
+    assert isinstance(made, Relaunch), made
+    return made
+
+
+def test_auto_takes_what_helped_before_and_says_so() -> None:
+    made = decided("auto", CURES_LR)
+    assert made.rung is RungName.LOWER_LR
+    assert "8 of 9 runs with nan_loss on the CPU went on after lower_lr here, 0 of 6 after raise_clip" in made.because
+    assert dict(made.skipped)["raise_clip"].startswith("not first: 8 of 9")
+
+
+def test_a_ladder_in_the_job_file_keeps_its_order_whatever_the_ledger_says() -> None:
+    made = decided(["raise_clip", "lower_lr"], CURES_LR)
+    assert made.rung is RungName.RAISE_CLIP and "runs with" not in made.because
+
+
+@pytest.mark.parametrize("shape", [None, "drift", "spike"])
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if TREATMENTS[kind].budget is Budget.LADDER])
+def test_auto_with_an_empty_ledger_chooses_as_the_default_ladder(kind: FaultKind, shape: str | None) -> None:
+    def choice(recovery: dict[str, Any]) -> Any:
+        job = a_job(knobs={"batch": 8}, recovery=recovery)
+        attempts = [an_attempt(1, job.knobs, a_fault(kind, shape=shape), by_person=True)]
+        made = decide(job, attempts, [a_checkpoint(80)], None)
+        return (made.rung, made.knobs, made.because) if isinstance(made, Relaunch) else made.diagnosis
+
+    assert choice({"ladder": "auto"}) == choice({})
+
+
+def test_a_rung_that_cannot_cure_the_fault_stays_out_whatever_the_ledger_says() -> None:
+    lies = Ledger((Row(FaultKind.FP16_OVERFLOW, CPU, "raise_clip", 50, 50, 50, 0),))
+    assert decided("auto", lies, kind=FaultKind.FP16_OVERFLOW).rung is not RungName.RAISE_CLIP

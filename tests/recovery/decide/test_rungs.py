@@ -1,0 +1,131 @@
+"""The rungs: what each does to the knobs, and why it sometimes cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.jobs.spec.recovery_spec import RungSpec
+from rung.recovery.decide.rungs import RUNGS, Scene, climb
+from tests.support.jobs_in_trouble import a_fault, a_job
+
+
+def taken(
+    rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", **scene: Any
+) -> Knobs | str:
+    job = a_job(knobs={"mode": mode})
+    return climb(RungSpec(rung=RungName(rung), values=values), Scene(job.spec, knobs, job.knobs, **scene))
+
+
+BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)
+
+
+@pytest.mark.parametrize(
+    ("rung", "before", "after"),
+    [
+        ("raise_clip", BASE.but(clip=None), BASE.but(clip=1.0)),
+        ("raise_clip", BASE.but(clip=10.0), BASE.but(clip=5.0)),
+        ("raise_clip", BASE.but(clip=5.0), BASE.but(clip=1.0)),
+        ("raise_clip", BASE.but(clip=1.0), BASE.but(clip=0.5)),
+        ("lower_lr", BASE, BASE.but(lr=1e-4)),
+        ("increase_growth_interval", BASE, BASE.but(growth_interval=5000)),
+        ("increase_growth_interval", BASE.but(growth_interval=1), BASE.but(growth_interval=2000)),
+        ("native_fp16", BASE, BASE.but(precision=Precision.NATIVE_FP16)),
+        ("fp32", BASE.but(precision=Precision.NATIVE_FP16), BASE.but(precision=Precision.FP32)),
+        ("fp32_params", BASE, BASE.but(params="fp32")),
+        ("bf16", BASE, BASE.but(precision=Precision.BF16)),
+        ("lower_batch", BASE, BASE.but(batch=4, accumulation=2)),
+    ],
+)
+def test_a_rung_changes_its_knob_and_no_other(rung, before, after):
+    assert taken(rung, before) == after
+
+
+@pytest.mark.parametrize(
+    ("rung", "knobs", "reason"),
+    [
+        ("raise_clip", BASE.but(clip=0.5), "the tightest value"),
+        ("lower_lr", BASE.but(lr=None), "the job states no lr"),
+        ("lower_lr", BASE.but(lr=2e-6), "the floor"),
+        ("increase_growth_interval", BASE.but(precision=Precision.FP32), "no loss scaler in fp32"),
+        ("increase_growth_interval", BASE.but(growth_interval=10000), "already 10000"),
+        ("native_fp16", BASE.but(precision=Precision.FP32), "already in fp32"),
+        ("fp32", BASE.but(precision=Precision.FP32), "already in fp32"),
+        ("fp32_params", BASE.but(precision=Precision.FP32), "no AMP in fp32"),
+        ("fp32_params", BASE.but(precision=Precision.NATIVE_FP16), "no AMP in native_fp16"),
+        ("fp32_params", BASE.but(params="fp32"), "already in FP32"),
+        ("bf16", BASE.but(precision=Precision.FP32), "already in fp32"),
+        ("skip_data", BASE, "not known"),
+        ("lower_batch", BASE.but(batch=None), "no batch"),
+        ("lower_batch", BASE.but(batch=1), "cannot be halved"),
+    ],
+)
+def test_a_rung_that_cannot_be_taken_says_why(rung, knobs, reason):
+    answer = taken(rung, knobs)
+    assert isinstance(answer, str) and reason in answer
+
+
+def test_a_person_may_write_other_values():
+    assert taken("raise_clip", BASE, (10.0,)) == BASE.but(clip=10.0)
+    assert taken("raise_clip", BASE, (5.0, 2.0)) == BASE.but(clip=2.0)
+    assert taken("lower_lr", BASE, (0.5,)) == BASE.but(lr=5e-4)
+
+
+def test_lr_stays_a_round_number_however_often_it_is_lowered():
+    once = taken("lower_lr", Knobs(lr=1e-3, clip=5.0))
+    assert isinstance(once, Knobs) and once.lr == 1e-4
+    twice = taken("lower_lr", once)
+    assert isinstance(twice, Knobs) and twice.lr == 1e-5
+
+
+@pytest.mark.parametrize(("capability", "takes"), [((6, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_bf16_is_for_gpus_that_have_it(capability, takes):
+    answer = taken("bf16", BASE, gpu=Gpu("NVIDIA GPU", capability))
+    assert isinstance(answer, Knobs) is takes
+    assert takes or "has no bf16" in answer
+
+
+@pytest.mark.parametrize(
+    ("fields", "skip"),
+    [
+        ({"shape": "spike"}, "95-105"),
+        ({"shape": "spike", "onset": 97}, "92-105"),
+        ({"shape": "spike", "step": 3}, "1-8"),
+        ({"replay": {"inputs": "nonfinite"}}, "95-105"),
+    ],
+)
+def test_data_is_skipped_from_before_the_onset_to_after_the_fault(fields, skip):
+    assert taken("skip_data", BASE, fault=a_fault(FaultKind.NAN_LOSS, **fields)) == BASE.but(skip=skip)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"shape": "drift"}, "neither a spike nor a bad batch"),
+        ({}, "neither a spike nor a bad batch"),
+        ({"shape": "spike", "step": None}, "not known"),
+        ({"shape": "spike", "step": 900, "onset": 100}, "too many"),
+    ],
+)
+def test_data_is_skipped_only_around_a_spike_or_a_bad_batch(fields, reason):
+    answer = taken("skip_data", BASE, fault=a_fault(FaultKind.NAN_LOSS, **fields))
+    assert isinstance(answer, str) and reason in answer
+
+
+def test_updates_that_are_left_out_already_are_not_left_out_again():
+    answer = taken("skip_data", BASE.but(skip="95-105"), fault=a_fault(FaultKind.NAN_LOSS, shape="spike"))
+    assert isinstance(answer, str) and "already left out" in answer
+
+
+@pytest.mark.parametrize("rung", ["fp32_params", "skip_data"])
+def test_a_script_that_is_told_by_flags_alone_cannot_receive_the_further_rungs(rung):
+    answer = taken(rung, BASE, mode="flags", fault=a_fault(FaultKind.NAN_LOSS, shape="spike"))
+    assert isinstance(answer, str) and "cannot receive" in answer
+
+
+def test_every_rung_name_has_its_rung():
+    assert set(RUNGS) == set(RungName)

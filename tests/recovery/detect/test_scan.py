@@ -1,0 +1,186 @@
+"""The fast way through a log must come to what the detector says of it line by line, however the bytes are cut."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.terminal_text import clean
+from rung.jobs.spec.recovery_spec import Rule
+from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.scan import HEAD, Scan
+from rung.recovery.logs.lines import MAX_RAW, LineSplitter, bare
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+LOGS = sorted(CORPUS.glob("*.log"))
+WORDS = [
+    b"step 1 loss 2.5",
+    b"step 2 loss nan",
+    b"loss: nan",
+    b"{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 1.0}",
+    b"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
+    b"RuntimeError: value cannot be converted to type c10::Half without overflow",
+    b'  File "train.py", line 12, in <module>',
+    b"    raise ValueError('loss is nan')",
+    b"OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1",
+    b"ValueError: Attempting to unscale FP16 gradients.",
+    b"\x1b[31mRuntimeError: CUDA \x1b[1mout of memory\x1b[0m",
+    b"out\x00 of mem\xc2\xadory: CUDA out of memory",
+    b"3/9 [00:01<00:09, 1.1it/s, loss=2.5]",
+    b"Epoch 1/2 \xe2\x94\x81\xe2\x94\x81 3/9 0:00:00 \xe2\x80\xa2 0:00:01 1.1it/s train_loss:",
+    b"                                                  0.25",
+    b"\tstep 5\tloss 1.5",
+    b"",
+    b"\xff\xfe broken",
+]
+
+
+def cut(raw, sizes):
+    """Yield the bytes in pieces of these sizes, over and over."""
+    at = index = 0
+    while at < len(raw):
+        size = sizes[index % len(sizes)]
+        yield raw[at : at + size]
+        at, index = at + size, index + 1
+
+
+def fast(raw, sizes=(1 << 16,), rules=(), *, quick=False):
+    scan = Scan(Detector(rules), quick=quick)
+    found = [fault for piece in cut(raw, sizes) for fault in scan.feed(piece)]
+    return scan.detector, found + scan.finish()
+
+
+def slow(raw, rules=()):
+    detector, splitter = Detector(rules), LineSplitter()
+    rows = [line for line in [*splitter.feed(raw), *splitter.flush()] if line.text]
+    return detector, [fault for line in rows for fault in detector.feed(line)] + detector.finish()
+
+
+def all_of(pair):
+    detector, found = pair
+    return found, str(detector.progress), detector.tail, detector.finding(ended=False), detector.finding(ended=True)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_whole_log_comes_out_the_same(path):
+    raw = path.read_bytes()
+    assert all_of(fast(raw)) == all_of(slow(raw))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (7, 64), (4096,)], ids=str)
+@pytest.mark.parametrize("path", LOGS[::4], ids=lambda path: path.stem)
+def test_the_cut_into_chunks_changes_nothing(path, sizes):
+    raw = path.read_bytes()[:40_000]
+    assert all_of(fast(raw, sizes)) == all_of(fast(raw))
+
+
+@example(
+    rows=[
+        (b'  File "train.py", line 12, in <module>', b"\n"),
+        (b"    raise ValueError('loss is nan')", b"\n"),
+        (b"step 1 loss 2.5", b"\n"),
+        (b"{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 1.0}", b"\n"),
+    ],
+    sizes=[1],
+)
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=25),
+    st.lists(st.integers(1, 50), min_size=1, max_size=5),
+)
+def test_any_mixture_of_lines_comes_out_the_same(rows, sizes):
+    raw = b"".join(word + end for word, end in rows)
+    assert all_of(fast(raw, sizes)) == all_of(slow(raw))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400), st.lists(st.integers(1, 50), min_size=1, max_size=5))
+def test_any_bytes_come_out_the_same(raw, sizes):
+    assert all_of(fast(raw, sizes)) == all_of(slow(raw))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=100))
+def test_bare_takes_out_nothing_that_clean_would_leave(raw):
+    raw = raw.replace(b"\n", b"").replace(b"\r", b"")
+    assert clean(bare(raw).decode("utf-8", "replace")) == clean(raw.decode("utf-8", "replace"))
+
+
+def test_a_rule_of_a_persons_own_meets_every_line():
+    rules = (Rule(name="ours", pattern="the roof is on fire", fault=FaultKind.CUDA_FAULT),)
+    _, found = fast(b"step 1 loss 2.5\nstep 2: the roof is on fire\nstep 3 loss 2.5\n", rules=rules)
+    assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.CUDA_FAULT, 2)]
+
+
+@pytest.mark.parametrize("sizes", [(1 << 20,), (1000,)], ids=str)
+def test_a_line_of_megabytes_is_cut_and_the_next_one_read(sizes):
+    raw = b"x" * (3 * MAX_RAW) + b"CUDA out of memory\nRuntimeError: CUDA out of memory\n"
+    _, found = fast(raw, sizes)
+    assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.OOM, 2)]
+
+
+def test_words_among_escape_codes_are_found_at_their_line():
+    _, found = fast(b"fine\n\x1b[1;31mRuntimeError\x1b[0m: \x1b[4mCUDA\x1b[0m out\x08 of memory\n")
+    assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.OOM, 2)]
+
+
+# The quick look
+
+
+# So long that a quick look reads only what it stops at.
+BEFORE = b"reading the data\n" * (HEAD + 100)
+# What only the lines between tell is not for a quick look: a header in the middle of a log, the course of a scale.
+NOT_QUICK = {
+    *(
+        "plain_csv_collapse",
+        "plain_csv_drift",
+        "plain_jsonl_thrash",
+        "plain_logfmt_nan",
+        "plain_parts_nan",
+        "skorch_nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", [path for path in LOGS if path.stem not in NOT_QUICK], ids=lambda path: path.stem)
+def test_a_quick_look_finds_the_fault_that_ended_a_run(path):
+    raw = BEFORE + path.read_bytes()
+    full, quick = fast(raw)[0].finding(ended=True), fast(raw, quick=True)[0].finding(ended=True)
+    if full is not None and full.kind is not FaultKind.DIVERGENCE:
+        assert quick is not None and (quick.kind, quick.line) == (full.kind, full.line)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_QUICK))
+def test_even_so_a_quick_look_finds_them_near_the_head_of_a_log(name):
+    raw = (CORPUS / f"{name}.log").read_bytes()
+    assert fast(raw, quick=True)[0].finding(ended=True) == fast(raw)[0].finding(ended=True)
+
+
+def test_a_quick_look_at_a_healthy_log_finds_nothing():
+    healthy = [path for path in LOGS if fast(path.read_bytes())[1] == []]
+    assert len(healthy) > 5
+    assert [path.stem for path in healthy if fast(BEFORE + path.read_bytes(), quick=True)[1]] == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([b"\n", b"\r"])), max_size=25),
+    st.lists(st.integers(1, 50), min_size=1, max_size=5),
+)
+def test_the_cut_changes_nothing_for_a_quick_look_either(rows, sizes):
+    raw = b"".join(word + end for word, end in rows)
+    assert fast(raw, sizes, quick=True)[1] == fast(raw, (1 << 20,), quick=True)[1]
+
+
+def test_line_numbers_hold_over_many_chunks():
+    dice = random.Random(4)
+    rows = [b"step %d loss 2.5" % index for index in range(20_000)]
+    wanted = sorted(dice.sample(range(20_000), 3))
+    for index in wanted:
+        rows[index] = b"RuntimeError: CUDA out of memory"
+    raw = b"\n".join(rows) + b"\n"
+    for quick in (False, True):
+        assert wanted[0] + 1 == fast(raw, (5000,), quick=quick)[1][0].line

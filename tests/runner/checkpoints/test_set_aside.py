@@ -1,0 +1,121 @@
+"""Owns the proof of what is set aside before an attempt starts: all that is newer than what it goes on from, once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.checkpoints.set_aside import Query, clear, in_the_way
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.seams.engine import FileEntry, Request
+from tests.support.pretend import PretendEngine, World
+
+FIRST = Attempt("a-1", 1, "localhost", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=90)
+
+
+def a_job(**checkpoint: Any) -> Job:
+    spec = JobSpec.model_validate({"name": "a", "run": "x", "checkpoint": checkpoint})
+    return Job("a-1", spec, JobState.LAUNCHING, "", 0.0, 0.0, spec.knobs.knobs())
+
+
+def a_query(resumed_from: str | None, step: int | None, *earlier: Attempt, **checkpoint: Any) -> Query:
+    second = Attempt("a-1", 2, "localhost", Knobs(), None, "", resumed_from=resumed_from, planned_step=step)
+    return Query(a_job(**checkpoint), second, earlier or (FIRST,), {})
+
+
+def files(**written: float) -> list[FileEntry]:
+    return [FileEntry(name.replace("__", "."), 9, at) for name, at in written.items()]
+
+
+def test_what_is_newer_than_the_chosen_one_is_in_the_way_whatever_it_is_called() -> None:
+    found = files(step_40__pt=140.0, step_50__pt=150.0, last__pt=151.0, best__pt=130.0, events__log=160.0)
+    assert in_the_way(found, a_query("step_40.pt", 40)) == ["step_50.pt", "last.pt"]
+
+
+def test_from_scratch_everything_that_earlier_attempts_wrote_is_in_the_way_and_nothing_a_person_put_there() -> None:
+    found = files(step_40__pt=140.0, pretrained__pt=50.0, best__ckpt=150.0)
+    assert in_the_way(found, a_query(None, None)) == ["step_40.pt", "best.ckpt"]
+
+
+def test_the_jobs_own_word_decides_which_one_is_newer() -> None:
+    spoke = replace(FIRST, saved={"model_a.pt": 30, "model_b.pt": 60})
+    found = files(model_a__pt=150.0, model_b__pt=140.0, step_40__pt=145.0)
+    assert in_the_way(found, a_query("step_40.pt", 40, spoke)) == ["model_b.pt"]
+
+
+def test_a_first_attempt_finds_its_way_clear() -> None:
+    assert in_the_way(files(step_40__pt=140.0), a_query(None, None, replace(FIRST, started_at=None))) == []
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    paths = AttemptPaths(tmp_path / "attempts" / "2")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for step in (40, 50):
+        (folder / f"step_{step}.pt").write_bytes(b"x")
+        os.utime(folder / f"step_{step}.pt", (100.0 + step, 100.0 + step))
+    (folder / "step_60").mkdir()
+    (folder / "step_60" / "model.safetensors").write_bytes(b"y")
+    return Request("a-1", 2, ("python",), tmp_path, {}, paths, folder)
+
+
+def test_it_is_moved_within_the_jobs_own_folder_and_a_second_time_changes_nothing(request_: Request) -> None:
+    engine, query = ProcessEngine(), a_query("step_40.pt", 40, pattern="step_*")
+    first = clear(engine, request_, query)
+    again = clear(engine, request_, query)
+    assert set(first.names) == set(again.names) == {"step_50.pt", "step_60"} and first.aside is not None
+    assert (first.aside / "step_60" / "model.safetensors").read_bytes() == b"y"
+    assert [path.name for path in request_.checkpoint_dir.iterdir()] == ["step_40.pt"]
+    assert first.aside == request_.paths.folder.parents[1] / ".set-aside" / "attempt-2"
+
+
+@pytest.mark.parametrize("folder", ["/data/ckpt", "../elsewhere"])
+def test_a_folder_that_is_not_the_jobs_own_is_left_as_it_is(request_: Request, folder: str) -> None:
+    cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40, dir=folder, pattern="step_*"))
+    assert set(cleared.names) == {"step_50.pt", "step_60"} and cleared.aside is None
+    assert len(list(request_.checkpoint_dir.iterdir())) == 3
+
+
+def test_what_cannot_be_moved_is_told_and_stops_nothing(request_: Request) -> None:
+    (request_.paths.folder.parents[1] / ".set-aside").write_text("in the way")
+    cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40))
+    assert "could not be set aside" in cleared.error and (request_.checkpoint_dir / "step_50.pt").exists()
+
+
+def test_on_a_host_the_way_is_cleared_before_the_attempt_starts_and_again_by_the_next_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"checkpoints": files(step_40__pt=2.0, step_50__pt=3.0), "attempt-2": []}
+    monkeypatch.setattr(PretendEngine, "list_files", lambda _, request, pattern: there[request.checkpoint_dir.name])
+    moved: list[tuple[str, ...]] = []
+
+    def move(engine: PretendEngine, request: Request, names: list[str], aside: Path) -> None:
+        assert str(aside) == "/rung/job/.set-aside/attempt-2" and f"{request.job_id}/2" not in engine.there
+        moved.append(tuple(names))
+        there["attempt-2"] += [entry for entry in there["checkpoints"] if entry.name in names]
+        there["checkpoints"] = [entry for entry in there["checkpoints"] if entry.name not in names]
+
+    monkeypatch.setattr(PretendEngine, "move", move)
+    world = World(tmp_path, {"ampere": ["A100"]})
+    try:
+        job = world.submit("a", "A100:1")
+        world.until(lambda: world.job(job).state is JobState.RUNNING)
+        world.engine("ampere").end(f"{job}/1", code=1)
+        world.until(lambda: moved)
+        world.restart()
+        world.until(lambda: f"{job}/2" in world.engine("ampere").there)
+        told = [event.data["files"] for event in world.store.events(job) if event.kind == "set_aside"]
+        assert moved[0] == ("step_40.pt", "step_50.pt") and set(moved[1:]) <= {()}
+        assert told == [["step_40.pt", "step_50.pt"]]
+    finally:
+        world.close()
