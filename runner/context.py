@@ -13,14 +13,14 @@ from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.store import Store
-from rung.runner.task_pool import Errands
+from rung.runner.task_pool import TaskPool
 
 Then = Callable[[Job, Any], None]
 Failed = Callable[[Job, EngineError], None]
 
 
 @dataclass
-class Parts:
+class Context:
     """What every member of the loop works with. The clock and the sleep are passed in."""
 
     store: Store
@@ -29,7 +29,7 @@ class Parts:
     environ: Mapping[str, str]
     now: Callable[[], float]
     sleep: Callable[[float], None]
-    errands: Errands = field(default_factory=Errands)
+    tasks: TaskPool = field(default_factory=TaskPool)
     # How far an errand is, in its own words; told as the job's reason on the next turn.
     progress: dict[str, str] = field(default_factory=dict)
     # Until when a job is left alone, after something that will not be better at once.
@@ -55,7 +55,7 @@ class Parts:
     def ask(self, job: Job, attempt: Attempt, work: Callable[[], Any], then: Then, failed: Failed) -> None:
         """Ask an attempt's engine: at once on this machine, beside the loop on a host."""
         if attempt.image is not None:
-            self.errands.send(job.id, attempt.host, work, (then, failed))
+            self.tasks.send(job.id, attempt.host, work, (then, failed))
             return
         try:
             answer = work()

@@ -26,7 +26,7 @@ def _ignore(*_: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Errand:
+class Task:
     """Work that is under way or done, and what to do with its answer."""
 
     future: Future[Any]
@@ -42,10 +42,10 @@ class Errand:
         raise error
 
 
-class Errands:
+class TaskPool:
     def __init__(self) -> None:
         self._pools: dict[tuple[str, bool], ThreadPoolExecutor] = {}
-        self._sent: dict[str, Errand] = {}
+        self._sent: dict[str, Task] = {}
 
     def send(
         self,
@@ -62,13 +62,13 @@ class Errands:
             name = f"{host}{' slow' if slow else ''}"
             most = SLOW_AT_ONCE if slow else QUICK_AT_ONCE
             pool = self._pools[host, slow] = ThreadPoolExecutor(most, thread_name_prefix=name)
-        self._sent[key] = Errand(pool.submit(work), *answer)
+        self._sent[key] = Task(pool.submit(work), *answer)
 
     def busy(self, key: str) -> bool:
         """Tell whether an errand is still under way, or its answer not yet taken."""
         return key in self._sent
 
-    def take(self, key: str) -> Errand | None:
+    def take(self, key: str) -> Task | None:
         """Return the errand that has come back, once."""
         return self._sent.pop(key) if key in self._sent and self._sent[key].future.done() else None
 

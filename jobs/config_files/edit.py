@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
 from rung.jobs.config_files.json_text import json_spot
-from rung.jobs.config_files.location import KeyPath, Spot, no_value
+from rung.jobs.config_files.location import KeyPath, ValueSpan, no_value
 from rung.jobs.config_files.toml_text import toml_spot
 from rung.jobs.config_files.yaml_text import yaml_spot
 from rung.jobs.model.errors import Unfit
@@ -21,7 +21,7 @@ MAX_CHARS = 200_000
 # A key that holds a dot itself is written with a backslash before it.
 DOT = re.compile(r"(?<!\\)\.")
 
-KINDS: dict[str, Callable[[str, KeyPath], Spot]] = {
+KINDS: dict[str, Callable[[str, KeyPath], ValueSpan]] = {
     ".yaml": yaml_spot,
     ".yml": yaml_spot,
     ".json": json_spot,
@@ -40,7 +40,7 @@ def set_keys(text: str, name: str, values: Mapping[str, Word]) -> str:
     return text
 
 
-def find(text: str, name: str, key: str) -> Spot:
+def find(text: str, name: str, key: str) -> ValueSpan:
     """Return where a key's value stands in a file of this name; raise Unfit where there is none that can be set."""
     if len(text) > MAX_CHARS:
         raise Unfit(f"{name}: {len(text)} characters is no config file (at most {MAX_CHARS})")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 
-from rung.jobs.config_files.location import BOM, KeyPath, Spot, missing
+from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing
 from rung.jobs.model.errors import Unfit
 
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def json_spot(text: str, path: KeyPath) -> Spot:
+def json_spot(text: str, path: KeyPath) -> ValueSpan:
     start = len(text) - len(text.removeprefix(BOM))
     try:
         json.loads(text[start:])
@@ -20,7 +20,7 @@ def json_spot(text: str, path: KeyPath) -> Spot:
         value, end = json.JSONDecoder().raw_decode(text, _after_space(text, start))
     except json.JSONDecodeError as error:
         raise Unfit(f"line {error.lineno}: is not JSON: {error.msg}") from None
-    return Spot(_after_space(text, start), end, value, lambda word: json.dumps(word, ensure_ascii=False))
+    return ValueSpan(_after_space(text, start), end, value, lambda word: json.dumps(word, ensure_ascii=False))
 
 
 def _step(text: str, start: int, path: KeyPath, depth: int) -> int:

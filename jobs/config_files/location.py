@@ -17,7 +17,7 @@ MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
-class Spot:
+class ValueSpan:
     """Where a value's own text stands, what it is, and how another one is written there."""
 
     start: int

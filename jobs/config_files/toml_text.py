@@ -8,7 +8,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from rung.jobs.config_files.location import BOM, KeyPath, Spot, missing, names_in, no_value
+from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in, no_value
 from rung.jobs.model.errors import Unfit
 from rung.jobs.spec.precision_names import Word
 
@@ -16,7 +16,7 @@ from rung.jobs.spec.precision_names import Word
 MARK = "rung\u2063mark"
 
 
-def toml_spot(text: str, path: KeyPath) -> Spot:
+def toml_spot(text: str, path: KeyPath) -> ValueSpan:
     body = text.removeprefix(BOM)
     try:
         document = tomlkit.parse(body)
@@ -36,7 +36,7 @@ def toml_spot(text: str, path: KeyPath) -> Spot:
         raise Unfit(f"{'.'.join(path)}: cannot be set without touching what stands around it")
     shift = len(text) - old
     plain = value.unwrap() if hasattr(value, "unwrap") else value
-    return Spot(start + shift, end + shift, plain, _text)
+    return ValueSpan(start + shift, end + shift, plain, _text)
 
 
 def _step(holder: Any, path: KeyPath, depth: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rung.jobs.config_files.location import BOM, KeyPath, Spot, missing, names_in
+from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in
 from rung.jobs.model.errors import Unfit
 from rung.jobs.spec.precision_names import Word
 
@@ -18,7 +18,7 @@ PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
-def yaml_spot(text: str, path: KeyPath) -> Spot:
+def yaml_spot(text: str, path: KeyPath) -> ValueSpan:
     body = text.removeprefix(BOM)
     shift = len(text) - len(body)
     try:
@@ -33,7 +33,7 @@ def yaml_spot(text: str, path: KeyPath) -> Spot:
         reached, node = _step(node, path, depth)
         after = max(after, reached)
     if not isinstance(node, yaml.ScalarNode):
-        return Spot(0, 0, _names(node), _text(None))
+        return ValueSpan(0, 0, _names(node), _text(None))
     key = ".".join(path)
     if node.start_mark.index < after:
         raise Unfit(f"{key}: is an alias (*) of another value; name that one's key")
@@ -43,7 +43,7 @@ def yaml_spot(text: str, path: KeyPath) -> Spot:
     empty = not node.value and node.style is None
     properties = PROPERTIES.match(text, start, end)
     start = end if empty or properties is None else properties.end()
-    return Spot(start, end, _value(node, key), _text(node.style, empty=empty))
+    return ValueSpan(start, end, _value(node, key), _text(node.style, empty=empty))
 
 
 def _step(node: yaml.Node | None, path: KeyPath, depth: int) -> tuple[int, yaml.Node]:

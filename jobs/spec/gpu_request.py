@@ -46,7 +46,7 @@ def _memory(text: str) -> str:
     return text.strip()
 
 
-class Wish(BaseModel):
+class GpuRequest(BaseModel):
     """GPUs that a job accepts: `A100:2`, or a mapping where the type does not matter."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,7 +70,7 @@ class Wish(BaseModel):
         return {"type": match[1], "count": int(match[2] or 1)}
 
     @model_validator(mode="after")
-    def _says_something(self) -> Wish:
+    def _says_something(self) -> GpuRequest:
         if self.type is None and self.capability is None and self.memory is None:
             raise ValueError("say which GPU: a type, a capability or memory")
         return self

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
 from rung.jobs.spec.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
-from rung.jobs.spec.gpu_request import Wish
+from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import is_pinned
-from rung.jobs.spec.knob_channels import placeholders, why_not
+from rung.jobs.spec.knob_channels import placeholders, why_unreachable
 from rung.jobs.spec.knob_spec import PLACEHOLDERS, KnobSpec
 from rung.jobs.spec.recovery_spec import Recovery
 from rung.jobs.spec.validation_spec import ValidationSpec
@@ -41,7 +41,7 @@ Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 class Resources(Model):
     """What the job needs of a host."""
 
-    gpu: tuple[Wish, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
+    gpu: tuple[GpuRequest, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
     cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
     memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
     shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
@@ -139,7 +139,7 @@ class JobSpec(Model):
             return self
         if self.validated_metric is None:
             raise ValueError("recovery.validate: before needs a number to compare: name it in success.metric")
-        if deaf := why_not(self, "precision", Precision.FP32):
+        if deaf := why_unreachable(self, "precision", Precision.FP32):
             raise ValueError(f"recovery.validate: before cannot be done, since {deaf}")
         return self
 

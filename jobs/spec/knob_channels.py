@@ -34,12 +34,12 @@ def placeholders(text: str) -> list[str]:
     return [match[1] for match in PLACEHOLDER.finditer(text) if match[1]]
 
 
-def doors(spec: TakesKnobs, knob: str) -> list[str]:
+def channels(spec: TakesKnobs, knob: str) -> list[str]:
     """Return every way by which a change of this knob reaches the script, in words; none: it cannot."""
-    return list(dict.fromkeys(_doors(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
+    return list(dict.fromkeys(_channels(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
 
 
-def _doors(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
+def _channels(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
     if any(name in placeholders(word) for word in spec.run for name in names):
         yield "run"
     yield from (f"envs.{key}" for key, text in spec.envs.items() if set(names) & set(placeholders(text)))
@@ -49,9 +49,9 @@ def _doors(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
         yield spec.knobs.mode
 
 
-def why_not(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
+def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
     """Say why this knob (set to this value) cannot reach the script; None where it can."""
-    if not doors(spec, knob):
+    if not channels(spec, knob):
         carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
         return f"the job cannot receive {knob}: {carried}"
     if knob == "precision" and value is not None and spec.knobs.mode == "flags":
@@ -62,12 +62,12 @@ def why_not(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
 def _unspoken(spec: TakesKnobs, precision: Precision) -> str | None:
     """Say why a script that is told its precision in words or by switches cannot be told this one."""
     knobs = spec.knobs
-    if list(_doors(spec, ("precision",))):
+    if list(_channels(spec, ("precision",))):
         if word_for(precision, knobs.precision_text, knobs.framework) is not None:
             return None
         whose = f"knobs.framework {knobs.framework} and " if knobs.framework else ""
         return f"the job cannot be told {precision}: {whose}knobs.precision_text has no word for it"
-    carried = [name for name in SWITCHES if list(_doors(spec, (name,)))]
+    carried = [name for name in SWITCHES if list(_channels(spec, (name,)))]
     if precision is Precision.FP32 or any(SWITCHES[name] is precision for name in carried):
         return None
     only = " and ".join(f"{{{name}}}" for name in carried)

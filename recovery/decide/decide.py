@@ -15,11 +15,11 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.recovery.decide.checkpoint_choice import Checkpoint, choose
 from rung.recovery.decide.diagnose import NUMBERS
-from rung.recovery.decide.incident import Standing, stand
+from rung.recovery.decide.incident import Incident, stand
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.rung_choice import NoRung, choose_rung
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
-from rung.recovery.decide.rungs import Scene, filled
+from rung.recovery.decide.rungs import RungContext, filled
 from rung.recovery.decide.script_values import own_values
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import advised, change, no_rung_left, resumed, told
@@ -100,33 +100,33 @@ def _decide(
 ) -> Decision:
     fault = attempts[-1].fault
     assert fault is not None, "decide is asked about a fault"
-    standing = stand(attempts, job.knobs)
+    incident = stand(attempts, job.knobs)
     budget = TREATMENTS[fault.kind].budget
-    own = len(attempts) - standing.infra - standing.free
+    own = len(attempts) - incident.infra - incident.free
     if budget is Budget.STOP:
         why = "as asked" if fault.kind is FaultKind.RULE_STOP else "no relaunch can help"
         return Stop(advised(f"{told(fault)}: {why}", fault))
     if budget is Budget.INFRA:
-        return _again_later(job, attempts, checkpoints, standing)
+        return _again_later(job, attempts, checkpoints, incident)
     if own >= job.spec.recovery.max_attempts:
         return Stop(advised(f"{told(fault)}: {own} attempts made, the most this job may have", fault))
-    if budget is Budget.ONCE and not standing.undone:
-        return _once_more(job, attempts, checkpoints, standing)
-    root = standing.root or fault
+    if budget is Budget.ONCE and not incident.undone:
+        return _once_more(job, attempts, checkpoints, incident)
+    root = incident.root or fault
     own_knobs, seen = own_values(attempts), _seen(root, fault)
-    scene = Scene(job.spec, standing.kept, job.knobs, own_knobs, seen, gpu, tuple(attempts), ledger)
-    return _climb(job, checkpoints, standing, scene, root)
+    scene = RungContext(job.spec, incident.kept, job.knobs, own_knobs, seen, gpu, tuple(attempts), ledger)
+    return _climb(job, checkpoints, incident, scene, root)
 
 
 def _again_later(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], standing: Standing
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], incident: Incident
 ) -> Decision:
     last = attempts[-1]
     assert last.fault is not None
-    if standing.infra > job.spec.recovery.infra_retries:
-        return Stop(advised(f"{told(last.fault)}: came {standing.infra} times", last.fault))
+    if incident.infra > job.spec.recovery.infra_retries:
+        return Stop(advised(f"{told(last.fault)}: came {incident.infra} times", last.fault))
     # Who has waited for a lost host has waited enough.
-    delay = 0.0 if last.host_lost else min(BACKOFF[0] * 2 ** (standing.infra - 1), BACKOFF[1])
+    delay = 0.0 if last.host_lost else min(BACKOFF[0] * 2 ** (incident.infra - 1), BACKOFF[1])
     choice = choose(checkpoints, attempts, None)
     why = "as asked" if last.fault.kind is FaultKind.RULE_RETRY else "the machine's fault, not the run's"
     after = f" after {delay:g} s" if delay else ""
@@ -135,11 +135,11 @@ def _again_later(
 
 
 def _once_more(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], standing: Standing
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], incident: Incident
 ) -> Decision:
     last = attempts[-1]
     assert last.fault is not None
-    if standing.unknown > 1:
+    if incident.unknown > 1:
         said = f"{told(last.fault)}: it ended twice without a fault that Rung knows ({last.fault.evidence[:200]})"
         return Stop(advised(said, last.fault))
     choice = choose(checkpoints, attempts, None)
@@ -147,20 +147,22 @@ def _once_more(
     return Relaunch(None, last.asked, choice.checkpoint, resumed(because, choice))
 
 
-def _climb(job: Job, checkpoints: Sequence[Checkpoint], standing: Standing, scene: Scene, root: Fault) -> Decision:
+def _climb(
+    job: Job, checkpoints: Sequence[Checkpoint], incident: Incident, scene: RungContext, root: Fault
+) -> Decision:
     attempts = scene.attempts
     fault = attempts[-1].fault
     assert fault is not None
-    chosen = choose_rung(job, root, scene, standing)
+    chosen = choose_rung(job, root, scene, incident)
     if isinstance(chosen, NoRung):
         verdict = f"{told(root)}: {chosen.verdict}. What to do: {chosen.advice}." if chosen.verdict else ""
-        return Stop(verdict or no_rung_left(fault, root, scene, standing), chosen.reasons)
-    if standing.tries >= MOST_TRIES and root.kind is not FaultKind.OOM:
-        return Stop(no_rung_left(fault, root, scene, standing), chosen.passed)
+        return Stop(verdict or no_rung_left(fault, root, scene, incident), chosen.reasons)
+    if incident.tries >= MOST_TRIES and root.kind is not FaultKind.OOM:
+        return Stop(no_rung_left(fault, root, scene, incident), chosen.passed)
     choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
     because = f"{told(root)}: {chosen.why}: {chosen.rung} ({change(scene.now, filled(chosen.knobs, scene.own))})"
     return Relaunch(
-        chosen.rung, chosen.knobs, choice.checkpoint, resumed(because, choice), chosen.passed, standing.undone
+        chosen.rung, chosen.knobs, choice.checkpoint, resumed(because, choice), chosen.passed, incident.undone
     )
 
 

@@ -12,7 +12,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import OPEN, Diagnosis
 from rung.recovery.decide.replay_evidence import first_updates, read_replay
-from rung.recovery.decide.rungs import BF16_CAPABILITY, Scene
+from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext
 from rung.recovery.monitors.learning import is_soaring
 
 _R = RungName
@@ -31,7 +31,7 @@ _FINFO = re.compile(r"finfo\(|\.dtype\b")
 _OF_FP16_GRADIENTS = re.compile(r"unscale FP16|not implemented for '\w*(?:Half|BFloat16)'", re.IGNORECASE)
 
 
-def diagnose(scene: Scene) -> Diagnosis:
+def diagnose(scene: RungContext) -> Diagnosis:
     """Name the rungs that the fault of a scene points at by itself."""
     fault = scene.fault
     if fault is None:
@@ -65,20 +65,20 @@ def is_late_overflow(fault: Fault) -> bool:
     return fault.kind is FaultKind.FP16_OVERFLOW and (fault.step or 0) >= LONG_PROGRESS
 
 
-def wider(scene: Scene) -> tuple[RungName, ...]:
+def wider(scene: RungContext) -> tuple[RungName, ...]:
     """Return the rungs of a wider range: bf16 where the GPU has it (and the job wants it), then FP32."""
     has_bf16 = scene.gpu is None or scene.gpu.capability >= BF16_CAPABILITY
     return (_R.BF16, _R.FP32) if has_bf16 else (_R.FP32,)
 
 
-def loss_has_soared(scene: Scene) -> bool:
+def loss_has_soared(scene: RungContext) -> bool:
     """Tell whether the last loss of the failed attempt, finite still, is far above the first of all."""
     if not scene.attempts:
         return False
     return is_soaring(scene.attempts[0].first_loss, scene.attempts[-1].loss)
 
 
-def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
+def _of_numbers(fault: Fault, scene: RungContext) -> Diagnosis:
     if fault.shape == "drift":
         return Diagnosis((_R.LOWER_LR,), "the numbers grew over many steps, as with too high an lr")
     lowered = [attempt for attempt in scene.attempts if attempt.rung == _R.LOWER_LR]
@@ -98,7 +98,7 @@ def _of_numbers(fault: Fault, scene: Scene) -> Diagnosis:
     return OPEN
 
 
-def _of_overflow(fault: Fault, scene: Scene) -> Diagnosis:
+def _of_overflow(fault: Fault, scene: RungContext) -> Diagnosis:
     gpu = scene.gpu
     if gpu is not None and not gpu.fp16_tensor_cores:
         return Diagnosis((_R.FP32,), f"{gpu.name} has no FP16 tensor cores, so FP32 is cheap")
@@ -124,7 +124,7 @@ def _of_unscaling(fault: Fault) -> Diagnosis:
     return Diagnosis((_R.NATIVE_FP16, _R.FP32), why, cannot={_R.FP32_PARAMS: "the scaler's calls stay out of order"})
 
 
-def _of_collapse(fault: Fault, scene: Scene) -> Diagnosis:
+def _of_collapse(fault: Fault, scene: RungContext) -> Diagnosis:
     # A collapse begins where the scale left its range, so its onset tells nothing of the loss; the shape does.
     drifted = fault.kind is FaultKind.SCALE_COLLAPSE and fault.shape == "drift"
     if drifted or loss_has_soared(scene):

@@ -27,7 +27,7 @@ MOST_LOWERED = 3
 
 
 @dataclass(frozen=True)
-class Standing:
+class Incident:
     """Where a job stands after its attempts."""
 
     kept: Knobs
@@ -59,71 +59,71 @@ def later(step: int, than: int) -> bool:
     return step > than + max(SAME_STEP, int(than * SAME_SHARE))
 
 
-def stand(attempts: Sequence[Attempt], knobs: Knobs) -> Standing:
+def stand(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
     """Return where a job that began with `knobs` stands after these attempts, oldest first."""
-    standing = Standing(kept=knobs)
+    incident = Incident(kept=knobs)
     for attempt in attempts:
         if attempt.fault is not None:
-            standing = _after(standing, attempt, attempt.fault)
+            incident = _after(incident, attempt, attempt.fault)
         elif attempt.outcome is Outcome.STOPPED:
-            standing = _cured(standing, attempt)
-    return standing
+            incident = _cured(incident, attempt)
+    return incident
 
 
-def _cured(standing: Standing, attempt: Attempt) -> Standing:
+def _cured(incident: Incident, attempt: Attempt) -> Incident:
     """Close the incident: what this attempt ran with has proved itself, whatever a step back from it may bring."""
-    return Standing(attempt.asked, infra=standing.infra, free=standing.free)
+    return Incident(attempt.asked, infra=incident.infra, free=incident.free)
 
 
-def _after(before: Standing, attempt: Attempt, fault: Fault) -> Standing:
-    standing = replace(before, pending=attempt.rung or before.pending, undone=())
+def _after(before: Incident, attempt: Attempt, fault: Fault) -> Incident:
+    incident = replace(before, pending=attempt.rung or before.pending, undone=())
     if attempt.stepped_back and TREATMENTS[fault.kind].budget is not Budget.INFRA:
-        standing = replace(standing, free=standing.free + 2)
+        incident = replace(incident, free=incident.free + 2)
     if not numeric(fault):
-        return _after_other(standing, attempt, fault)
-    standing = replace(standing, fault_steps=(*standing.fault_steps, attempt.fault_step))
-    if standing.root is None:
-        return replace(standing, root=fault, root_attempt=attempt.number, reach=attempt.fault_step, pending=None)
-    if standing.pending is None:
-        return _same_knobs_again(standing, attempt, fault)
-    ignored = _why_ignored(standing, attempt)
+        return _after_other(incident, attempt, fault)
+    incident = replace(incident, fault_steps=(*incident.fault_steps, attempt.fault_step))
+    if incident.root is None:
+        return replace(incident, root=fault, root_attempt=attempt.number, reach=attempt.fault_step, pending=None)
+    if incident.pending is None:
+        return _same_knobs_again(incident, attempt, fault)
+    ignored = _why_ignored(incident, attempt)
     if ignored is not None:
-        same = _same_knobs_again(standing, attempt, fault)
-        return _useless(replace(same, pending=standing.pending, fault_steps=before.fault_steps), ignored)
-    standing = _counted(standing)
-    useless = _why_useless(standing, attempt, fault)
+        same = _same_knobs_again(incident, attempt, fault)
+        return _useless(replace(same, pending=incident.pending, fault_steps=before.fault_steps), ignored)
+    incident = _counted(incident)
+    useless = _why_useless(incident, attempt, fault)
     if useless is None:
-        return _helped(standing, attempt, fault)
-    return _useless(standing, useless)
+        return _helped(incident, attempt, fault)
+    return _useless(incident, useless)
 
 
-def _counted(standing: Standing) -> Standing:
-    lowered = standing.lowered + (standing.pending == RungName.LOWER_LR)
-    return replace(standing, tries=standing.tries + 1, lowered=lowered)
+def _counted(incident: Incident) -> Incident:
+    lowered = incident.lowered + (incident.pending == RungName.LOWER_LR)
+    return replace(incident, tries=incident.tries + 1, lowered=lowered)
 
 
-def _after_other(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
+def _after_other(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
     """Count a fault that is not of the numbers; one of unknown cause right after a rung is that rung's doing."""
     if fault.kind is not FaultKind.UNKNOWN_EXIT:
-        return replace(standing, infra=standing.infra + 1)
+        return replace(incident, infra=incident.infra + 1)
     # A checkpoint that cannot be loaded is to blame itself; the rung is still on trial.
-    broken = standing.pending and attempt.rung and not quarantined([attempt])
-    if broken and not later(attempt.fault_step, standing.reach):
+    broken = incident.pending and attempt.rung and not quarantined([attempt])
+    if broken and not later(attempt.fault_step, incident.reach):
         broke = f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}"
-        return _useless(_counted(standing), broke)
-    anew = later(attempt.fault_step, standing.unknown_reach)
-    return replace(standing, unknown=1 if anew else standing.unknown + 1, unknown_reach=attempt.fault_step)
+        return _useless(_counted(incident), broke)
+    anew = later(attempt.fault_step, incident.unknown_reach)
+    return replace(incident, unknown=1 if anew else incident.unknown + 1, unknown_reach=attempt.fault_step)
 
 
-def _same_knobs_again(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
-    if later(attempt.fault_step, standing.reach):
-        return replace(_helped(standing, attempt, fault), kept=standing.kept)
-    return standing
+def _same_knobs_again(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
+    if later(attempt.fault_step, incident.reach):
+        return replace(_helped(incident, attempt, fault), kept=incident.kept)
+    return incident
 
 
-def _why_ignored(standing: Standing, attempt: Attempt) -> str | None:
+def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
     """Return in what the pending rung did not take, or None where it did: one that did not has proven nothing."""
-    changed = attempt.asked.changes_from(standing.kept)
+    changed = attempt.asked.changes_from(incident.kept)
     ignored = {name: pair for name, pair in not_taken(attempt.asked, attempt.effective).items() if name in changed}
     if not ignored:
         return None
@@ -131,46 +131,46 @@ def _why_ignored(standing: Standing, attempt: Attempt) -> str | None:
     return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
 
 
-def _why_useless(standing: Standing, attempt: Attempt, fault: Fault) -> str | None:
+def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | None:
     """Return why the pending rung is not worth keeping, or None when it helped."""
     # Half as much memory is a step in the right direction, wherever the memory ran out.
-    half = fault.kind is FaultKind.OOM and standing.pending == RungName.LOWER_BATCH
-    if half or _not_low_enough(standing, attempt, fault):
+    half = fault.kind is FaultKind.OOM and incident.pending == RungName.LOWER_BATCH
+    if half or _not_low_enough(incident, attempt, fault):
         return None
     if fault.kind is FaultKind.NOT_LEARNING:
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
-    if later(attempt.fault_step, standing.reach):
+    if later(attempt.fault_step, incident.reach):
         return None
     return f"made no difference: {fault.kind} at step {attempt.fault_step} in attempt {attempt.number}"
 
 
-def _not_low_enough(standing: Standing, attempt: Attempt, fault: Fault) -> bool:
+def _not_low_enough(incident: Incident, attempt: Attempt, fault: Fault) -> bool:
     """Tell whether the lr was lowered while the numbers soar, and may be lowered on: a tenth may be too little."""
-    if standing.pending != RungName.LOWER_LR or standing.lowered >= MOST_LOWERED:
+    if incident.pending != RungName.LOWER_LR or incident.lowered >= MOST_LOWERED:
         return False
-    shapes = (fault.shape, standing.root.shape if standing.root else None)
+    shapes = (fault.shape, incident.root.shape if incident.root else None)
     return "drift" in shapes or is_soaring(attempt.first_loss, attempt.loss)
 
 
-def _helped(standing: Standing, attempt: Attempt, fault: Fault) -> Standing:
+def _helped(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
     """Keep the knobs and let every rung be tried again from there: the run came further than ever."""
     if fault.kind is FaultKind.NOT_LEARNING:
         # The fault being cured is still the one from before.
-        return replace(standing, kept=attempt.asked, pending=None, tried={})
-    anew = attempt.fault_step >= MUCH_LATER * max(standing.reach, FIRST_STEPS)
+        return replace(incident, kept=attempt.asked, pending=None, tried={})
+    anew = attempt.fault_step >= MUCH_LATER * max(incident.reach, FIRST_STEPS)
     return replace(
-        standing,
+        incident,
         kept=attempt.asked,
         root=fault,
         root_attempt=attempt.number,
-        reach=max(attempt.fault_step, standing.reach),
+        reach=max(attempt.fault_step, incident.reach),
         pending=None,
         tried={},
-        tries=0 if anew else standing.tries,
-        lowered=0 if anew else standing.lowered,
+        tries=0 if anew else incident.tries,
+        lowered=0 if anew else incident.lowered,
     )
 
 
-def _useless(standing: Standing, why: str) -> Standing:
-    rung = standing.pending or ""
-    return replace(standing, pending=None, tried={**standing.tried, rung: why}, undone=((rung, why),))
+def _useless(incident: Incident, why: str) -> Incident:
+    rung = incident.pending or ""
+    return replace(incident, pending=None, tried={**incident.tried, rung: why}, undone=((rung, why),))

@@ -9,7 +9,7 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import Diagnosis
-from rung.recovery.decide.rungs import Scene
+from rung.recovery.decide.rungs import RungContext
 
 _R = RungName
 # A first update or two can lead anywhere when the lr is far too high; later on, weights that are finite are sane.
@@ -26,7 +26,7 @@ UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
 
-def read_replay(fault: Fault, scene: Scene, wider: tuple[RungName, ...]) -> Diagnosis | None:
+def read_replay(fault: Fault, scene: RungContext, wider: tuple[RungName, ...]) -> Diagnosis | None:
     """Return what a replay of the fault's step points at; None where it tells nothing."""
     told = fault.replay
     if not told or _is_stale(fault):
@@ -90,7 +90,7 @@ def _of_data(fault: Fault) -> Diagnosis:
     )
 
 
-def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
+def _of_code(fault: Fault, scene: RungContext) -> Diagnosis:
     place = f" in {_place(fault)}" if _place(fault) else ""
     if fault.replay.get("grads") == _BAD:
         said = f"the gradients are not finite in FP32 either{place}, though weights, inputs and loss are"
@@ -107,7 +107,7 @@ def _of_code(fault: Fault, scene: Scene) -> Diagnosis:
     return Diagnosis((), "", verdict, advice)
 
 
-def first_updates(scene: Scene) -> tuple[tuple[RungName, ...], str]:
+def first_updates(scene: RungContext) -> tuple[tuple[RungName, ...], str]:
     """Return the rungs for a run that its first updates threw off; a norm far above the usual asks to be clipped."""
     norm = scene.fault.first_norm if scene.fault else None
     if norm is not None and norm > HUGE:
@@ -115,7 +115,7 @@ def first_updates(scene: Scene) -> tuple[tuple[RungName, ...], str]:
     return (_R.LOWER_LR,), "as with an lr far too high"
 
 
-def _of_state(scene: Scene) -> Diagnosis | None:
+def _of_state(scene: RungContext) -> Diagnosis | None:
     """Read weights that are not finite: an update blew up; where that was in FP32 and out of the blue, it is code."""
     before = [attempt for attempt in scene.attempts[:-1] if _out_of_the_blue(attempt)]
     if scene.now.precision is Precision.FP32 and before and _out_of_the_blue(scene.attempts[-1]):

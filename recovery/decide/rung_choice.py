@@ -11,9 +11,9 @@ from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER, RungSpec
 from rung.recovery.decide.diagnose import diagnose
 from rung.recovery.decide.diagnosis import Diagnosis
-from rung.recovery.decide.incident import Standing
+from rung.recovery.decide.incident import Incident
 from rung.recovery.decide.rung_stats import EMPTY, word_for
-from rung.recovery.decide.rungs import Scene, climb
+from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.recovery.decide.treatments import cannot_cure
 
 
@@ -36,7 +36,7 @@ class NoRung:
     advice: str = ""
 
 
-def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
+def order(job: Job, root: Fault, scene: RungContext) -> list[RungSpec]:
     """Return the rungs of a job in the order to try them for this fault; with `ladder: auto` the ledger has its say."""
     steps = _by_diagnosis(job, root, scene)
     if not job.spec.recovery.auto:
@@ -49,7 +49,7 @@ def order(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
     return [by_rung[rung] for rung in ranked]
 
 
-def _by_diagnosis(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
+def _by_diagnosis(job: Job, root: Fault, scene: RungContext) -> list[RungSpec]:
     """Return the rungs the diagnosis points at, and the others in the ladder's order."""
     ladder = list(job.spec.recovery.rungs)
     if root.kind is FaultKind.OOM and all(step.rung is not RungName.LOWER_BATCH for step in ladder):
@@ -58,35 +58,35 @@ def _by_diagnosis(job: Job, root: Fault, scene: Scene) -> list[RungSpec]:
     return ahead + [step for step in ladder if step not in ahead]
 
 
-def choose_rung(job: Job, root: Fault, scene: Scene, standing: Standing) -> Chosen | NoRung:
+def choose_rung(job: Job, root: Fault, scene: RungContext, incident: Incident) -> Chosen | NoRung:
     """Return the first rung that can be taken, or, where none can, the reason of each."""
     rungs, diagnosis = order(job, root, scene), diagnose(scene)
-    options = {step.rung: _option(step, scene, standing, diagnosis) for step in rungs}
+    options = {step.rung: _option(step, scene, incident, diagnosis) for step in rungs}
     reasons = {rung: option for rung, option in options.items() if isinstance(option, str)}
     for step in rungs:
         knobs = options[step.rung]
         if isinstance(knobs, Knobs):
             seen = _evidence(job, root, scene, step.rung, reasons)
-            why = seen or _why(step.rung, rungs, diagnosis, standing)
+            why = seen or _why(step.rung, rungs, diagnosis, incident)
             return Chosen(step.rung, knobs, why, _passed(job, step.rung, reasons, seen or diagnosis.why))
     return NoRung(tuple((rung.value, why) for rung, why in reasons.items()), diagnosis.verdict, diagnosis.advice)
 
 
-def _option(step: RungSpec, scene: Scene, standing: Standing, diagnosis: Diagnosis) -> Knobs | str:
+def _option(step: RungSpec, scene: RungContext, incident: Incident, diagnosis: Diagnosis) -> Knobs | str:
     """Return the knobs this rung would give, or why it is not taken."""
     assert scene.fault is not None
     rung, kind = step.rung, scene.fault.kind
     cannot = diagnosis.cannot.get(rung) or cannot_cure(kind, rung)
     if cannot and rung not in diagnosis.may:
         return f"cannot cure {kind}: {cannot}"
-    if rung.value in standing.tried:
-        return standing.tried[rung.value]
+    if rung.value in incident.tried:
+        return incident.tried[rung.value]
     if diagnosis.verdict and rung not in diagnosis.rungs:
         return "cannot cure what no setting causes"
-    return climb(step, scene)
+    return apply_rung(step, scene)
 
 
-def _evidence(job: Job, root: Fault, scene: Scene, chosen: RungName, reasons: Mapping[RungName, str]) -> str:
+def _evidence(job: Job, root: Fault, scene: RungContext, chosen: RungName, reasons: Mapping[RungName, str]) -> str:
     """Say what the ledger knows of the chosen rung, and of the one that would have been taken without a ledger."""
     if not job.spec.recovery.auto:
         return ""
@@ -97,11 +97,11 @@ def _evidence(job: Job, root: Fault, scene: Scene, chosen: RungName, reasons: Ma
     return f"{diagnosis.why}, and {words}" if words and chosen in diagnosis.rungs else words
 
 
-def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, standing: Standing) -> str:
+def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, incident: Incident) -> str:
     """Say why it is this rung: the diagnosis, or its place on the ladder where nothing points at it by itself."""
     if chosen in diagnosis.rungs:
         return diagnosis.why
-    if standing.tried:
+    if incident.tried:
         return "next on the ladder"
     return "the lowest rung" if chosen is rungs[0].rung else "the lowest rung that can help"
 

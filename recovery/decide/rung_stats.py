@@ -16,7 +16,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import RungName, not_taken
 from rung.recovery.decide.checkpoint_choice import numeric
-from rung.recovery.decide.incident import Standing, stand
+from rung.recovery.decide.incident import Incident, stand
 from rung.recovery.monitors.learning import window_after
 
 CPU = "cpu"
@@ -154,26 +154,26 @@ def _course(stretch: Sequence[Attempt], index: int) -> list[Attempt]:
 
 
 def _trial(before: Sequence[Attempt], course: Sequence[Attempt], here: Gpu | None) -> Trial | None:
-    standing = stand(before, before[0].asked) if before else None
-    if standing is None or standing.root is None:
+    incident = stand(before, before[0].asked) if before else None
+    if incident is None or incident.root is None:
         return None
-    survived = _survived(course, _window(before, standing))
+    survived = _survived(course, _window(before, incident))
     if survived is None:
         return None
     first = course[0]
     went_on = first.resumed_step if first.resumed_step is not None else first.planned_step or 0
     lost = max(0, (before[-1].furthest_step or 0) - went_on)
-    return Trial(standing.root.kind, gpu_word(first, here), first.rung or "", _took(course, standing), survived, lost)
+    return Trial(incident.root.kind, gpu_word(first, here), first.rung or "", _took(course, incident), survived, lost)
 
 
-def _window(before: Sequence[Attempt], standing: Standing) -> int:
-    ill = next(attempt for attempt in before if attempt.number == standing.root_attempt)
-    return window_after(standing.reach, standing.reach - (ill.resumed_step or 0))
+def _window(before: Sequence[Attempt], incident: Incident) -> int:
+    ill = next(attempt for attempt in before if attempt.number == incident.root_attempt)
+    return window_after(incident.reach, incident.reach - (ill.resumed_step or 0))
 
 
-def _took(course: Sequence[Attempt], standing: Standing) -> bool:
+def _took(course: Sequence[Attempt], incident: Incident) -> bool:
     """Tell whether the change was seen in the job; one that nothing was said of is taken at its word."""
-    changed = course[0].asked.changes_from(standing.kept)
+    changed = course[0].asked.changes_from(incident.kept)
     ignored = (not_taken(attempt.asked, attempt.effective) for attempt in course)
     return not any(name in changed for names in ignored for name in names)
 

@@ -10,7 +10,7 @@ from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 
@@ -34,7 +34,7 @@ BF16_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
-class Scene:
+class RungContext:
     """What a rung is taken in: the knobs that are kept, what the script does by itself, the fault and the GPU."""
 
     spec: JobSpec
@@ -67,19 +67,19 @@ def filled(asked: Knobs, own: Knobs) -> Knobs:
     return asked.but(**mine)
 
 
-Climb = Callable[[RungSpec, Scene], Knobs | str]
+Climb = Callable[[RungSpec, RungContext], Knobs | str]
 
 
-def climb(step: RungSpec, scene: Scene) -> Knobs | str:
+def apply_rung(step: RungSpec, scene: RungContext) -> Knobs | str:
     """Return the knobs one rung further, or the reason why this rung cannot be taken."""
     after = RUNGS[step.rung](step, scene)
     if isinstance(after, str):
         return after
-    deaf = (why_not(scene.spec, name, new) for name, (_, new) in after.changes_from(scene.kept).items())
+    deaf = (why_unreachable(scene.spec, name, new) for name, (_, new) in after.changes_from(scene.kept).items())
     return next(filter(None, deaf), after)
 
 
-def _raise_clip(step: RungSpec, scene: Scene) -> Knobs | str:
+def _raise_clip(step: RungSpec, scene: RungContext) -> Knobs | str:
     clip = scene.now.clip
     if step.values:
         index = step.values.index(clip) + 1 if clip in step.values else 0
@@ -91,7 +91,7 @@ def _raise_clip(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(clip=values[0]) if values else f"clip is already at {clip:g}, the tightest value"
 
 
-def _lower_lr(step: RungSpec, scene: Scene) -> Knobs | str:
+def _lower_lr(step: RungSpec, scene: RungContext) -> Knobs | str:
     lr, first = scene.now.lr, scene.first.lr
     if lr is None or first is None:
         return "the job states no lr, and none was seen in it"
@@ -101,7 +101,7 @@ def _lower_lr(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(lr=lower)
 
 
-def _increase_growth_interval(step: RungSpec, scene: Scene) -> Knobs | str:
+def _increase_growth_interval(step: RungSpec, scene: RungContext) -> Knobs | str:
     if scene.now.precision not in (None, Precision.AMP_FP16):
         return f"there is no loss scaler in {scene.now.precision}"
     current = scene.now.growth_interval or GROWTH_INTERVALS[0]
@@ -109,19 +109,19 @@ def _increase_growth_interval(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(growth_interval=values[0]) if values else f"growth_interval is already {current}"
 
 
-def _native_fp16(step: RungSpec, scene: Scene) -> Knobs | str:
+def _native_fp16(step: RungSpec, scene: RungContext) -> Knobs | str:
     if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
         return f"the run is already in {scene.now.precision}"
     return scene.kept.but(precision=Precision.NATIVE_FP16)
 
 
-def _fp32(step: RungSpec, scene: Scene) -> Knobs | str:
+def _fp32(step: RungSpec, scene: RungContext) -> Knobs | str:
     if scene.now.precision is Precision.FP32:
         return "the run is already in fp32"
     return scene.kept.but(precision=Precision.FP32)
 
 
-def _fp32_params(step: RungSpec, scene: Scene) -> Knobs | str:
+def _fp32_params(step: RungSpec, scene: RungContext) -> Knobs | str:
     if scene.now.params == "fp32":
         return "the trainable parameters are already in FP32"
     if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
@@ -129,7 +129,7 @@ def _fp32_params(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(params="fp32")
 
 
-def _bf16(step: RungSpec, scene: Scene) -> Knobs | str:
+def _bf16(step: RungSpec, scene: RungContext) -> Knobs | str:
     if scene.now.precision in (Precision.BF16, Precision.FP32):
         return f"the run is already in {scene.now.precision}"
     # Without a GPU the run is on a CPU, and every CPU has bf16.
@@ -138,7 +138,7 @@ def _bf16(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(precision=Precision.BF16)
 
 
-def _skip_data(step: RungSpec, scene: Scene) -> Knobs | str:
+def _skip_data(step: RungSpec, scene: RungContext) -> Knobs | str:
     fault = scene.fault
     if fault is None or fault.step is None or fault.began is None:
         return "the updates around the fault are not known"
@@ -151,7 +151,7 @@ def _skip_data(step: RungSpec, scene: Scene) -> Knobs | str:
     return scene.kept.but(skip=span) if span != scene.kept.skip else f"updates {span} are already left out"
 
 
-def _lower_batch(step: RungSpec, scene: Scene) -> Knobs | str:
+def _lower_batch(step: RungSpec, scene: RungContext) -> Knobs | str:
     batch = scene.now.batch
     if batch is None:
         return "the job states no batch"

@@ -39,8 +39,8 @@ def due(job: Job, attempts: Sequence[Attempt]) -> bool:
 
 def cured_at(job: Job, attempts: Sequence[Attempt]) -> int | None:
     """Return the step of the fault that the last attempt has got over; None where there was none."""
-    standing = stand(attempts[:-1], job.knobs)
-    return standing.reach if standing.root is not None else None
+    incident = stand(attempts[:-1], job.knobs)
+    return incident.reach if incident.root is not None else None
 
 
 def possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> bool:

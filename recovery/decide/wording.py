@@ -8,8 +8,8 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs, Precision, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
-from rung.recovery.decide.incident import Standing, later
-from rung.recovery.decide.rungs import Scene
+from rung.recovery.decide.incident import Incident, later
+from rung.recovery.decide.rungs import RungContext
 from rung.recovery.decide.treatments import TREATMENTS
 
 
@@ -46,11 +46,11 @@ def resumed(because: str, choice: Choice) -> str:
     return f"{because}; resume at step {choice.checkpoint.step}: {choice.because}"
 
 
-def no_rung_left(fault: Fault, root: Fault, scene: Scene, standing: Standing) -> str:
+def no_rung_left(fault: Fault, root: Fault, scene: RungContext, incident: Incident) -> str:
     """Say what the end of the ladder means."""
-    steps = standing.fault_steps
+    steps = incident.fault_steps
     in_fp32 = [each for each in scene.attempts if each.fault and each.fault.kind is root.kind and _is_fp32(each, scene)]
-    if root.kind is FaultKind.NAN_LOSS and in_fp32 and not later(in_fp32[-1].fault_step, standing.reach):
+    if root.kind is FaultKind.NAN_LOSS and in_fp32 and not later(in_fp32[-1].fault_step, incident.reach):
         text = (
             f"NaN in FP32 too, at step {in_fp32[-1].fault_step}: precision is not the cause, the model or the data is"
         )
@@ -58,14 +58,14 @@ def no_rung_left(fault: Fault, root: Fault, scene: Scene, standing: Standing) ->
         text = (
             f"{told(fault)}: every rung only delayed it (steps {', '.join(map(str, steps))}); the cause is in the code"
         )
-    elif standing.tries > 1:
-        text = f"{told(root)}: {standing.tries} rungs took effect and none cured it"
+    elif incident.tries > 1:
+        text = f"{told(root)}: {incident.tries} rungs took effect and none cured it"
     else:
         text = f"{told(root)}: no rung is left"
     return advised(text, root)
 
 
-def _is_fp32(attempt: Attempt, scene: Scene) -> bool:
+def _is_fp32(attempt: Attempt, scene: RungContext) -> bool:
     """Tell whether an attempt computed in FP32: asked to and seen to, or by itself."""
     if attempt.asked.precision is None:
         return scene.own.precision is Precision.FP32

@@ -13,7 +13,7 @@ from enum import IntEnum
 from rung.jobs.model.fault import Fault, FaultKind
 
 
-class Weight(IntEnum):
+class Certainty(IntEnum):
     """How much a finding says; the lower, the more."""
 
     RULE = 0  # a person's own rule: act on it now
@@ -26,61 +26,61 @@ class Weight(IntEnum):
 
 
 # Findings of one rank here tell of a cause, and the first of them by line is the first cause.
-_RANK = {weight: weight.value for weight in Weight} | {Weight.AT_END: Weight.DECISIVE.value}
+_RANK = {weight: weight.value for weight in Certainty} | {Certainty.AT_END: Certainty.DECISIVE.value}
 
 
 @dataclass
-class Finding:
+class FaultCandidate:
     fault: Fault
-    weight: Weight
+    weight: Certainty
     listed: bool = False
 
 
-def _precedence(found: Finding) -> tuple[int, bool, int]:
+def _precedence(found: FaultCandidate) -> tuple[int, bool, int]:
     """Order findings by how close to the cause they are: a rank that was killed comes before a link that broke."""
-    is_echo = found.weight is Weight.CASCADE and found.fault.kind is FaultKind.COMM_FAULT
+    is_echo = found.weight is Certainty.CASCADE and found.fault.kind is FaultKind.COMM_FAULT
     return _RANK[found.weight], is_echo, found.fault.line or 0
 
 
-class Findings:
+class FaultCandidates:
     """Holds at most one finding of a kind: an incident is told once, however many lines and ranks tell of it."""
 
     def __init__(self) -> None:
-        self._open: dict[FaultKind, Finding] = {}
+        self._open: dict[FaultKind, FaultCandidate] = {}
 
     def __contains__(self, kind: FaultKind) -> bool:
         return kind in self._open
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[FaultCandidate]:
         return iter(self._open.values())
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def get(self, kind: FaultKind) -> Finding | None:
+    def get(self, kind: FaultKind) -> FaultCandidate | None:
         return self._open.get(kind)
 
-    def hold(self, fault: Fault, weight: Weight) -> Finding:
+    def hold(self, fault: Fault, weight: Certainty) -> FaultCandidate:
         """Open a finding, or strengthen the one of its kind."""
         found = self._open.get(fault.kind)
         # What only follows, or only quotes, gives way to the cause itself; of two causes the first line stays.
-        if found is None or found.weight >= Weight.CASCADE > weight:
-            found = self._open[fault.kind] = Finding(fault, weight)
+        if found is None or found.weight >= Certainty.CASCADE > weight:
+            found = self._open[fault.kind] = FaultCandidate(fault, weight)
         found.weight = min(found.weight, weight)
         return found
 
-    def add(self, fault: Fault, weight: Weight) -> list[Fault]:
+    def add(self, fault: Fault, weight: Certainty) -> list[Fault]:
         """Hold a finding; return it when it is to be listed now."""
         found = self.hold(fault, weight)
         # Whether a follow-up or a quotation is all there is, only the end tells.
-        if found.listed or found.weight >= Weight.CASCADE:
+        if found.listed or found.weight >= Certainty.CASCADE:
             return []
         found.listed = True
         return [found.fault]
 
-    def copy(self) -> Findings:
+    def copy(self) -> FaultCandidates:
         """Return the same findings, apart: what is added there is not open here."""
-        other = Findings()
+        other = FaultCandidates()
         other._open = {kind: replace(found) for kind, found in self._open.items()}
         return other
 
@@ -99,14 +99,14 @@ class Findings:
 
     def at_end(self) -> list[Fault]:
         """Return the findings that only the end of the log decides: the best explanation, when there is no other."""
-        best = min((found.weight for found in self), default=Weight.RULE)
-        if best < Weight.CASCADE:
+        best = min((found.weight for found in self), default=Certainty.RULE)
+        if best < Certainty.CASCADE:
             return []
         return [found.fault for found in self if found.weight is best and not found.listed]
 
-    def first(self, *, ended: bool, weakest: Weight = Weight.QUOTED) -> Fault | None:
+    def first(self, *, ended: bool, weakest: Certainty = Certainty.QUOTED) -> Fault | None:
         """Return the fault to act on now: the first cause, never what followed from it."""
-        if not self._open or not (ended or min(found.weight for found in self) <= Weight.DECISIVE):
+        if not self._open or not (ended or min(found.weight for found in self) <= Certainty.DECISIVE):
             return None
         found = [each for each in self if each.weight <= weakest]
         return min(found, key=_precedence).fault if found else None

@@ -11,21 +11,21 @@ from dataclasses import replace
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning, Rule, RuleAction
-from rung.recovery.detect.candidates import Findings, Weight
+from rung.recovery.detect.candidates import Certainty, FaultCandidates
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Tail, Traceback
 from rung.recovery.logs.free_text import read_free_text
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line, RawLine
-from rung.recovery.logs.progress import Progress, Track
+from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
-from rung.recovery.monitors.blow_up import Soaring, SoarWatch
+from rung.recovery.monitors.blow_up import BlowUp, BlowUpMonitor
 from rung.recovery.monitors.divergence import DivergenceWatch
 from rung.recovery.monitors.grad_finite import GradientWatch
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_finite import LossWatch
 from rung.recovery.monitors.loss_scale import ScaleWatch, read_backoff
-from rung.recovery.monitors.onset import RunUp
+from rung.recovery.monitors.onset import OnsetTracker
 from rung.recovery.signatures import Role
 from rung.recovery.signatures.quoted_text import without_comment
 from rung.recovery.signatures.search import Match, is_first_hand, search
@@ -49,15 +49,15 @@ class Detector:
     def __init__(self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING) -> None:
         self.history = LossHistory()
         self._rules = Rules(rules)
-        self._track = Track()
+        self._track = ProgressTracker()
         self._losses = LossWatch()
         self._gradients = GradientWatch()
         self._scales = ScaleWatch()
-        self._run_up = RunUp()
+        self._run_up = OnsetTracker()
         self._divergence = DivergenceWatch(warning) if warning else None
-        self._soar = SoarWatch() if warning else None
-        self._warning_weight = Weight.DECISIVE if warning and warning.stop else Weight.AT_END
-        self._findings = Findings()
+        self._soar = BlowUpMonitor() if warning else None
+        self._warning_weight = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
+        self._findings = FaultCandidates()
         self._held_out_bad = False
         self._traceback = Traceback()
         self._unwrapper = Unwrapper()
@@ -109,7 +109,7 @@ class Detector:
     def finish(self) -> list[Fault]:
         """Return the findings that only the end of the log decides."""
         whole = self._with_late()
-        new = [found for found in whole if not found.listed and found.weight < Weight.CASCADE]
+        new = [found for found in whole if not found.listed and found.weight < Certainty.CASCADE]
         return sorted([found.fault for found in new] or whole.at_end(), key=lambda fault: fault.line or 0)
 
     def finding(self, *, ended: bool, well: bool = False) -> Fault | None:
@@ -118,12 +118,12 @@ class Detector:
         After an end that looks well, only a cause counts, and a loss that is not finite.
         """
         whole = self._with_late() if ended else self._findings
-        return whole.first(ended=ended, weakest=Weight.PENDING if well else Weight.QUOTED)
+        return whole.first(ended=ended, weakest=Certainty.PENDING if well else Certainty.QUOTED)
 
     # What the words say.
 
     def _add_rule(self, rule: Rule) -> list[Fault]:
-        return self._add(named_fault(rule), Weight.RULE, note=f"the job's own rule {rule.name!r}")
+        return self._add(named_fault(rule), Certainty.RULE, note=f"the job's own rule {rule.name!r}")
 
     def _pass_by(self, text: str) -> list[Fault]:
         """Take only the step of a line that a rule says is never a fault."""
@@ -138,7 +138,7 @@ class Detector:
         if event:
             self._gradients.back_off()
             if kind := self._scales.back_off(self._track.step, event):
-                return self._add(kind, Weight.DECISIVE, onset=self._scales.low_since)
+                return self._add(kind, Certainty.DECISIVE, onset=self._scales.low_since)
         match = search(text, lower)
         if match:
             return self._take_match(match, reading)
@@ -153,14 +153,14 @@ class Detector:
         if (row.role is Role.CASCADE or match.quoted) and self._tail.stranger:
             return []
         if match.quoted:
-            return self._add(row.fault, Weight.QUOTED, start=match.start)
+            return self._add(row.fault, Certainty.QUOTED, start=match.start)
         if row.window is not None and not match.raised:
             return [] if _tells_itself(reading) else self._take_hint(row.fault)
         if row.role is Role.CASCADE:
-            return self._add(row.fault, Weight.CASCADE, start=match.start)
+            return self._add(row.fault, Certainty.CASCADE, start=match.start)
         # A full disk may be the trouble of a logging thread alone: it counts when the job has ended.
         now = row.role is Role.ROOT and match.raised and row.fault is not _K.INFRA_FAULT
-        return self._add(row.fault, Weight.DECISIVE if now else Weight.AT_END, start=match.start)
+        return self._add(row.fault, Certainty.DECISIVE if now else Certainty.AT_END, start=match.start)
 
     def _take_hint(self, kind: FaultKind) -> list[Fault]:
         """Take one bad batch that was told in words; it counts like one bad number."""
@@ -176,7 +176,7 @@ class Detector:
         reading = read_free_text(told) if told else None
         if reading is None or reading.loss is None or math.isfinite(reading.loss) or self._tail.stranger:
             return []
-        return self._add(_K.NAN_LOSS, Weight.QUOTED)
+        return self._add(_K.NAN_LOSS, Certainty.QUOTED)
 
     # What the numbers say.
 
@@ -198,7 +198,7 @@ class Detector:
             found += self._weigh_gradients(began=self._gradients.see(reading))
         if reading.scale is not None or reading.skipped:
             kind = self._scales.report(step, reading.scale, reading.skipped)
-            found += self._add(kind, Weight.DECISIVE, onset=self._scales.low_since) if kind else []
+            found += self._add(kind, Certainty.DECISIVE, onset=self._scales.low_since) if kind else []
         if self._divergence is not None:
             found += self._take_warning(self._divergence, step, reading)
         if reading.held_out_loss is not None:
@@ -224,7 +224,7 @@ class Detector:
         ruined = self._soar and reading.loss is not None and self._soar.see(step, reading.loss_name, reading.loss)
         return self._findings.add(self._soared(ruined), self._warning_weight) if ruined else []
 
-    def _soared(self, course: Soaring) -> Fault:
+    def _soared(self, course: BlowUp) -> Fault:
         """Return the fault of a run whose loss has soared: by its learning rate, unless it got there in one step."""
         shape = "spike" if course.jumped else "drift"
         return replace(self._fault(_K.DIVERGENCE, onset=course.onset, note=course.said), shape=shape)
@@ -253,12 +253,12 @@ class Detector:
             return []
         if self._losses.ever_good:
             return [self._fault(_K.NAN_LOSS)]
-        return self._add(_K.NAN_LOSS, Weight.PENDING)
+        return self._add(_K.NAN_LOSS, Certainty.PENDING)
 
     # Findings.
 
     def _add_nan(self) -> list[Fault]:
-        weight = Weight.DECISIVE if self._losses.confirmed else Weight.PENDING
+        weight = Certainty.DECISIVE if self._losses.confirmed else Certainty.PENDING
         return self._add(_K.NAN_LOSS, weight, note=self._losses.note)
 
     def _weigh_nan(self) -> None:
@@ -267,8 +267,8 @@ class Detector:
         if found and _K.SCALE_COLLAPSE in self._findings and self._losses.untouched:
             return  # the collapse is the fault to cure; this is how it looks from the loss
         if found and self._losses.confirmed:
-            found.weight = min(found.weight, Weight.DECISIVE)
-        elif found and found.weight > Weight.DECISIVE and not self._losses.pending:
+            found.weight = min(found.weight, Certainty.DECISIVE)
+        elif found and found.weight > Certainty.DECISIVE and not self._losses.pending:
             self._findings.drop(_K.NAN_LOSS)
 
     def _weigh_gradients(self, *, began: bool) -> list[Fault]:
@@ -276,11 +276,11 @@ class Detector:
         if began:
             self._bad_gradient = self._fault(_K.GRAD_NONFINITE)
         if self._bad_gradient is not None and self._gradients.confirmed:
-            return self._findings.add(self._bad_gradient, Weight.DECISIVE)
+            return self._findings.add(self._bad_gradient, Certainty.DECISIVE)
         return []
 
     def _add(
-        self, kind: FaultKind, weight: Weight, *, start: int = 0, onset: int | None = None, note: str = ""
+        self, kind: FaultKind, weight: Certainty, *, start: int = 0, onset: int | None = None, note: str = ""
     ) -> list[Fault]:
         """Open a finding of this kind, or strengthen the one that is open; return it when it is to be listed."""
         return self._findings.add(self._fault(kind, start, onset, note), weight)
@@ -297,19 +297,19 @@ class Detector:
         norm = self._run_up.first_norm if kind in _NUMERIC else None
         return Fault(kind, shown, line.number, step, onset, shape, note, replay, source, norm)
 
-    def _with_late(self) -> Findings:
+    def _with_late(self) -> FaultCandidates:
         """Return the findings with those that only the end of the log decides."""
         whole = self._findings.copy()
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
-            whole.hold(self._fault(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Weight.AT_END)
+            whole.hold(self._fault(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Certainty.AT_END)
         if self._soar and _K.DIVERGENCE not in whole and not self._losses.pending and (high := self._soar.at_end()):
-            whole.hold(self._soared(high), Weight.AT_END)
+            whole.hold(self._soared(high), Certainty.AT_END)
         # A loss of NaN tells the same; where the log hides it, the gradients are what can be seen of it.
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:
-            whole.hold(self._bad_gradient, Weight.UNSURE)
+            whole.hold(self._bad_gradient, Certainty.UNSURE)
         if self._traceback.cut is not None and self._traceback.cut.fault is not None:
-            whole.hold(self._fault(self._traceback.cut.fault), Weight.CASCADE)
+            whole.hold(self._fault(self._traceback.cut.fault), Certainty.CASCADE)
         return whole
 
 

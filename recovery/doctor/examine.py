@@ -20,7 +20,7 @@ from rung.recovery.doctor.rules import (
     roots,
     unscale_order,
 )
-from rung.recovery.doctor.rules.rule import ORDER, Finding, Hit, Rule, Severity, severity_of
+from rung.recovery.doctor.rules.rule import ORDER, Hit, LintFinding, Rule, Severity, severity_of
 
 FAMILIES = (half_with_scaler, unscale_order, masks, logs, roots, powers, parameters, nan_guard, checkpointing)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
@@ -34,8 +34,8 @@ _IGNORE = re.compile(r"#\s*rung:\s*ignore\[([\w\s,-]{1,500})\]")
 class Examined:
     """What was found in one script, in both cases: that it runs in FP16, and that nothing says so."""
 
-    in_fp16: tuple[Finding, ...] = ()
-    elsewhere: tuple[Finding, ...] = ()
+    in_fp16: tuple[LintFinding, ...] = ()
+    elsewhere: tuple[LintFinding, ...] = ()
 
 
 def examine(script: Script) -> Examined:
@@ -46,7 +46,7 @@ def examine(script: Script) -> Examined:
     return Examined(_findings(hits, fp16=True), _findings(hits, fp16=False))
 
 
-def _findings(hits: list[Hit], *, fp16: bool) -> tuple[Finding, ...]:
+def _findings(hits: list[Hit], *, fp16: bool) -> tuple[LintFinding, ...]:
     found = {_finding(hit, severity) for hit in hits if (severity := severity_of(hit, fp16=fp16)) is not None}
     return tuple(
         sorted(found, key=lambda each: (each.line, each.column, ORDER.index(each.severity), each.rule, each.what))
@@ -59,9 +59,11 @@ def unknown_rules(script: Script) -> list[tuple[int, str]]:
     return [(number, clean(name)) for number, name in told if name not in NAMES]
 
 
-def _finding(hit: Hit, severity: Severity) -> Finding:
+def _finding(hit: Hit, severity: Severity) -> LintFinding:
     line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0) + 1
-    return Finding(line, column, hit.rule.name, severity, clean(hit.what or hit.rule.what), hit.rule.why, hit.rule.fix)
+    return LintFinding(
+        line, column, hit.rule.name, severity, clean(hit.what or hit.rule.what), hit.rule.why, hit.rule.fix
+    )
 
 
 def _is_silenced(script: Script, hit: Hit) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rung.recovery.logs.reading import Reading
-from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochClock, EpochCount
+from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochCount, EpochStepEstimator
 
 # Names kept of a log that prints ever new ones; the oldest goes first.
 MAX_VALUES = 256
@@ -37,7 +37,7 @@ class Progress:
     saved: Mapping[str, int] = field(default_factory=dict)
 
 
-class Track:
+class ProgressTracker:
     """Follows the readings of one run in bounded memory."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Track:
         self._saved: dict[str, int] = {}
         # A bar and a named count may stand side by side, one per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
-        self._clock = EpochClock()
+        self._clock = EpochStepEstimator()
         # A bar is drawn again when it is closed, also by a run that has just failed: that is no news.
         self.redrawn = False
         self._drawn: tuple[int | None, str] | None = None

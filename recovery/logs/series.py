@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rung.recovery.logs.line_reader import LineReader
 from rung.recovery.logs.lines import Line
-from rung.recovery.logs.progress import Track
+from rung.recovery.logs.progress import ProgressTracker
 from rung.recovery.logs.unwrap import Unwrapper
 
 # Twice what a plot gets: thinning halves them.
@@ -70,7 +70,7 @@ class SeriesReader:
     """Reads the points of one log, line by line."""
 
     def __init__(self) -> None:
-        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), Track()
+        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), ProgressTracker()
         self._series = Series()
 
     def feed(self, line: Line) -> None:

@@ -70,7 +70,7 @@ class EpochCount:
         return self._before + done
 
 
-class EpochClock:
+class EpochStepEstimator:
     """Learns from a bar how many steps an epoch has, and so tells the step of numbers that carry the epoch alone."""
 
     def __init__(self) -> None:

@@ -33,20 +33,20 @@ SPENT = 0.95
 MAX_NAMES = 8
 
 
-class SoarWatch:
+class BlowUpMonitor:
     """Follows the losses of a run by their names and says once when one of them is ruined."""
 
     def __init__(self) -> None:
-        self._losses: dict[str, Soaring] = {}
+        self._losses: dict[str, BlowUp] = {}
         self._told = False
 
-    def see(self, step: int | None, name: str, loss: float) -> Soaring | None:
+    def see(self, step: int | None, name: str, loss: float) -> BlowUp | None:
         """Take one loss; return its course when that is ruined with it."""
         course = self._losses.get(name)
         if course is None:
             if len(self._losses) >= MAX_NAMES:
                 return None
-            course = self._losses[name] = Soaring()
+            course = self._losses[name] = BlowUp()
         if not course.see(step, loss) or self._told:
             return None
         self._told = True
@@ -57,12 +57,12 @@ class SoarWatch:
         """Tell whether a loss is up there now."""
         return any(course.is_ruined or course.is_spent for course in self._losses.values())
 
-    def at_end(self) -> Soaring | None:
+    def at_end(self) -> BlowUp | None:
         """Return the course of a loss that the log leaves far above where it began."""
         return next((course for course in self._losses.values() if course.ends_high), None)
 
 
-class Soaring:
+class BlowUp:
     """One loss beside the one it began with."""
 
     __slots__ = ("_bits", "_last", "_recent", "_seen", "_soared", "_yard", "jumped", "since", "soared_at")

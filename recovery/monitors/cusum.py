@@ -35,7 +35,7 @@ LATEST = 4
 EARLY = 8
 
 
-class Course:
+class CusumLevel:
     """Follows one number. `evidence` is how many readings' worth of proof there is that it has left its level."""
 
     __slots__ = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.logs.reading import Reading
-from rung.recovery.monitors.cusum import Course
+from rung.recovery.monitors.cusum import CusumLevel
 from rung.recovery.monitors.skipped_steps import SkipWatch
 
 # Losses printed under more names than this are not told apart any more; a run has one or two.
@@ -51,14 +51,14 @@ class DivergenceWatch:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._losses: dict[str, Course] = {}
+        self._losses: dict[str, CusumLevel] = {}
         self._norms = self._course()
         self._skips = SkipWatch(self._limits)
         # What is out of hand, once it has been told.
-        self._told: Course | SkipWatch | None = None
+        self._told: CusumLevel | SkipWatch | None = None
 
-    def _course(self) -> Course:
-        return Course(self._limits.sigmas, self._limits.patience, self._limits.warm_up)
+    def _course(self) -> CusumLevel:
+        return CusumLevel(self._limits.sigmas, self._limits.patience, self._limits.warm_up)
 
     @property
     def active(self) -> bool:
@@ -85,7 +85,7 @@ class DivergenceWatch:
             return Warned(self._skips.began, "drift", self._skips.said)
         return None
 
-    def _take_loss(self, step: int | None, reading: Reading) -> Course | None:
+    def _take_loss(self, step: int | None, reading: Reading) -> CusumLevel | None:
         """Take loss and gradient norm; return the loss's course when it is out of hand, or half so with the norm."""
         loss, norm = reading.loss, reading.grad_norm
         if loss is None or not -math.inf < loss < math.inf:
@@ -101,17 +101,17 @@ class DivergenceWatch:
         grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
         return course if (complete and self._is_far(course)) or (grown and self._has_grown(course)) else None
 
-    def _is_far(self, course: Course) -> bool:
+    def _is_far(self, course: CusumLevel) -> bool:
         """Tell whether the loss has lost a good share of what was learned, and not too little beside its level."""
         assert course.level is not None and course.first is not None
         far = max(self._limits.rise * (course.first - course.level), LEAST_RISE * abs(course.level))
         return course.rise() >= far
 
-    def _has_grown(self, course: Course) -> bool:
+    def _has_grown(self, course: CusumLevel) -> bool:
         """Tell whether the gradients have grown for good while the loss too was leaving its level."""
         return course.evidence >= LOSS_TOO * self._limits.patience and self._norms.rise() >= GRAD_NORM_RISE
 
-    def _tell(self, course: Course) -> Warned | None:
+    def _tell(self, course: CusumLevel) -> Warned | None:
         # The log of a run that was started again, from scratch or from an older state: its loss is not out of hand.
         if 0 <= course.since_restart - course.length <= RESTART:
             self._start_over()
@@ -123,7 +123,7 @@ class DivergenceWatch:
         jumped = course.has_jumped() and not raised
         return Warned(course.began, "spike" if jumped else "drift", self._say(course))
 
-    def _say(self, course: Course) -> str:
+    def _say(self, course: CusumLevel) -> str:
         since = f"since step {course.began}" if course.began is not None else f"for {course.length} readings"
         if self._is_far(course):
             now, before = _about(course)
@@ -132,7 +132,7 @@ class DivergenceWatch:
         return f"loss above its level {since}, and gradient norm about {now:.4g}, about {before:.4g} before"
 
 
-def _about(course: Course) -> tuple[float, float]:
+def _about(course: CusumLevel) -> tuple[float, float]:
     """Return where a number stands now and where it stood before."""
     before = course.level if course.level is not None else math.nan
     return before + course.rise(), before

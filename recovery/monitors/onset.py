@@ -33,7 +33,7 @@ STILL = 8
 _Series = list[float | None]
 
 
-class RunUp:
+class OnsetTracker:
     """Remembers the last readings and tells, when asked, where the final stretch of bad ones began."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 
 from rung.recovery.logs.line_reader import FIELD, MARK, LineReader
 from rung.recovery.logs.lines import Line
-from rung.recovery.logs.progress import Progress, Track
+from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.series import Point, Series
 from rung.recovery.logs.unwrap import Unwrapper
@@ -60,7 +60,7 @@ class FigureReader:
     """Reads the figures of one log, line by line."""
 
     def __init__(self) -> None:
-        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), Track()
+        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), ProgressTracker()
         self._series = Series()
         self._losses = self._bad_losses = self._norms = self._bad_norms = 0
         self._skipped: int | None = None

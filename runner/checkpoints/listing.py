@@ -16,7 +16,7 @@ from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
 from rung.runner.checkpoints.search import mirrored
 from rung.runner.checkpoints.set_aside import folder_of
 from rung.runner.checkpoints.verify import checkpoint_of, look_into
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
 SAMPLED = "~sampled"
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointFolder:
     """A folder with checkpoints of the job: that of a stay, or what was set aside there."""
 
     where: str
@@ -53,53 +53,53 @@ class Place:
     request: Request
 
 
-def checkpoint_rows(parts: Parts, job: Job) -> tuple[list[Row], list[str]]:
+def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
     """Return a job's checkpoints, newest first, and why some could not be looked for."""
-    attempts = parts.store.attempts(job.id)
+    attempts = context.store.attempts(job.id)
     rows: list[Row] = []
     notes: list[str] = []
-    for place in _places(parts, job, attempts, notes):
+    for place in _places(context, job, attempts, notes):
         try:
-            rows += _rows_of(parts, job, attempts, place)
+            rows += _rows_of(context, job, attempts, place)
         except EngineError as error:
             notes.append(f"the checkpoints on {place.where} cannot be asked for: {error}")
-    copies = mirrored(parts.paths.mirror(job.id), parts.store.verdicts(job.id), attempts)
+    copies = mirrored(context.paths.mirror(job.id), context.store.verdicts(job.id), attempts)
     rows += [_row(copy, "full", attempts, {}, "a copy here") for copy in copies]
     return sorted(rows, key=lambda row: (row.step, row.written_at), reverse=True), notes
 
 
-def _places(parts: Parts, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[Place]:
+def _places(context: Context, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[CheckpointFolder]:
     stays = {(attempt.host, attempt.stay): attempt for attempt in attempts}
-    aside = {event.attempt for event in parts.store.events(job.id) if event.kind == "set_aside"}
-    found: list[Place] = []
+    aside = {event.attempt for event in context.store.events(job.id) if event.kind == "set_aside"}
+    found: list[CheckpointFolder] = []
     for (host, stay), last in stays.items():
         try:
-            engine = parts.engine(last)
+            engine = context.engine(last)
         except EngineError as error:
             notes.append(f"the checkpoints on {host} cannot be asked for: {error}")
             continue
-        found.append(Place(host, engine, parts.request(job, last)))
+        found.append(CheckpointFolder(host, engine, context.request(job, last)))
         for attempt in attempts:
             if (attempt.host, attempt.stay) == (host, stay) and attempt.number in aside:
-                request = parts.request(job, attempt)
+                request = context.request(job, attempt)
                 where = f"{host}, set aside before attempt {attempt.number}"
-                found.append(Place(where, engine, replace(request, checkpoint_dir=folder_of(request))))
+                found.append(CheckpointFolder(where, engine, replace(request, checkpoint_dir=folder_of(request))))
     return found
 
 
-def _rows_of(parts: Parts, job: Job, attempts: Sequence[Attempt], place: Place) -> list[Row]:
+def _rows_of(context: Context, job: Job, attempts: Sequence[Attempt], place: CheckpointFolder) -> list[Row]:
     entries = place.engine.list_files(place.request, job.spec.checkpoint.pattern)
-    known = parts.store.verdicts(job.id)
+    known = context.store.verdicts(job.id)
     newest = sorted(entries, key=lambda entry: entry.written_at, reverse=True)[:MOST_LOOKS]
     unseen = [entry for entry in newest if not _said(entry, known)[0]]
     said = look_into(place.engine, place.request, [entry.name for entry in unseen], sampled=True)
-    with parts.store.transaction():
+    with context.store.transaction():
         for entry in unseen:
             learned = said.get(entry.name)
             if learned is not None:
                 known[entry.fingerprint + SAMPLED] = learned
             if learned is not None and learned["verdict"] != UNVERIFIED:
-                parts.store.put_verdict(job.id, entry.fingerprint + SAMPLED, learned)
+                context.store.put_verdict(job.id, entry.fingerprint + SAMPLED, learned)
     marks = quarantined(attempts)
     rows = []
     for entry in entries:

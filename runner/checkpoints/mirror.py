@@ -17,12 +17,12 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
 from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, look_into
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.files.fingerprint import entry_here
 from rung.runner.files.transfer import clear, fetch
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
 from rung.runner.seams.remote import Remote
-from rung.runner.task_pool import Errand
+from rung.runner.task_pool import Task
 
 # A run that has written no checkpoint yet is asked again sooner, by this share of the usual time.
 SOONER = 0.1
@@ -84,36 +84,36 @@ def keep_newest(copy: Path) -> None:
 
 
 class Mirror:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._due: dict[str, float] = {}
         self._told: dict[str, str] = {}
 
     def turn(self, job: Job) -> None:
         """Take what has come for a running job, and send for a copy when it is time."""
         key = f"mirror {job.id}"
-        errand = self._parts.errands.take(key)
+        errand = self._context.tasks.take(key)
         if errand is not None:
             self._take(job, errand)
         wanted = job.spec.image is not None and job.spec.checkpoint.mirror is not None
-        due = self._parts.now() >= self._due.get(job.id, 0.0)
-        if wanted and due and job.state is JobState.RUNNING and not self._parts.errands.busy(key):
+        due = self._context.now() >= self._due.get(job.id, 0.0)
+        if wanted and due and job.state is JobState.RUNNING and not self._context.tasks.busy(key):
             self._send(job, key)
 
     def _send(self, job: Job, key: str) -> None:
-        parts, spec = self._parts, job.spec.checkpoint
-        attempts = parts.store.attempts(job.id)
+        context, spec = self._context, job.spec.checkpoint
+        attempts = context.store.attempts(job.id)
         last = attempts[-1]
-        self._due[job.id] = parts.now() + spec.mirror_every * SOONER
-        request, verdicts = parts.request(job, last), parts.store.verdicts(job.id)
-        original = Original(parts.engines.on(last.host), parts.engines.remote(last.host), request, spec.pattern)
-        folder, most = parts.paths.mirror(job.id), parse_size(spec.mirror or "0")
-        parts.errands.send(
+        self._due[job.id] = context.now() + spec.mirror_every * SOONER
+        request, verdicts = context.request(job, last), context.store.verdicts(job.id)
+        original = Original(context.engines.on(last.host), context.engines.remote(last.host), request, spec.pattern)
+        folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
+        context.tasks.send(
             key, last.host, lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most), slow=True
         )
 
-    def _take(self, job: Job, errand: Errand) -> None:
-        store, at = self._parts.store, self._parts.now()
+    def _take(self, job: Job, errand: Task) -> None:
+        store, at = self._context.store, self._context.now()
         error = errand.error
         number = store.attempts(job.id)[-1].number
         if error is not None:
@@ -134,6 +134,6 @@ class Mirror:
         if isinstance(error, (HostUnreachable, HostRefused)) or self._told.get(job.id) == str(error):
             return
         self._told[job.id] = str(error)
-        with self._parts.store.transaction():
+        with self._context.store.transaction():
             data = {"because": f"no copy of a checkpoint could be made: {error}"}
-            self._parts.store.add_event(job.id, number, "not_mirrored", data, at=self._parts.now())
+            self._context.store.add_event(job.id, number, "not_mirrored", data, at=self._context.now())

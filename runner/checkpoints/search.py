@@ -16,7 +16,7 @@ from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.files.fingerprint import entry_here
 from rung.runner.seams.engine import Engine, Request
 
@@ -89,12 +89,12 @@ def mirrored(
     return [replace(each, stay=MIRROR) for each in sound]
 
 
-class Finder:
+class CheckpointSearch:
     """Finds each job's checkpoints once per decision."""
 
-    def __init__(self, parts: Parts, given_up: Callable[[Job, str], bool]) -> None:
+    def __init__(self, context: Context, given_up: Callable[[Job, str], bool]) -> None:
         """Take the parts, and the word on whether a host has been away for longer than a job waits for it."""
-        self._parts, self._given_up = parts, given_up
+        self._context, self._given_up = context, given_up
         self._found: dict[str, tuple[int, list[Checkpoint]]] = {}
 
     def find(self, job: Job, attempts: Sequence[Attempt], before: int | None = None) -> list[Checkpoint] | None:
@@ -105,18 +105,18 @@ class Finder:
         known = self._found.get(job.id)
         if known is not None and known[0] == attempts[-1].number:
             return known[1]
-        if self._parts.errands.busy(job.id):
+        if self._context.tasks.busy(job.id):
             return None
         sources = self._sources(job)
         query = Query(
             job.spec.checkpoint.pattern,
             attempts,
             before if before is not None else resume_limit(attempts, job.knobs),
-            self._parts.store.verdicts(job.id),
-            self._parts.paths.mirror(job.id),
+            self._context.store.verdicts(job.id),
+            self._context.paths.mirror(job.id),
         )
         answer = (self._take, self._failed)
-        self._parts.errands.send(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
+        self._context.tasks.send(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
         return None
 
     def forget(self, job_id: str) -> None:
@@ -124,7 +124,7 @@ class Finder:
 
     def _sources(self, job: Job) -> list[Source]:
         stays: dict[tuple[str, int], Attempt] = {}
-        for attempt in self._parts.store.attempts(job.id):
+        for attempt in self._context.store.attempts(job.id):
             # The last attempt of a stay knows its folder; a later stay comes first.
             stays.pop((attempt.host, attempt.stay), None)
             stays[attempt.host, attempt.stay] = attempt
@@ -134,18 +134,18 @@ class Finder:
     def _source(self, job: Job, stay: tuple[str, int], last: Attempt) -> Source | None:
         lost = self._is_lost(job, last)
         try:
-            engine = self._parts.engine(last)
+            engine = self._context.engine(last)
         except EngineError:
             if not lost:
                 raise
             return None  # taken from the list of hosts
-        return Source(stay, engine, self._parts.request(job, last), lost)
+        return Source(stay, engine, self._context.request(job, last), lost)
 
     def _is_lost(self, job: Job, attempt: Attempt) -> bool:
         return attempt.host_lost or (attempt.image is not None and self._given_up(job, attempt.host))
 
     def _take(self, job: Job, found: Found) -> None:
-        store, at = self._parts.store, self._parts.now()
+        store, at = self._context.store, self._context.now()
         number = store.attempts(job.id)[-1].number
         with store.transaction():
             for fingerprint, said in found.verdicts.items():
@@ -158,7 +158,7 @@ class Finder:
 
     def _tell(self, job: Job, number: int, found: Sequence[Checkpoint], at: float) -> None:
         """Note, once each, the checkpoints that are out of use from now on, and that a job writes none."""
-        store = self._parts.store
+        store = self._context.store
         told = [(event.kind, event.data.get("file"), event.data.get("why")) for event in store.events(job.id)]
         for name, mark in quarantined(store.attempts(job.id)).items():
             if ("quarantined", name, mark.why) not in told:
@@ -170,5 +170,5 @@ class Finder:
             store.add_event(job.id, number, "no_checkpoint", {"because": NONE_WRITTEN}, at=at)
 
     def _failed(self, job: Job, error: EngineError) -> None:
-        self._parts.say(job, f"its checkpoints cannot be looked at: {error}")
-        self._parts.rest(job.id, REST_SECONDS)
+        self._context.say(job, f"its checkpoints cannot be looked at: {error}")
+        self._context.rest(job.id, REST_SECONDS)

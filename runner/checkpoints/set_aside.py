@@ -18,7 +18,7 @@ from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
 from rung.jobs.model.paths import IN_JOB
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import checkpoint_of
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
 FOLDER = ".set-aside"
@@ -101,28 +101,28 @@ def clear(engine: Engine, request: Request, query: Query) -> Cleared:
 class Clearing:
     """Clears the way of each attempt once, and tells of it before the attempt starts."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._done: set[tuple[str, int]] = set()
 
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
 
     def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, EngineError], None]) -> None:
-        store = self._parts.store
+        store = self._context.store
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
-        work = partial(clear, self._parts.engine(attempt), request, query)
-        self._parts.ask(job, attempt, work, partial(self._tell, attempt), failed)
+        work = partial(clear, self._context.engine(attempt), request, query)
+        self._context.ask(job, attempt, work, partial(self._tell, attempt), failed)
 
     def _tell(self, attempt: Attempt, job: Job, cleared: Cleared) -> None:
         self._done.add((attempt.job_id, attempt.number))
-        told = [(event.kind, event.attempt) for event in self._parts.store.events(job.id)]
+        told = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
         if not (cleared.names or cleared.error) or ("set_aside", attempt.number) in told:
             return
-        with self._parts.store.transaction():
+        with self._context.store.transaction():
             data = {"files": list(cleared.names), "because": _because(attempt, cleared)}
-            self._parts.store.add_event(job.id, attempt.number, "set_aside", data, at=self._parts.now())
+            self._context.store.add_event(job.id, attempt.number, "set_aside", data, at=self._context.now())
 
 
 def _because(attempt: Attempt, cleared: Cleared) -> str:

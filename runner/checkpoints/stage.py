@@ -13,7 +13,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError
 from rung.runner.checkpoints.mirror import keep_newest
 from rung.runner.checkpoints.search import MIRROR
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.files.transfer import deliver, fetch
 from rung.runner.launch.request import start_attempt
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
@@ -22,33 +22,35 @@ from rung.runner.seams.remote import Remote
 Fetch = Callable[[], Path]
 
 
-def begin(parts: Parts, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]) -> Callable[[], None]:
+def begin(
+    context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
+) -> Callable[[], None]:
     """Return the work that has an attempt running on its host."""
-    engine, remote = parts.engines.on(attempt.host), parts.engines.remote(attempt.host)
-    copy = _copy(parts, job, attempt)
-    tell = partial(parts.progress.__setitem__, job.id)
+    engine, remote = context.engines.on(attempt.host), context.engines.remote(attempt.host)
+    copy = _copy(context, job, attempt)
+    tell = partial(context.progress.__setitem__, job.id)
 
     def work() -> None:
         engine.ensure_image(request.container.image if request.container else "", tell)
         if copy is not None:
             tell(f"{attempt.resumed_from} is being brought to {attempt.host}")
             deliver(remote, copy(), engine.checkpoint_folder(request))
-        start_attempt(engine, request, secrets, parts.sleep)
+        start_attempt(engine, request, secrets, context.sleep)
 
     return work
 
 
-def _copy(parts: Parts, job: Job, attempt: Attempt) -> Fetch | None:
+def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
     """Return how to get the checkpoint that has to be brought; None where it lies there already."""
     source, name = attempt.checkpoint_from, attempt.resumed_from
     if source is None or name is None:
         return None
-    folder = parts.paths.mirror(job.id)
+    folder = context.paths.mirror(job.id)
     if source == MIRROR:
         return lambda: folder / name
-    there = [one for one in parts.store.attempts(job.id) if (one.host, one.stay) == source][-1]
-    engine, remote = parts.engines.on(there.host), parts.engines.remote(there.host)
-    return partial(_fetch, engine, remote, parts.request(job, there), name, folder)
+    there = [one for one in context.store.attempts(job.id) if (one.host, one.stay) == source][-1]
+    engine, remote = context.engines.on(there.host), context.engines.remote(there.host)
+    return partial(_fetch, engine, remote, context.request(job, there), name, folder)
 
 
 def _fetch(engine: HostEngine, remote: Remote, request: Request, name: str, folder: Path) -> Path:

@@ -21,10 +21,10 @@ NOT_STARTED = "{job} has not been started, so it has no checkpoints yet"
 
 def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from rung.jobs.model.errors import RungError
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
 
     try:
-        ids = [job.id for job in Desk.open().store.jobs()]
+        ids = [job.id for job in Session.open().store.jobs()]
     except RungError:
         return []
     return [name for name in ids if name.startswith(incomplete)]
@@ -40,16 +40,16 @@ def checkpoints(job: str, as_json: bool) -> None:
     (LOOK sampled). A full look comes before a checkpoint is resumed from.
     """
     from rung.runner.checkpoints.listing import checkpoint_rows
-    from rung.runner.context import Parts
+    from rung.runner.context import Context
     from rung.runner.engine_pool import RealEngines
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
 
-    desk = Desk.open()
+    desk = Session.open()
     found = desk.store.find(job)
     engines = RealEngines(os.environ, Path.home(), desk.store.store_id)
     try:
-        parts = Parts(desk.store, engines, desk.paths, os.environ, time.time, time.sleep)
-        rows, notes = checkpoint_rows(parts, found)
+        context = Context(desk.store, engines, desk.paths, os.environ, time.time, time.sleep)
+        rows, notes = checkpoint_rows(context, found)
     finally:
         engines.close()
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from rung.recovery.doctor.rules.rule import Finding
+    from rung.recovery.doctor.rules.rule import LintFinding
     from rung.runner.session.doctor import Visit
 
 # Spelled here too, so that `rung --help` need not load the rules; a test holds them together.
@@ -63,13 +63,13 @@ def _print_rules(as_json: bool) -> None:
         click.echo(f"    why: {rule.why}\n    fix: {rule.fix}")
 
 
-def _print_json(found: Visit, shown: list[tuple[str, Finding]]) -> None:
+def _print_json(found: Visit, shown: list[tuple[str, LintFinding]]) -> None:
     rows = [{"file": file, **asdict(finding)} for file, finding in shown]
     counts = {"files": found.files, "lines": found.lines, "files_in_fp16": found.in_fp16}
     click.echo(json.dumps({"findings": rows, "problems": found.problems, **counts}, indent=2))
 
 
-def _print_text(found: Visit, shown: list[tuple[str, Finding]]) -> None:
+def _print_text(found: Visit, shown: list[tuple[str, LintFinding]]) -> None:
     told: set[str] = set()
     for file, finding in shown:
         level = click.style(f"{finding.severity}:", fg=COLOURS[finding.severity])

@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
     from rung.runner.state.store import Event
 
 # Spelled here too, so that `rung --help` need not load what a drill needs; a test holds them together.
@@ -53,10 +53,10 @@ def drill(fault: str, host: str | None, image: str | None, home: Path | None, as
     sys.exit(0 if verdict.passed else 1)
 
 
-def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Desk, RealEngines]:
+def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Session, RealEngines]:
     """Return the desk and the engines of a drill."""
     from rung.runner.engine_pool import RealEngines
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
     from rung.runner.state.home import find_home
 
     _refuse_impossible(fault, host, image)
@@ -65,7 +65,7 @@ def _open(fault: str, host: str | None, image: str | None, home: Path | None) ->
     elif host is not None:
         # A controller that knows one host alone must not attend to jobs on the others.
         os.environ["RUNG_HOME"] = str(find_home(os.environ).home / "drills")
-    desk = Desk.open(create=True)
+    desk = Session.open(create=True)
     return desk, RealEngines(os.environ, Path.home(), desk.store.store_id, only=host)
 
 

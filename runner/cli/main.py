@@ -23,15 +23,15 @@ from rung.runner.cli.ladder import ladder
 from rung.runner.cli.validate import validate
 
 if TYPE_CHECKING:
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _desk(*, create: bool = False) -> Desk:
-    from rung.runner.session.session import Desk
+def _desk(*, create: bool = False) -> Session:
+    from rung.runner.session.session import Session
 
-    return Desk.open(create=create)
+    return Session.open(create=create)
 
 
 JOB = click.argument("job", shell_complete=complete_job)

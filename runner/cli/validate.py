@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
     from rung.runner.state.store import Event
     from rung.runner.validation.record import Validation
 
@@ -34,10 +34,10 @@ def validate(target: str, metric: str | None, output: Path | None, again: bool, 
     time per step, memory, losses that are not finite and gradient norms. FILE may be a folder with a job.yaml.
     Exit code 0: PASS, 3: MARGINAL, 1: FAIL, 4: it could not be decided.
     """
-    from rung.runner.session.session import Desk
+    from rung.runner.session.session import Session
     from rung.runner.session.validate_run import Waiting, ask, find_subject
 
-    desk = Desk.open(create=True)
+    desk = Session.open(create=True)
     asked = ask(desk, find_subject(desk, target), metric, again=again)
     if not as_json:
         _introduce(asked)
@@ -70,7 +70,7 @@ def _show(event: Event) -> None:
         click.echo(f"  {event.job_id}: {event.kind.replace('_', ' ')}: {event_text(event)}")
 
 
-def _finish(desk: Desk, decided: Validation, output: Path | None, *, as_json: bool) -> None:
+def _finish(desk: Session, decided: Validation, output: Path | None, *, as_json: bool) -> None:
     """Print the report and leave with the exit code of its verdict."""
     from rung.runner.validation.report_files import copy_report, read_facts
 

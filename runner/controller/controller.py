@@ -20,19 +20,19 @@ from rung.recovery.decide.decide import Relaunch, decide
 from rung.recovery.decide.rung_stats import EMPTY, Ledger, read
 from rung.recovery.decide.step_back import move
 from rung.runner.checkpoints.mirror import Mirror
-from rung.runner.checkpoints.search import Finder
-from rung.runner.context import Parts
+from rung.runner.checkpoints.search import CheckpointSearch
+from rung.runner.context import Context
 from rung.runner.controller.orphans import Sweep
 from rung.runner.controller.step_back import SteppingBack
-from rung.runner.controller.supervise import Attendant
+from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
-from rung.runner.placement.host_pool import Roster
+from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.placement import Placing
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.gate import because as gate_said
-from rung.runner.validation.run_validations import Validating
+from rung.runner.validation.run_validations import ValidationRunner
 
 # A person follows at this pace; a fault costs at most this much more.
 TURN_SECONDS = 0.2
@@ -52,15 +52,15 @@ class Controller:
         environ: Mapping[str, str],
         clock: tuple[Callable[[], float], Callable[[float], None]],
     ) -> None:
-        self._parts = Parts(store, engines, paths, environ, *clock)
+        self._context = Context(store, engines, paths, environ, *clock)
         self._store = store
-        self._roster = Roster(self._parts)
-        self._finder = Finder(self._parts, self._given_up)
-        self._placing = Placing(self._parts, self._roster, self._finder)
-        self._stepping = SteppingBack(self._parts, self._finder)
-        self._attendant = Attendant(self._parts, self._placing.elsewhere, self._stepping.consider)
-        self._sweep, self._mirror = Sweep(self._parts), Mirror(self._parts)
-        self._gate, self._validating = Gate(self._parts), Validating(self._parts)
+        self._roster = HostPool(self._context)
+        self._finder = CheckpointSearch(self._context, self._given_up)
+        self._placing = Placing(self._context, self._roster, self._finder)
+        self._stepping = SteppingBack(self._context, self._finder)
+        self._attendant = Supervisor(self._context, self._placing.elsewhere, self._stepping.consider)
+        self._sweep, self._mirror = Sweep(self._context), Mirror(self._context)
+        self._gate, self._validating = Gate(self._context), ValidationRunner(self._context)
         self._stumbled: dict[str, tuple[float, float]] = {}
 
     def turn(self) -> int:
@@ -75,8 +75,8 @@ class Controller:
         return len(jobs) + validations
 
     def close(self) -> None:
-        self._parts.errands.close()
-        self._parts.engines.close()
+        self._context.tasks.close()
+        self._context.engines.close()
 
     def _guarded(self, job: Job, act: Callable[[Job], None]) -> None:
         """Act on one job; whatever goes wrong is told there, and the others go on."""
@@ -85,7 +85,7 @@ class Controller:
         except StoreError:
             raise
         except RungError as error:
-            self._parts.say(job, str(error))
+            self._context.say(job, str(error))
         except Exception as error:
             self._stumble(job, error)
 
@@ -93,34 +93,34 @@ class Controller:
         """Tell of an error that nobody foresaw, and leave the job alone for a while."""
         first, most = STUMBLE_SECONDS
         before, at = self._stumbled.get(job.id, (0.0, 0.0))
-        again = self._parts.now() - at < 2 * before + first
+        again = self._context.now() - at < 2 * before + first
         delay = min(before * 2, most) if again else first
-        self._stumbled[job.id] = (delay, self._parts.now())
+        self._stumbled[job.id] = (delay, self._context.now())
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
         said = clean(f"Rung stumbled over this job: {type(error).__name__} in {where}: {error}")[:500]
         self._attendant.forget(job.id)
         self._finder.forget(job.id)
-        self._parts.rest(job.id, delay)
+        self._context.rest(job.id, delay)
         with self._store.transaction():
             self._store.say(job.id, f"{said}; it is left as it is and tried again")
-            self._store.add_event(job.id, None, "stumbled", {"because": said}, at=self._parts.now())
+            self._store.add_event(job.id, None, "stumbled", {"because": said}, at=self._context.now())
 
     def _turn(self, job: Job) -> None:
         self._mirror.turn(job)
-        errand = self._parts.errands.take(job.id)
+        errand = self._context.tasks.take(job.id)
         if errand is not None:
-            self._parts.progress.pop(job.id, None)
+            self._context.progress.pop(job.id, None)
             error = errand.error
             if error is not None:
                 errand.failed(job, error)
             else:
                 errand.then(job, errand.future.result())
-        elif self._parts.errands.busy(job.id):
-            told = self._parts.progress.pop(job.id, None)
+        elif self._context.tasks.busy(job.id):
+            told = self._context.progress.pop(job.id, None)
             if told is not None:
-                self._parts.say(job, clean(told))
-        elif not self._parts.rests(job.id):
+                self._context.say(job, clean(told))
+        elif not self._context.rests(job.id):
             self._step(job)
 
     def _step(self, job: Job) -> None:
@@ -140,16 +140,16 @@ class Controller:
         attempts = self._store.attempts(job.id)
         checkpoints = self._finder.find(job, attempts) if attempts else []
         if checkpoints is not None:
-            spot = next_attempt.same_spot(attempts[-1]) if attempts else next_attempt.Spot(LOCALHOST)
-            attempt = next_attempt.asked_by_person(job, attempts, checkpoints, spot, gate_said(self._store, job))
-            transitions.launching(self._store, job, attempt, at=self._parts.now())
+            placement = next_attempt.same_spot(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
+            attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_said(self._store, job))
+            transitions.launching(self._store, job, attempt, at=self._context.now())
             self._finder.forget(job.id)
 
     # RECOVERING
 
     def _recover(self, job: Job) -> None:
         if job.cancel_requested:
-            transitions.cancelled_between(self._store, job, at=self._parts.now())
+            transitions.cancelled_between(self._store, job, at=self._context.now())
             return
         if self._placing.moves(job):
             return
@@ -165,18 +165,18 @@ class Controller:
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placing.move(job, decision)
             return
-        next_attempt.carry_out(self._store, job, decision, next_attempt.same_spot(last), at=self._parts.now())
+        next_attempt.carry_out(self._store, job, decision, next_attempt.same_spot(last), at=self._context.now())
         self._finder.forget(job.id)
 
     def _ledger(self, job: Job) -> Ledger:
         """Return what rungs did for all jobs; read only for a job that leaves their order to it."""
         if not job.spec.recovery.auto:
             return EMPTY
-        return read(self._store.attempts_by_job(), self._parts.engines.here.gpu())
+        return read(self._store.attempts_by_job(), self._context.engines.here.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
         if last.image is None:
-            return self._parts.engines.here.gpu()
+            return self._context.engines.here.gpu()
         return last.gpus[0] if last.gpus else None
 
     # Hosts
@@ -184,7 +184,7 @@ class Controller:
     def _given_up(self, job: Job, host: str) -> bool:
         """Tell whether a host has been away for longer than a job waits for it."""
         since, bound = self._roster.away_since(host), job.spec.recovery.host_lost_after
-        return since is not None and bound is not None and self._parts.now() - since >= bound
+        return since is not None and bound is not None and self._context.now() - since >= bound
 
     def _look_at_hosts(self, jobs: list[Job]) -> None:
         """Keep the hosts in sight while a job may have to go to another one."""

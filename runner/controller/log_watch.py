@@ -26,7 +26,7 @@ CHUNK = 256 * 1024
 TURN = 4 * 1024 * 1024
 
 
-class Watch:
+class LogWatch:
     """The eyes on one attempt."""
 
     def __init__(self, engine: Engine, paths: AttemptPaths, job: Job) -> None:
@@ -76,7 +76,7 @@ def _measured(seen: Mapping[str, float], success: Success | None) -> dict[str, f
     return {name: value for name, value in seen.items() if name == wanted or HELD_OUT.fullmatch(name)}
 
 
-def with_progress(attempt: Attempt, watch: Watch, success: Success | None, now: float) -> Attempt:
+def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
     """Return the attempt with what its log has shown so far."""
     seen = watch.detector.progress
     return replace(
@@ -95,13 +95,13 @@ def with_progress(attempt: Attempt, watch: Watch, success: Success | None, now: 
     )
 
 
-def with_fault(attempt: Attempt, fault: Fault, watch: Watch) -> Attempt:
+def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
     """Return the attempt with its fault, and the level of the loss before it as the yardstick for a cure."""
     level = healthy_level(watch.detector.history, fault.began) if fault.began is not None else None
     return replace(attempt, fault=fault, healthy_loss=level)
 
 
-def fault_at_end(observation: Observation, watch: Watch) -> Fault | None:
+def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Say what an ended attempt died of; None when it came to its end by itself."""
     seen = watch.detector.finding(ended=True, well=observation.exit_code == 0)
     # A run that ends well has got over whatever its log complained of, unless its numbers are spoilt.
@@ -132,7 +132,7 @@ def shortfall(success: Success | None, attempt: Attempt) -> str | None:
     return None if good else f"{success.metric} is {value:g}, not {bound}"
 
 
-def judge_cure(job: Job, attempts: Sequence[Attempt], watch: Watch, *, ended: bool) -> Judgement | None:
+def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended: bool) -> Judgement | None:
     """Judge whether the present attempt has recovered from the fault it was launched to cure; None: there is none."""
     now, before = attempts[-1], attempts[job.settled : -1]
     standing = stand(before, job.knobs)

@@ -7,11 +7,11 @@ from functools import partial
 from rung.jobs.model.errors import EngineError, RungError
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, Observation, Presence
 from rung.runner.state import transitions
 from rung.runner.state.store import Stale
-from rung.runner.task_pool import Errand
+from rung.runner.task_pool import Task
 
 # After an error that nobody foresaw.
 LONG_REST_SECONDS = 60.0
@@ -34,30 +34,30 @@ def end(engine: Engine, paths: AttemptPaths) -> tuple[Observation, bool]:
 
 
 class Sweep:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        for stale in self._parts.store.stale():
+        for stale in self._context.store.stale():
             key = f"stale {stale.job_id} {stale.attempt}"
-            errand = self._parts.errands.take(key)
+            errand = self._context.tasks.take(key)
             if errand is not None:
-                self._parts.rest(key, REST_SECONDS)
+                self._context.rest(key, REST_SECONDS)
                 self._take(stale, key, errand)
-            elif not self._parts.errands.busy(key) and not self._parts.rests(key):
+            elif not self._context.tasks.busy(key) and not self._context.rests(key):
                 self._send(stale, key)
 
     def _send(self, stale: Stale, key: str) -> None:
-        paths = self._parts.paths.attempt(stale.job_id, stale.attempt)
+        paths = self._context.paths.attempt(stale.job_id, stale.attempt)
         try:
-            engine = self._parts.engines.on(stale.host)
+            engine = self._context.engines.on(stale.host)
         except RungError:
-            self._parts.rest(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
+            self._context.rest(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
         else:
-            self._parts.errands.send(key, stale.host, partial(end, engine, paths))
+            self._context.tasks.send(key, stale.host, partial(end, engine, paths))
 
-    def _take(self, stale: Stale, key: str, errand: Errand) -> None:
+    def _take(self, stale: Stale, key: str, errand: Task) -> None:
         error = errand.future.exception()
         if error is not None:
             if not isinstance(error, EngineError):
@@ -68,13 +68,13 @@ class Sweep:
             self._stopped.add(key)
         if seen.presence in GONE:
             how = "it still ran and was stopped" if key in self._stopped else GONE[seen.presence]
-            transitions.stale_gone(self._parts.store, stale, how, at=self._parts.now())
+            transitions.stale_gone(self._context.store, stale, how, at=self._context.now())
 
     def _tell(self, stale: Stale, key: str, error: BaseException) -> None:
         """Tell of an error that nobody foresaw; what the attempt holds stays leased, and it is tried again later."""
-        self._parts.rest(key, LONG_REST_SECONDS)
+        self._context.rest(key, LONG_REST_SECONDS)
         said = clean(f"attempt {stale.attempt} on {stale.host}, which was given up, could not be ended: {error!r}")
-        with self._parts.store.transaction():
-            self._parts.store.add_event(
-                stale.job_id, stale.attempt, "stumbled", {"because": said}, at=self._parts.now()
+        with self._context.store.transaction():
+            self._context.store.add_event(
+                stale.job_id, stale.attempt, "stumbled", {"because": said}, at=self._context.now()
             )

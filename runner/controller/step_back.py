@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rung.jobs.job import Job
 from rung.recovery.decide import step_back
-from rung.runner.checkpoints.search import Finder
-from rung.runner.context import Parts
+from rung.runner.checkpoints.search import CheckpointSearch
+from rung.runner.context import Context
 from rung.runner.state import transitions
 
 # A run that has no checkpoint beyond its fault yet is looked at again after this.
@@ -16,15 +16,15 @@ AGAIN_SECONDS = 30.0
 
 
 class SteppingBack:
-    def __init__(self, parts: Parts, finder: Finder) -> None:
-        self._parts, self._finder = parts, finder
+    def __init__(self, context: Context, finder: CheckpointSearch) -> None:
+        self._context, self._finder = context, finder
         self._not_before: dict[str, float] = {}
 
     def consider(self, job: Job) -> None:
         """Stop a running job that may step back; nothing happens where it is too early or was not asked for."""
-        if job.spec.recovery.step_back is None or self._parts.now() < self._not_before.get(job.id, 0.0):
+        if job.spec.recovery.step_back is None or self._context.now() < self._not_before.get(job.id, 0.0):
             return
-        attempts = self._parts.store.attempts(job.id)[job.settled :]
+        attempts = self._context.store.attempts(job.id)[job.settled :]
         if not step_back.due(job, attempts):
             return
         found = self._finder.find(job, attempts, before=attempts[-1].furthest_step)
@@ -32,9 +32,9 @@ class SteppingBack:
             return
         # What the run writes from now on is looked for again.
         self._finder.forget(job.id)
-        at = self._parts.now()
+        at = self._context.now()
         if step_back.possible(job, attempts, found):
             because = step_back.why(job, attempts)
-            transitions.stopping_to_step_back(self._parts.store, job, attempts[-1], because, at=at)
+            transitions.stopping_to_step_back(self._context.store, job, attempts[-1], because, at=at)
         else:
             self._not_before[job.id] = at + AGAIN_SECONDS

@@ -12,7 +12,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.state import transitions
@@ -63,14 +63,14 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
     for name in settings:
         if name not in known:
             raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
-        if deaf := why_not(job.spec, name):
+        if deaf := why_unreachable(job.spec, name):
             raise UsageError(f"--set {name}: {deaf}")
     try:
         knobs = KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
     except ValueError as error:
         first = getattr(error, "errors")()[0]  # noqa: B009
         raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None
-    if "precision" in settings and (deaf := why_not(job.spec, "precision", knobs.precision)):
+    if "precision" in settings and (deaf := why_unreachable(job.spec, "precision", knobs.precision)):
         raise UsageError(f"--set precision: {deaf}")
     return knobs
 

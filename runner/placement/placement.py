@@ -15,10 +15,10 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.recovery.decide.decide import Relaunch
-from rung.runner.checkpoints.search import Finder
-from rung.runner.context import Parts
-from rung.runner.placement.host_pool import Roster
-from rung.runner.placement.scheduler import Answer, Placed, Refused, Site, Waiting, Waits, could_go, place
+from rung.runner.checkpoints.search import CheckpointSearch
+from rung.runner.context import Context
+from rung.runner.placement.host_pool import HostPool
+from rung.runner.placement.scheduler import Answer, HostView, Placed, Refused, Waiting, Waits, could_go, place
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
 from rung.runner.validation import gate
@@ -28,8 +28,8 @@ SHUN_SECONDS = 60.0
 
 
 class Placing:
-    def __init__(self, parts: Parts, roster: Roster, finder: Finder) -> None:
-        self._parts, self._roster, self._finder = parts, roster, finder
+    def __init__(self, context: Context, roster: HostPool, finder: CheckpointSearch) -> None:
+        self._context, self._roster, self._finder = context, roster, finder
         # What was decided, after which attempt, for jobs that have to go to another host, until there is one.
         self._moving: dict[str, tuple[int, Relaunch]] = {}
         # What is known of images on GPUs, by image and capability: why not, or None.
@@ -38,19 +38,19 @@ class Placing:
 
     def move(self, job: Job, decision: Relaunch) -> None:
         """Have a recovering job placed anew."""
-        self._moving[job.id] = (len(self._parts.store.attempts(job.id)), decision)
+        self._moving[job.id] = (len(self._context.store.attempts(job.id)), decision)
 
     def moves(self, job: Job) -> bool:
         if job.id not in self._moving or job.state is not JobState.RECOVERING:
             return False
-        return self._moving[job.id][0] == len(self._parts.store.attempts(job.id))
+        return self._moving[job.id][0] == len(self._context.store.attempts(job.id))
 
     def answers(self, waiting: Sequence[Job], jobs: Sequence[Job]) -> list[tuple[Job, Answer]]:
         """Return a place or a reason for every job that waits, among all jobs that are active."""
         if not waiting:
             return []
         self._roster.refresh()
-        taken = {lease.gpu: lease.job_id for lease in self._parts.store.leases()}
+        taken = {lease.gpu: lease.job_id for lease in self._context.store.leases()}
         asked = [self.waiting(job) for job in waiting]
         return list(zip(waiting, place(asked, self._sites(jobs), taken, self._misfit), strict=True))
 
@@ -61,17 +61,17 @@ class Placing:
 
     def waits(self, job: Job) -> bool:
         """Tell whether a job is ready to be placed, and is not."""
-        if job.spec.image is None or job.cancel_requested or self._parts.rests(job.id):
+        if job.spec.image is None or job.cancel_requested or self._context.rests(job.id):
             return False
         if job.state is JobState.RECOVERING:
             return self.moves(job)
         if job.state is not JobState.QUEUED:
             return False
-        attempts = self._parts.store.attempts(job.id)
+        attempts = self._context.store.attempts(job.id)
         return not attempts or self._finder.find(job, attempts) is not None
 
     def waiting(self, job: Job) -> Waiting:
-        attempts = self._parts.store.attempts(job.id)
+        attempts = self._context.store.attempts(job.id)
         image = job.spec.image
         assert image is not None, "only a job with an image goes to a host"
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
@@ -79,16 +79,18 @@ class Placing:
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return where a job must not go, and why."""
-        now = self._parts.now()
+        now = self._context.now()
         shunned = {host: why for (of, host), (until, why) in self._shunned.items() if of == job.id and now < until}
         decided = self._moving[job.id][1].avoid if self.moves(job) else ()
         left = {
-            one.host: "may still run a lost attempt of it" for one in self._parts.store.stale() if one.job_id == job.id
+            one.host: "may still run a lost attempt of it"
+            for one in self._context.store.stale()
+            if one.job_id == job.id
         }
         return {**dict.fromkeys(decided, "is avoided after its faults"), **shunned, **left}
 
-    def _sites(self, jobs: Sequence[Job]) -> list[Site]:
-        last = [self._parts.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
+    def _sites(self, jobs: Sequence[Job]) -> list[HostView]:
+        last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
         return self._roster.sites(Counter(attempt.host for found in last for attempt in found))
 
     def _misfit(self, image: str, gpu: Gpu) -> str | None:
@@ -101,47 +103,49 @@ class Placing:
         if isinstance(answer, Placed):
             self._placed(job, answer)
         elif isinstance(answer, Waits):
-            self._parts.say(job, answer.reason)
+            self._context.say(job, answer.reason)
         elif isinstance(answer, Refused) and job.state is JobState.QUEUED:
-            transitions.refused(self._parts.store, job, answer.reason, at=self._parts.now())
+            transitions.refused(self._context.store, job, answer.reason, at=self._context.now())
         else:
-            self._parts.say(job, f"waits for another host: {answer.reason}")
+            self._context.say(job, f"waits for another host: {answer.reason}")
 
     def _placed(self, job: Job, placed: Placed) -> None:
-        if self._parts.errands.busy(job.id):
+        if self._context.tasks.busy(job.id):
             return
-        engine = self._parts.engines.on(placed.host)
+        engine = self._context.engines.on(placed.host)
         if placed.gpus and (placed.image, placed.gpus[0].capability) not in self._complaints:
             work = partial(_look_into, engine, placed, partial(self._tell, job.id))
             done = (partial(self._looked, placed), partial(self._not_fetched, placed))
-            self._parts.errands.send(job.id, placed.host, work, done, slow=True)
-            self._parts.say(job, f"{placed.host} is fetching the image")
+            self._context.tasks.send(job.id, placed.host, work, done, slow=True)
+            self._context.say(job, f"{placed.host} is fetching the image")
             return
         self._write(job, placed)
 
     def _tell(self, job_id: str, text: str) -> None:
-        self._parts.progress[job_id] = text
+        self._context.progress[job_id] = text
 
     def _looked(self, placed: Placed, job: Job, complaint: str | None) -> None:
         self._complaints[placed.image, placed.gpus[0].capability] = complaint
 
     def _not_fetched(self, placed: Placed, job: Job, error: EngineError) -> None:
-        self._parts.say(job, str(error))
+        self._context.say(job, str(error))
         self._roster.forget(placed.host)
         if not isinstance(error, (HostUnreachable, HostRefused)):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"
-            self._shunned[job.id, placed.host] = (self._parts.now() + SHUN_SECONDS, why)
+            self._shunned[job.id, placed.host] = (self._context.now() + SHUN_SECONDS, why)
 
     def _write(self, job: Job, placed: Placed) -> None:
         """Write the attempt, the lease and the change of state, all at once."""
-        store, at = self._parts.store, self._parts.now()
+        store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
-        spot = next_attempt.Spot(placed.host, placed.gpus, placed.image, next_attempt.next_stay(attempts, placed.host))
+        placement = next_attempt.Placement(
+            placed.host, placed.gpus, placed.image, next_attempt.next_stay(attempts, placed.host)
+        )
         if job.state is JobState.RECOVERING:
-            next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], spot, at=at)
+            next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
         else:
             checkpoints = self._checkpoints(job, attempts)
-            attempt = next_attempt.asked_by_person(job, attempts, checkpoints, spot, gate.because(store, job))
+            attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate.because(store, job))
             transitions.launching(store, job, attempt, at=at)
         self._finder.forget(job.id)
         self._roster.forget(placed.host)

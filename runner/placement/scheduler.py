@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
-from rung.jobs.spec.gpu_request import Wish
+from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import for_gpu
 
 # A reason is one sentence: this many of the things that are in the way are named.
@@ -27,7 +27,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Site:
+class HostView:
     """A host as the placing sees it. `trouble` says why nothing can go there now: `is unreachable`."""
 
     host: Host
@@ -42,7 +42,7 @@ class Waiting:
     """A job that waits for a place."""
 
     job: str
-    wishes: tuple[Wish, ...]
+    wishes: tuple[GpuRequest, ...]
     image: str | Mapping[str, str]
     priority: int = 0
     # Where its files are already, and where it must not go, each with why: `is avoided after 2 faults`.
@@ -77,24 +77,26 @@ Answer = Placed | Waits | Refused
 Misfit = Callable[[str, Gpu], str | None]
 
 
-def place(waiting: Sequence[Waiting], sites: Sequence[Site], leases: Mapping[str, str], misfit: Misfit) -> list[Answer]:
+def place(
+    waiting: Sequence[Waiting], sites: Sequence[HostView], leases: Mapping[str, str], misfit: Misfit
+) -> list[Answer]:
     """Answer every waiting job (first come first), given who leases which GPU (its UUID) already."""
-    floor = _Floor(sites, dict(leases), misfit)
+    floor = _Allocation(sites, dict(leases), misfit)
     order = sorted(range(len(waiting)), key=lambda index: (-waiting[index].priority, index))
     answers = {index: floor.answer(waiting[index]) for index in order}
     return [answers[index] for index in range(len(waiting))]
 
 
-def could_go(job: Waiting, sites: Sequence[Site], misfit: Misfit) -> list[str]:
+def could_go(job: Waiting, sites: Sequence[HostView], misfit: Misfit) -> list[str]:
     """Return the hosts that have what a job wishes and can be used, whoever uses it now."""
-    floor = _Floor(sites, {}, misfit)
+    floor = _Allocation(sites, {}, misfit)
     return [site.host.name for site in sites if floor.fits(job, site)]
 
 
-class _Floor:
+class _Allocation:
     """What is still free while one job after the other gets its answer."""
 
-    def __init__(self, sites: Sequence[Site], taken: dict[str, str], misfit: Misfit) -> None:
+    def __init__(self, sites: Sequence[HostView], taken: dict[str, str], misfit: Misfit) -> None:
         self._sites, self._taken, self._misfit = sites, taken, misfit
         self._load = {site.host.name: site.load for site in sites}
         # GPUs kept for a job that gathers several of them, so that smaller ones cannot overtake it for ever.
@@ -112,7 +114,7 @@ class _Floor:
         self._keep(job)
         return Waits(job.job, self._reason(job))
 
-    def fits(self, job: Waiting, site: Site) -> bool:
+    def fits(self, job: Waiting, site: HostView) -> bool:
         usable = not site.trouble and site.host.name not in job.avoid
         return usable and (not job.wishes or any(self._could_ever(job, wish, site) for wish in job.wishes))
 
@@ -137,10 +139,10 @@ class _Floor:
         site = min(sites, key=lambda site: (site.host.name != job.near, self._load[site.host.name]))
         return Placed(job.job, site.host.name, (), image)
 
-    def _open(self, job: Waiting) -> list[Site]:
+    def _open(self, job: Waiting) -> list[HostView]:
         return [site for site in self._sites if not site.trouble and site.host.name not in job.avoid]
 
-    def _free(self, job: Waiting, wish: Wish, site: Site) -> list[Gpu]:
+    def _free(self, job: Waiting, wish: GpuRequest, site: HostView) -> list[Gpu]:
         """Return the GPUs of a host that the job could have now, all of one type so that one image serves them."""
         free = [slot.gpu for slot in site.slots if wish.fits(slot.gpu) and self._in_the_way(job, slot) is None]
         most = max((gpu.type for gpu in free), key=lambda kind: sum(g.type == kind for g in free), default="")
@@ -189,7 +191,7 @@ class _Floor:
                 self._kept |= dict.fromkeys((gpu.uuid for gpu in self._free(job, wish, best)), job)
                 return
 
-    def _could_ever(self, job: Waiting, wish: Wish, site: Site) -> bool:
+    def _could_ever(self, job: Waiting, wish: GpuRequest, site: HostView) -> bool:
         fits = [slot for slot in site.slots if wish.fits(slot.gpu) and self._unfit(job, slot.gpu) is None]
         return sum(not slot.stranger or slot.gpu.uuid in self._taken for slot in fits) >= wish.count
 
@@ -202,7 +204,7 @@ class _Floor:
     def _nothing(self, job: Waiting) -> str:
         return "the list of hosts is empty" if not self._sites else "no host that answers has one"
 
-    def _blocked(self, job: Waiting, site: Site) -> Iterator[str]:
+    def _blocked(self, job: Waiting, site: HostView) -> Iterator[str]:
         """Say what is in the way on one host; nothing where it has nothing that the job wishes."""
         name = site.host.name
         if site.trouble:
@@ -223,7 +225,7 @@ class _Floor:
             yield f"{name} has {free} free of {len(fitting)}"
 
 
-def _may_have(site: Site, job: Waiting) -> bool:
+def _may_have(site: HostView, job: Waiting) -> bool:
     """Tell whether a host that cannot be used now could have what the job wishes, as far as anybody knows."""
     if not job.wishes:
         return True

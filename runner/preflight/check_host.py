@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rung.runner.hosts.health import unwell
 from rung.runner.hosts.nvidia_smi import driver_branch
 from rung.runner.hosts.survey import Report
-from rung.runner.preflight.check_job import Finding
+from rung.runner.preflight.check_job import CheckResult
 
 # CUDA 12 needs this driver or a newer one; it is the oldest CUDA of the images.
 OLDEST_DRIVER = 525
@@ -20,26 +20,26 @@ MOST_SKEW = 5.0
 PROVISION = "`make provision` does it"
 
 
-def check_host(report: Report) -> Iterator[Finding]:
+def check_host(report: Report) -> Iterator[CheckResult]:
     """Say what is missing on one host for a job to run there."""
     name = report.host.name
     if report.away:
         yield _away(report)
         return
     problems = [*_engine(report), *_driver(report), *_disk(report), *_clock(report), *_health(report)]
-    yield from (Finding(False, f"host {name}: {what}", fix) for what, fix in problems)
+    yield from (CheckResult(False, f"host {name}: {what}", fix) for what, fix in problems)
     if not problems:
         types = ", ".join(state.gpu.type for state in report.gpus)
-        yield Finding(True, f"host {name}: engine {report.engine}, {types}")
+        yield CheckResult(True, f"host {name}: engine {report.engine}, {types}")
 
 
-def _away(report: Report) -> Finding:
+def _away(report: Report) -> CheckResult:
     name = report.host.name
     said = report.away.removeprefix(f"{name}: ")
     if report.refused:
-        return Finding(False, f"host {name}: {said}")
+        return CheckResult(False, f"host {name}: {said}")
     address = report.host.address
-    return Finding(False, f"host {name}: unreachable: {said}", f"is it up, and {address} right? see `rung hosts`")
+    return CheckResult(False, f"host {name}: unreachable: {said}", f"is it up, and {address} right? see `rung hosts`")
 
 
 def _engine(report: Report) -> Iterator[tuple[str, str]]:

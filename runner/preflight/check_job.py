@@ -15,7 +15,7 @@ from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
-from rung.recovery.decide.rungs import Scene, climb
+from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.checkpoints.verify import python_of
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch.file_values import with_file_values
@@ -23,7 +23,7 @@ from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.lock import is_owned
-from rung.runner.state.next_attempt import Spot, asked_by_person
+from rung.runner.state.next_attempt import Placement, asked_by_person
 
 # Importing torch for the first time reads a gigabyte from a cold disk.
 TORCH_SECONDS = 120.0
@@ -32,83 +32,85 @@ Changes = Mapping[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     good: bool
     what: str
     fix: str = ""
 
 
-def check_machine(paths: HomePaths) -> Iterator[Finding]:
+def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
     """Say whether this machine can keep a store and run a controller."""
     near = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
     writable = os.access(near, os.W_OK)
-    yield Finding(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
+    yield CheckResult(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
     free = shutil.disk_usage(near).free
-    yield Finding(
+    yield CheckResult(
         free > 1 << 30,
         f"{free >> 20} MiB of disk are free there",
         "free some disk space: logs and checkpoints go there",
     )
     running = paths.home.exists() and is_owned(paths)
     what = "a controller is running" if running else "no controller is running"
-    yield Finding(True, what, "" if running else "start one with `rung controller`, or follow a launch with -f")
+    yield CheckResult(True, what, "" if running else "start one with `rung controller`, or follow a launch with -f")
 
 
 def check_job(
     spec: JobSpec, origin: Path, paths: HomePaths, engine: Engine, environ: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Say what a job would miss: on this machine where it runs here, and in any case of what it is given from here."""
     try:
         refuse_impossible(spec, origin, lambda: find_hosts(environ))
     except RungError as error:
-        yield from (Finding(False, problem) for problem in str(error).splitlines())
+        yield from (CheckResult(False, problem) for problem in str(error).splitlines())
         return
     spec = with_file_values(spec, origin / spec.workdir)
     if spec.image is None:
-        yield from _here(preview_request(spec, origin, (paths, environ), 1, Spot(engine.host)), engine)
+        yield from _here(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     rungs = preview_rungs(spec)
     for rung, change in rungs.items():
         verb = "would be skipped:" if isinstance(change, str) else "would set"
-        yield Finding(True, f"rung {rung} {verb} {change_text(change)}")
+        yield CheckResult(True, f"rung {rung} {verb} {change_text(change)}")
     for rung in DEFAULT_LADDER:
         if rung not in rungs:
-            yield Finding(True, f"rung {rung} is not in this job's ladder")
+            yield CheckResult(True, f"rung {rung} is not in this job's ladder")
 
 
-def _here(request: Request, engine: Engine) -> Iterator[Finding]:
+def _here(request: Request, engine: Engine) -> Iterator[CheckResult]:
     path, folder = request.env.get("PATH", ""), request.source or request.cwd
     command = shutil.which(request.argv[0], path=f"{path}:{folder}") or (folder / request.argv[0]).exists()
-    yield Finding(
+    yield CheckResult(
         bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
     )
     yield _torch(engine, request)
 
 
-def _torch(engine: Engine, request: Request) -> Finding:
+def _torch(engine: Engine, request: Request) -> CheckResult:
     python = python_of(request.argv)
     try:
         code, output, _ = engine.run([python, "-c", "import torch; print(torch.__version__)"], request, TORCH_SECONDS)
     except RungError as error:
-        return Finding(False, str(error), "checkpoints are verified with it")
+        return CheckResult(False, str(error), "checkpoints are verified with it")
     if code == 0:
-        return Finding(True, f"{python} has torch {output.strip()}")
-    return Finding(False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there")
+        return CheckResult(True, f"{python} has torch {output.strip()}")
+    return CheckResult(
+        False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there"
+    )
 
 
-def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> Finding:
+def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
     try:
         find_secrets((name,), paths, environ)
     except RungError as error:
-        return Finding(False, str(error))
-    return Finding(True, f"secret {name} is set")
+        return CheckResult(False, str(error))
+    return CheckResult(True, f"secret {name} is set")
 
 
 def preview_rungs(spec: JobSpec) -> dict[str, str | Changes]:
     """Return for every rung of a job's ladder what it would change at first, or why it would be skipped."""
     knobs = spec.knobs.knobs()
-    options = {step.rung.value: climb(step, Scene(spec, knobs, knobs)) for step in spec.recovery.rungs}
+    options = {step.rung.value: apply_rung(step, RungContext(spec, knobs, knobs)) for step in spec.recovery.rungs}
     return {rung: after if isinstance(after, str) else after.changes_from(knobs) for rung, after in options.items()}
 
 
@@ -119,7 +121,7 @@ def change_text(change: str | Changes) -> str:
 
 
 def preview_request(
-    spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, spot: Spot
+    spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, spot: Placement
 ) -> Request:
     """Return the very request that a launch of this job would start there."""
     job = planned_job(spec, sequence)

@@ -20,10 +20,10 @@ from rung.runner.preflight.check_job import planned_job, preview_request, previe
 from rung.runner.preflight.fit import would_get
 from rung.runner.preflight.rung_preview import Ladder
 from rung.runner.seams.engine import Request
-from rung.runner.state.next_attempt import Spot, asked_by_person
+from rung.runner.state.next_attempt import Placement, asked_by_person
 from rung.runner.state.store import Store
 
-HERE = Spot("localhost")
+HERE = Placement("localhost")
 NOWHERE = "none now"
 
 
@@ -49,14 +49,14 @@ class Preview:
         job = planned_job(spec, sequence)
         self._ladder = Ladder(job, asked_by_person(job, (), (), spot), home, origin)
 
-    def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Spot:
+    def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Placement:
         answer = would_get(self._spec, job_id, reports, leases)
         if isinstance(answer, Placed):
-            return Spot(answer.host, answer.gpus, answer.image)
+            return Placement(answer.host, answer.gpus, answer.image)
         self._waits = answer.reason
         image = self._spec.image
         first = image if isinstance(image, str) else next(iter((image or {}).values()), "")
-        return Spot(NOWHERE, (), first)
+        return Placement(NOWHERE, (), first)
 
     def to_json(self) -> str:
         rungs = preview_rungs(self._spec)

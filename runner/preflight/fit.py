@@ -9,8 +9,8 @@ from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
 from rung.runner.placement.host_pool import site_of
-from rung.runner.placement.scheduler import Answer, Site, Waiting, place
-from rung.runner.preflight.check_job import Finding
+from rung.runner.placement.scheduler import Answer, HostView, Waiting, place
+from rung.runner.preflight.check_job import CheckResult
 
 
 def asked(spec: JobSpec, job_id: str) -> Waiting:
@@ -23,22 +23,22 @@ def would_get(spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Map
     return place([asked(spec, job_id)], [site_of(report) for report in reports], leases, _unknown)[0]
 
 
-def check_places(spec: JobSpec, reports: Sequence[Report]) -> Iterator[Finding]:
+def check_places(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:
     """Say of every host whether the job could run there; without any, that is a finding of its own."""
     sites = [site_of(report) for report in reports]
     good = [site for site in sites if _why_not(spec, site) is None]
     for site in sites:
         why = _why_not(spec, site)
         if why is None:
-            yield Finding(True, f"host {site.host.name} could run it{_with(spec, site)}")
+            yield CheckResult(True, f"host {site.host.name} could run it{_with(spec, site)}")
         else:
             # One host that does not fit is no fault while another one does.
-            yield Finding(bool(good), f"host {site.host.name} could not run it: it {why}", "see `rung hosts`")
+            yield CheckResult(bool(good), f"host {site.host.name} could not run it: it {why}", "see `rung hosts`")
     if not sites:
-        yield Finding(False, "the list of hosts is empty", "`rung hosts` says where to list one")
+        yield CheckResult(False, "the list of hosts is empty", "`rung hosts` says where to list one")
 
 
-def _why_not(spec: JobSpec, site: Site) -> str | None:
+def _why_not(spec: JobSpec, site: HostView) -> str | None:
     if site.trouble:
         return site.trouble
     if not spec.resources.gpu:
@@ -54,12 +54,12 @@ def _why_not(spec: JobSpec, site: Site) -> str | None:
     return None
 
 
-def _fitting(spec: JobSpec, site: Site) -> list[Gpu]:
+def _fitting(spec: JobSpec, site: HostView) -> list[Gpu]:
     wishes = [wish for wish in spec.resources.gpu if sum(wish.fits(slot.gpu) for slot in site.slots) >= wish.count]
     return [slot.gpu for slot in site.slots if any(wish.fits(slot.gpu) for wish in wishes)]
 
 
-def _with(spec: JobSpec, site: Site) -> str:
+def _with(spec: JobSpec, site: HostView) -> str:
     names = dict.fromkeys(gpu.name for gpu in _fitting(spec, site))
     return f", on {' or '.join(names)}" if names else ", without a GPU"
 

@@ -16,14 +16,14 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.decide.rungs import Scene, climb
+from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.files.work_copy import edited
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
-from rung.runner.state.next_attempt import Spot, next_attempt
+from rung.runner.state.next_attempt import Placement, next_attempt
 
 # Lines of a file shown around a change.
 CONTEXT = 1
@@ -99,16 +99,16 @@ class Ladder:
 
     def _rung(self, step: RungSpec) -> WhatIf:
         spec, knobs = self._job.spec, self._job.knobs
-        after = climb(step, Scene(spec, knobs, knobs))
+        after = apply_rung(step, RungContext(spec, knobs, knobs))
         note = ""
         if isinstance(after, str) and step.rung is RungName.LOWER_LR:
             after, note = _later(step, spec, knobs, after)
         if isinstance(after, str) and step.rung is RungName.SKIP_DATA:
-            return WhatIf(step.rung.value, why_not(spec, "skip") or "", note=AROUND)
+            return WhatIf(step.rung.value, why_unreachable(spec, "skip") or "", note=AROUND)
         if isinstance(after, str):
             return WhatIf(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
-        spot = Spot(self._first.host, self._first.gpus, self._first.image, self._first.stay)
+        spot = Placement(self._first.host, self._first.gpus, self._first.image, self._first.stay)
         then = next_attempt(self._job, self._first.number + 1, spot, decision, 0.0)
         found = self._difference(step.rung.value, self._request(then), after.changes_from(knobs))
         return replace(found, knobs={}, note=note) if note else found
@@ -140,7 +140,7 @@ def _later(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple[Knobs
     """Return what lower_lr does where the lr is read from the running script, by the factor alone."""
     if spec.knobs.mode != "zero-edit" or knobs.lr is not None:
         return why, ""
-    after = climb(step, Scene(spec, knobs, knobs, own=Knobs(lr=1.0)))
+    after = apply_rung(step, RungContext(spec, knobs, knobs, own=Knobs(lr=1.0)))
     return after, f"lr -> {after.lr:g} x {LATER}" if isinstance(after, Knobs) else ""
 
 

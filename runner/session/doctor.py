@@ -14,7 +14,7 @@ from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.analysis.source import MAX_BYTES, Unreadable
 from rung.recovery.doctor.examine import Examined, examine, unknown_rules
 from rung.recovery.doctor.fp16_reach import reached, says_fp16
-from rung.recovery.doctor.rules.rule import Finding, Severity
+from rung.recovery.doctor.rules.rule import LintFinding, Severity
 
 # A project has some hundred files; whoever points at a whole disk is told so.
 MAX_FILES = 20_000
@@ -26,7 +26,7 @@ SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "d
 class Visit:
     """What came of it: findings by file, files that could not be read, and how many were."""
 
-    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    findings: list[tuple[str, LintFinding]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     files: int = 0
     lines: int = 0

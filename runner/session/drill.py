@@ -18,7 +18,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.controller.controller import TURN_SECONDS, Controller
 from rung.runner.engine_pool import RealEngines
-from rung.runner.session.session import Desk
+from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
 
@@ -131,7 +131,7 @@ def _names(drill: Drill) -> set[str | None]:
 class Rehearsal:
     """One run of a drill, from its submit to its verdict."""
 
-    def __init__(self, desk: Desk, engines: RealEngines, tell: Callable[[Event], None]) -> None:
+    def __init__(self, desk: Session, engines: RealEngines, tell: Callable[[Event], None]) -> None:
         self._desk, self._engines, self._tell = desk, engines, tell
         self._meddled = False
         self._seen = 0

@@ -28,7 +28,7 @@ from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.preflight.check_host import check_host
-from rung.runner.preflight.check_job import Finding, check_job, check_machine
+from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import Preview
 from rung.runner.preflight.fit import check_places
 from rung.runner.state.home import find_home, make_home
@@ -39,7 +39,7 @@ from rung.runner.views.tables import event_line
 
 
 @dataclass
-class Desk:
+class Session:
     """One command's hold on a home."""
 
     paths: HomePaths
@@ -47,7 +47,7 @@ class Desk:
     engine: ProcessEngine
 
     @classmethod
-    def open(cls, *, create: bool = False) -> Desk:
+    def open(cls, *, create: bool = False) -> Session:
         paths = find_home(os.environ)
         if create:
             make_home(paths)
@@ -187,7 +187,7 @@ def look_at_hosts(ask: Sequence[str] = ()) -> list[Report]:
         remotes.close()
 
 
-def check(file: Path | None) -> list[Finding]:
+def check(file: Path | None) -> list[CheckResult]:
     """Return what is there and what is missing on this machine, on every host, and for a job."""
     paths = find_home(os.environ)
     found = list(check_machine(paths))
@@ -196,10 +196,10 @@ def check(file: Path | None) -> list[Finding]:
         reports = look_at_hosts(health_command(quick=False))
         found += [finding for report in reports for finding in check_host(report)]
     except InventoryError as error:
-        found += [Finding(False, problem) for problem in error.problems]
+        found += [CheckResult(False, problem) for problem in error.problems]
     if file is not None:
         spec = load_spec(file)
-        found.append(Finding(True, f"job file {file} is valid"))
+        found.append(CheckResult(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
         if spec.image is not None and reports:
             found += check_places(spec, reports)

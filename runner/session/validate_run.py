@@ -16,7 +16,7 @@ from rung.runner.engine_pool import RealEngines
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
-from rung.runner.session.session import Desk
+from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
 from rung.runner.validation.record import Validation, digest_of, find_or_begin, refuse_useless, validations
@@ -33,7 +33,7 @@ class Subject:
     job_id: str | None = None
 
 
-def find_subject(desk: Desk, target: str) -> Subject:
+def find_subject(desk: Session, target: str) -> Subject:
     """Return what a target means: a job file, a folder with one, or the id or name of a job."""
     path = Path(target)
     file = path / JOB_FILE if path.is_dir() else path
@@ -47,7 +47,7 @@ def find_subject(desk: Desk, target: str) -> Subject:
     return Subject(job.spec, desk.store.origin(job.id), job.id)
 
 
-def ask(desk: Desk, subject: Subject, metric: str | None, *, again: bool) -> Validation:
+def ask(desk: Session, subject: Subject, metric: str | None, *, again: bool) -> Validation:
     """Write the validation, or find the one of the same thing that is under way or decided."""
     spec, origin = subject.spec, subject.origin
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
@@ -65,7 +65,7 @@ def ask(desk: Desk, subject: Subject, metric: str | None, *, again: bool) -> Val
 class Waiting:
     """Waits for a verdict, being the controller where there is no other."""
 
-    desk: Desk
+    desk: Session
     tell: Callable[[Event], None]
     _seen: int = 0
 

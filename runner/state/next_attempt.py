@@ -20,7 +20,7 @@ from rung.runner.state.store import Store
 
 
 @dataclass(frozen=True)
-class Spot:
+class Placement:
     """Where an attempt is to run: this machine, or a host with some of its GPUs and an image."""
 
     host: str
@@ -29,8 +29,8 @@ class Spot:
     stay: int = 1
 
 
-def same_spot(last: Attempt) -> Spot:
-    return Spot(last.host, last.gpus, last.image, last.stay)
+def same_spot(last: Attempt) -> Placement:
+    return Placement(last.host, last.gpus, last.image, last.stay)
 
 
 def next_stay(attempts: Sequence[Attempt], host: str) -> int:
@@ -43,10 +43,19 @@ def next_stay(attempts: Sequence[Attempt], host: str) -> int:
 
 
 def asked_by_person(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], spot: Spot, because: str = "as submitted"
+    job: Job,
+    attempts: Sequence[Attempt],
+    checkpoints: Sequence[Checkpoint],
+    placement: Placement,
+    because: str = "as submitted",
 ) -> Attempt:
     """Return the attempt that a person asked for: as submitted, or a retry from the last healthy checkpoint."""
-    where: dict[str, Any] = {"host": spot.host, "gpus": spot.gpus, "image": spot.image, "stay": spot.stay}
+    where: dict[str, Any] = {
+        "host": placement.host,
+        "gpus": placement.gpus,
+        "image": placement.image,
+        "stay": placement.stay,
+    }
     if not attempts:
         return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
     choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
@@ -57,27 +66,27 @@ def asked_by_person(
         rung=None,
         because=f"a person asked for another try; {choice.because}",
         by_person=True,
-        **_resumed(choice.checkpoint, spot),
+        **_resumed(choice.checkpoint, placement),
         **where,
     )
 
 
-def _resumed(found: Checkpoint | None, spot: Spot) -> dict[str, Any]:
+def _resumed(found: Checkpoint | None, placement: Placement) -> dict[str, Any]:
     """Return what an attempt says of the checkpoint it goes on from, and from where it has to be brought."""
     if found is None:
         return {}
-    elsewhere = found.stay if found.stay != (spot.host, spot.stay) else None
+    elsewhere = found.stay if found.stay != (placement.host, placement.stay) else None
     return {"resumed_from": found.name, "planned_step": found.step, "checkpoint_from": elsewhere}
 
 
-def next_attempt(job: Job, number: int, spot: Spot, decision: Relaunch, at: float) -> Attempt:
+def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch, at: float) -> Attempt:
     return Attempt(
         job_id=job.id,
         number=number,
-        host=spot.host,
-        gpus=spot.gpus,
-        image=spot.image,
-        stay=spot.stay,
+        host=placement.host,
+        gpus=placement.gpus,
+        image=placement.image,
+        stay=placement.stay,
         asked=decision.knobs,
         rung=decision.rung.value if decision.rung else None,
         because=decision.because,
@@ -85,11 +94,11 @@ def next_attempt(job: Job, number: int, spot: Spot, decision: Relaunch, at: floa
         undone=decision.undone,
         not_before=at + decision.delay if decision.delay else None,
         stepped_back=decision.stepped_back,
-        **_resumed(decision.checkpoint, spot),
+        **_resumed(decision.checkpoint, placement),
     )
 
 
-def carry_out(store: Store, job: Job, decision: Decision, spot: Spot, *, at: float) -> None:
+def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:
     """Write what was decided and the change of state it means, in one transaction with the lease of its GPUs."""
     last = store.attempts(job.id)[-1]
     with store.transaction():
@@ -104,7 +113,7 @@ def carry_out(store: Store, job: Job, decision: Decision, spot: Spot, *, at: flo
         if last.stepped_back and decision.knobs == last.asked:
             # A fault of the machine came in between: what was being tried is still being tried.
             decision = replace(decision, stepped_back=True)
-        attempt = next_attempt(job, last.number + 1, spot, decision, at)
+        attempt = next_attempt(job, last.number + 1, placement, decision, at)
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
         store.add_event(job.id, attempt.number, "decided", _told(decision, last, attempt), at=at)

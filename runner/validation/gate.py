@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rung.jobs.job import Job
 from rung.jobs.model.knobs import Precision
 from rung.recovery.validation.verdict import Verdict
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.state.store import Store
 from rung.runner.validation.record import Validation, digest_of, find_or_begin, validations
 
@@ -20,25 +20,29 @@ AS_SUBMITTED = "as submitted"
 
 @dataclass(frozen=True)
 class Gate:
-    parts: Parts
+    context: Context
 
     def holds(self, job: Job) -> bool:
         """Tell whether a job that has its turn must wait for its validation; begin that where there is none."""
-        if job.spec.recovery.gate == "off" or job.knobs.precision is Precision.FP32 or _was_told(self.parts.store, job):
+        if (
+            job.spec.recovery.gate == "off"
+            or job.knobs.precision is Precision.FP32
+            or _was_told(self.context.store, job)
+        ):
             return False
         found = self._own(job) or self._begin(job)
         if found.verdict is None:
-            self.parts.say(job, f"waits for its validation {found.id}: {self._standing(found)}")
+            self.context.say(job, f"waits for its validation {found.id}: {self._standing(found)}")
         else:
             self._tell(job, found)
         return True
 
     def _own(self, job: Job) -> Validation | None:
         """Return the validation that this job waits for, whatever came of it; a retry asks anew."""
-        told = self.parts.store.events(job.id)
+        told = self.context.store.events(job.id)
         since = max((event.seq for event in told if event.kind == "retried"), default=0)
         waited = [event.data["validation"] for event in told if event.kind == "validating" and event.seq > since]
-        for found in validations(self.parts.store) if waited else ():
+        for found in validations(self.context.store) if waited else ():
             # Another job's, which was cancelled with it, says nothing about this one.
             if found.id == waited[-1] and (found.of == job.id or found.verdict is not Verdict.UNDECIDED):
                 return found
@@ -46,10 +50,10 @@ class Gate:
 
     def _begin(self, job: Job) -> Validation:
         """Write that the job waits for its validation: a new one, or one of the same content."""
-        store, metric, at = self.parts.store, job.spec.validated_metric, self.parts.now()
+        store, metric, at = self.context.store, job.spec.validated_metric, self.context.now()
         assert metric is not None, "a spec that asks for the gate names a metric"
         origin = store.origin(job.id)
-        digest = digest_of(job.spec, origin, metric, self.parts.paths.home)
+        digest = digest_of(job.spec, origin, metric, self.context.paths.home)
         asked = Validation(0, digest, job.spec, origin, metric, at, job.id, holds=True)
         with store.transaction():
             found = find_or_begin(store, asked)
@@ -60,21 +64,21 @@ class Gate:
     def _standing(self, found: Validation) -> str:
         """Say which of the two runs is under way."""
         for run in filter(None, (found.baseline, found.candidate)):
-            job = self.parts.store.job(run)
+            job = self.context.store.job(run)
             if not job.ended:
                 return f"{run} is {job.state}"
         return "its runs are being compared" if found.candidate else "its first run is about to be submitted"
 
     def _tell(self, job: Job, found: Validation) -> None:
         """Write the verdict into the job's history and, after a FAIL, FP32 into its knobs."""
-        store = self.parts.store
-        report = str(self.parts.paths.validation(found.id) / "report.html")
+        store = self.context.store
+        report = str(self.context.paths.validation(found.id) / "report.html")
         said = f"{found.verdict} (validation {found.id}): {found.because}"
         data = {"validation": found.id, "verdict": found.verdict, "because": said, "report": report}
         with store.transaction():
             if found.verdict is Verdict.FAIL:
                 store.change_knobs(job.id, job.knobs.but(precision=Precision.FP32))
-            store.add_event(job.id, None, "validated", data, at=self.parts.now())
+            store.add_event(job.id, None, "validated", data, at=self.context.now())
             store.say(job.id, f"its validation is done: {said}")
 
 

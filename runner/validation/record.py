@@ -14,7 +14,7 @@ from typing import Any
 from rung.jobs.model.errors import StoreError, UsageError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import why_not
+from rung.jobs.spec.knob_channels import why_unreachable
 from rung.recovery.validation.verdict import Verdict, rule_of
 from rung.runner.files.ignore import Ignored
 from rung.runner.state.store import Store
@@ -89,7 +89,7 @@ def refuse_useless(spec: JobSpec, metric: str | None) -> None:
         )
     if spec.knobs.knobs().precision is Precision.FP32:
         raise UsageError(f"{spec.name}: knobs.precision is fp32 already: there is nothing to validate")
-    if deaf := why_not(spec, "precision", Precision.FP32):
+    if deaf := why_unreachable(spec, "precision", Precision.FP32):
         raise UsageError(f"{spec.name}: its FP32 baseline cannot be run: {deaf}")
 
 

@@ -19,7 +19,7 @@ from rung.recovery.logs.lines import LineSplitter
 from rung.recovery.validation.explanations import Answer, Setting, memory, slower, worse
 from rung.recovery.validation.run_figures import FigureReader, Figures
 from rung.recovery.validation.verdict import Rule, Run, judge, rule_of
-from rung.runner.context import Parts
+from rung.runner.context import Context
 from rung.runner.launch import submit
 from rung.runner.seams.engine import read_part
 from rung.runner.state.store import Store
@@ -33,17 +33,17 @@ HERE = "localhost"
 REST_SECONDS = 5.0
 
 
-class Validating:
+class ValidationRunner:
     """Takes every validation without a verdict one step further at each turn."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._store = parts, parts.store
+    def __init__(self, context: Context) -> None:
+        self._context, self._store = context, context.store
 
     def turn(self) -> int:
         """Go on with all of them; return how many there are."""
         found = validations(self._store, active=True)
         for each in found:
-            if not self._parts.rests(each.id):
+            if not self._context.rests(each.id):
                 self._guarded(each)
         return len(found)
 
@@ -53,12 +53,12 @@ class Validating:
         except StoreError:
             raise
         except (RungError, OSError) as error:
-            self._parts.rest(asked.id, REST_SECONDS)
+            self._context.rest(asked.id, REST_SECONDS)
             told = asked.of or asked.baseline
             if told is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
                 with self._store.transaction():
-                    self._store.add_event(told, None, "stumbled", {"because": because}, at=self._parts.now())
+                    self._store.add_event(told, None, "stumbled", {"because": because}, at=self._context.now())
 
     def _step(self, asked: Validation) -> None:
         baseline = self._store.job(asked.baseline) if asked.baseline else None
@@ -79,14 +79,14 @@ class Validating:
             return
         for job in runs:
             if not job.ended and not job.cancel_requested:
-                submit.cancel(self._store, job, at=self._parts.now())
+                submit.cancel(self._store, job, at=self._context.now())
 
     def _side_by_side(self, asked: Validation) -> bool:
-        return asked.spec.image is not None and len(self._parts.engines.hosts) > 1
+        return asked.spec.image is not None and len(self._context.engines.hosts) > 1
 
     def _begin(self, asked: Validation, *, both: bool) -> None:
         """Write the next run, or both, as jobs like any other."""
-        at = self._parts.now()
+        at = self._context.now()
         with self._store.transaction():
             if asked.baseline is None:
                 asked = asked.but(baseline=self._add(asked, baseline=True, at=at))
@@ -111,10 +111,10 @@ class Validating:
 
     def _compare(self, asked: Validation, baseline: Job, candidate: Job | None) -> None:
         """Have the logs read beside the loop, then write the verdict."""
-        errands = self._parts.errands
+        errands = self._context.tasks
         if not errands.busy(asked.id):
             runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
-            work = partial(_find, asked, runs, self._parts.paths, self._parts.now())
+            work = partial(_find, asked, runs, self._context.paths, self._context.now())
             errands.send(asked.id, HERE, work, slow=True)
         errand = errands.take(asked.id)
         if errand is not None:
@@ -123,9 +123,9 @@ class Validating:
             self._write(asked, errand.future.result())
 
     def _write(self, asked: Validation, found: Findings) -> None:
-        folder = self._parts.paths.validation(asked.id)
+        folder = self._context.paths.validation(asked.id)
         write_report(folder, found)
-        judgement, at = found.judgement, self._parts.now()
+        judgement, at = found.judgement, self._context.now()
         decided = asked.but(verdict=judgement.verdict, because=judgement.because)
         data = {
             "validation": asked.id,

@@ -160,7 +160,7 @@ class World:
 
     def restart(self) -> None:
         """Kill the controller and start another one on the same store."""
-        self.controller._parts.errands.close()
+        self.controller._context.tasks.close()
         self.controller = self._controller()
 
     def submit(self, name: str, *wishes: Any, **fields: Any) -> str:
@@ -176,7 +176,7 @@ class World:
         """Let the controller turn, each time with all its errands back, and a little later."""
         for _ in range(times):
             self.controller.turn()
-            pending = [errand.future for errand in self.controller._parts.errands._sent.values()]
+            pending = [errand.future for errand in self.controller._context.tasks._sent.values()]
             _, late = concurrent.futures.wait(pending, timeout=60)
             assert not late, "an errand did not come back"
             self.now += 1.0

@@ -16,22 +16,22 @@ from rung.recovery.doctor.analysis.torch_ops import (
     by_name,
     known_operation,
 )
-from rung.recovery.doctor.analysis.value_range import COUNT, INF, NUMBER, UNKNOWN, Extent, constant
+from rung.recovery.doctor.analysis.value_range import COUNT, INF, NUMBER, UNKNOWN, ValueRange, constant
 
 # How many assignments are followed, and how deep an expression is looked into.
 STEPS = 3
 DEPTH = 25
 
 
-class Judge:
+class RangeInference:
     """Knows one script, and judges its expressions. Each is judged once."""
 
     def __init__(self, names: Names, scopes: Scopes) -> None:
         self.names = names
         self.scopes = scopes
-        self._known: dict[tuple[ast.expr, int], Extent] = {}
+        self._known: dict[tuple[ast.expr, int], ValueRange] = {}
 
-    def extent(self, node: ast.expr | None, steps: int = STEPS, depth: int = DEPTH) -> Extent:
+    def extent(self, node: ast.expr | None, steps: int = STEPS, depth: int = DEPTH) -> ValueRange:
         """Return what is known of an expression."""
         if node is None or depth == 0:
             return UNKNOWN
@@ -68,7 +68,7 @@ class Judge:
             return self.scopes.value(node)
         return self.scopes.attribute(node) if isinstance(node, ast.Attribute) else None
 
-    def _judged(self, node: ast.expr, steps: int, depth: int) -> Extent:
+    def _judged(self, node: ast.expr, steps: int, depth: int) -> ValueRange:
         if isinstance(node, ast.Constant):
             return constant(node.value)
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -81,14 +81,14 @@ class Judge:
         if isinstance(node, ast.Subscript):
             return self._part(node, steps, depth)
         if isinstance(node, ast.Compare):
-            return Extent(0.0, 1.0, "unknown", "comparison")
+            return ValueRange(0.0, 1.0, "unknown", "comparison")
         if isinstance(node, ast.Call):
             return self._called(node, steps, depth)
         if isinstance(node, ast.IfExp):
             return self.extent(node.body, steps, depth).joined(self.extent(node.orelse, steps, depth))
         return UNKNOWN
 
-    def _named(self, node: ast.Name | ast.Attribute, steps: int, depth: int) -> Extent:
+    def _named(self, node: ast.Name | ast.Attribute, steps: int, depth: int) -> ValueRange:
         value = self._value(node) if steps else None
         if value is not None:
             known = self.extent(value, steps - 1, depth)
@@ -100,12 +100,12 @@ class Judge:
             return COUNT
         return by_name(node.id if isinstance(node, ast.Name) else node.attr)
 
-    def _part(self, node: ast.Subscript, steps: int, depth: int) -> Extent:
+    def _part(self, node: ast.Subscript, steps: int, depth: int) -> ValueRange:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             return COUNT
         return self.extent(node.value, steps, depth)
 
-    def _binary(self, node: ast.BinOp, steps: int, depth: int) -> Extent:
+    def _binary(self, node: ast.BinOp, steps: int, depth: int) -> ValueRange:
         left, right = self.extent(node.left, steps, depth), self.extent(node.right, steps, depth)
         if isinstance(node.op, ast.Add):
             return left.plus(right)
@@ -118,14 +118,14 @@ class Judge:
         if isinstance(node.op, ast.Div):
             return left.over(right)
         if isinstance(node.op, ast.Pow):
-            return left.to_the(right.low) if right.low == right.high else Extent(kind=left.kind)
+            return left.to_the(right.low) if right.low == right.high else ValueRange(kind=left.kind)
         if isinstance(node.op, ast.FloorDiv):
             return NUMBER
         return UNKNOWN
 
-    def _difference(self, node: ast.BinOp, left: Extent, right: Extent) -> Extent:
+    def _difference(self, node: ast.BinOp, left: ValueRange, right: ValueRange) -> ValueRange:
         if "max" in dotted(_receiver(node.right)).lower() or self._is_maximum(node.right):
-            return Extent(-INF, 0.0, left.kind, "less its maximum")
+            return ValueRange(-INF, 0.0, left.kind, "less its maximum")
         return left.minus(right)
 
     def _is_maximum(self, node: ast.expr) -> bool:
@@ -145,7 +145,7 @@ class Judge:
             node = op.subject
         return False
 
-    def _called(self, node: ast.Call, steps: int, depth: int) -> Extent:
+    def _called(self, node: ast.Call, steps: int, depth: int) -> ValueRange:
         op = self.operation(node)
         if op is None:
             return UNKNOWN
@@ -158,7 +158,7 @@ class Judge:
             return self._clamped(op, subject, steps, depth)
         return known_operation(op, subject)
 
-    def _clamped(self, op: Operation, subject: Extent, steps: int, depth: int) -> Extent:
+    def _clamped(self, op: Operation, subject: ValueRange, steps: int, depth: int) -> ValueRange:
         bare = op.name.rstrip("_")
         low = op.argument(0, "min") if bare != "clamp_max" else None
         high = op.argument(1 if bare != "clamp_max" else 0, "max")
@@ -166,7 +166,7 @@ class Judge:
         bottom = subject.low if low is None or _is_none(low) else max(subject.low, least.low if least.origin else 1e-6)
         top = subject.high if high is None or _is_none(high) else min(subject.high, most.high if most.origin else 1.0)
         kind = subject.kind if subject.kind != "number" else "unknown"
-        return Extent(bottom, max(top, bottom), kind, "clamp")
+        return ValueRange(bottom, max(top, bottom), kind, "clamp")
 
 
 def _receiver(node: ast.expr) -> ast.expr:

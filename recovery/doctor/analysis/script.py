@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from rung.recovery.doctor.analysis.import_names import Names, Operation, dotted
-from rung.recovery.doctor.analysis.inference import Judge
+from rung.recovery.doctor.analysis.inference import RangeInference
 from rung.recovery.doctor.analysis.scope import Scopes
 from rung.recovery.doctor.analysis.source import parse
 
@@ -28,7 +28,7 @@ class Script:
         self.nodes: tuple[ast.AST, ...] = (self.tree, *self._parents)
         self.names = Names(self.nodes)
         self.scopes = Scopes(self.tree, self._parents)
-        self.judge = Judge(self.names, self.scopes)
+        self.judge = RangeInference(self.names, self.scopes)
         self._words: dict[ast.expr, frozenset[str]] = {}
 
     @cached_property

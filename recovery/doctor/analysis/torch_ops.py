@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from rung.recovery.doctor.analysis.import_names import Operation
-from rung.recovery.doctor.analysis.value_range import INF, NUMBER, UNKNOWN, Extent, constant, exponential
+from rung.recovery.doctor.analysis.value_range import INF, NUMBER, UNKNOWN, ValueRange, constant, exponential
 
 COMPARISONS = ("eq", "ne", "gt", "lt", "ge", "le", "isnan", "isfinite", "logical_not", "logical_and", "logical_or")
 # What some operations can give at all, whatever comes in. Origins are words for a person.
@@ -88,20 +88,20 @@ LOG_CHANCE = re.compile(
 MASK = re.compile(r"^(\w+_)?masks?$")
 
 
-def by_name(name: str) -> Extent:
+def by_name(name: str) -> ValueRange:
     """Return what a name itself promises: an eps, a chance, the log of one, a mask."""
     if EPS.search(name):
-        return Extent(1e-6, 1e-3, "number", "eps")
+        return ValueRange(1e-6, 1e-3, "number", "eps")
     if LOG_CHANCE.search(name):
-        return Extent(-INF, 0.0, "unknown", "log of a chance")
+        return ValueRange(-INF, 0.0, "unknown", "log of a chance")
     if CHANCE.match(name):
-        return Extent(0.0, 1.0, "unknown", f"{name}, a probability by its name")
+        return ValueRange(0.0, 1.0, "unknown", f"{name}, a probability by its name")
     if MASK.match(name):
-        return Extent(0.0, 1.0, "unknown", "mask")
+        return ValueRange(0.0, 1.0, "unknown", "mask")
     return UNKNOWN
 
 
-def known_operation(op: Operation, subject: Extent) -> Extent:
+def known_operation(op: Operation, subject: ValueRange) -> ValueRange:
     """Return what an operation gives, by what goes in."""
     bare = op.name.rstrip("_")
     kind = "tensor" if op.home == "torch" else subject.kind
@@ -110,19 +110,19 @@ def known_operation(op: Operation, subject: Extent) -> Extent:
     if bare in ("exp", "expm1"):
         return replace(exponential(subject), kind=kind)
     if bare in RANGES:
-        return Extent(*RANGES[bare], kind, "comparison" if bare in COMPARISONS else bare)
+        return ValueRange(*RANGES[bare], kind, "comparison" if bare in COMPARISONS else bare)
     if bare in ("pow",) and op.rest and isinstance(op.rest[0], ast.Constant):
         power = constant(op.rest[0].value)
         return subject.to_the(power.low) if power.origin else UNKNOWN
     if bare in ("sqrt", "rsqrt"):
-        return Extent(max(0.0, subject.low) ** 0.5 if bare == "sqrt" else 0.0, INF, kind, subject.origin)
+        return ValueRange(max(0.0, subject.low) ** 0.5 if bare == "sqrt" else 0.0, INF, kind, subject.origin)
     if bare == "mean" and subject.origin == "square":
-        return Extent(subject.low, subject.high, kind, "mean of square")
+        return ValueRange(subject.low, subject.high, kind, "mean of square")
     if bare in KEEPS:
-        return Extent(subject.low, subject.high, kind, subject.origin)
+        return ValueRange(subject.low, subject.high, kind, subject.origin)
     if op.home == "other" and re.search("clamp|clip", bare):
-        return Extent(-10.0, 10.0, kind, "clamp")
+        return ValueRange(-10.0, 10.0, kind, "clamp")
     if bare in SIGNED and (subject.low >= 0.0 or subject.high <= 0.0):
         low, high = (min(subject.low, 1e30), INF) if subject.low >= 0.0 else (-INF, subject.high)
-        return Extent(low, high, kind, f"sum of {subject.origin}" if subject.origin else "")
-    return Extent(kind=kind)
+        return ValueRange(low, high, kind, f"sum of {subject.origin}" if subject.origin else "")
+    return ValueRange(kind=kind)

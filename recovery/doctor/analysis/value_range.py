@@ -14,7 +14,7 @@ INF = math.inf
 
 
 @dataclass(frozen=True)
-class Extent:
+class ValueRange:
     """The lowest and the highest value, what kind of value, and in a word where the knowledge comes from."""
 
     low: float = -INF
@@ -31,59 +31,59 @@ class Extent:
         """Whether it is a sum of yes and no: a whole number, which no gradient goes through."""
         return self.origin in ("sum of comparison", "sum of mask")
 
-    def plus(self, other: Extent) -> Extent:
+    def plus(self, other: ValueRange) -> ValueRange:
         total = self._with(other, _sum(self.low, other.low, -INF), _sum(self.high, other.high, INF))
         # Whoever adds something positive has thought of nought: with an open bottom it is not ours to know better.
         guarded = total.low == -INF and any(each.kind == "number" and each.low > 0.0 for each in (self, other))
         return replace(total, origin="") if guarded else total
 
-    def minus(self, other: Extent) -> Extent:
+    def minus(self, other: ValueRange) -> ValueRange:
         less = self.plus(other.negated())
         # What two values differ by says nothing, but for `1 - p`.
         fixed = self.low == self.high or other.low == other.high
         return less if fixed and less.low > -INF else replace(less, origin="")
 
-    def joined(self, other: Extent) -> Extent:
+    def joined(self, other: ValueRange) -> ValueRange:
         """Return what is known of a value that is the one or the other."""
         return self._with(other, min(self.low, other.low), max(self.high, other.high))
 
-    def negated(self) -> Extent:
+    def negated(self) -> ValueRange:
         return replace(self, low=-self.high, high=-self.low)
 
-    def times(self, other: Extent) -> Extent:
+    def times(self, other: ValueRange) -> ValueRange:
         corners = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return self._with(other, min(corners), max(corners))
 
-    def over(self, other: Extent) -> Extent:
+    def over(self, other: ValueRange) -> ValueRange:
         if other.low <= 0.0 <= other.high:
             same_sign = other.low >= 0.0
             low, high = 0.0 if same_sign and self.low >= 0.0 else -INF, 0.0 if same_sign and self.high <= 0.0 else INF
             return self._with(other, low, high)
-        part = self.times(Extent(1 / other.high, 1 / other.low, other.kind, other.origin))
+        part = self.times(ValueRange(1 / other.high, 1 / other.low, other.kind, other.origin))
         return replace(part, low=max(part.low, 1e-30)) if self.low > 0.0 and other.low > 0.0 else part
 
-    def to_the(self, power: float) -> Extent:
+    def to_the(self, power: float) -> ValueRange:
         if power > 0 and power % 2 == 0:
             ends = _raised(abs(self.low), power), _raised(abs(self.high), power)
             low = 0.0 if self.low <= 0.0 <= self.high else min(ends)
             # A setting that is squared is not nought.
-            return Extent(max(low, 1e-30) if self.kind == "number" else low, max(ends), self.kind, "square")
+            return ValueRange(max(low, 1e-30) if self.kind == "number" else low, max(ends), self.kind, "square")
         if self.low >= 0.0 and power > 0:
             return replace(self, low=_raised(self.low, power), high=_raised(self.high, power))
-        return Extent(0.0 if self.low >= 0.0 else -INF, INF, self.kind, "")
+        return ValueRange(0.0 if self.low >= 0.0 else -INF, INF, self.kind, "")
 
-    def _with(self, other: Extent, low: float, high: float) -> Extent:
+    def _with(self, other: ValueRange, low: float, high: float) -> ValueRange:
         kinds = {self.kind, other.kind}
         kind: Kind = "tensor" if "tensor" in kinds else "unknown" if "unknown" in kinds else "number"
-        return Extent(low, high, kind, _of_both(self.origin, other.origin))
+        return ValueRange(low, high, kind, _of_both(self.origin, other.origin))
 
 
-UNKNOWN = Extent()
-NUMBER = Extent(kind="number")
-COUNT = Extent(1.0, INF, "number", "count")
+UNKNOWN = ValueRange()
+NUMBER = ValueRange(kind="number")
+COUNT = ValueRange(1.0, INF, "number", "count")
 
 
-def constant(value: object) -> Extent:
+def constant(value: object) -> ValueRange:
     """Return the extent of a literal; whatever is no number is unknown."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNKNOWN
@@ -91,12 +91,12 @@ def constant(value: object) -> Extent:
         number = float(value)
     except OverflowError:
         number = INF if value > 0 else -INF
-    return NUMBER if math.isnan(number) else Extent(number, number, "number", "constant")
+    return NUMBER if math.isnan(number) else ValueRange(number, number, "number", "constant")
 
 
-def exponential(of: Extent) -> Extent:
+def exponential(of: ValueRange) -> ValueRange:
     # Never nought: exp is judged for its top, and what is made of it not once more for its bottom.
-    return Extent(max(_exp(of.low), 1e-30), max(_exp(of.high), 1e-30), of.kind, "exp")
+    return ValueRange(max(_exp(of.low), 1e-30), max(_exp(of.high), 1e-30), of.kind, "exp")
 
 
 def _of_both(one: str, other: str) -> str:

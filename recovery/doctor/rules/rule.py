@@ -43,7 +43,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """What a person reads: where, what, why, and what to write instead."""
 
     line: int

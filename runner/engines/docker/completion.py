@@ -15,7 +15,7 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
-from rung.runner.engines.docker.container_state import Record, Seen, final, from_dict, record_in, to_dict
+from rung.runner.engines.docker.container_state import ContainerState, Record, final, from_dict, record_in, to_dict
 from rung.runner.seams.engine import Observation
 from rung.runner.seams.remote import Remote
 
@@ -27,7 +27,7 @@ elif [ -e "$1/began" ]; then echo began; fi
 
 
 @dataclass(frozen=True)
-class Settler:
+class Completion:
     """Settles attempts of one store on one host."""
 
     api: EngineApi
@@ -41,7 +41,7 @@ class Settler:
         ran = self.remote.run(["sh", "-c", READ, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
         return record_in(ran.out.decode("utf-8", "replace"))
 
-    def settle(self, name: str, paths: AttemptPaths, seen: Seen) -> Observation:
+    def settle(self, name: str, paths: AttemptPaths, seen: ContainerState) -> Observation:
         """Write the last word on an attempt whose log is here, and clear its container away."""
         end = final(seen, self.record(paths))
         self.api.remove(name)

@@ -28,7 +28,7 @@ LOG = {"Type": "json-file", "Config": {"max-size": "128m", "max-file": "4"}}
 
 
 @dataclass(frozen=True)
-class Account:
+class RemoteUser:
     """Whom we are on a host: the container's user is the same, so that what it writes is ours."""
 
     home: str
@@ -38,10 +38,10 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Place:
+class HostLayout:
     """Where on its host an attempt lies."""
 
-    account: Account
+    account: RemoteUser
     store_id: str
     # The shipped tree of the code that runs inside.
     inside: str
@@ -64,7 +64,7 @@ def secrets_folder(store_id: str, job_id: str, attempt: int) -> str:
     return f"/dev/shm/{container_name(store_id, job_id, attempt)}"  # noqa: S108
 
 
-def container_config(request: Request, place: Place) -> dict[str, Any]:
+def container_config(request: Request, place: HostLayout) -> dict[str, Any]:
     """Return everything that the engine is told of an attempt's container. Pure."""
     wanted = _container(request)
     paths = place.paths
@@ -90,12 +90,12 @@ def container_config(request: Request, place: Place) -> dict[str, Any]:
 
 def planned_config(request: Request) -> dict[str, Any]:
     """Return the container for a host that is not known yet, with words where its facts will stand. Pure."""
-    place = Place(Account("~", "UID", "GID"), "STORE", "")
+    place = HostLayout(RemoteUser("~", "UID", "GID"), "STORE", "")
     inside = f"{place.paths.trees}/ID/files"
-    return container_config(request, Place(place.account, place.store_id, inside))
+    return container_config(request, HostLayout(place.account, place.store_id, inside))
 
 
-def look_config(request: Request, place: Place, argv: tuple[str, ...]) -> dict[str, Any]:
+def probe_config(request: Request, place: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return the container that looks at what an attempt left: it writes nothing, and reaches nobody. Pure."""
     wanted = _container(request)
     mounts = [
@@ -115,7 +115,7 @@ def look_config(request: Request, place: Place, argv: tuple[str, ...]) -> dict[s
     }
 
 
-def _sober(request: Request, place: Place, host: Mapping[str, Any]) -> dict[str, Any]:
+def _sober(request: Request, place: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
     """Return what all our containers have in common."""
     wanted, memory = _container(request), request.limits.get("memory", 0)
     return {
@@ -146,7 +146,7 @@ def _sober(request: Request, place: Place, host: Mapping[str, Any]) -> dict[str,
     }
 
 
-def checkpoint_folder(request: Request, account: Account, store_id: str) -> str:
+def checkpoint_folder(request: Request, account: RemoteUser, store_id: str) -> str:
     """Return where the checkpoints of an attempt lie on its host. Pure."""
     wanted, folder = _container(request), str(request.checkpoint_dir)
     found = host_path(folder, wanted.volumes)

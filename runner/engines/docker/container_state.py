@@ -41,7 +41,7 @@ STATUS = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class ContainerState:
     """A container, as the engine just described it."""
 
     status: Status
@@ -64,14 +64,14 @@ class Record:
         return self.exit_code is not None
 
 
-def seen_in(container: Mapping[str, Any] | None) -> Seen:
+def parse_inspect(container: Mapping[str, Any] | None) -> ContainerState:
     """Return what an engine's description of a container says."""
     if container is None:
-        return Seen(Status.ABSENT)
+        return ContainerState(Status.ABSENT)
     state = container.get("State")
     said = state if isinstance(state, dict) else {}
     code = said.get("ExitCode")
-    return Seen(
+    return ContainerState(
         status=STATUS.get(str(said.get("Status")), Status.RUNNING),
         exit_code=code if isinstance(code, int) else None,
         started_at=moment(said.get("StartedAt")),
@@ -101,7 +101,7 @@ def record_in(text: str) -> Record:
         return Record(began=True)
 
 
-def final(seen: Seen, record: Record) -> Observation:
+def final(seen: ContainerState, record: Record) -> Observation:
     """Return the last word on an attempt whose container has ended or is gone."""
     code = seen.exit_code if seen.status is Status.ENDED else record.exit_code
     ended_at = seen.ended_at or record.ended_at

@@ -17,19 +17,19 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.completion import Settler, read_done
+from rung.runner.engines.docker.completion import Completion, read_done
 from rung.runner.engines.docker.container_config import (
-    Place,
+    HostLayout,
     checkpoint_folder,
     container_config,
     container_name,
     labels,
 )
-from rung.runner.engines.docker.container_state import Status, seen_in
-from rung.runner.engines.docker.host_account import HostSide
+from rung.runner.engines.docker.container_state import Status, parse_inspect
+from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
-from rung.runner.engines.docker.log_follower import Lookout
-from rung.runner.engines.docker.probe import Looks
+from rung.runner.engines.docker.log_follower import LogFollower
+from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.fingerprint import hidden
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.transfer import entry_there, move_there
@@ -47,10 +47,10 @@ class DockerEngine:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket)
-        self._side = HostSide(remote, store_id)
-        self._looks = Looks(self._api, self._side)
-        self._settler = Settler(self._api, remote, store_id, self._side.record_folder)
-        self._lookout = Lookout(self._settler)
+        self._side = HostAccount(remote, store_id)
+        self._looks = Probe(self._api, self._side)
+        self._settler = Completion(self._api, remote, store_id, self._side.record_folder)
+        self._lookout = LogFollower(self._settler)
         self.images = Images(self._api, self._looks.at_image)
 
     def close(self) -> None:
@@ -78,13 +78,13 @@ class DockerEngine:
                 self._set_off(name, request, secrets, self._prepare(request))
                 return
             self._refuse_stranger(found, request)
-            if seen_in(found).status is Status.CREATED:
+            if parse_inspect(found).status is Status.CREATED:
                 # Left by a controller that was killed in between.
                 self._set_off(name, request, secrets, None)
         finally:
             self._lookout.doubt(name, request.paths)
 
-    def _prepare(self, request: Request) -> Place:
+    def _prepare(self, request: Request) -> HostLayout:
         """Have everything on the host that the container needs."""
         wanted, source = self._wanted(request), request.source
         self.ensure_image(wanted.image, lambda said: None)
@@ -109,7 +109,7 @@ class DockerEngine:
             raise EngineError(f"{request.job_id} names no image, and {self.host} runs containers alone")
         return request.container
 
-    def _set_off(self, name: str, request: Request, secrets: Mapping[str, str], place: Place | None) -> None:
+    def _set_off(self, name: str, request: Request, secrets: Mapping[str, str], place: HostLayout | None) -> None:
         """Create a container where there is none yet, and start it; one that cannot be started is not left behind."""
         try:
             if request.secrets:
@@ -146,7 +146,7 @@ class DockerEngine:
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
         try:
-            status = seen_in(self._api.inspect(name)).status
+            status = parse_inspect(self._api.inspect(name)).status
             if status is Status.CREATED:
                 self._api.remove(name)
                 self._settler.remove_secrets(paths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.engines.docker.container_state import Seen, Status
+from rung.runner.engines.docker.container_state import ContainerState, Status
 from rung.runner.engines.docker.log_copy import LogCopy
 from rung.runner.engines.docker.log_stream import LogStream
 from rung.runner.seams.engine import Observation
@@ -15,13 +15,13 @@ STEPS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 288
 
 
 @dataclass
-class Followed:
+class FollowedAttempt:
     """One attempt under the lookout's eyes."""
 
     name: str
     paths: AttemptPaths
     copy: LogCopy
-    seen: Seen = field(default_factory=lambda: Seen(Status.ABSENT))
+    seen: ContainerState = field(default_factory=lambda: ContainerState(Status.ABSENT))
     word: Observation | None = None
     # Why it cannot be followed although its host is there, such as a full disk here.
     trouble: str = ""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths, HostPaths
 from rung.jobs.model.terminal_text import clean
-from rung.runner.engines.docker.container_config import Account, Place, secrets_folder
+from rung.runner.engines.docker.container_config import HostLayout, RemoteUser, secrets_folder
 from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import Shipper
 from rung.runner.seams.remote import Remote
@@ -26,25 +26,25 @@ mkdir "$1"
 """
 
 
-class HostSide:
+class HostAccount:
     """Our side of one host, for one store. It may be asked from any thread."""
 
     def __init__(self, remote: Remote, store_id: str) -> None:
         self.remote, self.store_id, self.name = remote, store_id, remote.name
         self._lock = threading.Lock()
-        self._known: tuple[Account, Shipper] | None = None
+        self._known: tuple[RemoteUser, Shipper] | None = None
 
-    def account(self) -> Account:
+    def account(self) -> RemoteUser:
         """Return whom we are there; asked once."""
         return self._both()[0]
 
     def shipper(self) -> Shipper:
         return self._both()[1]
 
-    def place(self) -> Place:
+    def place(self) -> HostLayout:
         """Return where attempts lie there; the code that runs inside is there then, too."""
         account, shipper = self._both()
-        return Place(account, self.store_id, shipper.ship(INSIDE, scan_inside(INSIDE)))
+        return HostLayout(account, self.store_id, shipper.ship(INSIDE, scan_inside(INSIDE)))
 
     def record_folder(self, paths: AttemptPaths) -> str:
         return HostPaths(self.account().home, self.store_id).record(paths.job_id, paths.number)
@@ -65,14 +65,14 @@ class HostSide:
             for name, value in secrets.items():
                 files.write(f"{folder}/{name}", [value.encode("utf-8", "surrogateescape")], 0o600)
 
-    def _both(self) -> tuple[Account, Shipper]:
+    def _both(self) -> tuple[RemoteUser, Shipper]:
         with self._lock:
             if self._known is None:
                 account = self._who()
                 self._known = account, Shipper(self.remote, HostPaths(account.home, self.store_id))
             return self._known
 
-    def _who(self) -> Account:
+    def _who(self) -> RemoteUser:
         said = self.script(WHO).split("\n")
         try:
             home, uid, gid = said[0], int(said[1]), int(said[2])
@@ -85,4 +85,4 @@ class HostSide:
                 f"{self.name}: we are root there, and a job is never run as root: log in with another account "
                 "(ansible_user in the list of hosts) that may use the Docker Engine"
             )
-        return Account(home, uid, gid)
+        return RemoteUser(home, uid, gid)

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
-from rung.runner.engines.docker.completion import Settler
+from rung.runner.engines.docker.completion import Completion
 from rung.runner.engines.docker.container_config import STORE_LABEL
-from rung.runner.engines.docker.container_state import STATUS, Seen, Status, seen_in
-from rung.runner.engines.docker.followed_attempt import Followed, span
+from rung.runner.engines.docker.container_state import STATUS, ContainerState, Status, parse_inspect
+from rung.runner.engines.docker.followed_attempt import FollowedAttempt, span
 from rung.runner.engines.docker.log_copy import LogCopy
 from rung.runner.engines.docker.log_stream import Entry, LogStream
 from rung.runner.seams.engine import Observation, Presence
@@ -39,23 +39,23 @@ GATHER_SECONDS = 0.02
 REOPEN_SECONDS = 1.0
 
 
-class Lookout:
+class LogFollower:
     """Follows the containers of one host; `settler` writes the last word on those that have ended."""
 
     def __init__(
         self,
-        settler: Settler,
+        settler: Completion,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settler, self._api, self._now, self._sleep = settler, settler.api, now, sleep
-        self._followed: dict[AttemptPaths, Followed] = {}
+        self._followed: dict[AttemptPaths, FollowedAttempt] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._away, self._refused = "", False
         self._answered_at = self._rounded_at = now()
-        self._streams: dict[int, Followed] = {}
+        self._streams: dict[int, FollowedAttempt] = {}
         self._poll = select.poll()
         self._heard, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._heard, select.POLLIN)
@@ -101,9 +101,9 @@ class Lookout:
         if self._thread is not None:
             self._thread.join()
 
-    def _follow(self, name: str, paths: AttemptPaths) -> Followed:
+    def _follow(self, name: str, paths: AttemptPaths) -> FollowedAttempt:
         if paths not in self._followed:
-            self._followed[paths] = Followed(name, paths, LogCopy(paths))
+            self._followed[paths] = FollowedAttempt(name, paths, LogCopy(paths))
             self._rouse()
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._watch, name=f"lookout on {self._api.host}", daemon=True)
@@ -139,7 +139,7 @@ class Lookout:
             with contextlib.suppress(OSError):
                 followed.copy.save()
 
-    def _all(self) -> list[Followed]:
+    def _all(self) -> list[FollowedAttempt]:
         with self._changed:
             return list(self._followed.values())
 
@@ -209,9 +209,9 @@ class Lookout:
             if not followed.settled and listed.get(followed.name, Status.ABSENT) is not followed.seen.status:
                 followed.doubts += 1
 
-    def _look(self, followed: Followed) -> None:
+    def _look(self, followed: FollowedAttempt) -> None:
         doubts = followed.doubts
-        seen = seen_in(self._api.inspect(followed.name))
+        seen = parse_inspect(self._api.inspect(followed.name))
         self._answered_at = self._now()
         if followed.settled:
             followed.looked = doubts
@@ -231,20 +231,20 @@ class Lookout:
         if not followed.settled:
             self._say(followed, word, doubts)
 
-    def _say(self, followed: Followed, word: Observation, doubts: int) -> None:
+    def _say(self, followed: FollowedAttempt, word: Observation, doubts: int) -> None:
         with self._changed:
             if followed.doubts == doubts:
                 followed.word = word
             self._changed.notify_all()
 
-    def _open(self, followed: Followed) -> None:
+    def _open(self, followed: FollowedAttempt) -> None:
         followed.copy.begin()
         follow = followed.seen.status is Status.RUNNING
         followed.stream = LogStream(self._api.open_log(followed.name, followed.copy.since, follow=follow))
         self._streams[followed.stream.fileno] = followed
         self._poll.register(followed.stream.fileno, select.POLLIN)
 
-    def _read(self, followed: Followed) -> None:
+    def _read(self, followed: FollowedAttempt) -> None:
         stream = followed.stream
         assert stream is not None, "only open streams are read"
         damage = ""
@@ -266,13 +266,13 @@ class Lookout:
         else:
             followed.doubts += 1
 
-    def _take(self, followed: Followed, entries: list[Entry]) -> None:
+    def _take(self, followed: FollowedAttempt, entries: list[Entry]) -> None:
         self._answered_at = self._now()
         if entries and not followed.copy.unsaved:
             followed.save_at = self._now() + SAVE_SECONDS
         followed.copy.take(entries)
 
-    def _settle(self, followed: Followed, seen: Seen) -> None:
+    def _settle(self, followed: FollowedAttempt, seen: ContainerState) -> None:
         if seen.out_of_memory:
             followed.copy.note(
                 "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
@@ -283,7 +283,7 @@ class Lookout:
             followed.word, followed.settled = end, True
             self._changed.notify_all()
 
-    def _keeping(self, followed: Followed, act: Callable[[Followed], None]) -> None:
+    def _keeping(self, followed: FollowedAttempt, act: Callable[[FollowedAttempt], None]) -> None:
         """Do something that writes to this machine's disk; when that fails, say so and try again later."""
         try:
             act(followed)
@@ -298,7 +298,7 @@ class Lookout:
                 followed.trouble = why
                 self._changed.notify_all()
 
-    def _drop(self, followed: Followed) -> None:
+    def _drop(self, followed: FollowedAttempt) -> None:
         if followed.stream is not None:
             self._poll.unregister(followed.stream.fileno)
             del self._streams[followed.stream.fileno]

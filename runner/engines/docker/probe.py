@@ -10,8 +10,8 @@ from typing import Any
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.container_config import Place, look_config
-from rung.runner.engines.docker.host_account import HostSide
+from rung.runner.engines.docker.container_config import HostLayout, probe_config
+from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.seams.engine import Container, Request
 from rung.runner.seams.remote import OUTPUT_BYTES
 
@@ -20,10 +20,10 @@ IMAGE_SECONDS = 300.0
 NOT_FOUND = 127  # as a shell says it
 
 
-class Looks:
+class Probe:
     """Runs throw-away containers on one host."""
 
-    def __init__(self, api: EngineApi, side: HostSide) -> None:
+    def __init__(self, api: EngineApi, side: HostAccount) -> None:
         self._api, self._side = api, side
 
     def at_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
@@ -31,14 +31,14 @@ class Looks:
         place = self._side.place()
         stay = request.container.stay if request.container else 1
         self._side.script('umask 077; mkdir -p "$1"', place.paths.job(request.job_id, stay))
-        return self._run(look_config(request, place, tuple(argv)), timeout)
+        return self._run(probe_config(request, place, tuple(argv)), timeout)
 
     def at_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
         """Run a command in an image that belongs to no attempt: exit code and output."""
         nowhere = Path("/")
         env = {"HOME": "/tmp"}  # noqa: S108
         request = Request("look", 0, argv, nowhere, env, AttemptPaths(nowhere), nowhere, container=Container(image))
-        config = look_config(request, Place(self._side.account(), self._side.store_id, ""), argv)
+        config = probe_config(request, HostLayout(self._side.account(), self._side.store_id, ""), argv)
         config["HostConfig"]["Mounts"] = []
         try:
             code, output, _ = self._run(config, IMAGE_SECONDS)

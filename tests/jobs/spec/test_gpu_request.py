@@ -6,7 +6,7 @@ import pytest
 
 from rung.jobs.model.errors import SpecError
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.spec.gpu_request import Wish
+from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import parse_spec
 
@@ -17,7 +17,7 @@ A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0), memory=40 * GIB)
 ALL = (P100, TITAN, A100)
 
 
-def wishes(text: str) -> tuple[Wish, ...]:
+def wishes(text: str) -> tuple[GpuRequest, ...]:
     return parse_spec(f"name: a\nrun: x\nresources:\n  gpu: {text}\n".encode()).resources.gpu
 
 

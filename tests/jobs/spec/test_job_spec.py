@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rung.jobs.model.knobs import Precision, RungName
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import doors, placeholders
+from rung.jobs.spec.knob_channels import channels, placeholders
 from rung.jobs.spec.knob_spec import PLACEHOLDERS
 
 CATALOG = Path(__file__).resolve().parents[3] / "jobs" / "catalog"
@@ -111,9 +111,9 @@ def test_an_image_is_one_digest_or_a_map_by_gpu() -> None:
 
 def test_a_knob_reaches_the_script_by_flag_variable_or_inside() -> None:
     flags = spec(run="train --lr {lr}", envs={"CLIP": "{clip}"})
-    assert [bool(doors(flags, name)) for name in ("lr", "clip", "precision")] == [True, True, False]
-    assert doors(spec(knobs={"mode": "inside"}), "precision")
-    assert not doors(spec(run="train {{lr}}"), "lr")
+    assert [bool(channels(flags, name)) for name in ("lr", "clip", "precision")] == [True, True, False]
+    assert channels(spec(knobs={"mode": "inside"}), "precision")
+    assert not channels(spec(run="train {{lr}}"), "lr")
 
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)

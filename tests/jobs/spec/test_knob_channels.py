@@ -8,8 +8,8 @@ import pytest
 
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import doors, why_not
-from rung.recovery.decide.rungs import Scene, climb
+from rung.jobs.spec.knob_channels import channels, why_unreachable
+from rung.recovery.decide.rungs import RungContext, apply_rung
 
 FILES = {"conf/c.yaml": {"lr": ["optimizer.lr", "schedule.peak"], "clip": "train.clip"}}
 
@@ -32,13 +32,13 @@ def spec(run: str = "train", **fields: Any) -> JobSpec:
     ],
 )
 def test_every_door_is_found(job: JobSpec, knob: str, found: list[str]) -> None:
-    assert doors(job, knob) == found
-    assert (why_not(job, knob) is None) is bool(found)
+    assert channels(job, knob) == found
+    assert (why_unreachable(job, knob) is None) is bool(found)
 
 
 def test_a_knob_without_a_door_is_told_in_a_sentence_that_names_the_doors() -> None:
     said = "the job cannot receive clip: nothing in run, envs or files carries {clip}, and knobs.mode is flags"
-    assert why_not(spec("train {lr}"), "clip") == said
+    assert why_unreachable(spec("train {lr}"), "clip") == said
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_a_knob_without_a_door_is_told_in_a_sentence_that_names_the_doors() -> N
     ],
 )
 def test_a_precision_that_the_script_has_no_word_for_cannot_be_received(job: JobSpec, sayable: set[Precision]) -> None:
-    assert {each for each in Precision if why_not(job, "precision", each.value) is None} == sayable
+    assert {each for each in Precision if why_unreachable(job, "precision", each.value) is None} == sayable
 
 
 def test_the_rung_is_skipped_with_that_reason() -> None:
     job = spec("train {precision}", knobs={"framework": "accelerate"})
     knobs = job.knobs.knobs()
-    said = {step.rung.value: climb(step, Scene(job, knobs, knobs)) for step in job.recovery.ladder}
+    said = {step.rung.value: apply_rung(step, RungContext(job, knobs, knobs)) for step in job.recovery.ladder}
     assert "accelerate and knobs.precision_text has no word for it" in str(said["native_fp16"])
     assert str(said["raise_clip"]).startswith("the job cannot receive clip")
     assert said["fp32"] == knobs.but(precision=Precision.FP32)

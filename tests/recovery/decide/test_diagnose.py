@@ -12,7 +12,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.recovery.decide.decide import Relaunch, Stop, decide
 from rung.recovery.decide.diagnose import diagnose, has_soared
-from rung.recovery.decide.rungs import Scene
+from rung.recovery.decide.rungs import RungContext
 from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
 F, R = FaultKind, RungName
@@ -279,7 +279,7 @@ def test_fp16_parameters_of_the_scripts_own_go_to_fp32() -> None:
 
 def test_no_fault_no_diagnosis() -> None:
     job = a_job()
-    assert diagnose(Scene(job.spec, job.knobs, job.knobs)).rungs == ()
+    assert diagnose(RungContext(job.spec, job.knobs, job.knobs)).rungs == ()
 
 
 # A code bug that nothing cures ends within three relaunches, and names it.

@@ -10,7 +10,7 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.recovery_spec import RungSpec
-from rung.recovery.decide.rungs import RUNGS, Scene, climb
+from rung.recovery.decide.rungs import RUNGS, RungContext, apply_rung
 from tests.support.jobs_in_trouble import a_fault, a_job
 
 
@@ -18,7 +18,7 @@ def taken(
     rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", **scene: Any
 ) -> Knobs | str:
     job = a_job(knobs={"mode": mode})
-    return climb(RungSpec(rung=RungName(rung), values=values), Scene(job.spec, knobs, job.knobs, **scene))
+    return apply_rung(RungSpec(rung=RungName(rung), values=values), RungContext(job.spec, knobs, job.knobs, **scene))
 
 
 BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)

@@ -9,7 +9,7 @@ import pytest
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.examine import examine
 from rung.recovery.doctor.fp16_reach import says_fp16
-from rung.recovery.doctor.rules.rule import Finding, Severity
+from rung.recovery.doctor.rules.rule import LintFinding, Severity
 
 ROOT = Path(__file__).resolve().parents[3]
 # What each script is there to show, by the rules that must name it.
@@ -52,7 +52,7 @@ INNOCENT = sorted(
 )
 
 
-def findings(name: str) -> tuple[Finding, ...]:
+def findings(name: str) -> tuple[LintFinding, ...]:
     script = Script((ROOT / name).read_bytes())
     examined = examine(script)
     return examined.in_fp16 if says_fp16(script) else examined.elsewhere

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rung.recovery.logs.line_reader import MAX_READ, LineReader, read
 from rung.recovery.logs.lines import Line
-from rung.recovery.logs.progress import Track
+from rung.recovery.logs.progress import ProgressTracker
 from rung.recovery.logs.series import SeriesReader
 from rung.recovery.logs.unwrap import Unwrapper
 
@@ -82,7 +82,7 @@ texts = st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=60).m
 
 @given(st.lists(texts, max_size=12))
 def test_any_lines_are_followed_without_a_crash(lines):
-    unwrapper, reader, track, series = Unwrapper(), LineReader(), Track(), SeriesReader()
+    unwrapper, reader, track, series = Unwrapper(), LineReader(), ProgressTracker(), SeriesReader()
     for place, text in enumerate(lines, 1):
         series.feed(Line(place, text))
         reading = reader.read(unwrapper.mend(text))

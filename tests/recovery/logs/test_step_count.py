@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.recovery.logs.line_reader import LineReader
-from rung.recovery.logs.progress import Track
+from rung.recovery.logs.progress import ProgressTracker
 
 
 class Follower:
     """Follows a log and gives the step that each line's loss belongs to."""
 
     def __init__(self):
-        self.reader, self.track = LineReader(), Track()
+        self.reader, self.track = LineReader(), ProgressTracker()
 
     def step(self, text):
         reading = self.reader.read(text)

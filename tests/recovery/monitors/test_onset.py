@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rung.recovery.monitors.onset import RunUp
+from rung.recovery.monitors.onset import OnsetTracker
 
 
 def noisy(count, level=2.0, seed=1):
@@ -14,7 +14,7 @@ def noisy(count, level=2.0, seed=1):
 
 
 def trace(losses, norms=None, is_bad_value=True):
-    run_up = RunUp()
+    run_up = OnsetTracker()
     for step, loss in enumerate(losses):
         run_up.add(step, loss, norms[step] if norms else None)
     return run_up.trace(len(losses) - 1, is_bad_value=is_bad_value)
@@ -66,7 +66,7 @@ def test_a_loss_that_falls_is_never_out_of_hand():
 
 
 def test_a_scalers_back_off_in_the_middle_of_a_drift_does_not_make_it_a_spike() -> None:
-    run_up = RunUp()
+    run_up = OnsetTracker()
     for step in range(64):
         run_up.add(step, 1.0 + 0.01 * (step % 3), 1.0)
     for step in range(64, 120):
@@ -99,21 +99,21 @@ def test_a_few_steps_that_stay_where_they_began_tell_nothing():
 
 @pytest.mark.parametrize(("last", "shape"), [(0.3, "drift"), (0.1, "spike"), (0.02, "spike")])
 def test_what_blows_up_while_the_learning_rate_is_raised_is_a_drift(last, shape):
-    run_up = RunUp()
+    run_up = OnsetTracker()
     for step, loss in enumerate([*noisy(60), 40.0, 4e5]):
         run_up.add(step, loss, None, 0.1 + (last - 0.1) * step / 61)
     assert run_up.trace(62, is_bad_value=True) == (60, shape)
 
 
 def test_the_first_norm_that_says_anything_is_remembered():
-    run_up = RunUp()
+    run_up = OnsetTracker()
     for norm in (None, math.inf, 1653.9, 7.0, math.nan):
         run_up.add(1, 2.0, norm)
     assert run_up.first_norm == 1653.9
 
 
 def test_a_warm_up_that_is_over_does_not_make_a_spike_a_drift():
-    run_up = RunUp()
+    run_up = OnsetTracker()
     for step in range(1, 61):
         run_up.add(step, 0.5 if step < 58 else 1e6 ** (step - 57), None, min(1.0, step / 20))
     assert run_up.trace(61, is_bad_value=True) == (58, "spike")

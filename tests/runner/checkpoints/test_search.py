@@ -12,8 +12,8 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.runner.checkpoints.search import Finder, Found
-from rung.runner.context import Parts
+from rung.runner.checkpoints.search import CheckpointSearch, Found
+from rung.runner.context import Context
 from rung.runner.engine_pool import RealEngines
 from rung.runner.state.store import Store
 
@@ -21,13 +21,13 @@ COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Parts:
+def parts(tmp_path: Path) -> Context:
     store = Store(tmp_path / "rung.db")
     engines = RealEngines({}, tmp_path, store.store_id)
-    return Parts(store, engines, HomePaths(tmp_path), {}, lambda: 5.0, lambda seconds: None)
+    return Context(store, engines, HomePaths(tmp_path), {}, lambda: 5.0, lambda seconds: None)
 
 
-def a_job(parts: Parts, mode: str, *attempts: Attempt) -> Job:
+def a_job(parts: Context, mode: str, *attempts: Attempt) -> Job:
     with parts.store.transaction():
         spec = JobSpec.model_validate({"name": "a", "run": "x", "knobs": {"mode": mode}})
         job = parts.store.add_job(spec, Path("/"), at=1.0)
@@ -36,23 +36,23 @@ def a_job(parts: Parts, mode: str, *attempts: Attempt) -> Job:
     return job
 
 
-def told(parts: Parts, kind: str) -> list[str]:
+def told(parts: Context, kind: str) -> list[str]:
     return [event.data["because"] for event in parts.store.events() if event.kind == kind]
 
 
-def test_a_checkpoint_that_is_out_of_use_is_told_once(parts: Parts) -> None:
+def test_a_checkpoint_that_is_out_of_use_is_told_once(parts: Context) -> None:
     second = Attempt("a-1", 2, "localhost", Knobs(), None, "", resumed_from="step_4.pt", fault=COULD_NOT)
     job = a_job(parts, "flags", Attempt("a-1", 1, "localhost", Knobs(), None, ""), second)
     for _ in range(2):
-        Finder(parts, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
+        CheckpointSearch(parts, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
     (because,) = told(parts, "quarantined")
     assert because.startswith("step_4.pt is quarantined: attempt 2 could not load it")
 
 
 @pytest.mark.parametrize(("mode", "times"), [("zero-edit", 1), ("flags", 0)])
-def test_a_script_that_nobody_edited_and_that_saves_nothing_is_told_once(parts: Parts, mode: str, times: int) -> None:
+def test_a_script_that_nobody_edited_and_that_saves_nothing_is_told_once(parts: Context, mode: str, times: int) -> None:
     job = a_job(parts, mode, Attempt("a-1", 1, "localhost", Knobs(), None, ""))
     for _ in range(2):
-        Finder(parts, lambda job, host: False)._take(job, Found())
+        CheckpointSearch(parts, lambda job, host: False)._take(job, Found())
     assert len(told(parts, "no_checkpoint")) == times
     assert all("every relaunch begins at step 0" in because for because in told(parts, "no_checkpoint"))

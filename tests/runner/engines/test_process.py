@@ -21,7 +21,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.controller.log_watch import Watch, fault_at_end
+from rung.runner.controller.log_watch import LogWatch, fault_at_end
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Observation, Presence, Request
 
@@ -119,7 +119,7 @@ def test_every_signal_makes_a_fault_also_one_without_a_name(attempts: Attempts, 
     end = attempts.end(request)
     assert end.signal == number
     spec = JobSpec(name="a", run=("x",))
-    watch = Watch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
+    watch = LogWatch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
     watch.read_to_end()
     fault = fault_at_end(end, watch)
     assert fault is not None and fault.kind is FaultKind.INFRA_FAULT
@@ -144,7 +144,7 @@ def test_a_run_that_ends_diverging_is_no_success_unless_the_warning_is_to_stop_n
     request = attempts.sh(f"{losses}; exit {code}")
     end = attempts.end(request)
     spec = JobSpec.model_validate({"name": "a", "run": "x", "recovery": {"early_warning": warning}})
-    watch = Watch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
+    watch = LogWatch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
     watch.read_to_end()
     fault = fault_at_end(end, watch)
     assert (fault and fault.kind) == kind

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
-from rung.jobs.spec.gpu_request import Wish
-from rung.runner.placement.scheduler import Answer, Placed, Refused, Site, Slot, Waiting, Waits, could_go, place
+from rung.jobs.spec.gpu_request import GpuRequest
+from rung.runner.placement.scheduler import Answer, HostView, Placed, Refused, Slot, Waiting, Waits, could_go, place
 
 IMAGE = f"train@sha256:{'0' * 64}"
 KINDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5), 24), "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16)}
@@ -23,14 +23,16 @@ def gpu(kind: str, host: str, index: int = 0) -> Gpu:
     return Gpu(name, capability, index, f"GPU-{host}-{index}", memory << 30)
 
 
-def site(name: str, *kinds: str, trouble: str = "", strangers: Mapping[int, str] | None = None, load: int = 0) -> Site:
+def site(
+    name: str, *kinds: str, trouble: str = "", strangers: Mapping[int, str] | None = None, load: int = 0
+) -> HostView:
     host = Host(name, name, groups=tuple(kind.lower() for kind in kinds))
     slots = tuple(Slot(gpu(kind, name, i), (strangers or {}).get(i, "")) for i, kind in enumerate(kinds))
-    return Site(host, slots, trouble, load)
+    return HostView(host, slots, trouble, load)
 
 
 def wants(job: str, *wishes: str | dict[str, object], **fields: object) -> Waiting:
-    return Waiting(job, tuple(Wish.model_validate(wish) for wish in wishes), **{"image": IMAGE, **fields})  # type: ignore[arg-type]
+    return Waiting(job, tuple(GpuRequest.model_validate(wish) for wish in wishes), **{"image": IMAGE, **fields})  # type: ignore[arg-type]
 
 
 def fits(image: str, gpu: Gpu) -> str | None:
@@ -86,12 +88,12 @@ def test_a_gpu_with_a_strangers_process_is_not_taken() -> None:
         ([site("ampere", "A100", trouble="is unreachable")], "waits for an A100: ampere is unreachable"),
         ([site("ampere", "A100", trouble="has a full disk")], "waits for an A100: ampere has a full disk"),
         (
-            [Site(Host("ampere", "x", groups=("a100",)), (), "has not been looked at yet"), FLEET[0]],
+            [HostView(Host("ampere", "x", groups=("a100",)), (), "has not been looked at yet"), FLEET[0]],
             "waits for an A100: ampere has not been looked at yet",
         ),
     ],
 )
-def test_the_reason_names_what_is_in_the_way(sites: list[Site], reason: str) -> None:
+def test_the_reason_names_what_is_in_the_way(sites: list[HostView], reason: str) -> None:
     assert one(place([wants("a", "A100")], sites, {}, fits)) == Waits("a", reason)
 
 
@@ -103,7 +105,7 @@ def test_a_misfit_on_one_host_means_the_next_wish() -> None:
 def test_a_misfit_on_every_gpu_it_accepts_is_a_refusal() -> None:
     said = one(place([wants("a", "P100")], FLEET, {}, no_pascal))
     assert said == Refused("a", "Tesla P100-PCIE-16GB cannot run the image: it has no code for sm_60")
-    unseen = [*FLEET, Site(Host("other", "x"), (), "is unreachable")]
+    unseen = [*FLEET, HostView(Host("other", "x"), (), "is unreachable")]
     assert isinstance(one(place([wants("a", "P100")], unseen, {}, no_pascal)), Waits)
 
 
@@ -166,7 +168,7 @@ hosts = st.lists(st.tuples(st.lists(kinds, max_size=4), st.booleans(), st.boolea
 
 def made(
     asked: list[tuple[list[str], int]], there: list[tuple[list[str], bool, bool]]
-) -> tuple[list[Waiting], list[Site]]:
+) -> tuple[list[Waiting], list[HostView]]:
     waiting = [wants(f"j{i}", *wish, priority=priority) for i, (wish, priority) in enumerate(asked)]
     sites = [
         site(f"h{i}", *names, trouble="is unreachable" if away else "", strangers={0: "pid 1"} if busy else {})

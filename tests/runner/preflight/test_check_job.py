@@ -14,9 +14,9 @@ import yaml
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.preflight.check_job import Finding, check_job, check_machine, preview_request
+from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, preview_request
 from rung.runner.state.lock import ownership
-from rung.runner.state.next_attempt import Spot
+from rung.runner.state.next_attempt import Placement
 
 Rung = Callable[..., Any]
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -30,13 +30,13 @@ def python(folder: Path, script: str) -> str:
     return str(made)
 
 
-def findings(folder: Path, environ: dict[str, str] | None = None, **fields: Any) -> list[Finding]:
+def findings(folder: Path, environ: dict[str, str] | None = None, **fields: Any) -> list[CheckResult]:
     run = [python(folder, "echo 2.0"), "t.py", "{lr}"]
     spec = JobSpec.model_validate({"name": "a", "run": run, "knobs": {"lr": 0.1}, **fields})
     return list(check_job(spec, folder, HomePaths(folder / "home"), ProcessEngine(), environ or PATH))
 
 
-def bad(found: list[Finding]) -> list[str]:
+def bad(found: list[CheckResult]) -> list[str]:
     return [finding.what for finding in found if not finding.good]
 
 
@@ -120,6 +120,6 @@ def test_the_command_says_it_by_its_exit_code(home: Path, tmp_path: Path, rung: 
 @pytest.mark.parametrize("sequence", [1, 7])
 def test_the_preview_is_what_the_first_attempt_would_run(tmp_path: Path, sequence: int) -> None:
     spec = JobSpec.model_validate({"name": "A b", "run": "x {lr}", "knobs": {"lr": 0.5}})
-    request = preview_request(spec, tmp_path, (HomePaths(tmp_path / "h"), PATH), sequence, Spot("localhost"))
+    request = preview_request(spec, tmp_path, (HomePaths(tmp_path / "h"), PATH), sequence, Placement("localhost"))
     assert (request.argv, request.cwd) == (("x", "0.5"), tmp_path)
     assert request.paths.folder == tmp_path / "h" / "jobs" / f"a-b-{sequence}" / "attempts" / "1"

@@ -14,14 +14,14 @@ from rung.jobs.job import Job
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.decide.rungs import Scene, climb
+from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.launch.request import build_request
 from rung.runner.preflight.check_job import planned_job
 from rung.runner.preflight.rung_preview import Ladder, WhatIf, word_changes
-from rung.runner.state.next_attempt import Spot, asked_by_person, next_attempt
+from rung.runner.state.next_attempt import Placement, asked_by_person, next_attempt
 
 Rung = Callable[..., Any]
-HERE = Spot("localhost")
+HERE = Placement("localhost")
 CONFIG = "# ours\nopt: {lr: 1}\n\nx: 1\namp: yes # c\nresume:\n"
 KNOBS = {
     "lr": 0.001,
@@ -79,7 +79,7 @@ def test_what_is_shown_is_what_the_relaunch_gets(folder: Path) -> None:
     paths = HomePaths(folder / "home")
     before = build_request(job, first, paths, folder, {"PATH": "/bin"})
     for step in job.spec.recovery.rungs:
-        after = climb(step, Scene(job.spec, job.knobs, job.knobs))
+        after = apply_rung(step, RungContext(job.spec, job.knobs, job.knobs))
         shown = by_name(found)[step.rung.value]
         assert bool(shown.skipped) is isinstance(after, str)
         if not isinstance(after, str):

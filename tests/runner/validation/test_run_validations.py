@@ -36,7 +36,7 @@ def finish(world, name, host):
     log = (
         f"step 1 loss 2.0\nstep 2 loss 1.{job_id[-1]}\nhmean: {METRICS[world.last(job_id).asked.precision]}\n".encode()
     )
-    path = world.controller._parts.paths.attempt(job_id, 1).log
+    path = world.controller._context.paths.attempt(job_id, 1).log
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(log)
     world.engine(host).logs[name] = log

@@ -7,7 +7,7 @@ import pytest
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.examine import NAMES, RULES, examine, unknown_rules
 from rung.recovery.doctor.fp16_reach import reached, says_fp16
-from rung.recovery.doctor.rules.rule import Finding, Severity
+from rung.recovery.doctor.rules.rule import LintFinding, Severity
 
 # A file that trains in FP16: the snippet stands inside of it.
 TOP = """
@@ -22,7 +22,7 @@ scaler = GradScaler()
 """
 
 
-def found(snippet: str, *, top: str = TOP, fp16: bool = True) -> list[Finding]:
+def found(snippet: str, *, top: str = TOP, fp16: bool = True) -> list[LintFinding]:
     examined = examine(Script((top + snippet).encode()))
     return list(examined.in_fp16 if fp16 else examined.elsewhere)
 

@@ -17,18 +17,18 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.volume import Volume
 from rung.runner.engines.docker.container_config import (
-    Account,
-    Place,
+    HostLayout,
+    RemoteUser,
     checkpoint_folder,
     container_config,
     container_name,
-    look_config,
+    probe_config,
 )
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 
 IMAGE = "r/train@sha256:" + "0" * 64
-PLACE = Place(Account("/home/rung", 1000, 1001), "abc", "/home/rung/.rung/abc/trees/t/files")
+PLACE = HostLayout(RemoteUser("/home/rung", 1000, 1001), "abc", "/home/rung/.rung/abc/trees/t/files")
 GPUS = (Gpu("NVIDIA A100", (8, 0), 1, "GPU-1"), Gpu("NVIDIA A100", (8, 0), 2))
 
 
@@ -131,7 +131,7 @@ def test_checkpoints_that_would_be_lost_with_the_container_are_refused(folder: s
 
 def test_a_look_writes_nothing_and_reaches_nobody() -> None:
     asked = request(volumes=["/data/x:/data"], secrets=["A"], gpus=GPUS, envs={"PYTHONPATH": "/mine"})
-    config = look_config(asked, PLACE, ("python", "-m", "rung_inside.verify"))
+    config = probe_config(asked, PLACE, ("python", "-m", "rung_inside.verify"))
     host = config["HostConfig"]
     assert host["NetworkMode"] == "none"
     assert all(mount["ReadOnly"] for mount in host["Mounts"])

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rung.runner.engines.docker.container_state import (
+    ContainerState,
     Record,
-    Seen,
     Status,
     final,
     from_dict,
     moment,
+    parse_inspect,
     record_in,
-    seen_in,
     to_dict,
 )
 from rung.runner.seams.engine import Observation, Presence
@@ -38,7 +38,7 @@ def container(status: str, **state: Any) -> dict[str, Any]:
     ],
 )
 def test_the_engines_state_is_one_of_four(found: dict[str, Any] | None, status: Status) -> None:
-    assert seen_in(found).status is status
+    assert parse_inspect(found).status is status
 
 
 def test_times_are_read_and_never_is_none() -> None:
@@ -63,8 +63,8 @@ def test_a_record_is_there_whole_or_not_at_all(text: str, record: Record) -> Non
     assert record_in(text) == record
 
 
-def ended(code: int, **more: Any) -> Seen:
-    return Seen(Status.ENDED, code, 1.0, 2.0, **more)
+def ended(code: int, **more: Any) -> ContainerState:
+    return ContainerState(Status.ENDED, code, 1.0, 2.0, **more)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def ended(code: int, **more: Any) -> Seen:
         (ended(137), Record(True, 137, 2.0), Observation(Presence.ENDED, None, 9, "", 1.0, 2.0)),
         (ended(255), Record(True, 255, 2.0), Observation(Presence.ENDED, 255, None, "", 1.0, 2.0)),
         # Removed by somebody else: the record alone speaks.
-        (Seen(Status.ABSENT), Record(True, 4, 9.0), Observation(Presence.ENDED, 4, None, "", None, 9.0)),
+        (ContainerState(Status.ABSENT), Record(True, 4, 9.0), Observation(Presence.ENDED, 4, None, "", None, 9.0)),
     ],
 )
-def test_an_end_with_a_record_is_an_end(seen: Seen, record: Record, word: Observation) -> None:
+def test_an_end_with_a_record_is_an_end(seen: ContainerState, record: Record, word: Observation) -> None:
     assert final(seen, record) == word
     assert from_dict(to_dict(word)) == word
 
 
-@pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), Seen(Status.ABSENT)])
-def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: Seen) -> None:
+@pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), ContainerState(Status.ABSENT)])
+def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: ContainerState) -> None:
     word = final(seen, Record(began=True))
     assert word.presence is Presence.LOST
     assert "no completion record" in word.detail
@@ -96,5 +96,5 @@ def test_an_end_for_want_of_memory_says_so() -> None:
 
 
 def test_an_end_is_never_before_its_start_whatever_the_engine_wrote_down() -> None:
-    word = final(Seen(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
+    word = final(ContainerState(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
     assert (word.started_at, word.ended_at) == (2.018, 2.018)

@@ -13,7 +13,7 @@ from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.completion import write_done
 from rung.runner.engines.docker.container_state import Record, final
-from rung.runner.engines.docker.log_follower import Lookout
+from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.seams.engine import Presence
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -92,8 +92,8 @@ def engine() -> Scripted:
 
 
 @pytest.fixture
-def lookout(engine: Scripted) -> Iterator[Lookout]:
-    made = Lookout(engine)  # type: ignore[arg-type]
+def lookout(engine: Scripted) -> Iterator[LogFollower]:
+    made = LogFollower(engine)  # type: ignore[arg-type]
     yield made
     made.close()
 
@@ -111,7 +111,7 @@ def text(paths: AttemptPaths) -> str:
 
 
 def test_the_end_of_a_stream_is_not_the_end_of_the_job(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.logs = [HEAD + line(1) + LAST, HEAD + line(1) + line(2) + LAST, HEAD + line(1) + line(2) + line(3)]
     assert lookout.word(NAME, paths).presence is Presence.RUNNING
@@ -122,7 +122,7 @@ def test_the_end_of_a_stream_is_not_the_end_of_the_job(
 
 
 def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 0}
     engine.left = Record(True, 0, 1.0)
@@ -134,7 +134,7 @@ def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
 
 
 def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from_coming(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 1}
     engine.left = Record(True, 1, 1.0)
@@ -146,7 +146,7 @@ def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from
 
 @pytest.mark.parametrize("error", [HostUnreachable("turing: gone"), KeyError("State"), RecursionError("deep")])
 def test_whatever_a_host_says_the_lookout_goes_on(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait, error: Exception
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
 ) -> None:
     engine.state = error
     away = lookout.word(NAME, paths)
@@ -157,7 +157,7 @@ def test_whatever_a_host_says_the_lookout_goes_on(
 
 
 def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     paths.log.mkdir(parents=True)
     engine.logs = [HEAD + line(1)]
@@ -169,7 +169,7 @@ def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
 
 
 def test_a_word_that_was_taken_back_is_not_given_again(
-    engine: Scripted, lookout: Lookout, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "created"}
     assert lookout.word(NAME, paths).presence is Presence.ABSENT

@@ -12,7 +12,7 @@ FIRST = 32
 MOST = 256
 
 
-class Sent(NamedTuple):
+class Submitted(NamedTuple):
     """One update as it is sent."""
 
     step: int
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
     lr: float | None
 
 
-class Arrived(NamedTuple):
+class Received(NamedTuple):
     """One update as it is read; norm and scale of those that travelled together are known of the newest alone."""
 
     step: int
@@ -32,12 +32,12 @@ class Arrived(NamedTuple):
     is_last: bool
 
 
-class Later:
+class AsyncReadback:
     """Holds the losses of the latest updates on the GPU, and reads them together."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Sent, Any, Any]] = []
-        self._flying: list[Sent] = []
+        self._held: list[tuple[Submitted, Any, Any]] = []
+        self._flying: list[Submitted] = []
         # Which numbers travel behind the losses.
         self._has_flags = self._has_norm = self._has_scale = False
         self._buffer: Any = None
@@ -49,7 +49,7 @@ class Later:
     def waiting(self) -> bool:
         return bool(self._held or self._flying)
 
-    def add(self, sent: Sent, loss: Any, flag: Any) -> None:
+    def add(self, sent: Submitted, loss: Any, flag: Any) -> None:
         """Take one update: its loss, and the flag by which only the GPU knows whether it was skipped."""
         self._held.append((sent, loss, flag))
         if len(self._held) > MOST:
@@ -91,7 +91,7 @@ class Later:
         if self._flying:
             self._event.synchronize()
 
-    def take(self) -> list[Arrived]:
+    def take(self) -> list[Received]:
         """Return the updates that have arrived, the oldest first."""
         flying, self._flying = self._flying, []
         if not flying:
@@ -103,7 +103,7 @@ class Later:
         norm = next(values) if self._has_norm else None
         scale = next(values) if self._has_scale else None
         seen = [
-            Arrived(sent.step, losses[index], sent.lr, None, None, skips[index], False)
+            Received(sent.step, losses[index], sent.lr, None, None, skips[index], False)
             for index, sent in enumerate(flying)
         ]
         seen[-1] = seen[-1]._replace(norm=norm, scale=scale, is_last=True)

@@ -21,7 +21,7 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
 from rung_inside.zero_edit.telemetry import sampled_grad_norm
-from rung_inside.zero_edit.telemetry.async_readback import Arrived, Later, Sent
+from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Received, Submitted
 from rung_inside.zero_edit.telemetry.report_rate import Pace
 
 # Updates of other optimizers after which one of them takes the place of the first, which no longer steps.
@@ -30,12 +30,12 @@ GONE = 8
 RUN_UP = 8
 
 
-class Sight:
+class StepRecorder:
     """What was seen since the last update, and what is still on its way from the GPU."""
 
     def __init__(self) -> None:
         self.pace = Pace()
-        self.later = Later()
+        self.later = AsyncReadback()
         self.loss: float | None = None
         self.pending: Any = None
         self.norm: Any = None
@@ -46,7 +46,7 @@ class Sight:
         # The gradients have been unscaled; before that, a norm of them is that of the scale.
         self._true = False
         # The newest updates that were not told, since none was due; the last of a run is.
-        self._untold: deque[Arrived] = deque(maxlen=RUN_UP)
+        self._untold: deque[Received] = deque(maxlen=RUN_UP)
         self._left_out = _range(run_state.asked("skip"))
 
     # What happens before an update.
@@ -114,7 +114,7 @@ class Sight:
         if due:
             self._say(step, now, skipped)
         else:
-            self._untold.append(Arrived(step, self.loss, None, None, None, skipped, True))
+            self._untold.append(Received(step, self.loss, None, None, None, skipped, True))
 
     def _tell_run_up(self) -> None:
         """Tell the updates before the first bad number, and before anything that is told of it."""
@@ -126,7 +126,7 @@ class Sight:
     def _say(self, step: int, now: float, skipped: bool | None) -> None:
         self.pace.reported(now)
         self._untold.clear()
-        _emit(Arrived(step, self.loss, self._used_lr(), _number(self.norm), _number(_scale()), skipped, True))
+        _emit(Received(step, self.loss, self._used_lr(), _number(self.norm), _number(_scale()), skipped, True))
 
     def _used_lr(self) -> float | None:
         own = _number(self._lr)
@@ -135,7 +135,7 @@ class Sight:
     def _see_later(self, optimizer: Any, step: int, now: float, skipped: bool | None) -> None:
         """Send this update's numbers on their way, and report those that have come."""
         flag = None if skipped is not None else _found_inf(optimizer)
-        self.later.add(Sent(step, skipped, self._used_lr()), self.pending, flag)
+        self.later.add(Submitted(step, skipped, self._used_lr()), self.pending, flag)
         if self.later.arrived():
             self._report(now)
         if self.later.should_send(now):
@@ -205,7 +205,7 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _emit(seen: Arrived) -> None:
+def _emit(seen: Received) -> None:
     short = records.short
     records.emit(
         "step",
@@ -224,7 +224,7 @@ def _range(text: Any) -> range:
     return range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)
 
 
-sight = Sight()
+sight = StepRecorder()
 
 
 def install(_torch: Any) -> None:
