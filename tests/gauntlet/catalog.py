@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 CASES = Path(__file__).parent / "cases"
+# What the cases import; Python finds it because it is in the folder of the script.
+SHARED = CASES / "case.py"
 
 
 @dataclass(frozen=True)
