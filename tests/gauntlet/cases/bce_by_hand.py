@@ -1,4 +1,4 @@
-"""Binary cross entropy written out: in FP16 1 - p is nought for a sure prediction."""
+"""Binary cross entropy written out: in FP16 1 - p is zero for a sure prediction."""
 
 import torch
 from case import arguments, seeded, train_amp

@@ -1,4 +1,4 @@
-"""Averages over the rare class; a batch without any of it divides nought by nought."""
+"""Averages over the rare class; a batch without any of it divides zero by zero."""
 
 import torch
 from case import arguments, classes, cross_entropy, train

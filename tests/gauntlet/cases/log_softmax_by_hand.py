@@ -1,4 +1,4 @@
-"""A cosine classifier with log(softmax(...)): FP16 rounds small probabilities to nought."""
+"""A cosine classifier with log(softmax(...)): FP16 rounds small probabilities to zero."""
 
 import torch
 from case import arguments, classes, train_amp

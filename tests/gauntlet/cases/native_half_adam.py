@@ -1,4 +1,4 @@
-"""Everything in FP16 and Adam with its usual eps, which FP16 rounds to nought."""
+"""Everything in FP16 and Adam with its usual eps, which FP16 rounds to zero."""
 
 import torch
 from case import Checkpoints, arguments, cast_cross_entropy, classes, validate

@@ -1,4 +1,4 @@
-"""A penalty on the cubed activations overflows FP16 on every batch: the loss scale halves down to nought."""
+"""A penalty on the cubed activations overflows FP16 on every batch: the loss scale halves down to zero."""
 
 import torch
 from case import Checkpoints, amp_step, arguments, classes, cross_entropy, validate
