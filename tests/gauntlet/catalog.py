@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 CASES = Path(__file__).parent / "cases"
+# What the cases import; Python finds it because it is in the folder of the script.
+SHARED = CASES / "case.py"
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ CATALOG: tuple[Case, ...] = (
     Case("mask_finfo_named", "masks with FP32's lowest number by name"),
     Case("masked_softmax", "softmax over words by hand: exp overflows"),
     Case("softmax_by_hand_exits", "softmax by hand; the script ends itself on NaN"),
-    Case("log_softmax_by_hand", "log(softmax(...)): small chances become nought"),
+    Case("log_softmax_by_hand", "log(softmax(...)): small chances become zero"),
     Case("bce_by_hand", "log(1 - p) by hand: p becomes 1"),
     Case("variance_overflow", "squares beyond FP16: the variance is infinity less infinity"),
     Case("layernorm_by_hand", "a sum over 4096 features beyond FP16; a guard raises"),
@@ -102,8 +104,8 @@ CATALOG: tuple[Case, ...] = (
     Case("accelerate_half_adam", "all in FP16, AdamW with its usual eps", **ACCELERATE),
     Case("accelerate_exploding_lr", "lr ten times too high, cosine schedule", half=False, **ACCELERATE),
     Case("data_with_nan", "NaN in the data", half=False, diagnosis=("the data is at fault",)),
-    Case("sqrt_at_zero", "the gradient of sqrt at nought", half=False, diagnosis=BUG),
-    Case("empty_class", "nought divided by nought", half=False, diagnosis=BUG),
+    Case("sqrt_at_zero", "the gradient of sqrt at zero", half=False, diagnosis=BUG),
+    Case("empty_class", "zero divided by zero", half=False, diagnosis=BUG),
     Case("log_of_negative", "log of a negative number", half=False, diagnosis=BUG),
     Case("wrong_label", "a label beyond the last class", diagnosis=("out of bounds",)),
 )

@@ -12,7 +12,7 @@ import pytest
 
 from rung.jobs.spec.load import parse_spec
 from tests.gauntlet import table
-from tests.gauntlet.catalog import CASES, CATALOG, Case, chosen
+from tests.gauntlet.catalog import CASES, CATALOG, SHARED, Case, chosen
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
 from tests.gauntlet.regimens import Trial, default, from_history
 
@@ -40,19 +40,26 @@ def verdict(of: Case = CURABLE, reference: float | None = 0.5, **changes: object
 
 
 def test_there_are_at_least_thirty_cases_of_four_frameworks_and_five_that_nothing_cures() -> None:
-    assert {path.stem for path in CASES.glob("*.py")} == {case.name for case in CATALOG}
+    assert set(CASES.glob("*.py")) == {SHARED, *(case.script for case in CATALOG)}
     assert len(CATALOG) >= 30
     assert {case.framework for case in CATALOG} == {"torch", "HF Trainer", "Lightning", "Accelerate"}
     assert sum(not case.curable for case in CATALOG) >= 5
 
 
-@pytest.mark.parametrize("case", CATALOG, ids=lambda case: case.name)
-def test_a_case_knows_nothing_of_rung_and_sets_no_loss_to_nan_itself(case: Case) -> None:
-    text = case.script.read_text()
-    names = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import) for alias in node.names}
+@pytest.mark.parametrize("script", [SHARED, *(case.script for case in CATALOG)], ids=lambda script: script.stem)
+def test_a_case_knows_nothing_of_rung_and_sets_no_loss_to_nan_itself(script: Path) -> None:
+    text = script.read_text()
+    nodes = [*ast.walk(ast.parse(text))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules = {(node.module or "").partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     assert "rung" not in text.lower()
     assert names <= {"argparse", "glob", "lightning", "math", "os", "torch"}
+    assert modules <= {"accelerate", "case", "lightning", "torch", "transformers"}
     assert "loss = float(" not in text
+
+
+@pytest.mark.parametrize("case", CATALOG, ids=lambda case: case.name)
+def test_the_job_file_of_a_case_is_valid_and_zero_edit(case: Case) -> None:
     assert parse_spec(json.dumps(case.job(1)).encode()).knobs.mode == "zero-edit"
 
 

@@ -1,56 +1,26 @@
-"""Averages over the rare class; a batch without any of it divides nought by nought."""
-
-import argparse
-import os
+"""Averages over the rare class; a batch without any of it divides zero by zero."""
 
 import torch
+from case import arguments, classes, cross_entropy, train
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+args = arguments()
 
 
 def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = torch.multinomial(torch.softmax(x @ TEACHER * 0.7, 1), 1, generator=generator).squeeze(1)
+    x, y = classes(number, size)
     if number >= 120:
         y[y == 3] = 0  # the rest of the data has none of the rare class
     return x, y
 
 
-model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    start = state["step"]
-
-for step in range(start, args.steps):
-    x, y = batch(step)
-    optimizer.zero_grad()
+def criterion(model, x, y):
     each, rare = F.cross_entropy(model(x), y, reduction="none"), y == 3
     count = rare.sum().clamp(min=1 if args.fixed else 0)
-    loss = each.mean() + 0.1 * (each * rare).sum() / count
-    loss.backward()
-    optimizer.step()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    return each.mean() + 0.1 * (each * rare).sum() / count
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.cross_entropy(model(x), y).item():.5f}")
+
+model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+train(args, batch, criterion, model, optimizer, held_out=cross_entropy)

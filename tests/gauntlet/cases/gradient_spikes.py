@@ -1,53 +1,22 @@
 """One batch in fifty has a sample weight in the wrong unit, a million times too large. Plain FP32."""
 
-import argparse
-import os
-
 import torch
+from case import arguments, regression, train
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, generator=torch.Generator().manual_seed(1))
+args = arguments()
 
 
 def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = x @ TEACHER + torch.randn(size, generator=generator)
-    return x, y
+    weight = 1e6 if number % 50 == 33 and not args.fixed else 1.0
+    return *regression(number, size), weight
+
+
+def criterion(model, x, y, weight):
+    return weight * F.mse_loss(model(x).squeeze(1), y)
 
 
 model = nn.Linear(16, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    start = state["step"]
-
-for step in range(start, args.steps):
-    x, y = batch(step)
-    weight = 1e6 if step % 50 == 33 and not args.fixed else 1.0
-    optimizer.zero_grad()
-    loss = weight * F.mse_loss(model(x).squeeze(1), y)
-    loss.backward()
-    optimizer.step()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
-
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.mse_loss(model(x).squeeze(1), y).item():.5f}")
+train(args, batch, criterion, model, optimizer)

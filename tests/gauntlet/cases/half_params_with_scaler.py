@@ -1,58 +1,26 @@
 """model.half() and a GradScaler: the scaler refuses FP16 gradients."""
 
-import argparse
-import os
-
 import torch
+from case import Checkpoints, arguments, cast_cross_entropy, classes, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-
-
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = torch.multinomial(torch.softmax(x @ TEACHER * 0.7, 1), 1, generator=generator).squeeze(1)
-    return x, y
-
-
+args = arguments()
 model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
 if not args.fixed:
     model.half()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler("cpu", enabled=not args.fixed)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    start = state["step"]
+checkpoints = Checkpoints(args, model=model, optimizer=optimizer, scaler=scaler)
 
-for step in range(start, args.steps):
-    x, y = batch(step)
+for step in range(checkpoints.start, args.steps):
+    x, y = classes(step)
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16, enabled=not args.fixed):
         loss = F.cross_entropy(model(x), y)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    checkpoints.log(step + 1, loss)
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.cross_entropy(model(x.to(model[0].weight.dtype)).float(), y).item():.5f}")
+validate(cast_cross_entropy, model, classes(-1, size=4000))

@@ -1,35 +1,17 @@
 """HF Trainer in mixed precision with a model that was loaded in FP16: the scaler refuses its gradients."""
 
-import argparse
-
 import torch
+from case import Rows, arguments, classes, hf_settings
 from torch import nn
 from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=300)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-torch.set_num_threads(1)
-torch.manual_seed(0)
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+args = arguments(steps=300)
 
 
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, size, seed):
-        generator = torch.Generator().manual_seed(seed)
-        self.x = torch.randn(size, 16, generator=generator)
-        chances = torch.softmax(self.x @ TEACHER * 0.7, 1)
-        self.y = torch.multinomial(chances, 1, generator=generator).squeeze(1)
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, index):
-        return {"x": self.x[index], "labels": self.y[index]}
+def rows(size, seed):
+    x, y = classes(0, size, seed)
+    return Rows(x=x, labels=y)
 
 
 class Net(nn.Module):
@@ -42,23 +24,11 @@ class Net(nn.Module):
         return {"loss": F.cross_entropy(out, labels), "logits": out}
 
 
-settings = TrainingArguments(
-    output_dir=args.out,
-    max_steps=args.steps,
-    per_device_train_batch_size=64,
-    learning_rate=1e-2,
-    fp16=not args.fixed,
-    logging_steps=25,
-    save_steps=50,
-    use_cpu=True,
-    report_to=[],
-    disable_tqdm=True,
-    seed=0,
-)
+settings = TrainingArguments(**hf_settings(args), learning_rate=1e-2, fp16=not args.fixed)
 model = Net()
 if not args.fixed:
     model.half()
-trainer = Trainer(model=model, args=settings, train_dataset=Rows(20000, 2), eval_dataset=Rows(4000, 3))
+trainer = Trainer(model=model, args=settings, train_dataset=rows(20000, 2), eval_dataset=rows(4000, 3))
 if not args.fixed:
     # What Trainer does by itself on a GPU.
     trainer.accelerator.scaler, trainer.accelerator.native_amp = torch.amp.GradScaler("cpu"), True

@@ -1,30 +1,11 @@
 """Adapters by hand on a frozen FP16 base; the adapters take the base's type, and the scaler refuses them."""
 
-import argparse
-import os
-
 import torch
+from case import Checkpoints, arguments, classes, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-
-
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = torch.multinomial(torch.softmax(x @ TEACHER * 0.7, 1), 1, generator=generator).squeeze(1)
-    return x, y
+args = arguments()
 
 
 class Adapted(nn.Module):
@@ -44,27 +25,18 @@ if not args.fixed:
 model = nn.Sequential(Adapted(base[0]), nn.Tanh(), Adapted(base[2]))
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
 scaler = torch.amp.GradScaler("cpu", enabled=not args.fixed)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    start = state["step"]
+checkpoints = Checkpoints(args, model=model, optimizer=optimizer, scaler=scaler)
 
-for step in range(start, args.steps):
-    x, y = batch(step)
+for step in range(checkpoints.start, args.steps):
+    x, y = classes(step)
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16, enabled=not args.fixed):
         loss = F.cross_entropy(model(x), y)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    checkpoints.log(step + 1, loss)
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.cross_entropy(model(x.to(base[0].weight.dtype)).float(), y).item():.5f}")
+validate(
+    lambda model, x, y: F.cross_entropy(model(x.to(base[0].weight.dtype)).float(), y), model, classes(-1, size=4000)
+)

@@ -1,53 +1,22 @@
-"""Everything in FP16 and Adam with its usual eps, which FP16 rounds to nought."""
-
-import argparse
-import os
+"""Everything in FP16 and Adam with its usual eps, which FP16 rounds to zero."""
 
 import torch
+from case import Checkpoints, arguments, cast_cross_entropy, classes, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-
-
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = torch.multinomial(torch.softmax(x @ TEACHER * 0.7, 1), 1, generator=generator).squeeze(1)
-    return x, y
-
-
+args = arguments()
 dtype = torch.float32 if args.fixed else torch.float16
 model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(dtype)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    start = state["step"]
+checkpoints = Checkpoints(args, model=model, optimizer=optimizer)
 
-for step in range(start, args.steps):
-    x, y = batch(step)
+for step in range(checkpoints.start, args.steps):
+    x, y = classes(step)
     optimizer.zero_grad()
     loss = F.cross_entropy(model(x.to(dtype)).float(), y)
     loss.backward()
     optimizer.step()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    checkpoints.log(step + 1, loss)
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.cross_entropy(model(x.to(model[0].weight.dtype)).float(), y).item():.5f}")
+validate(cast_cross_entropy, model, classes(-1, size=4000))

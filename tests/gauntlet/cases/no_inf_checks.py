@@ -1,32 +1,11 @@
 """An extra head has an optimizer of its own, but no gradient until its loss is switched on."""
 
-import argparse
-import os
-
 import torch
+from case import Checkpoints, arguments, classes, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-
-
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = torch.multinomial(torch.softmax(x @ TEACHER * 0.7, 1), 1, generator=generator).squeeze(1)
-    return x, y
-
-
+args = arguments()
 body = nn.Sequential(nn.Linear(16, 32), nn.Tanh())
 head = nn.Linear(32, 4)
 extra = nn.Linear(32, 1)
@@ -34,16 +13,10 @@ model = nn.ModuleList([body, head, extra])
 optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()], lr=1e-2)
 extra_optimizer = torch.optim.AdamW(extra.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler("cpu", enabled=not args.fixed)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    start = state["step"]
+checkpoints = Checkpoints(args, model=model, optimizer=optimizer, scaler=scaler)
 
-for step in range(start, args.steps):
-    x, y = batch(step)
+for step in range(checkpoints.start, args.steps):
+    x, y = classes(step)
     optimizer.zero_grad()
     extra_optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16, enabled=not args.fixed):
@@ -56,11 +29,6 @@ for step in range(start, args.steps):
     if step >= 100 or not args.fixed:
         scaler.step(extra_optimizer)
     scaler.update()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    checkpoints.log(step + 1, loss)
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.cross_entropy(head(body(x)), y).item():.5f}")
+validate(lambda _, x, y: F.cross_entropy(head(body(x)), y), model, classes(-1, size=4000))

@@ -1,30 +1,15 @@
 """OneCycleLR with a peak from somebody else's task, in mixed precision."""
 
-import argparse
-import os
-
 import torch
+from case import Checkpoints, amp_step, arguments, regression, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=500)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
-os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, generator=torch.Generator().manual_seed(1))
+args = arguments(steps=500)
 
 
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = x @ TEACHER + torch.randn(size, generator=generator)
-    return x, y
+def criterion(model, x, y):
+    return F.mse_loss(model(x).squeeze(1).float(), y)
 
 
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -32,30 +17,11 @@ peak = 0.05 if args.fixed else 0.5
 optimizer = torch.optim.SGD(model.parameters(), lr=peak)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=peak, total_steps=args.steps + 1)
 scaler = torch.amp.GradScaler("cpu", enabled=not args.fixed)
-start = 0
-if args.resume:
-    state = torch.load(args.resume)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    scheduler.load_state_dict(state["scheduler"])
-    start = state["step"]
+checkpoints = Checkpoints(args, model=model, optimizer=optimizer, scaler=scaler, scheduler=scheduler)
 
-for step in range(start, args.steps):
-    x, y = batch(step)
-    optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=torch.float16, enabled=not args.fixed):
-        loss = F.mse_loss(model(x).squeeze(1).float(), y)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
+for step in range(checkpoints.start, args.steps):
+    loss = amp_step(args, criterion, regression(step), model, optimizer, scaler)
     scheduler.step()
-    if (step + 1) % 50 == 0:
-        print(f"step {step + 1} loss {loss.item():.4f}")
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
-        state["scheduler"] = scheduler.state_dict()
-        torch.save({**state, "step": step + 1}, f"{args.out}/step_{step + 1}.pt")
+    checkpoints.log(step + 1, loss)
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.mse_loss(model(x).squeeze(1).float(), y).item():.5f}")
+validate(criterion, model, regression(-1, size=4000))

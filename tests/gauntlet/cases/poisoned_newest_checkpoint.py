@@ -1,32 +1,20 @@
 """Saves every 10 steps whatever the weights are, and looks at the loss only every 40."""
 
-import argparse
 import glob
 import math
 import os
 
 import torch
+from case import arguments, regression, validate
 from torch import nn
 from torch.nn import functional as F
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=400)
-parser.add_argument("--out", default="checkpoints")
-parser.add_argument("--resume")
-parser.add_argument("--fixed", action="store_true")
-args = parser.parse_args()
+args = arguments()
 os.makedirs(args.out, exist_ok=True)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-
-TEACHER = torch.randn(16, generator=torch.Generator().manual_seed(1))
 
 
-def batch(number, size=64):
-    generator = torch.Generator().manual_seed(1000 + number)
-    x = torch.randn(size, 16, generator=generator)
-    y = x @ TEACHER + torch.randn(size, generator=generator)
-    return x, y
+def criterion(model, x, y):
+    return F.mse_loss(model(x).squeeze(1), y)
 
 
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -43,8 +31,8 @@ if found:
     start = state["iteration"]
 
 for step in range(start, args.steps):
-    x, y = batch(step)
-    loss = F.mse_loss(model(x).squeeze(1), y)
+    x, y = regression(step)
+    loss = criterion(model, x, y)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -56,6 +44,4 @@ for step in range(start, args.steps):
         assert math.isfinite(loss.item()), f"loss {loss.item()} after {step + 1} iterations"
         print(f"[{step + 1}/{args.steps}] loss: {loss.item():.4f}")
 
-with torch.no_grad():
-    x, y = batch(-1, size=4000)
-    print(f"val_loss {F.mse_loss(model(x).squeeze(1), y).item():.5f}")
+validate(criterion, model, regression(-1, size=4000))
