@@ -23,10 +23,11 @@ from runner.ssh import SshRemote
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]
-SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("kill", "unscale", "overflow", "collapse", "oom")]
+SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("kill", "unscale", "collapse", "oom")]
+SAMPLE = [pytest.param("overflow", marks=[pytest.mark.long, pytest.mark.sample])]
 
 
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", [*QUICK, *SAMPLE, *SLOW])
 def test_a_drill_passes_on_this_machine(name: str, home: Path, rung: Rung) -> None:
     ran = rung("drill", name, "--json")
     assert ran.code == 0, ran
