@@ -13,11 +13,11 @@ import sys
 
 
 class AfterImport:
-    """Finds a module as Python would, and changes it right after it was loaded."""
+    """Finds torch._compile, which torch loads with itself, as Python would, and changes torch right after that."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in CHANGES:
+        if name != "torch._compile":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -25,25 +25,16 @@ class AfterImport:
 
             def loaded(module):
                 load(module)
-                CHANGES[name](module)
+                module._disable_dynamo = handed_through
+                if os.uname().machine == "aarch64":
+                    sys.modules["torch._C"]._set_mkldnn_enabled(False)
 
             spec.loader.exec_module = loaded
         return spec
-
-
-def without_compiler(module):
-    module._disable_dynamo = handed_through
 
 
 def handed_through(function=None, recursive=True):
     return function if function is not None else handed_through
 
 
-def without_onednn(torch):
-    torch._C._set_mkldnn_enabled(False)
-
-
-CHANGES = {"torch._compile": without_compiler}
-if os.uname().machine == "aarch64":
-    CHANGES["torch"] = without_onednn
 sys.meta_path.insert(0, AfterImport)

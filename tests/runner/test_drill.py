@@ -20,6 +20,7 @@ from runner.drill import DRILLS, drill_spec, judge
 from runner.drillcli import FAULTS
 from runner.parts import RealEngines
 from runner.ssh import SshRemote
+from tests import pace
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]
@@ -108,14 +109,14 @@ def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, stat
 
 
 def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
-    assert titan.run(["echo", "1"], timeout=20).out == b"1\n"
+    assert titan.run(["echo", "1"], timeout=pace.seconds(20)).out == b"1\n"
     before = titan.connection.transport()
     titan.drop()
     wait_until(lambda: not before.is_alive())
 
     def answers() -> bool:
         with suppress(HostUnreachable):
-            return titan.run(["echo", "2"], timeout=20).out == b"2\n"
+            return titan.run(["echo", "2"], timeout=pace.seconds(20)).out == b"2\n"
         return False
 
     wait_until(answers)
