@@ -27,7 +27,7 @@ export $(PASSED)
 SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -57,23 +57,42 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 # Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.
 # Many tests mostly wait, so there are more workers than cores. The fleet tests use two workers.
 PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
+FLEET_PARALLEL := -n 2 --dist loadfile
+
+# Each part keeps a report of what failed, for `make test-again`.
+FIRST := python -m tests.again first
 
 test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
-	@pytest $(PARALLEL) --ignore=tests/fleet
+	@python -m tests.again plan tests
+	@$(FIRST) tests $(PARALLEL) --ignore=tests/fleet
 else
+	@python -m tests.again plan tests fleet
 	@$(MAKE) --no-print-directory system
 	@nice python -m tests.fleet prepare & preparing=$$!; \
-	pytest $(PARALLEL) --ignore=tests/fleet || failed=$$?; \
-	wait $$preparing; \
-	[ -z "$${failed:-}" ] || exit $$failed; \
-	pytest -n 2 --dist loadfile tests/fleet
+	$(FIRST) tests $(PARALLEL) --ignore=tests/fleet || failed=$$?; \
+	wait $$preparing || echo "rung: the fleet's parts could not be made beforehand; its tests try again" >&2; \
+	$(FIRST) fleet $(FLEET_PARALLEL) tests/fleet || failed=$$?; \
+	exit $${failed:-0}
 endif
 
 test-long: setup ## Run the slow tests and repeated cases that `make test` leaves out
-	@pytest $(PARALLEL) --ignore=tests/fleet -m long
+	@python -m tests.again plan long
+	@$(FIRST) long $(PARALLEL) --ignore=tests/fleet -m long
 
-check: lint test ## Run lint, type checks and tests: what CI runs
+test-sample: setup ## Run a few of the long tests, one of each kind
+	@python -m tests.again plan sample
+	@$(FIRST) sample $(PARALLEL) --ignore=tests/fleet -m sample
+
+test-again: setup ## Run the tests that have just failed once more, one at a time, and name those that then pass
+	@python -m tests.again
+
+check: plan lint test ## Run lint, type checks and tests; CI runs this and `make test-sample`
+
+# Where lint stops everything, no earlier report may be taken for one of these tests.
+.PHONY: plan
+plan: setup
+	@python -m tests.again plan tests
 
 lint: setup ## Run ruff, mypy and ansible-lint
 	@(cd ansible && ansible-lint --offline -q) & playbooks=$$!; ruff check .; ruff format --check .; mypy; \

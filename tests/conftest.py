@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests import pace
 
 # How long an example takes on a busy machine proves nothing about the product. The same examples every time: a run says
 # what the code is worth, not the dice. `pytest --hypothesis-profile=search` looks for new ones.
@@ -27,7 +28,7 @@ BIN = Path(sys.executable).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")])
 )
-# A loaded machine may be slow; a condition that takes longer than this will never come.
+# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
 PATIENCE = 120.0
 
 
@@ -73,12 +74,13 @@ def rung(home: Path) -> Callable[..., Ran]:
     """Return a function that runs the installed `rung` in a process of its own."""
 
     def run(*words: str | Path, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Ran:
-        done = subprocess.run(
+        done = pace.run(
             [str(BIN / "rung"), *map(str, words)],
             input=stdin.encode() if isinstance(stdin, str) else stdin if stdin is not None else b"",
             env={**os.environ, **(env or {})},
             capture_output=True,
-            timeout=120,
+            usual=120,
+            progress=lambda: pace.newest_change(home),
             check=False,
         )
         return Ran(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
@@ -107,10 +109,6 @@ def wait_until() -> Callable[..., Any]:
     """Return a function that asks again and again until the answer is true, and fails when it never is."""
 
     def wait(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (answer := condition()):
-            assert time.monotonic() < deadline, f"not so after {seconds:g} s: {condition}"
-            time.sleep(0.01)
-        return answer
+        return pace.until(condition, seconds)
 
     return wait

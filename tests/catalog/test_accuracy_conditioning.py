@@ -25,6 +25,7 @@ def assert_overflows_and_recovers(lab, options=""):
 
 # Always run in a container, by tests/fleet/test_field_reports.py.
 @pytest.mark.long
+@pytest.mark.sample
 def test_overflow_of_raw_figures_is_cured_by_fp32_at_once(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_overflows_and_recovers(lab)

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests import pace
 from tests.catalog.conftest import metric
 
 NAME = "audio-lora"
@@ -50,7 +51,7 @@ def test_a_killed_run_goes_on_from_its_own_checkpoint(lab, wait_until):
     folder = lab.folder / "home" / "jobs" / name
     wait_until(lambda: list((folder / "checkpoints").glob("checkpoint-*/trainer_state.json")))
     os.killpg(json.loads((folder / "attempts" / "1" / "running.json").read_text())["group"], signal.SIGKILL)
-    assert controller.wait(300) == 0
+    assert pace.wait(controller, 300) == 0
     story = lab.history(name)
     assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
     assert [attempt["rung"] for attempt in story["attempts"]] == [None, None]

@@ -1,10 +1,10 @@
 """Owns the proof of sar-kd: logits beyond FP16 make CE NaN from the first batch on, and FP32 brings it to its goal."""
 
-import subprocess
 import sys
 
 import pytest
 
+from tests import pace
 from tests.catalog.conftest import CATALOG, metric
 
 NAME = "sar-kd"
@@ -48,7 +48,7 @@ def test_the_mended_settings_train_in_fp16_from_start_to_end(lab, seed):
 @pytest.mark.long
 def test_by_itself_it_gives_up_after_ten_bad_batches(tmp_path):
     words = [sys.executable, str(CATALOG / NAME / "train.py"), "--output_dir", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = pace.run(words, capture_output=True, text=True, usual=300, check=False)
     assert done.returncode == 1 and done.stdout.count(ISSUE) == 10
     assert "Too many NaN batches, stopping training (success_rate=0%)" in done.stdout
     assert "Final validation perplexity: nan" in done.stdout
@@ -64,11 +64,11 @@ def test_it_goes_on_from_its_checkpoint_with_the_learning_rate_it_is_told(tmp_pa
         "--output_dir",
         str(tmp_path),
     ]
-    whole = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+    whole = pace.run(words, capture_output=True, text=True, usual=300, check=True).stdout
     words += ["--resume", str(tmp_path / "step_200.pt")]
-    resumed = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+    resumed = pace.run(words, capture_output=True, text=True, usual=300, check=True).stdout
     assert "at step 200" in resumed and "Step 200:" not in resumed
     assert whole.splitlines()[-1] == resumed.splitlines()[-1]
     words += ["--student_lr", "0", "--router_lr", "0"]
-    still = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+    still = pace.run(words, capture_output=True, text=True, usual=300, check=True).stdout
     assert whole.splitlines()[-1] != still.splitlines()[-1]

@@ -22,12 +22,13 @@ from rung.jobs.spec.load import load_spec
 from rung.runner.launch.submit import submit
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
+from tests import pace
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
 BIN = Path(sys.executable).parent
 TRAININGS = Path(__file__).parent / "trainings"
-# A loaded machine may be slow; a condition that takes longer than this will never come.
+# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
 PATIENCE = 180.0
 # Prints steps until it is told to finish; a shell is enough for whatever needs no checkpoint.
 STEADY = "i=0; while [ ! -e /rung/job/finish ]; do i=$((i+1)); echo step $i loss 0.5; sleep 0.2; done"
@@ -54,7 +55,7 @@ class Campaign:
 
     def rung(self, *words: str | Path, expect: int | None = 0) -> str:
         """Run a command and return what it printed; its exit code must be the expected one, where one is."""
-        done = subprocess.run([BIN / "rung", *words], env=self.env, capture_output=True, text=True, timeout=300)
+        done = pace.run([BIN / "rung", *words], env=self.env, capture_output=True, text=True, usual=300)
         assert expect in (None, done.returncode), f"rung {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -133,11 +134,10 @@ class Campaign:
         return is_it and len(self.steps(job_id, number)) >= steps
 
     def wait(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (answer := condition()):
-            assert time.monotonic() < deadline, f"not so after {seconds:g} s:\n{self.shown()}"
-            time.sleep(0.1)
-        return answer
+        try:
+            return pace.until(condition, seconds, every=0.1)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.shown()}") from None
 
     def wait_for_end(self, job_id: str, state: JobState = JobState.SUCCEEDED) -> list[Attempt]:
         self.wait(lambda: self.job(job_id).ended)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 
-# A loaded machine may be slow; a condition that takes longer than this will never come.
+from tests import pace
+
+# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
 PATIENCE = 120.0
 
 
@@ -18,7 +18,7 @@ class FleetError(Exception):
 def run(*words: object, input: bytes | None = None, env: dict[str, str] | None = None, check: bool = True) -> str:
     """Run a program to its end and return what it printed; with its last words as the error when it fails."""
     command = [str(word) for word in words]
-    done = subprocess.run(command, input=input or b"", env=env, capture_output=True, timeout=900, check=False)
+    done = pace.run(command, input=input or b"", env=env, capture_output=True, usual=900, check=False)
     if check and done.returncode:
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-2000:]
         raise FleetError(f"{' '.join(command[:8])} failed with {done.returncode}: {said}")
@@ -27,11 +27,10 @@ def run(*words: object, input: bytes | None = None, env: dict[str, str] | None =
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
     """Ask again and again until the answer is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise FleetError(f"{what}: not so after {seconds:g} s")
-        time.sleep(0.02)
+    try:
+        pace.until(condition, seconds, what, every=0.02)
+    except AssertionError as error:
+        raise FleetError(f"{what}: {error}") from None
 
 
 def say(text: str) -> None:

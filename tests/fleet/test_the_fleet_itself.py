@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rung.runner.hosts.host_list import parse_hosts
+from tests import pace
 from tests.fleet import parts
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host
@@ -187,7 +188,7 @@ def test_containers_outlive_a_killed_engine_until_it_comes_back(fleet: Fleet, ho
 
 def test_a_restarted_sshd_ends_the_sessions(fleet: Fleet, host: Host, session: subprocess.Popen[str]) -> None:
     host.restart_sshd()
-    assert session.wait(timeout=60) != 0
+    assert pace.wait(session, 60) != 0
     assert ssh(fleet, host, "true").returncode == 0
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import pace
+
 TRAININGS = Path(__file__).parent / "trainings"
 BIN = Path(sys.executable).parent
 RUN = (
@@ -32,7 +34,16 @@ class Lab:
         return {**os.environ, "PATH": path, "RUNG_HOME": str(self.folder / "home")}
 
     def rung(self, *words: str, expect: int = 0) -> str:
-        done = subprocess.run([BIN / "rung", *words], env=self.env, capture_output=True, text=True, timeout=300)
+        # A controller may work through whole trainings; what it and they write is the sign that they get on.
+        home = self.folder / "home"
+        done = pace.run(
+            [BIN / "rung", *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            usual=120,
+            progress=lambda: pace.newest_change(home),
+        )
         assert done.returncode == expect, f"rung {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from rung.runner.state.store import Store
+from tests import pace
 from tests.support.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
 
 
@@ -23,7 +24,7 @@ def test_killing_it_right_after_a_decision_and_right_after_a_launch_changes_noth
     for _ in range(3):
         job = lab.submit(file)
         hits += kill_around_decisions(store, job, lambda: running.append(lab.controller()), kill)
-        running[-1].wait(timeout=60)
+        pace.wait(running[-1], 60)
         assert outline(store.attempts(job)) == wanted
         once(store, job)
         for number in (1, 2, 3):

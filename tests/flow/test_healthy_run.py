@@ -1,9 +1,10 @@
 """A run with nothing wrong is left alone, and a person stays in charge of it."""
 
 import json
-import time
 
 import pytest
+
+from tests import pace
 
 
 def test_a_healthy_run_is_one_attempt(lab):
@@ -14,13 +15,12 @@ def test_a_healthy_run_is_one_attempt(lab):
     assert story["attempts"][0]["metrics"]["val_loss"] < 5.0
 
 
-def wait_for(lab, name, wanted, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def wait_for(lab, name, wanted):
+    def wanted_row():
         row = next(row for row in json.loads(lab.rung("queue", "--json")) if row["id"] == name)
-        if wanted(row):
-            return row
-    raise AssertionError(f"never came: {row}")
+        return row if wanted(row) else None
+
+    return pace.until(wanted_row, 60)
 
 
 def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab):
@@ -30,7 +30,7 @@ def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab
         wait_for(lab, name, lambda row: row["state"] == "RUNNING" and (row["step"] or 0) > 30)
         lab.rung("cancel", name)
         wait_for(lab, name, lambda row: row["state"] == "CANCELLED")
-        assert controller.wait(timeout=30) == 0
+        assert pace.wait(controller, 30) == 0
     finally:
         controller.kill()
     lab.rung("retry", name, "--set", "lr=0.01")
@@ -40,7 +40,7 @@ def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab
         second = lab.history(name)["attempts"][1]
         assert second["asked"]["lr"] == 0.01 and second["resumed_step"] >= 30
         lab.rung("cancel", name)
-        assert controller.wait(timeout=30) == 0
+        assert pace.wait(controller, 30) == 0
     finally:
         controller.kill()
     assert lab.history(name)["job"]["state"] == "CANCELLED"
@@ -74,6 +74,6 @@ def test_launch_follow_beside_a_controller_shows_the_same_and_leaves_the_job_to_
         out = lab.rung("launch", "-f", str(lab.job("none")))
         assert "step 120" in out and out.rstrip().endswith("none-2 SUCCEEDED: finished")
         lab.rung("cancel", name)
-        assert controller.wait(timeout=30) == 0
+        assert pace.wait(controller, 30) == 0
     finally:
         controller.kill()

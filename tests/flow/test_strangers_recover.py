@@ -45,7 +45,15 @@ LONG = [
     Case("lightning_log_nan", NAN, "fp32", FP32, 0.001, "*.ckpt"),
     Case("lightning_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.05),
 ]
-CASES = [*QUICK, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
+# Of each framework one at most, and each with another rung.
+SAMPLE = {"torch_spikes", "accelerate_high_lr", "lightning_half_module"}
+
+
+def marks(case):
+    return [pytest.mark.long, *([pytest.mark.sample] if case.script in SAMPLE else [])]
+
+
+CASES = [*QUICK, *(pytest.param(case, marks=marks(case)) for case in LONG)]
 
 
 def stranger(lab, case):

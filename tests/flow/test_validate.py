@@ -7,12 +7,12 @@ import json
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 import yaml
 
 from rung.runner.state.store import Store
+from tests import pace
 from tests.flow.conftest import BIN
 
 # What each precision reaches, as words of the script: $1 is the precision, the metrics follow.
@@ -131,7 +131,7 @@ def test_a_cancelled_job_takes_its_validation_along(desk):
     until(lambda: any(job.state == "LAUNCHING" for job in stored(desk)))
     assert stored(desk)[0].state == "QUEUED" and "waits for its validation v1" in stored(desk)[0].reason
     desk.rung("cancel", name)
-    assert controller.wait(60) == 0, "the controller did not come to rest"
+    assert pace.wait(controller, 60) == 0, "the controller did not come to rest"
     assert [job.state for job in stored(desk)] == ["CANCELLED", "CANCELLED"]
 
 
@@ -166,7 +166,7 @@ def test_an_interrupted_validation_is_taken_up_again(desk):
     )
     until(lambda: (desk.folder / "home" / "rung.db").exists() and stored(desk) and stored(desk)[0].state == "LAUNCHING")
     first.send_signal(signal.SIGINT)
-    assert "the same command takes it up again" in first.communicate(timeout=60)[1] and first.returncode == 130
+    assert "the same command takes it up again" in pace.communicate(first, usual=60)[1] and first.returncode == 130
     out = desk.rung("validate", str(file))
     assert "validation v1 of ocr is under way and taken up" in out and "verdict: PASS" in out
     assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]
@@ -199,7 +199,4 @@ def stored(desk):
 
 
 def until(condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "not so for too long"
-        time.sleep(0.02)
+    pace.until(condition, 120, every=0.02)

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from tests import pace
 from tests.gauntlet.catalog import Case
 from tests.gauntlet.judging import REFERENCE, Result, value_in
 
@@ -184,10 +185,10 @@ def _rung(trial: Trial, regimen: str, ladder: str | None) -> Result:
     env["OMP_NUM_THREADS"] = "1"
     began = time.monotonic()
     with (trial.folder / "followed").open("w") as said:
-        subprocess.run([BIN / "rung", "launch", "-f", str(job)], env=env, stdout=said, stderr=said, timeout=SECONDS)
+        pace.run([BIN / "rung", "launch", "-f", str(job)], env=env, stdout=said, stderr=said, usual=SECONDS)
     seconds = time.monotonic() - began
     command = [BIN / "rung", "history", trial.case.name, "--json"]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    done = pace.run(command, env=env, stdout=subprocess.PIPE, text=True, usual=60, check=True)
     return from_history(trial, regimen, json.loads(done.stdout), seconds)
 
 

@@ -5,7 +5,6 @@ The job is a shell script, so that only Rung takes time: NaN without clipping, l
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from rung.jobs.job import Attempt
 from rung.jobs.model.state import JobState
 from rung.runner.state.store import Store
+from tests import pace
 
 # The wait before the first step is the time in which a controller can die between a relaunch and its first step.
 SCRIPT = """
@@ -66,10 +66,7 @@ def _told(store: Store, job: str) -> set[tuple[str, int | None]]:
 
 
 def _wait(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "not so for too long"
-        time.sleep(0.005)
+    pace.until(condition, PATIENCE, every=0.005)
 
 
 def once(store: Store, job: str) -> None:

@@ -20,6 +20,7 @@ from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.launch.submit import submit
 from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
 from rung.runner.state.store import Store
+from tests import pace
 
 IMAGE = f"train@sha256:{'0' * 64}"
 CARDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5)), "P100": ("Tesla P100-PCIE-16GB", (6, 0))}
@@ -177,8 +178,9 @@ class World:
         for _ in range(times):
             self.controller.turn()
             pending = [errand.future for errand in self.controller._context.tasks._sent.values()]
-            _, late = concurrent.futures.wait(pending, timeout=60)
-            assert not late, "an errand did not come back"
+            patience = pace.Patience(60)
+            while concurrent.futures.wait(pending, timeout=1).not_done:
+                assert not patience.is_over(), "an errand did not come back"
             self.now += 1.0
 
     def until(self, condition: Callable[[], Any], turns: int = 200) -> Any:

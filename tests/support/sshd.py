@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.model.host import Host
+from tests import pace
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "/usr/sbin/sshd"
 # Where sshd, started as root, wants an empty folder to be.
@@ -89,11 +90,11 @@ class Sshd:
         with self.log.open("ab") as log:
             command = [SSHD, "-D", "-e", "-f", str(config)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
+        patience = pace.Patience(START_SECONDS)
         # Asked of its log: a connection to look would be one more in the tests' counts.
         while self.said("Server listening") == before:
             assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
+            assert not patience.is_over(), self.log.read_text()
             time.sleep(0.01)
         return self
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests import pace
 from tests.fleet.bare.machines import BareFleet
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
@@ -67,7 +67,7 @@ class Site:
             "ANSIBLE_HOME": str(self.folder / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
         }
-        done = subprocess.run(words, env={**os.environ, **own}, capture_output=True, text=True, timeout=600)
+        done = pace.run(words, env={**os.environ, **own}, capture_output=True, text=True, usual=600)
         return Played(done.stdout + done.stderr, done.returncode)
 
     def vars(self, **values: object) -> Path:

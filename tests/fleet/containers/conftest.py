@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,13 @@ from rung.runner.engines.docker.engine import DockerEngine
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.seams.engine import Container, Observation, Presence, Request
 from rung.runner.ssh.remote import Remotes, SshRemote
+from tests import pace
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import Host
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
 
-# A loaded machine may be slow; a condition that takes longer than this will never come.
+# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
 PATIENCE = 120.0
 STORE = "0123456789ab"
 
@@ -74,11 +74,7 @@ class Attempts:
         return self.start("sh", "-c", script, **more)
 
     def wait(self, condition: Callable[[], Any], what: str = "") -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while not (answer := condition()):
-            assert time.monotonic() < deadline, f"not so after {PATIENCE:g} s: {what or condition}"
-            time.sleep(0.02)
-        return answer
+        return pace.until(condition, PATIENCE, what, every=0.02)
 
     def becomes(self, request: Request, presence: Presence) -> Observation:
         self.wait(lambda: self.engine.observe(request.paths).presence is presence, f"{presence}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import rung_inside
+
+from tests import pace
 
 FOLDER = Path(rung_inside.__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -39,6 +40,6 @@ def test_annotations_are_not_evaluated(path: Path) -> None:
 
 
 def test_importing_the_face_does_not_import_torch() -> None:
-    code = "import sys, rung_inside, rung_inside.verify, rung_inside.contract.asked_knobs; sys.exit('torch' in sys.modules)"
+    code = "import sys, rung_inside.verify, rung_inside.contract.asked_knobs; sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60).returncode == 0
+    assert pace.run([sys.executable, "-c", code], env=environment, check=False, usual=60).returncode == 0

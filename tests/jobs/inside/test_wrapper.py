@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rung.runner.files.inside import WRAPPER
+from tests import pace
 
 Wait = Callable[..., Any]
 
@@ -29,7 +30,7 @@ def wrap(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(timeout=30)
+    return pace.wait(process, 30)
 
 
 def record(folder: Path, name: str) -> dict[str, Any]:

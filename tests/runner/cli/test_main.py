@@ -18,6 +18,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.cli.main import cli, main
 from rung.runner.state.store import Store
+from tests import pace
 
 Rung = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -391,7 +392,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Path, rung: Rung) -> None:
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     # -o: what is set up already is not set up again.
     command = ["make", "-s", "-C", str(ROOT), "-o", ".venv/ready", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60, check=False)
+    return pace.run(command, capture_output=True, text=True, env=dict(os.environ), usual=60, check=False)
 
 
 def test_make_takes_job_names_and_paths_with_spaces_and_quotes(home: Path, tmp_path: Path) -> None:

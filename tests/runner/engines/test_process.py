@@ -24,6 +24,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.controller.log_watch import LogWatch, fault_at_end
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Observation, Presence, Request
+from tests import pace
 
 Wait = Callable[..., Any]
 ENV = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
@@ -265,7 +266,7 @@ def test_of_many_starting_at_once_exactly_one_runs_it(attempts: Attempts, tmp_pa
     for process in starters:
         tell(process)
     for process in starters:
-        assert process.communicate("\n", timeout=60)[0] == "started\n"
+        assert pace.communicate(process, "\n", usual=60)[0] == "started\n"
     assert attempts.end(request).exit_code == 0
     assert (tmp_path / "ran").read_text() == "ran\n"
 
@@ -289,7 +290,7 @@ def test_it_ended_while_no_controller_was_there_and_its_exit_code_is_kept(attemp
     request = attempts.request("sh")
     process = starter(tmp_path, "exit 5")
     tell(process)
-    process.communicate("\n", timeout=60)
+    pace.communicate(process, "\n", usual=60)
     assert attempts.end(request).exit_code == 5
 
 

@@ -20,13 +20,15 @@ from rung.runner.cli.drill import FAULTS
 from rung.runner.engine_pool import RealEngines
 from rung.runner.session.drill import DRILLS, drill_spec, judge
 from rung.runner.ssh.remote import SshRemote
+from tests import pace
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]
-SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("kill", "unscale", "overflow", "collapse", "oom")]
+SLOW = [pytest.param(name, marks=pytest.mark.long) for name in ("kill", "unscale", "collapse", "oom")]
+SAMPLE = [pytest.param("overflow", marks=[pytest.mark.long, pytest.mark.sample])]
 
 
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", [*QUICK, *SAMPLE, *SLOW])
 def test_a_drill_passes_on_this_machine(name: str, home: Path, rung: Rung) -> None:
     ran = rung("drill", name, "--json")
     assert ran.code == 0, ran
@@ -107,14 +109,14 @@ def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, stat
 
 
 def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
-    assert titan.run(["echo", "1"], timeout=20).out == b"1\n"
+    assert titan.run(["echo", "1"], timeout=pace.seconds(20)).out == b"1\n"
     before = titan.connection.transport()
     titan.drop()
     wait_until(lambda: not before.is_alive())
 
     def answers() -> bool:
         with suppress(HostUnreachable):
-            return titan.run(["echo", "2"], timeout=20).out == b"2\n"
+            return titan.run(["echo", "2"], timeout=pace.seconds(20)).out == b"2\n"
         return False
 
     wait_until(answers)

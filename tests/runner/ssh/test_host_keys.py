@@ -15,6 +15,7 @@ import pytest
 from rung.jobs.model.errors import HostRefused
 from rung.jobs.model.host import Host
 from rung.runner.ssh.remote import SshRemote
+from tests import pace
 from tests.support.sshd import Sshd, keygen
 
 NewSshd = Callable[..., Sshd]
@@ -22,12 +23,12 @@ Reach = Callable[..., SshRemote]
 
 
 def works(remote: SshRemote) -> bool:
-    return remote.run(["echo", "in"], timeout=60).out == b"in\n"
+    return remote.run(["echo", "in"], timeout=pace.seconds(60)).out == b"in\n"
 
 
 def refusal(remote: SshRemote) -> str:
     with pytest.raises(HostRefused) as told:
-        remote.run(["true"], timeout=60)
+        remote.run(["true"], timeout=pace.seconds(60))
     said = str(told.value)
     assert "\n" not in said
     return said
@@ -306,7 +307,10 @@ def test_a_host_is_reached_through_a_jump_host_of_the_list_on_one_connection_eac
     hosts = [inner.host(jump="gate"), gate.host("gate"), second.host("titan2", jump="gate")]
     remote = reach(*hosts)
     assert works(remote)
-    assert remote.run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=60).out.split()[3] == str(inner.port).encode()
+    assert (
+        remote.run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=pace.seconds(60)).out.split()[3]
+        == str(inner.port).encode()
+    )
     assert gate.said("Accepted publickey") == inner.said("Accepted publickey") == 1
 
 

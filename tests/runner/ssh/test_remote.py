@@ -29,6 +29,7 @@ from rung.runner.seams.remote import (
 )
 from rung.runner.ssh.remote import SshRemote
 from rung.runner.ssh.unix_socket import UnixSocket
+from tests import pace
 from tests.support.sshd import Sshd
 
 NASTY = [
@@ -94,7 +95,7 @@ def connections(server: Sshd) -> int:
 
 
 def test_a_command_gives_its_code_its_output_and_its_errors(titan: SshRemote) -> None:
-    ran = titan.run(["sh", "-c", "cat; echo oops >&2; exit 7"], b"in\0put\xff", timeout=60)
+    ran = titan.run(["sh", "-c", "cat; echo oops >&2; exit 7"], b"in\0put\xff", timeout=pace.seconds(60))
     assert ran == Ran(7, b"in\0put\xff", b"oops\n")
 
 
@@ -109,10 +110,10 @@ def test_the_parts_are_what_the_seam_promises(titan: SshRemote, serve: Callable[
 
 def test_every_word_arrives_as_it_is_and_nothing_is_run_by_it(titan: SshRemote, client_home: Path) -> None:
     before = sorted(Path.cwd().iterdir())
-    ran = titan.run(["printf", "%s\\0", *NASTY], timeout=60)
+    ran = titan.run(["printf", "%s\\0", *NASTY], timeout=pace.seconds(60))
     assert ran.code == 0
     assert ran.out.split(b"\0")[:-1] == [os.fsencode(word) for word in NASTY]
-    assert titan.run(["ls", "pwned"], timeout=60).code != 0
+    assert titan.run(["ls", "pwned"], timeout=pace.seconds(60)).code != 0
     assert sorted(Path.cwd().iterdir()) == before
 
 
@@ -131,40 +132,40 @@ def test_a_command_that_cannot_be_sent_is_refused_before_it_is(argv: list[str]) 
 
 def test_the_longest_command_arrives(titan: SshRemote) -> None:
     word = "x" * (COMMAND_BYTES - len("printf %s "))
-    assert titan.run(["printf", "%s", word], timeout=60).out == word.encode()
+    assert titan.run(["printf", "%s", word], timeout=pace.seconds(60)).out == word.encode()
 
 
 def test_fifty_megabytes_go_in_and_come_through(titan: SshRemote) -> None:
     data = os.urandom(50_000_000)
-    ran = titan.run(["sha256sum"], data, timeout=180)
+    ran = titan.run(["sha256sum"], data, timeout=pace.seconds(180))
     assert ran.out.split()[0].decode() == hashlib.sha256(data).hexdigest()
-    both = titan.run(["sh", "-c", "tee /dev/stderr | sha256sum >&2; echo done"], data, timeout=180)
+    both = titan.run(["sh", "-c", "tee /dev/stderr | sha256sum >&2; echo done"], data, timeout=pace.seconds(180))
     assert (both.code, both.out, len(both.err)) == (0, b"done\n", OUTPUT_BYTES)
 
 
 def test_only_the_beginning_of_endless_output_is_kept(titan: SshRemote) -> None:
-    ran = titan.run(["head", "-c", "50000000", "/dev/zero"], timeout=180)
+    ran = titan.run(["head", "-c", "50000000", "/dev/zero"], timeout=pace.seconds(180))
     assert (ran.code, len(ran.out)) == (0, OUTPUT_BYTES)
 
 
 def test_a_command_that_ends_by_a_signal_is_told_from_one_that_exits(titan: SshRemote) -> None:
-    assert titan.run(["sh", "-c", "kill -9 $$"], timeout=60).code == -1
+    assert titan.run(["sh", "-c", "kill -9 $$"], timeout=pace.seconds(60)).code == -1
 
 
 def test_a_command_that_closes_its_output_is_waited_for(titan: SshRemote) -> None:
-    assert titan.run(["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5"], timeout=60).code == 5
+    assert titan.run(["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5"], timeout=pace.seconds(60)).code == 5
 
 
 def test_input_that_nobody_reads_does_not_hold_us_up(titan: SshRemote) -> None:
     for _ in range(20):
-        assert titan.run(["sh", "-c", "exit 3"], b"x" * 10_000_000, timeout=60).code == 3
+        assert titan.run(["sh", "-c", "exit 3"], b"x" * 10_000_000, timeout=pace.seconds(60)).code == 3
 
 
 def test_a_command_that_takes_too_long_is_given_up_and_the_connection_is_not(titan: SshRemote, sshd: Sshd) -> None:
     with pytest.raises(EngineError, match=r"titan1: sleep: took too long; it may still be running there") as told:
         titan.run(["sleep", "1000"], timeout=0.5)
     assert not isinstance(told.value, HostUnreachable)
-    assert titan.run(["echo", "still here"], timeout=60).out == b"still here\n"
+    assert titan.run(["echo", "still here"], timeout=pace.seconds(60)).out == b"still here\n"
     assert connections(sshd) == 1
 
 
@@ -176,7 +177,7 @@ def test_many_threads_share_one_connection(titan: SshRemote, sshd: Sshd, serve: 
 
     def ask(number: int) -> bytes:
         if number % 3 == 0:
-            return titan.run(["cat"], str(number).encode(), timeout=180).out
+            return titan.run(["cat"], str(number).encode(), timeout=pace.seconds(180)).out
         if number % 3 == 1:
             with titan.files() as files:
                 assert files.stat("/") is not None
@@ -201,7 +202,7 @@ def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
     remote, path = reach(server.start()), serve()
     opened = [remote.open_socket(path) for _ in range(50)]
     with ThreadPoolExecutor(8) as pool:
-        ran = list(pool.map(lambda number: remote.run(["echo", str(number)], timeout=180).out, range(16)))
+        ran = list(pool.map(lambda number: remote.run(["echo", str(number)], timeout=pace.seconds(180)).out, range(16)))
     assert ran == [f"{number}\n".encode() for number in range(16)]
     # Those without a place wait for one; they do not ask for it again and again.
     assert server.said("no more sessions") < 3000
@@ -241,7 +242,7 @@ def test_a_socket_that_is_not_there_is_an_error_and_no_unreachable_host(titan: S
     with pytest.raises(EngineError, match=r"titan1: /nowhere/x\.sock does not let us in") as told:
         titan.open_socket("/nowhere/x.sock")
     assert not isinstance(told.value, HostUnreachable)
-    assert titan.run(["true"], timeout=60).code == 0
+    assert titan.run(["true"], timeout=pace.seconds(60)).code == 0
 
 
 @pytest.mark.parametrize("path", ["relative.sock", "", "/x" * 60, "/a\0b"])
@@ -257,7 +258,7 @@ def test_a_read_that_waits_ends_when_another_thread_gives_the_socket_up(
     reader = threading.Thread(target=lambda: got.append(opened.recv(10)))
     reader.start()
     opened.shutdown(socket.SHUT_RDWR)
-    reader.join(60)
+    reader.join(pace.seconds(60))
     assert got == [b""]
 
 

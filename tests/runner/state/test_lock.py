@@ -14,6 +14,7 @@ import pytest
 from rung.jobs.model.errors import StoreError, StoreOwned
 from rung.jobs.model.paths import HomePaths
 from rung.runner.state.lock import is_owned, ownership
+from tests import pace
 
 Rung = Callable[..., Any]
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -83,4 +84,4 @@ def test_a_controller_told_to_stop_ends_well(home: Path, spawn: Spawn, wait_unti
     assert controller.stdout is not None
     assert controller.stdout.readline().startswith(f"controller pid={controller.pid} home={home} jobs=0".encode())
     controller.send_signal(signal.SIGTERM)
-    assert controller.wait(timeout=20) == 0
+    assert pace.wait(controller, 20) == 0

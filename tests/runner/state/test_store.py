@@ -27,6 +27,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.codec import attempt_from_row, attempt_to_json
 from rung.runner.state.migrations import MIGRATIONS, VERSION_1, VERSION_2
 from rung.runner.state.store import Store
+from tests import pace
 
 Rung = Callable[..., Any]
 SPEC = JobSpec(name="a", run=("true",))
@@ -421,7 +422,7 @@ def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
     for writer in writers:
         assert writer.stdout is not None and writer.stdout.readline() == "open\n"
     for writer in writers:
-        _, errors = writer.communicate("go\n", timeout=60)
+        _, errors = pace.communicate(writer, "go\n", usual=60)
         assert (writer.returncode, errors) == (0, "")
     store = Store(path)
     jobs = store.jobs()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 import rung_inside
 import torch
 from rung_inside.attach import checkpoint
+
+from tests import pace
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 KILLED_WHILE_SAVING = """
@@ -53,7 +54,7 @@ def test_a_process_killed_while_saving_leaves_the_old_file_whole(tmp_path: Path)
     path = tmp_path / "step_1.pt"
     rung_inside.save(path, {"step": 1})
     command = [sys.executable, "-W", "ignore", "-c", KILLED_WHILE_SAVING, str(path)]
-    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, check=False, timeout=60)
+    ended = pace.run(command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, check=False, usual=60)
     assert ended.returncode == -signal.SIGKILL
     assert torch.load(path, weights_only=True) == {"step": 1}
     # What it left behind does not look like a checkpoint to anybody.

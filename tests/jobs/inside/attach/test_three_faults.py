@@ -21,7 +21,7 @@ import pytest
 import rung_inside
 
 # The whole recovery of this job is always run, by tests/flow/test_killed_controller_changes_nothing.py.
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 JOB = INSIDE.parent / "catalog" / "three-faults"

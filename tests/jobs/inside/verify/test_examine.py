@@ -16,6 +16,8 @@ import rung_inside
 import torch
 from rung_inside.verify import examine
 
+from tests import pace
+
 INSIDE = Path(rung_inside.__file__).parents[1]
 Saved = dict[str, Any]
 
@@ -185,8 +187,8 @@ def test_a_content_that_holds_itself_ends(tmp_path: Path) -> None:
 
 def run_command(*arguments: str, options: tuple[str, ...] = ("-W", "ignore")) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, "-m", "rung_inside.verify", *arguments]
-    return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, capture_output=True, text=True, check=False, timeout=60
+    return pace.run(
+        command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, capture_output=True, text=True, check=False, usual=60
     )
 
 

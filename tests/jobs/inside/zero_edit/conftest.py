@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import pace
+
 HERE = Path(__file__).parent
 INSIDE = Path(__file__).parents[4] / "jobs" / "inside"
+LEAN = Path(__file__).parents[3] / "lean"
 
 
 class Told(dict):
@@ -42,13 +44,13 @@ class Told(dict):
 def frameworks(tmp_path_factory):
     def run(script: str, *words: str) -> Told:
         folder = tmp_path_factory.mktemp("training")
-        done = subprocess.run(
+        done = pace.run(
             [sys.executable, HERE / script, *words, folder],
-            env={**os.environ, "PYTHONPATH": str(INSIDE), "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, "PYTHONPATH": f"{INSIDE}{os.pathsep}{LEAN}", "PYTHONWARNINGS": "ignore"},
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=240,
+            usual=240,
         )
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         told = Told(done.stdout.splitlines())

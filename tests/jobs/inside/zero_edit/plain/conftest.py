@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import pace
+
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
 
@@ -45,8 +47,8 @@ def all_of(trainings: str, cases: Mapping[str, Sequence[Any]]) -> dict[str, Trai
     """Run the cases {name: (function, knobs, variables)} of a file of trainings."""
     asked = [[name, *case, *([{}] if len(case) < 3 else [])] for name, case in cases.items()]
     command = [sys.executable, str(HERE / "forking.py"), str(HERE / trainings)]
-    done = subprocess.run(
-        command, input=json.dumps(asked), env=environment(), capture_output=True, text=True, timeout=300, check=False
+    done = pace.run(
+        command, input=json.dumps(asked), env=environment(), capture_output=True, text=True, usual=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return {
@@ -68,6 +70,6 @@ def start(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         if zero:
             variables = {"RUNG_MODE": "zero-edit", "RUNG_KNOBS": json.dumps(dict(knobs or {})), **variables}
         env = environment(**variables)
-        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return pace.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, usual=120, check=False)
 
     return starting

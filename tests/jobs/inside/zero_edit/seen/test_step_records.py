@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
+from tests import pace
 
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
@@ -46,13 +46,13 @@ def done(once):
 
 def trained():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNG_", "PYTHON"))}
-    told = subprocess.run(
+    told = pace.run(
         [sys.executable, HERE / "forks.py"],
         input=json.dumps([[name, *case] for name, case in CASES.items()]),
         env={**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
+        usual=300,
         check=False,
     )
     assert told.returncode == 0, told.stderr

@@ -1,0 +1,133 @@
+"""Runs the tests that failed a second time, one at a time, and names those that then pass.
+
+`python -m tests.again plan PART...` names the parts of a test run and drops the reports of earlier ones. `python -m
+tests.again first PART WORDS...` runs pytest with WORDS and keeps a report under the name of that part; `make test`
+starts each of its parts this way. `python -m tests.again` takes up the reports: it runs what failed once more without
+parallel workers, and prints `FLAKY: <test>` for a test that passes and `FAILED TWICE: <test>` for one that does not. It
+ends with 0 only if every planned part came to its end and no test failed twice.
+
+pytest loads this file as a plugin, too: that is how the failed tests get into the report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# In the folder where pytest keeps what it knows of earlier runs; `make clean` removes it.
+REPORTS = Path(".pytest_cache") / "parts"
+REPORT = "RUNG_TEST_REPORT"
+# How pytest ends when all tests ran: with 1 where some of them failed. Every other number means that it was cut short.
+PASSED, SOME_FAILED = 0, 1
+NOTHING_YET: dict[str, Any] = {"ended": None, "passed": [], "failed": []}
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["first", part, *options]:
+            return run(REPORTS / f"{part}.json", options)
+        case ["plan", *parts]:
+            plan(parts)
+            return 0
+        case []:
+            return again()
+    sys.stderr.write(f"{__doc__}\n")
+    return 2
+
+
+def plan(parts: list[str]) -> None:
+    """Keep a report without an end for each part, so that a part which never started is missed."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    for path in REPORTS.glob("*.json"):
+        path.unlink()
+    for part in parts:
+        write(REPORTS / f"{part}.json", NOTHING_YET)
+
+
+def run(report: Path, options: list[str]) -> int:
+    """Run pytest to its end and return its exit code; how it ended and what failed is then in the report."""
+    report.parent.mkdir(parents=True, exist_ok=True)
+    # A run that is killed leaves a report without an end.
+    write(report, NOTHING_YET)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.again", *options]
+    ended = subprocess.run(command, env={**os.environ, REPORT: str(report.resolve())}, check=False).returncode
+    write(report, {**read(report), "ended": ended})
+    return ended
+
+
+def again() -> int:
+    """Run every failed test of the kept reports once more; 0 if all of them pass now."""
+    reports = {path.stem: read(path) for path in sorted(REPORTS.glob("*.json"))}
+    plan([])
+    if not reports:
+        say("there is no report of a test run, so nothing can be run again")
+        return 1
+    red = [part for part, report in reports.items() if is_red(part, report)]
+    return int(bool(red))
+
+
+def is_red(part: str, report: dict[str, Any]) -> bool:
+    """Run a part's failed tests again and name them; tell whether the part is red in spite of that."""
+    cut_short = report["ended"] not in (PASSED, SOME_FAILED) or bool(report["failed"]) != bool(report["ended"])
+    if cut_short:
+        how = "did not come to its end" if report["ended"] is None else f"ended with {report['ended']}"
+        say(f"{part}: pytest itself {how}, so not all tests have run")
+    if not report["failed"]:
+        return cut_short
+    say(f"{part}: {len(report['failed'])} failed; running them again, one at a time")
+    second = REPORTS / f"{part}.second"
+    # The tests are named one by one, so no marker may leave any of them out.
+    run(second, ["-m", "", *report["failed"]])
+    passed = [test for test in report["failed"] if test in read(second)["passed"]]
+    twice = [test for test in report["failed"] if test not in passed]
+    second.unlink()
+    for test in passed:
+        say(f"FLAKY: {test}")
+    for test in twice:
+        say(f"FAILED TWICE: {test}")
+    return cut_short or bool(twice)
+
+
+def read(report: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(report.read_text())
+    return data
+
+
+def write(report: Path, data: dict[str, Any]) -> None:
+    report.write_text(json.dumps(data))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+class Outcomes:
+    """Collects how each test ended, over its set-up, its call and its tear-down, and writes it down at the end."""
+
+    def __init__(self, report: Path) -> None:
+        self._report = report
+        self._outcomes: dict[str, set[str]] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._outcomes.setdefault(report.nodeid, set()).add(report.outcome)
+
+    def pytest_sessionfinish(self) -> None:
+        failed = [test for test, outcomes in self._outcomes.items() if "failed" in outcomes]
+        passed = [test for test, outcomes in self._outcomes.items() if outcomes == {"passed"}]
+        write(self._report, {**read(self._report), "passed": passed, "failed": failed})
+
+
+def pytest_configure(config: Any) -> None:
+    # With parallel workers, the process that started them hears of every test.
+    if REPORT in os.environ and not hasattr(config, "workerinput"):
+        # A test that runs pytest itself must not write into this report.
+        config.pluginmanager.register(Outcomes(Path(os.environ.pop(REPORT))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
