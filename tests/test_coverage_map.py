@@ -1,0 +1,85 @@
+"""Tests that a reader finds the test of every module: by its path, or in `tests/coverage_map.toml`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAP = {
+    key: value
+    for table in tomllib.loads((ROOT / "tests" / "coverage_map.toml").read_text(encoding="utf-8")).values()
+    for key, value in table.items()
+}
+# The installed command and the code in a job run in processes of their own, so no test imports them.
+RUN_NOT_IMPORTED = (
+    "jobs/inside/",
+    "runner/cli",
+    "runner/session",
+    "runner/views",
+    "runner/preflight",
+    "runner/engine_pool",
+)
+
+
+def modules() -> list[str]:
+    files = [path for floor in ("jobs", "recovery", "runner") for path in (ROOT / floor).rglob("*.py")]
+    names = [path.relative_to(ROOT).with_suffix("").as_posix() for path in files if "catalog" not in path.parts]
+    return sorted(name for name in names if not name.endswith("/__init__") and not name.endswith("/__main__"))
+
+
+def mirror_of(module: str) -> str:
+    folder, _, name = module.replace("jobs/inside/rung_inside", "jobs/inside").rpartition("/")
+    return f"tests/{folder}/test_{name}.py"
+
+
+def entry_of(module: str) -> str | None:
+    """Return the line of the map for a module: its own, or that of the nearest folder around it."""
+    while module not in MAP and "/" in module:
+        module = module.rpartition("/")[0]
+    return module if module in MAP else None
+
+
+@functools.cache
+def imported_by(file: Path) -> frozenset[Path]:
+    """Return the files of this repository that a file imports itself."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                path = ROOT / name.removeprefix("rung.").replace(".", "/")
+                found |= {path.with_suffix(".py"), path / "__init__.py"}
+    return frozenset(path for path in found if path.is_file())
+
+
+def reached_from(test: Path) -> set[Path]:
+    """Return all files that a test imports, directly or through others; its conftest files count as part of it."""
+    waiting = [test, *(folder / "conftest.py" for folder in test.parents if (folder / "conftest.py").is_file())]
+    seen: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        if file not in seen:
+            seen.add(file)
+            waiting += imported_by(file)
+    return seen
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_module_has_a_test_that_a_reader_finds(module: str) -> None:
+    if (ROOT / mirror_of(module)).is_file():
+        return
+    entry = entry_of(module)
+    assert entry is not None, f"write {mirror_of(module)}, or say in tests/coverage_map.toml which test covers it"
+    test = ROOT / MAP[entry]
+    assert test.is_file()
+    if not module.startswith(RUN_NOT_IMPORTED):
+        assert ROOT / f"{module}.py" in reached_from(test), f"{MAP[entry]} does not import {module}"
+
+
+@pytest.mark.parametrize("entry", MAP)
+def test_every_line_of_the_map_is_used(entry: str) -> None:
+    assert entry in {entry_of(module) for module in modules() if not (ROOT / mirror_of(module)).is_file()}
