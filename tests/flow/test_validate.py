@@ -163,6 +163,8 @@ def test_an_interrupted_validation_is_taken_up_again(desk):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts what it runs in the background deaf to Ctrl-C, and so would be whatever these tests start then.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(lambda: (desk.folder / "home" / "rung.db").exists() and stored(desk) and stored(desk)[0].state == "LAUNCHING")
     first.send_signal(signal.SIGINT)
