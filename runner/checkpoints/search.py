@@ -116,7 +116,7 @@ class CheckpointSearch:
             self._context.paths.mirror(job.id),
         )
         answer = (self._take, self._failed)
-        self._context.tasks.send(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
+        self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
         return None
 
     def forget(self, job_id: str) -> None:
@@ -170,5 +170,5 @@ class CheckpointSearch:
             store.add_event(job.id, number, "no_checkpoint", {"because": NONE_WRITTEN}, at=at)
 
     def _failed(self, job: Job, error: EngineError) -> None:
-        self._context.say(job, f"its checkpoints cannot be looked at: {error}")
-        self._context.rest(job.id, REST_SECONDS)
+        self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
+        self._context.back_off(job.id, REST_SECONDS)

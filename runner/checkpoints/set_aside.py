@@ -113,7 +113,7 @@ class Clearing:
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
         work = partial(clear, self._context.engine(attempt), request, query)
-        self._context.ask(job, attempt, work, partial(self._tell, attempt), failed)
+        self._context.call_engine(job, attempt, work, partial(self._tell, attempt), failed)
 
     def _tell(self, attempt: Attempt, job: Job, cleared: Cleared) -> None:
         self._done.add((attempt.job_id, attempt.number))

@@ -85,7 +85,7 @@ class Controller:
         except StoreError:
             raise
         except RungError as error:
-            self._context.say(job, str(error))
+            self._context.set_reason(job, str(error))
         except Exception as error:
             self._stumble(job, error)
 
@@ -101,26 +101,26 @@ class Controller:
         said = clean(f"Rung stumbled over this job: {type(error).__name__} in {where}: {error}")[:500]
         self._attendant.forget(job.id)
         self._finder.forget(job.id)
-        self._context.rest(job.id, delay)
+        self._context.back_off(job.id, delay)
         with self._store.transaction():
             self._store.say(job.id, f"{said}; it is left as it is and tried again")
             self._store.add_event(job.id, None, "stumbled", {"because": said}, at=self._context.now())
 
     def _turn(self, job: Job) -> None:
         self._mirror.turn(job)
-        errand = self._context.tasks.take(job.id)
-        if errand is not None:
+        task = self._context.tasks.take(job.id)
+        if task is not None:
             self._context.progress.pop(job.id, None)
-            error = errand.error
+            error = task.error
             if error is not None:
-                errand.failed(job, error)
+                task.on_error(job, error)
             else:
-                errand.then(job, errand.future.result())
+                task.on_result(job, task.future.result())
         elif self._context.tasks.busy(job.id):
             told = self._context.progress.pop(job.id, None)
             if told is not None:
-                self._context.say(job, clean(told))
-        elif not self._context.rests(job.id):
+                self._context.set_reason(job, clean(told))
+        elif not self._context.is_backing_off(job.id):
             self._step(job)
 
     def _step(self, job: Job) -> None:
@@ -172,11 +172,11 @@ class Controller:
         """Return what rungs did for all jobs; read only for a job that leaves their order to it."""
         if not job.spec.recovery.auto:
             return EMPTY
-        return read(self._store.attempts_by_job(), self._context.engines.here.gpu())
+        return read(self._store.attempts_by_job(), self._context.engines.local.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
         if last.image is None:
-            return self._context.engines.here.gpu()
+            return self._context.engines.local.gpu()
         return last.gpus[0] if last.gpus else None
 
     # Hosts

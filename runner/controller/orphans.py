@@ -41,11 +41,11 @@ class Sweep:
     def turn(self) -> None:
         for stale in self._context.store.stale():
             key = f"stale {stale.job_id} {stale.attempt}"
-            errand = self._context.tasks.take(key)
-            if errand is not None:
-                self._context.rest(key, REST_SECONDS)
-                self._take(stale, key, errand)
-            elif not self._context.tasks.busy(key) and not self._context.rests(key):
+            task = self._context.tasks.take(key)
+            if task is not None:
+                self._context.back_off(key, REST_SECONDS)
+                self._take(stale, key, task)
+            elif not self._context.tasks.busy(key) and not self._context.is_backing_off(key):
                 self._send(stale, key)
 
     def _send(self, stale: Stale, key: str) -> None:
@@ -53,17 +53,17 @@ class Sweep:
         try:
             engine = self._context.engines.on(stale.host)
         except RungError:
-            self._context.rest(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
+            self._context.back_off(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
         else:
-            self._context.tasks.send(key, stale.host, partial(end, engine, paths))
+            self._context.tasks.submit(key, stale.host, partial(end, engine, paths))
 
-    def _take(self, stale: Stale, key: str, errand: Task) -> None:
-        error = errand.future.exception()
+    def _take(self, stale: Stale, key: str, task: Task) -> None:
+        error = task.future.exception()
         if error is not None:
             if not isinstance(error, EngineError):
                 self._tell(stale, key, error)
             return
-        seen, stopped = errand.future.result()
+        seen, stopped = task.future.result()
         if stopped:
             self._stopped.add(key)
         if seen.presence in GONE:
@@ -72,7 +72,7 @@ class Sweep:
 
     def _tell(self, stale: Stale, key: str, error: BaseException) -> None:
         """Tell of an error that nobody foresaw; what the attempt holds stays leased, and it is tried again later."""
-        self._context.rest(key, LONG_REST_SECONDS)
+        self._context.back_off(key, LONG_REST_SECONDS)
         said = clean(f"attempt {stale.attempt} on {stale.host}, which was given up, could not be ended: {error!r}")
         with self._context.store.transaction():
             self._context.store.add_event(

@@ -93,9 +93,9 @@ class Supervisor:
         stop = grace_over if job.state is JobState.STOPPING else None
         started = attempt.image is not None and attempt.started_at is not None
         work = partial(look, engine, request.paths, eyes.watch, stop, started)
-        context.ask(job, attempt, work, self._seen, self._no_answer)
+        context.call_engine(job, attempt, work, self._seen, self._no_answer)
         if attempt.image is not None:
-            context.rest(job.id, PACE_SECONDS * len(self._eyes))
+            context.back_off(job.id, PACE_SECONDS * len(self._eyes))
 
     def _last(self, job: Job) -> Attempt:
         return self._context.store.attempts(job.id)[-1]
@@ -118,7 +118,7 @@ class Supervisor:
         if attempt.unreachable_since is not None:
             attempt = transitions.answers_again(self._context.store, attempt, at=self._context.now())
         if seen.presence is Presence.WAITING:
-            self._context.say(job, seen.detail)
+            self._context.set_reason(job, seen.detail)
             return
         request = self._context.request(job, attempt)
         if seen.presence is Presence.ABSENT:
@@ -136,13 +136,13 @@ class Supervisor:
         """Show that the host does not answer, for as long as it lasts; past the bound the job moves, if it can."""
         attempt, now = self._last(job), self._context.now()
         if attempt.image is None:
-            self._context.say(job, str(error))
+            self._context.set_reason(job, str(error))
             return
         if attempt.unreachable_since is None:
             attempt = transitions.out_of_reach(self._context.store, attempt, str(error), at=now)
         since = attempt.unreachable_since or now
         self.away.add(job.id)
-        self._context.rest(job.id, REST_SECONDS)
+        self._context.back_off(job.id, REST_SECONDS)
         bound = job.spec.recovery.host_lost_after
         late = bound is not None and now - since >= bound
         if late and (job.cancel_requested or self._elsewhere(job, attempt.host)):
@@ -152,7 +152,9 @@ class Supervisor:
         clock = datetime.fromtimestamp(since).strftime("%H:%M:%S")
         stays = "; no other host could take the job, so it waits for this one" if late else ""
         said = str(error).removeprefix(f"{attempt.host}: ")
-        self._context.say(job, f"{attempt.host} is unreachable since {clock} ({said}); the job is left as it is{stays}")
+        self._context.set_reason(
+            job, f"{attempt.host} is unreachable since {clock} ({said}); the job is left as it is{stays}"
+        )
 
     # Starting
 
@@ -161,7 +163,7 @@ class Supervisor:
         if job.cancel_requested:
             # A killed controller may have left a wrapper on its way: it finds the mark and does nothing.
             work = partial(_stop_unstarted, engine, request.paths)
-            context.ask(job, attempt, work, self._cancelled_unstarted, self._no_answer)
+            context.call_engine(job, attempt, work, self._cancelled_unstarted, self._no_answer)
             return
         if self._clearing.pending(attempt):
             self._clearing.send(job, attempt, request, self._no_answer)
@@ -173,7 +175,7 @@ class Supervisor:
             transitions.not_started(context.store, job, attempt, str(error), at=context.now())
             return
         if attempt.image is None:
-            context.ask(
+            context.call_engine(
                 job,
                 attempt,
                 partial(start_attempt, engine, request, secrets, context.sleep),
@@ -181,9 +183,9 @@ class Supervisor:
                 lambda job, error: transitions.not_started(context.store, job, attempt, str(error), at=context.now()),
             )
             return
-        context.say(job, f"{attempt.host} is starting it")
+        context.set_reason(job, f"{attempt.host} is starting it")
         beginning = begin(context, job, attempt, request, secrets)
-        context.tasks.send(job.id, attempt.host, beginning, (lambda job, _: None, self._not_begun), slow=True)
+        context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, self._not_begun), slow=True)
 
     def _cancelled_unstarted(self, job: Job, seen: Observation) -> None:
         if seen.presence is Presence.ABSENT:

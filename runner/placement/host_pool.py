@@ -31,9 +31,9 @@ class HostPool:
         """Take the reports that have come, and send for those that are old."""
         for host in self._context.engines.hosts:
             key = f"host {host.name}"
-            errand = self._context.tasks.take(key)
-            if errand is not None:
-                self._take(host, errand)
+            task = self._context.tasks.take(key)
+            if task is not None:
+                self._take(host, task)
             old = self._context.now() - self._seen_at.get(host.name, float("-inf")) >= LOOK_SECONDS
             if old and not self._context.tasks.busy(key):
                 self._send(key, host)
@@ -49,13 +49,13 @@ class HostPool:
         return [self._site(host, load.get(host.name, 0)) for host in self._context.engines.hosts]
 
     def _send(self, key: str, host: Host) -> None:
-        self._context.tasks.send(key, host.name, partial(self._context.engines.look, host))
+        self._context.tasks.submit(key, host.name, partial(self._context.engines.survey, host))
 
-    def _take(self, host: Host, errand: Task) -> None:
-        error = errand.future.exception()
+    def _take(self, host: Host, task: Task) -> None:
+        error = task.future.exception()
         # Whatever went wrong with a look, a host that was not seen is one that cannot be used now.
         said = str(error) if isinstance(error, EngineError) else f"the look at it failed: {error!r}"
-        report: Report = Report(host, away=said) if error else errand.future.result()
+        report: Report = Report(host, away=said) if error else task.future.result()
         self._reports[host.name] = report
         self._seen_at[host.name] = self._context.now()
         if report.away:

@@ -61,7 +61,7 @@ class Placing:
 
     def waits(self, job: Job) -> bool:
         """Tell whether a job is ready to be placed, and is not."""
-        if job.spec.image is None or job.cancel_requested or self._context.rests(job.id):
+        if job.spec.image is None or job.cancel_requested or self._context.is_backing_off(job.id):
             return False
         if job.state is JobState.RECOVERING:
             return self.moves(job)
@@ -103,11 +103,11 @@ class Placing:
         if isinstance(answer, Placed):
             self._placed(job, answer)
         elif isinstance(answer, Waits):
-            self._context.say(job, answer.reason)
+            self._context.set_reason(job, answer.reason)
         elif isinstance(answer, Refused) and job.state is JobState.QUEUED:
             transitions.refused(self._context.store, job, answer.reason, at=self._context.now())
         else:
-            self._context.say(job, f"waits for another host: {answer.reason}")
+            self._context.set_reason(job, f"waits for another host: {answer.reason}")
 
     def _placed(self, job: Job, placed: Placed) -> None:
         if self._context.tasks.busy(job.id):
@@ -116,8 +116,8 @@ class Placing:
         if placed.gpus and (placed.image, placed.gpus[0].capability) not in self._complaints:
             work = partial(_look_into, engine, placed, partial(self._tell, job.id))
             done = (partial(self._looked, placed), partial(self._not_fetched, placed))
-            self._context.tasks.send(job.id, placed.host, work, done, slow=True)
-            self._context.say(job, f"{placed.host} is fetching the image")
+            self._context.tasks.submit(job.id, placed.host, work, done, slow=True)
+            self._context.set_reason(job, f"{placed.host} is fetching the image")
             return
         self._write(job, placed)
 
@@ -128,7 +128,7 @@ class Placing:
         self._complaints[placed.image, placed.gpus[0].capability] = complaint
 
     def _not_fetched(self, placed: Placed, job: Job, error: EngineError) -> None:
-        self._context.say(job, str(error))
+        self._context.set_reason(job, str(error))
         self._roster.forget(placed.host)
         if not isinstance(error, (HostUnreachable, HostRefused)):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"

@@ -32,7 +32,7 @@ class Gate:
             return False
         found = self._own(job) or self._begin(job)
         if found.verdict is None:
-            self.context.say(job, f"waits for its validation {found.id}: {self._standing(found)}")
+            self.context.set_reason(job, f"waits for its validation {found.id}: {self._standing(found)}")
         else:
             self._tell(job, found)
         return True

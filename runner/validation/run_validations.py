@@ -43,7 +43,7 @@ class ValidationRunner:
         """Go on with all of them; return how many there are."""
         found = validations(self._store, active=True)
         for each in found:
-            if not self._context.rests(each.id):
+            if not self._context.is_backing_off(each.id):
                 self._guarded(each)
         return len(found)
 
@@ -53,7 +53,7 @@ class ValidationRunner:
         except StoreError:
             raise
         except (RungError, OSError) as error:
-            self._context.rest(asked.id, REST_SECONDS)
+            self._context.back_off(asked.id, REST_SECONDS)
             told = asked.of or asked.baseline
             if told is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
@@ -111,16 +111,16 @@ class ValidationRunner:
 
     def _compare(self, asked: Validation, baseline: Job, candidate: Job | None) -> None:
         """Have the logs read beside the loop, then write the verdict."""
-        errands = self._context.tasks
-        if not errands.busy(asked.id):
+        tasks = self._context.tasks
+        if not tasks.busy(asked.id):
             runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
             work = partial(_find, asked, runs, self._context.paths, self._context.now())
-            errands.send(asked.id, HERE, work, slow=True)
-        errand = errands.take(asked.id)
-        if errand is not None:
-            if errand.error is not None:
-                raise errand.error
-            self._write(asked, errand.future.result())
+            tasks.submit(asked.id, HERE, work, slow=True)
+        task = tasks.take(asked.id)
+        if task is not None:
+            if task.error is not None:
+                raise task.error
+            self._write(asked, task.future.result())
 
     def _write(self, asked: Validation, found: Findings) -> None:
         folder = self._context.paths.validation(asked.id)

@@ -1,4 +1,4 @@
-"""Owns hosts in memory alone, for the controller's pure logic: order, leases, time. Real hosts are in tests/fleet."""
+"""Fake hosts in memory, to test the controller's logic: order, leases, time. Real hosts are in tests/fleet."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class PretendEngine:
 
 class PretendEngines:
     def __init__(self, hosts: Mapping[str, Sequence[str]]) -> None:
-        self.here = ProcessEngine()
+        self.local = ProcessEngine()
         self.hosts = [Host(name, name, groups=tuple(kind.lower() for kind in kinds)) for name, kinds in hosts.items()]
         self.made = {name: PretendEngine(name, _gpus(name, kinds)) for name, kinds in hosts.items()}
 
@@ -128,7 +128,7 @@ class PretendEngines:
     def remote(self, host: str) -> Any:
         return None
 
-    def look(self, host: Host) -> Report:
+    def survey(self, host: Host) -> Report:
         engine = self.made[host.name]
         if engine.away:
             return Report(host, away=f"{host.name}: no answer")
@@ -173,12 +173,12 @@ class World:
         return self.engines.made[host]
 
     def turn(self, times: int = 1) -> None:
-        """Let the controller turn, each time with all its errands back, and a little later."""
+        """Run the controller's loop; after each turn all tasks finish and the clock moves on."""
         for _ in range(times):
             self.controller.turn()
-            pending = [errand.future for errand in self.controller._context.tasks._sent.values()]
+            pending = [task.future for task in self.controller._context.tasks._tasks.values()]
             _, late = concurrent.futures.wait(pending, timeout=60)
-            assert not late, "an errand did not come back"
+            assert not late, "a task did not finish"
             self.now += 1.0
 
     def until(self, condition: Callable[[], Any], turns: int = 200) -> Any:
