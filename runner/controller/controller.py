@@ -27,7 +27,7 @@ from rung.runner.controller.step_back import SteppingBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
 from rung.runner.placement.host_pool import HostPool
-from rung.runner.placement.placement import Placing
+from rung.runner.placement.placement import Placer
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
 from rung.runner.validation.gate import Gate
@@ -54,11 +54,11 @@ class Controller:
     ) -> None:
         self._context = Context(store, engines, paths, environ, *clock)
         self._store = store
-        self._roster = HostPool(self._context)
-        self._finder = CheckpointSearch(self._context, self._given_up)
-        self._placing = Placing(self._context, self._roster, self._finder)
-        self._stepping = SteppingBack(self._context, self._finder)
-        self._attendant = Supervisor(self._context, self._placing.elsewhere, self._stepping.consider)
+        self._host_pool = HostPool(self._context)
+        self._checkpoint_search = CheckpointSearch(self._context, self._given_up)
+        self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
+        self._stepping = SteppingBack(self._context, self._checkpoint_search)
+        self._supervisor = Supervisor(self._context, self._placer.elsewhere, self._stepping.consider)
         self._sweep, self._mirror = Sweep(self._context), Mirror(self._context)
         self._gate, self._validating = Gate(self._context), ValidationRunner(self._context)
         self._stumbled: dict[str, tuple[float, float]] = {}
@@ -99,8 +99,8 @@ class Controller:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
         said = clean(f"Rung stumbled over this job: {type(error).__name__} in {where}: {error}")[:500]
-        self._attendant.forget(job.id)
-        self._finder.forget(job.id)
+        self._supervisor.forget(job.id)
+        self._checkpoint_search.forget(job.id)
         self._context.back_off(job.id, delay)
         with self._store.transaction():
             self._store.say(job.id, f"{said}; it is left as it is and tried again")
@@ -129,7 +129,7 @@ class Controller:
         elif job.state is JobState.RECOVERING:
             self._recover(job)
         else:
-            self._attendant.attend(job)
+            self._supervisor.attend(job)
 
     # QUEUED
 
@@ -138,12 +138,12 @@ class Controller:
         if self._gate.holds(job) or job.spec.image is not None:
             return
         attempts = self._store.attempts(job.id)
-        checkpoints = self._finder.find(job, attempts) if attempts else []
+        checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
         if checkpoints is not None:
             placement = next_attempt.same_spot(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_said(self._store, job))
             transitions.launching(self._store, job, attempt, at=self._context.now())
-            self._finder.forget(job.id)
+            self._checkpoint_search.forget(job.id)
 
     # RECOVERING
 
@@ -151,22 +151,22 @@ class Controller:
         if job.cancel_requested:
             transitions.cancelled_between(self._store, job, at=self._context.now())
             return
-        if self._placing.moves(job):
+        if self._placer.is_moving(job):
             return
         attempts = self._store.attempts(job.id)[job.settled :]
-        checkpoints = self._finder.find(job, attempts)
+        checkpoints = self._checkpoint_search.find(job, attempts)
         if checkpoints is None:
             return
         last = attempts[-1]
-        elsewhere = self._placing.elsewhere(job, last.host) if last.image is not None else []
+        elsewhere = self._placer.elsewhere(job, last.host) if last.image is not None else []
         decision = move(job, attempts, checkpoints) or decide(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
-            self._placing.move(job, decision)
+            self._placer.move(job, decision)
             return
         next_attempt.carry_out(self._store, job, decision, next_attempt.same_spot(last), at=self._context.now())
-        self._finder.forget(job.id)
+        self._checkpoint_search.forget(job.id)
 
     def _ledger(self, job: Job) -> Ledger:
         """Return what rungs did for all jobs; read only for a job that leaves their order to it."""
@@ -183,16 +183,16 @@ class Controller:
 
     def _given_up(self, job: Job, host: str) -> bool:
         """Tell whether a host has been away for longer than a job waits for it."""
-        since, bound = self._roster.away_since(host), job.spec.recovery.host_lost_after
+        since, bound = self._host_pool.away_since(host), job.spec.recovery.host_lost_after
         return since is not None and bound is not None and self._context.now() - since >= bound
 
     def _look_at_hosts(self, jobs: list[Job]) -> None:
         """Keep the hosts in sight while a job may have to go to another one."""
         uneasy = (JobState.QUEUED, JobState.RECOVERING)
         ours = [job for job in jobs if job.spec.image is not None]
-        if self._attendant.away or any(job.state in uneasy for job in ours):
+        if self._supervisor.away or any(job.state in uneasy for job in ours):
             try:
-                self._roster.refresh()
+                self._host_pool.refresh()
             except RungError:
                 return  # a list of hosts that cannot be read is told to the jobs that wait
 
@@ -200,7 +200,7 @@ class Controller:
         fresh = (self._store.job(job.id) for job in jobs if job.spec.image is not None)
         waiting = [job for job in fresh if not job.ended and self._waits(job)]
         try:
-            answers = self._placing.answers(waiting, jobs)
+            results = self._placer.results(waiting, jobs)
         except StoreError:
             raise
         except Exception as error:
@@ -208,15 +208,15 @@ class Controller:
             for job in waiting:
                 self._guarded(job, partial(_raise, error))
             return
-        for job, answer in answers:
-            self._guarded(job, partial(self._placing.act, answer))
+        for job, result in results:
+            self._guarded(job, partial(self._placer.apply, result))
 
     def _waits(self, job: Job) -> bool:
         waits = False
 
         def ask(job: Job) -> None:
             nonlocal waits
-            waits = self._placing.waits(job) and not (job.state is JobState.QUEUED and self._gate.holds(job))
+            waits = self._placer.is_ready(job) and not (job.state is JobState.QUEUED and self._gate.holds(job))
 
         self._guarded(job, ask)
         return waits

@@ -16,8 +16,8 @@ AGAIN_SECONDS = 30.0
 
 
 class SteppingBack:
-    def __init__(self, context: Context, finder: CheckpointSearch) -> None:
-        self._context, self._finder = context, finder
+    def __init__(self, context: Context, checkpoint_search: CheckpointSearch) -> None:
+        self._context, self._checkpoint_search = context, checkpoint_search
         self._not_before: dict[str, float] = {}
 
     def consider(self, job: Job) -> None:
@@ -27,11 +27,11 @@ class SteppingBack:
         attempts = self._context.store.attempts(job.id)[job.settled :]
         if not step_back.due(job, attempts):
             return
-        found = self._finder.find(job, attempts, before=attempts[-1].furthest_step)
+        found = self._checkpoint_search.find(job, attempts, before=attempts[-1].furthest_step)
         if found is None:
             return
         # What the run writes from now on is looked for again.
-        self._finder.forget(job.id)
+        self._checkpoint_search.forget(job.id)
         at = self._context.now()
         if step_back.possible(job, attempts, found):
             because = step_back.why(job, attempts)

@@ -17,7 +17,7 @@ from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
 from rung.runner.placement.scheduler import Placed
 from rung.runner.preflight.check_job import planned_job, preview_request, preview_rungs
-from rung.runner.preflight.fit import would_get
+from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import Ladder
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, asked_by_person
@@ -50,7 +50,7 @@ class Preview:
         self._ladder = Ladder(job, asked_by_person(job, (), (), spot), home, origin)
 
     def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Placement:
-        answer = would_get(self._spec, job_id, reports, leases)
+        answer = preview_place(self._spec, job_id, reports, leases)
         if isinstance(answer, Placed):
             return Placement(answer.host, answer.gpus, answer.image)
         self._waits = answer.reason

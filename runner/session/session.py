@@ -30,7 +30,7 @@ from rung.runner.launch.file_values import with_file_values
 from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import Preview
-from rung.runner.preflight.fit import check_places
+from rung.runner.preflight.fit import check_fit
 from rung.runner.state.home import find_home, make_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
@@ -202,5 +202,5 @@ def check(file: Path | None) -> list[CheckResult]:
         found.append(CheckResult(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
         if spec.image is not None and reports:
-            found += check_places(spec, reports)
+            found += check_fit(spec, reports)
     return found
