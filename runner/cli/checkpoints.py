@@ -1,4 +1,4 @@
-"""Owns the words of `rung checkpoints`, and the note to who launches a job that writes none."""
+"""The command `rung checkpoints`, and the note for a launch of a job that writes none."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def checkpoints(job: str, as_json: bool) -> None:
     from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
 
-    desk = Session.open()
-    found = desk.store.find(job)
-    engines = RealEngines(os.environ, Path.home(), desk.store.store_id)
+    session = Session.open()
+    found = session.store.find(job)
+    engines = RealEngines(os.environ, Path.home(), session.store.store_id)
     try:
-        context = Context(desk.store, engines, desk.paths, os.environ, time.time, time.sleep)
+        context = Context(session.store, engines, session.paths, os.environ, time.time, time.sleep)
         rows, notes = checkpoint_rows(context, found)
     finally:
         engines.close()
@@ -57,8 +57,8 @@ def checkpoints(job: str, as_json: bool) -> None:
     elif rows:
         click.echo(_table([row.to_dict() for row in rows]))
     else:
-        words = NONE_YET if desk.store.attempts(found.id) else NOT_STARTED
-        click.echo(words.format(job=found.id))
+        text = NONE_YET if session.store.attempts(found.id) else NOT_STARTED
+        click.echo(text.format(job=found.id))
     for note in notes:
         click.echo(note, err=True)
 
@@ -83,7 +83,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    # Piped output is read by programs and kept in files: nothing is cut there.
+    # Piped output is not cut: programs read it.
     return table(headers, cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000)
 
 
@@ -103,7 +103,7 @@ def age_text(seconds: float) -> str:
 
 
 def without_checkpoints(spec: JobSpec) -> str | None:
-    """Return what a job loses that neither gets nor names a checkpoint; None where it may well have some."""
+    """Return a note for a job that neither receives nor names a checkpoint; None if it may have some."""
     from rung.jobs.spec.knob_channels import placeholders
 
     texts = (*spec.run, *spec.envs.values())
