@@ -13,6 +13,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
@@ -126,7 +127,7 @@ class Mirror:
                     store.put_verdict(job.id, fingerprint, said)
             if copied.entry is not None:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
-                store.add_event(job.id, number, "mirrored", data, at=at)
+                store.add_event(job.id, number, EventKind.MIRRORED, data, at=at)
                 self._due[job.id] = at + job.spec.checkpoint.mirror_every
 
     def _failed(self, job: Job, number: int, error: EngineError) -> None:
@@ -136,4 +137,4 @@ class Mirror:
         self._told[job.id] = str(error)
         with self._context.store.transaction():
             data = {"because": f"no copy of a checkpoint could be made: {error}"}
-            self._context.store.add_event(job.id, number, "not_mirrored", data, at=self._context.now())
+            self._context.store.add_event(job.id, number, EventKind.NOT_MIRRORED, data, at=self._context.now())

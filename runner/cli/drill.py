@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rung.jobs.model.event import EventKind
+
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 # Repeated here so that `rung --help` does not load the drills; a test compares the two.
 FAULTS = ("nan", "overflow", "unscale", "collapse", "oom", "kill", "link")
-SHOWN = frozenset({"fault", "decided", "not_taken", "recovered", "stopped", "unreachable", "reachable", "host_lost"})
+_K = EventKind
+SHOWN = {_K.FAULT, _K.DECIDED, _K.NOT_TAKEN, _K.RECOVERED, _K.STOPPED, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST}
 
 
 @click.command()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rung.jobs.model.event import EventKind
+
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
     from rung.runner.state.store import Event
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 # 2 is bad input, as in every command.
 EXIT_CODES = {"PASS": 0, "FAIL": 1, "MARGINAL": 3, "UNDECIDED": 4}
 COLOURS = {"PASS": "green", "FAIL": "red", "MARGINAL": "yellow", "UNDECIDED": "magenta"}
-SHOWN = frozenset({"validating", "state", "fault", "unreachable", "reachable", "host_lost", "not_taken", "stumbled"})
+_K = EventKind
+SHOWN = {_K.VALIDATING, _K.STATE, _K.FAULT, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST, _K.NOT_TAKEN}
+SHOWN |= {_K.UNEXPECTED_ERROR}
 
 
 @click.command()

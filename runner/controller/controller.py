@@ -12,6 +12,7 @@ from functools import partial
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError, StoreError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
@@ -93,9 +94,10 @@ class Controller:
         """Record an unexpected error, and leave the job alone for a while."""
         first, most = ERROR_BACK_OFF_SECONDS
         before, at = self._unexpected_errors.get(job.id, (0.0, 0.0))
-        repeated = self._context.now() - at < 2 * before + first
+        now = self._context.now()
+        repeated = now - at < 2 * before + first
         delay = min(before * 2, most) if repeated else first
-        self._unexpected_errors[job.id] = (delay, self._context.now())
+        self._unexpected_errors[job.id] = (delay, now)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
         message = clean(f"unexpected error with this job: {type(error).__name__} in {where}: {error}")[:500]
@@ -104,7 +106,7 @@ class Controller:
         self._context.back_off(job.id, delay)
         with self._store.transaction():
             self._store.say(job.id, f"{message}; the job is left as it is and tried again")
-            self._store.add_event(job.id, None, "stumbled", {"because": message}, at=self._context.now())
+            self._store.add_event(job.id, None, EventKind.UNEXPECTED_ERROR, {"because": message}, at=now)
 
     def _turn(self, job: Job) -> None:
         self._mirror.turn(job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rung.jobs.model.errors import EngineError, RungError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.context import Context
@@ -76,5 +77,5 @@ class OrphanSweep:
         message = clean(f"attempt {orphan.attempt} on {orphan.host}, which was given up, could not be ended: {error!r}")
         with self._context.store.transaction():
             self._context.store.add_event(
-                orphan.job_id, orphan.attempt, "stumbled", {"because": message}, at=self._context.now()
+                orphan.job_id, orphan.attempt, EventKind.UNEXPECTED_ERROR, {"because": message}, at=self._context.now()
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.errors import RungError, StoreError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.logs.lines import LineSplitter
@@ -58,7 +59,9 @@ class ValidationRunner:
             if told is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
                 with self._store.transaction():
-                    self._store.add_event(told, None, "stumbled", {"because": because}, at=self._context.now())
+                    self._store.add_event(
+                        told, None, EventKind.UNEXPECTED_ERROR, {"because": because}, at=self._context.now()
+                    )
 
     def _step(self, asked: Validation) -> None:
         baseline = self._store.job(asked.baseline) if asked.baseline else None
@@ -100,7 +103,7 @@ class ValidationRunner:
         job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
         what = "the FP32 baseline" if baseline else "the run as asked"
         because = f"{what} of validation {asked.id} of {asked.of or asked.spec.name}; nothing is recovered in it"
-        self._store.add_event(job.id, None, "validating", {"because": because, "validation": asked.id}, at=at)
+        self._store.add_event(job.id, None, EventKind.VALIDATING, {"because": because, "validation": asked.id}, at=at)
         return job.id
 
     def _is_baseline(self, job: Job) -> bool:
@@ -138,7 +141,7 @@ class ValidationRunner:
             # The job that waits for it is told by the gate, together with what follows from it.
             told = (asked.baseline, asked.candidate, None if asked.holds else asked.of)
             for job_id in dict.fromkeys(filter(None, told)):
-                self._store.add_event(job_id, None, "validated", data, at=at)
+                self._store.add_event(job_id, None, EventKind.VALIDATED, data, at=at)
 
 
 def finished(attempts: Sequence[Attempt]) -> bool:

@@ -5,13 +5,13 @@ Everything that came from a log is cleaned of control codes before it is shown.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
+from rung.jobs.model.event import EventKind, style_of
 from rung.jobs.model.gpu import gpu_type
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
@@ -74,10 +74,10 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     if not data["attempts"]:
         lines.append("no attempt yet")
     for event in data["events"]:
-        if event["kind"] == "validated":
+        if event["kind"] == EventKind.VALIDATED:
             lines += ["", click.style("validation", bold=True), f"  verdict     {clean(event['data']['because'])}"]
             lines.append(f"  report      {clean(event['data']['report'])}")
-    ends = [event["data"] for event in data["events"] if event["kind"] == "stopped"]
+    ends = [event["data"] for event in data["events"] if event["kind"] == EventKind.STOPPED]
     if ends and job["state"] == "FAILED":
         lines += ["", click.style("no rung was left", bold=True)]
         lines += [f"  {rung:<26}{clean(reason)}" for rung, reason in ends[-1]["skipped"].items()]
@@ -164,19 +164,5 @@ def event_line(event: Event, host: str) -> str:
 
 
 def event_text(event: Event) -> str:
-    """Say in words what an event tells."""
-    data = event.data
-    if event.kind == "state":
-        return clean(f"{data['from']} -> {data['to']}: {data['reason']}")
-    if event.kind == "fault":
-        where = f" at step {data['step']}" if data["step"] is not None else ""
-        return clean(f"{data['kind']}{where}: {data['evidence']}")
-    if event.kind == "checkpoint":
-        return clean(f"{data['file']} is {data['verdict']} (step {data['step']}) {data['detail']}".rstrip())
-    if event.kind == "started":
-        return clean(shlex.join(data["argv"]))
-    if event.kind == "not_taken":
-        pairs = (f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
-        return clean("; ".join(pairs))
-    words = data.get("because") or data.get("diagnosis") or ", ".join(f"{name}={value}" for name, value in data.items())
-    return clean(str(words))
+    """Return what happened, in words."""
+    return clean(style_of(event.kind).text(event.data))
