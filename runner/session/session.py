@@ -29,7 +29,7 @@ from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
-from rung.runner.preflight.dry_run import Preview
+from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
 from rung.runner.state.home import find_home, make_home
 from rung.runner.state.lock import is_owned, ownership
@@ -166,7 +166,7 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     """Return what a launch would run, and what each rung would change; nothing is written."""
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
     spec = with_file_values(spec, origin / spec.workdir)
-    preview = Preview(spec, origin, find_home(os.environ), os.environ, survey_hosts)
+    preview = LaunchPreview(spec, origin, find_home(os.environ), os.environ, survey_hosts)
     return preview.to_json() if as_json else preview.text()
 
 
