@@ -34,10 +34,10 @@ def complete_job(context: click.Context, parameter: click.Parameter, incomplete:
 @click.argument("job", shell_complete=complete_job)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def checkpoints(job: str, as_json: bool) -> None:
-    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, and who resumed from them.
+    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, attempts that resumed from it.
 
-    The job's own Python takes a cheap look at those that were not verified yet: samples of their numbers, no checksums
-    (LOOK sampled). A full look comes before a checkpoint is resumed from.
+    Those that were not verified yet are verified now by the job's Python, quickly: samples of their numbers, no
+    checksums (LOOK sampled). They are verified in full before a job resumes from them.
     """
     from rung.runner.checkpoints.listing import checkpoint_rows
     from rung.runner.context import Context

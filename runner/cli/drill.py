@@ -26,17 +26,17 @@ SHOWN = {_K.FAULT, _K.DECIDED, _K.NOT_TAKEN, _K.RECOVERED, _K.STOPPED, _K.UNREAC
 
 @click.command()
 @click.argument("fault", type=click.Choice(FAULTS))
-@click.option("--host", help="Run it on this host of the list, in a home of the drills' own. Needs --image.")
+@click.option("--host", help="Run it on this host of the list, in a separate home for drills. Needs --image.")
 @click.option("--image", help="Run it in this image, by digest or id; without --host on any host that can take it.")
 @click.option("--home", type=click.Path(path_type=Path), help="Submit it into this folder instead of RUNG_HOME.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
 def drill(fault: str, host: str | None, image: str | None, home: Path | None, as_json: bool) -> None:
-    """Prove your own set-up by a toy job with a real FAULT in it, in about a minute.
+    """Test your set-up with a toy job that has a real FAULT, in about a minute.
 
     nan: an lr far too high; overflow: a mask beyond FP16; unscale: FP16 parameters under a scaler; collapse: gradients
     beyond FP16 in every batch; oom: a batch too large; kill: the process is killed from outside; link: the connection
     to the host is cut (needs --host or --image). The job is submitted like any other, followed, and judged: exit code 0
-    when the fault was seen, answered and cured as it should be, 1 when not.
+    if the fault was detected and cured as it should be, 1 if not.
     """
     from rung.runner.session.drill import DRILLS, DrillRun
 

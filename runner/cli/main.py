@@ -44,7 +44,7 @@ def _print_json(data: Any) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rung")
 def cli() -> None:
-    """Run FP16 trainings and get failing ones back on their feet.
+    """Run FP16 trainings, and recover those that fail.
 
     Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
     healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
@@ -56,7 +56,7 @@ def cli() -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
 )
-@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change of it.")
+@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
 @JSON
 def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     """Submit the job in FILE."""
@@ -111,7 +111,7 @@ def _width() -> int:
 @click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
 @click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
 def logs(job: str, attempt: int | None, follow: bool) -> None:
-    """Print the log of JOB, cleaned of control codes."""
+    """Print the log of JOB, without control codes."""
     session = _session()
     found = session.store.find(job)
     if follow:
@@ -170,10 +170,10 @@ def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> Non
 
 @cli.command()
 @click.argument("log", type=click.File("rb"))
-@click.option("--quick", is_flag=True, help="Look for faults alone, at the speed of grep: no steps, no early warning.")
+@click.option("--quick", is_flag=True, help="Search only for faults, at the speed of grep: no steps, no early warning.")
 @JSON
 def explain(log: Any, quick: bool, as_json: bool) -> None:
-    """Say what Rung would see in any LOG file (- for standard input)."""
+    """Show the faults that Rung finds in any LOG file (- for standard input)."""
     from rung.runner.session.explain import explain_log
 
     found = explain_log(log, quick=quick)
@@ -193,7 +193,7 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
 @cli.command()
 @JSON
 def hosts(as_json: bool) -> None:
-    """List the hosts with their GPUs: what is there, what is free, and who is out of reach."""
+    """List the hosts with their GPUs: what they have, what is free, and which are unreachable."""
     from rung.runner.hosts.health import health_command
     from rung.runner.hosts.host_list import default_list
     from rung.runner.session.session import survey_hosts

@@ -115,7 +115,7 @@ def judge(name: str, job: Job, attempts: Sequence[Attempt]) -> tuple[bool, str]:
     if not drill.relaunches:
         return (not relaunched), f"the job went on through it, in {len(attempts)} attempt{'s' * (len(attempts) > 1)}"
     if not faults:
-        return False, "no fault was seen: the job ended as if nothing were wrong with it"
+        return False, "no fault was seen: the job ended as if nothing was wrong"
     wrong_rungs = [each.rung or "the same knobs" for each in relaunched if each.rung not in _cures(drill)]
     if wrong_rungs:
         return False, f"{faults[0].kind} was answered by {wrong_rungs[0]}, which is not what cures it"

@@ -115,23 +115,23 @@ class Session:
         with ownership(self.paths):
             signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
             controller = self._controller()
-            seen = max((event.seq for event in self.store.events()), default=0)
+            last_event = max((event.seq for event in self.store.events()), default=0)
             click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
             try:
                 while controller.turn() or not until_idle:
-                    seen = self._print_events(seen)
+                    last_event = self._print_events(last_event)
                     time.sleep(TURN_SECONDS)
-                self._print_events(seen)
+                self._print_events(last_event)
             except KeyboardInterrupt:
                 click.echo("controller stopped; running jobs go on, and the next controller finds them")
             finally:
                 controller.close()
 
-    def _print_events(self, seen: int) -> int:
-        for event in self.store.events(after=seen):
+    def _print_events(self, last_event: int) -> int:
+        for event in self.store.events(after=last_event):
             click.echo(event_line(event, self._host_of(event)))
-            seen = event.seq
-        return seen
+            last_event = event.seq
+        return last_event
 
     def _host_of(self, event: Event) -> str:
         attempts = self.store.attempts(event.job_id)

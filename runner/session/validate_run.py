@@ -67,7 +67,7 @@ class VerdictWait:
 
     session: Session
     on_event: Callable[[Event], None]
-    _seen: int = 0
+    _last_event: int = 0
 
     def wait(self, validation: Validation) -> Validation:
         # Older events are not shown.

@@ -49,17 +49,17 @@ class Follower:
     paths: HomePaths
     job_id: str
     now: Callable[[], float]
-    _seen: int = 0
+    _last_event: int = 0
     _reader: LogReader | None = None
     _stepped_at: float = 0.0
 
     def show_new(self) -> Job:
         """Print what is new; return the job in its current state."""
         job = self.store.job(self.job_id)
-        for event in self.store.events(self.job_id, after=self._seen):
+        for event in self.store.events(self.job_id, after=self._last_event):
             # The last lines of a log come before the event of its end.
             self._show_log(event.attempt, ended=event.kind in (EventKind.ENDED, EventKind.STOPPED))
-            self._seen = event.seq
+            self._last_event = event.seq
             style = style_of(event.kind)
             if style.followed:
                 click.secho(f"── {event.kind.replace('_', ' ')}: {event_text(event)}", fg=style.colour, bold=True)

@@ -1,6 +1,6 @@
-"""Owns how things look to a person: tables, the history, one line per event. Makes text from data; prints nothing.
+"""Formats tables, the history and events as text for a person. Prints nothing.
 
-Everything that came from a log is cleaned of control codes before it is shown.
+Control codes are removed from everything that came from a log.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPUs that are used there, by the words that wishes name them by."""
+    """Return a host with the GPU types in use there."""
     return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
 
 
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
-    """Tell a job's story, attempt by attempt; with `diff` every detail of each."""
+    """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
     state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
     lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
@@ -103,7 +103,7 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
         )
         for name, pair in attempt["not_taken"].items()
     ]
-    return lines + _course_lines(attempt)
+    return lines + _progress_lines(attempt)
 
 
 def _without_rung(attempt: Mapping[str, Any]) -> str:
@@ -121,14 +121,14 @@ def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
-    """Say where the attempt went on from, how far it came and how it ended."""
+def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
+    """Return where the attempt resumed, how far it got and how it ended."""
     if attempt["resumed_from"]:
         proven = attempt["resumed_step"]
-        seen = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
+        resumed = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
         source = attempt["checkpoint_from"]
         brought = f", brought from {source[0] or 'the copy here'}" if source else ""
-        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {seen}{clean(brought)}"]
+        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {resumed}{clean(brought)}"]
     else:
         lines = ["  checkpoint  none: from scratch"]
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
@@ -145,9 +145,9 @@ def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
         lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
     if attempt["host_lost"]:
         lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
-    good = attempt["outcome"] == "succeeded"
+    succeeded = attempt["outcome"] == "succeeded"
     outcome = attempt["outcome"] + (", learning again" if attempt["recovered"] else "")
-    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if good else None)]
+    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
 
 
 def _knob(value: Any, nothing: str = "off") -> str:
@@ -157,7 +157,7 @@ def _knob(value: Any, nothing: str = "off") -> str:
 
 
 def event_line(event: Event, host: str) -> str:
-    """Return one event as a line of a log that both people and grep can read."""
+    """Return one event as a log line."""
     at = datetime.fromtimestamp(event.at).strftime("%H:%M:%S")
     where = f"job={event.job_id} attempt={event.attempt or '-'} host={host}"
     return f"{at} {where} {event.kind}: {event_text(event)}"
