@@ -1,4 +1,4 @@
-"""What every part of the controller is given: the store, the engines, the clock."""
+"""Holds what every part of the controller needs: the store, the engines, the clock, the task pool."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
-Then = Callable[[Job, Any], None]
-Failed = Callable[[Job, EngineError], None]
+OnResult = Callable[[Job, Any], None]
+OnError = Callable[[Job, EngineError], None]
 
 
 @dataclass
 class Context:
-    """What every member of the loop works with. The clock and the sleep are passed in."""
+    """What every part of the loop works with. The clock and the sleep are passed in."""
 
     store: Store
     engines: Engines
@@ -30,36 +30,38 @@ class Context:
     now: Callable[[], float]
     sleep: Callable[[float], None]
     tasks: TaskPool = field(default_factory=TaskPool)
-    # How far an errand is, in its own words; told as the job's reason on the next turn.
+    # How far the task of a job is; shown as the job's reason on the next turn.
     progress: dict[str, str] = field(default_factory=dict)
-    # Until when a job is left alone, after something that will not be better at once.
-    resting: dict[str, float] = field(default_factory=dict)
+    # Until when a job is left alone, after a problem that takes time to go away.
+    _back_off_until: dict[str, float] = field(default_factory=dict)
 
     def engine(self, attempt: Attempt) -> Engine:
-        return self.engines.here if attempt.image is None else self.engines.on(attempt.host)
+        return self.engines.local if attempt.image is None else self.engines.on(attempt.host)
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)
 
-    def say(self, job: Job, reason: str) -> None:
+    def set_reason(self, job: Job, reason: str) -> None:
         if reason != job.reason:
             with self.store.transaction():
                 self.store.say(job.id, reason)
 
-    def rest(self, key: str, seconds: float) -> None:
-        self.resting[key] = self.now() + seconds
+    def back_off(self, key: str, seconds: float) -> None:
+        self._back_off_until[key] = self.now() + seconds
 
-    def rests(self, key: str) -> bool:
-        return self.now() < self.resting.get(key, 0.0)
+    def is_backing_off(self, key: str) -> bool:
+        return self.now() < self._back_off_until.get(key, 0.0)
 
-    def ask(self, job: Job, attempt: Attempt, work: Callable[[], Any], then: Then, failed: Failed) -> None:
-        """Ask an attempt's engine: at once on this machine, beside the loop on a host."""
+    def call_engine(
+        self, job: Job, attempt: Attempt, work: Callable[[], Any], on_result: OnResult, on_error: OnError
+    ) -> None:
+        """Call an attempt's engine: at once on this machine, in the task pool for a host."""
         if attempt.image is not None:
-            self.tasks.send(job.id, attempt.host, work, (then, failed))
+            self.tasks.submit(job.id, attempt.host, work, (on_result, on_error))
             return
         try:
-            answer = work()
+            result = work()
         except EngineError as error:
-            failed(job, error)
+            on_error(job, error)
         else:
-            then(job, answer)
+            on_result(job, result)

@@ -21,9 +21,9 @@ from rung.runner.seams.remote import Remote
 
 
 class Engines(Protocol):
-    """The engines by host. An attempt with an image runs on a host of the list, one without on this machine."""
+    """The engines. An attempt with an image runs on a host of the list, one without on this machine."""
 
-    here: LocalEngine
+    local: LocalEngine
 
     @property
     def hosts(self) -> Sequence[Host]: ...
@@ -32,26 +32,26 @@ class Engines(Protocol):
 
     def remote(self, host: str) -> Remote: ...
 
-    def look(self, host: Host) -> Report:
-        """Return what is seen of a host; takes a while, and may be called from any thread."""
+    def survey(self, host: Host) -> Report:
+        """Return the state of a host; takes seconds, and may be called from any thread."""
 
     def close(self) -> None: ...
 
 
 class RealEngines:
-    """The process engine here, and a Docker engine for each host, made when first asked for."""
+    """The process engine of this machine, and a Docker engine for each host, made at first use."""
 
     def __init__(self, environ: Mapping[str, str], home: Path, store_id: str, *, only: str | None = None) -> None:
-        self.here: LocalEngine = ProcessEngine()
+        self.local: LocalEngine = ProcessEngine()
         self._environ, self._home, self._store_id, self._only = environ, home, store_id, only
         self._hosts: tuple[Host, ...] | None = None
         self._remotes: Any = None
-        self._made: dict[str, HostEngine] = {}
+        self._engines: dict[str, HostEngine] = {}
         self._lock = threading.Lock()
 
     @property
     def hosts(self) -> Sequence[Host]:
-        """Return the list of hosts, as it was when first asked for."""
+        """Return the list of hosts; it is read once."""
         if self._hosts is None:
             self._hosts = tuple(host for host in find_hosts(self._environ) if self._only in (None, host.name))
         return self._hosts
@@ -61,30 +61,30 @@ class RealEngines:
             if self._remotes is None:
                 from rung.runner.ssh.remote import Remotes
 
-                # All of them, since any may be another's jump host.
+                # All hosts, because any of them may be the jump host of another.
                 self._remotes = Remotes(find_hosts(self._environ), self._home, self._environ)
-        remote: Remote = self._remotes.remote(self._listed(host).name)
+        remote: Remote = self._remotes.remote(self._host(host).name)
         return remote
 
-    def look(self, host: Host) -> Report:
+    def survey(self, host: Host) -> Report:
         return survey(host, self.remote(host.name), time.time)
 
     def on(self, host: str) -> HostEngine:
-        if host not in self._made:
+        if host not in self._engines:
             from rung.runner.engines.docker.engine import DockerEngine
 
-            socket = self._listed(host).engine_socket
-            self._made[host] = DockerEngine(self.remote(host), self._store_id, socket)
-        return self._made[host]
+            socket = self._host(host).engine_socket
+            self._engines[host] = DockerEngine(self.remote(host), self._store_id, socket)
+        return self._engines[host]
 
-    def _listed(self, name: str) -> Host:
+    def _host(self, name: str) -> Host:
         found = next((host for host in self.hosts if host.name == name), None)
         if found is None:
             raise HostUnreachable(f"{name} is not in the list of hosts any more; put it back, or cancel the job")
         return found
 
     def close(self) -> None:
-        for engine in self._made.values():
+        for engine in self._engines.values():
             engine.close()
         if self._remotes is not None:
             self._remotes.close()

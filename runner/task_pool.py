@@ -1,6 +1,6 @@
-"""Owns work that takes its time: done beside the loop, a few at once per host, one at a time per key.
+"""Runs slow work in threads: a few tasks at once per host, one at a time per key.
 
-The loop sends an errand and takes its answer on a later turn. Nothing that runs here may touch the store.
+The loop submits a task and takes its result on a later turn. A task must not touch the store.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any
 
 from rung.jobs.model.errors import EngineError
 
-# A quick errand is a question; a slow one (pulling, shipping, verifying, copying) may take minutes, and must not keep
-# the questions about other jobs of the host waiting.
+# A quick task is a question; a slow one (pulling, shipping, verifying, copying) may take minutes, and must not block
+# the questions about other jobs of the host.
 QUICK_AT_ONCE = 4
 SLOW_AT_ONCE = 3
 
 # What to do with the result, and with an error.
-Answer = tuple[Callable[..., None], Callable[..., None]]
+Callbacks = tuple[Callable[..., None], Callable[..., None]]
 
 
 def _ignore(*_: Any) -> None:
-    """The answer is taken by whoever sent for it."""
+    """Do nothing: the caller takes the result from the task."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work that is under way or done, and what to do with its answer."""
+    """Work that runs or is done, and its callbacks."""
 
     future: Future[Any]
-    then: Callable[..., None]
-    failed: Callable[..., None]
+    on_result: Callable[..., None]
+    on_error: Callable[..., None]
 
     @property
     def error(self) -> EngineError | None:
-        """Return the error of ours that came back; any other one is a bug, and raised here."""
+        """Return the EngineError that the work raised, if any; any other error is a bug and is raised here."""
         error = self.future.exception()
         if error is None or isinstance(error, EngineError):
             return error
@@ -45,32 +45,32 @@ class Task:
 class TaskPool:
     def __init__(self) -> None:
         self._pools: dict[tuple[str, bool], ThreadPoolExecutor] = {}
-        self._sent: dict[str, Task] = {}
+        self._tasks: dict[str, Task] = {}
 
-    def send(
+    def submit(
         self,
         key: str,
         host: str,
         work: Callable[[], Any],
-        answer: Answer = (_ignore, _ignore),
+        callbacks: Callbacks = (_ignore, _ignore),
         *,
         slow: bool = False,
     ) -> None:
-        assert key not in self._sent, f"{key} has an errand under way"
+        assert key not in self._tasks, f"{key} has a task already"
         pool = self._pools.get((host, slow))
         if pool is None:
             name = f"{host}{' slow' if slow else ''}"
             most = SLOW_AT_ONCE if slow else QUICK_AT_ONCE
             pool = self._pools[host, slow] = ThreadPoolExecutor(most, thread_name_prefix=name)
-        self._sent[key] = Task(pool.submit(work), *answer)
+        self._tasks[key] = Task(pool.submit(work), *callbacks)
 
     def busy(self, key: str) -> bool:
-        """Tell whether an errand is still under way, or its answer not yet taken."""
-        return key in self._sent
+        """Tell whether a task runs, or its result was not taken yet."""
+        return key in self._tasks
 
     def take(self, key: str) -> Task | None:
-        """Return the errand that has come back, once."""
-        return self._sent.pop(key) if key in self._sent and self._sent[key].future.done() else None
+        """Return the task if it is done, and forget it."""
+        return self._tasks.pop(key) if key in self._tasks and self._tasks[key].future.done() else None
 
     def close(self) -> None:
         for pool in self._pools.values():

@@ -11,6 +11,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError
+from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
 from rung.runner.checkpoints.search import mirrored
@@ -70,7 +71,7 @@ def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
 
 def _places(context: Context, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[CheckpointFolder]:
     stays = {(attempt.host, attempt.stay): attempt for attempt in attempts}
-    aside = {event.attempt for event in context.store.events(job.id) if event.kind == "set_aside"}
+    aside = {event.attempt for event in context.store.events(job.id) if event.kind == EventKind.SET_ASIDE}
     found: list[CheckpointFolder] = []
     for (host, stay), last in stays.items():
         try:

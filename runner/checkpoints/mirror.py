@@ -13,6 +13,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
@@ -92,9 +93,9 @@ class Mirror:
     def turn(self, job: Job) -> None:
         """Take what has come for a running job, and send for a copy when it is time."""
         key = f"mirror {job.id}"
-        errand = self._context.tasks.take(key)
-        if errand is not None:
-            self._take(job, errand)
+        task = self._context.tasks.take(key)
+        if task is not None:
+            self._take(job, task)
         wanted = job.spec.image is not None and job.spec.checkpoint.mirror is not None
         due = self._context.now() >= self._due.get(job.id, 0.0)
         if wanted and due and job.state is JobState.RUNNING and not self._context.tasks.busy(key):
@@ -108,25 +109,25 @@ class Mirror:
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
         original = Original(context.engines.on(last.host), context.engines.remote(last.host), request, spec.pattern)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
-        context.tasks.send(
+        context.tasks.submit(
             key, last.host, lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most), slow=True
         )
 
-    def _take(self, job: Job, errand: Task) -> None:
+    def _take(self, job: Job, task: Task) -> None:
         store, at = self._context.store, self._context.now()
-        error = errand.error
+        error = task.error
         number = store.attempts(job.id)[-1].number
         if error is not None:
             self._failed(job, number, error)
             return
-        copied: Copied = errand.future.result()
+        copied: Copied = task.future.result()
         with store.transaction():
             for fingerprint, said in copied.verdicts.items():
                 if said["verdict"] != UNVERIFIED:
                     store.put_verdict(job.id, fingerprint, said)
             if copied.entry is not None:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
-                store.add_event(job.id, number, "mirrored", data, at=at)
+                store.add_event(job.id, number, EventKind.MIRRORED, data, at=at)
                 self._due[job.id] = at + job.spec.checkpoint.mirror_every
 
     def _failed(self, job: Job, number: int, error: EngineError) -> None:
@@ -136,4 +137,4 @@ class Mirror:
         self._told[job.id] = str(error)
         with self._context.store.transaction():
             data = {"because": f"no copy of a checkpoint could be made: {error}"}
-            self._context.store.add_event(job.id, number, "not_mirrored", data, at=self._context.now())
+            self._context.store.add_event(job.id, number, EventKind.NOT_MIRRORED, data, at=self._context.now())

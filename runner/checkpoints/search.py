@@ -12,6 +12,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, choose
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
@@ -116,7 +117,7 @@ class CheckpointSearch:
             self._context.paths.mirror(job.id),
         )
         answer = (self._take, self._failed)
-        self._context.tasks.send(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
+        self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
         return None
 
     def forget(self, job_id: str) -> None:
@@ -152,7 +153,7 @@ class CheckpointSearch:
                 if said["verdict"] != UNVERIFIED:
                     store.put_verdict(job.id, fingerprint, said)
                 data = {"file": fingerprint.rsplit(":", 2)[0], **said}
-                store.add_event(job.id, number, "checkpoint", data, at=at)
+                store.add_event(job.id, number, EventKind.CHECKPOINT, data, at=at)
             self._tell(job, number, found.checkpoints, at)
         self._found[job.id] = (number, found.checkpoints)
 
@@ -161,14 +162,14 @@ class CheckpointSearch:
         store = self._context.store
         told = [(event.kind, event.data.get("file"), event.data.get("why")) for event in store.events(job.id)]
         for name, mark in quarantined(store.attempts(job.id)).items():
-            if ("quarantined", name, mark.why) not in told:
+            if (EventKind.QUARANTINED, name, mark.why) not in told:
                 because = f"{name} is quarantined: {mark.why}; it stays where it is and is not resumed from again"
                 data = {"file": name, "why": mark.why, "because": because}
-                store.add_event(job.id, number, "quarantined", data, at=at)
+                store.add_event(job.id, number, EventKind.QUARANTINED, data, at=at)
         kinds = {kind for kind, _, _ in told}
-        if job.spec.knobs.mode == "zero-edit" and not found and "no_checkpoint" not in kinds:
-            store.add_event(job.id, number, "no_checkpoint", {"because": NONE_WRITTEN}, at=at)
+        if job.spec.knobs.mode == "zero-edit" and not found and EventKind.NO_CHECKPOINT not in kinds:
+            store.add_event(job.id, number, EventKind.NO_CHECKPOINT, {"because": NONE_WRITTEN}, at=at)
 
     def _failed(self, job: Job, error: EngineError) -> None:
-        self._context.say(job, f"its checkpoints cannot be looked at: {error}")
-        self._context.rest(job.id, REST_SECONDS)
+        self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
+        self._context.back_off(job.id, REST_SECONDS)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import IN_JOB
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import checkpoint_of
@@ -113,16 +114,16 @@ class Clearing:
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
         work = partial(clear, self._context.engine(attempt), request, query)
-        self._context.ask(job, attempt, work, partial(self._tell, attempt), failed)
+        self._context.call_engine(job, attempt, work, partial(self._tell, attempt), failed)
 
     def _tell(self, attempt: Attempt, job: Job, cleared: Cleared) -> None:
         self._done.add((attempt.job_id, attempt.number))
         told = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
-        if not (cleared.names or cleared.error) or ("set_aside", attempt.number) in told:
+        if not (cleared.names or cleared.error) or (EventKind.SET_ASIDE, attempt.number) in told:
             return
         with self._context.store.transaction():
             data = {"files": list(cleared.names), "because": _because(attempt, cleared)}
-            self._context.store.add_event(job.id, attempt.number, "set_aside", data, at=self._context.now())
+            self._context.store.add_event(job.id, attempt.number, EventKind.SET_ASIDE, data, at=self._context.now())
 
 
 def _because(attempt: Attempt, cleared: Cleared) -> str:

@@ -1,4 +1,4 @@
-"""Owns the words of `rung checkpoints`, and the note to who launches a job that writes none."""
+"""The command `rung checkpoints`, and the note for a launch of a job that writes none."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def complete_job(context: click.Context, parameter: click.Parameter, incomplete:
 @click.argument("job", shell_complete=complete_job)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def checkpoints(job: str, as_json: bool) -> None:
-    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, and who resumed from them.
+    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, attempts that resumed from it.
 
-    The job's own Python takes a cheap look at those that were not verified yet: samples of their numbers, no checksums
-    (LOOK sampled). A full look comes before a checkpoint is resumed from.
+    Those that were not verified yet are verified now by the job's Python, quickly: samples of their numbers, no
+    checksums (LOOK sampled). They are verified in full before a job resumes from them.
     """
     from rung.runner.checkpoints.listing import checkpoint_rows
     from rung.runner.context import Context
     from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
 
-    desk = Session.open()
-    found = desk.store.find(job)
-    engines = RealEngines(os.environ, Path.home(), desk.store.store_id)
+    session = Session.open()
+    found = session.store.find(job)
+    engines = RealEngines(os.environ, Path.home(), session.store.store_id)
     try:
-        context = Context(desk.store, engines, desk.paths, os.environ, time.time, time.sleep)
+        context = Context(session.store, engines, session.paths, os.environ, time.time, time.sleep)
         rows, notes = checkpoint_rows(context, found)
     finally:
         engines.close()
@@ -57,8 +57,8 @@ def checkpoints(job: str, as_json: bool) -> None:
     elif rows:
         click.echo(_table([row.to_dict() for row in rows]))
     else:
-        words = NONE_YET if desk.store.attempts(found.id) else NOT_STARTED
-        click.echo(words.format(job=found.id))
+        text = NONE_YET if session.store.attempts(found.id) else NOT_STARTED
+        click.echo(text.format(job=found.id))
     for note in notes:
         click.echo(note, err=True)
 
@@ -83,7 +83,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    # Piped output is read by programs and kept in files: nothing is cut there.
+    # Piped output is not cut: programs read it.
     return table(headers, cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000)
 
 
@@ -103,7 +103,7 @@ def age_text(seconds: float) -> str:
 
 
 def without_checkpoints(spec: JobSpec) -> str | None:
-    """Return what a job loses that neither gets nor names a checkpoint; None where it may well have some."""
+    """Return a note for a job that neither receives nor names a checkpoint; None if it may have some."""
     from rung.jobs.spec.knob_channels import placeholders
 
     texts = (*spec.run, *spec.envs.values())

@@ -1,4 +1,4 @@
-"""Owns the words of `rung doctor`: which scripts, what is shown of the findings, and the exit code."""
+"""The command `rung doctor`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 if TYPE_CHECKING:
     from rung.recovery.doctor.rules.rule import LintFinding
-    from rung.runner.session.doctor import Visit
+    from rung.runner.session.doctor import LintRun
 
-# Spelled here too, so that `rung --help` need not load the rules; a test holds them together.
+# Repeated here so that `rung --help` does not load the rules; a test compares the two.
 LEVELS = ("error", "warning", "note")
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -23,7 +23,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--rules", is_flag=True, help="List the rules: what each looks for, why, and what to write instead.")
-@click.option("--fp16", is_flag=True, help="Take every file for one that runs in FP16, whatever it says itself.")
+@click.option("--fp16", is_flag=True, help="Treat every file as FP16 code, whatever it contains.")
 @click.option("--level", type=click.Choice(LEVELS), default="note", help="Show findings from this level up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json: bool) -> None:
@@ -33,14 +33,14 @@ def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json
     `# rung: ignore[rule]` on a line silences a rule there.
     """
     from rung.jobs.model.errors import UsageError
-    from rung.runner.session.doctor import visit
+    from rung.runner.session.doctor import lint
 
     if rules:
         _print_rules(as_json)
         return
     if not paths:
         raise UsageError("doctor: say which script or folder: rung doctor train.py")
-    found = visit(paths, fp16=fp16)
+    found = lint(paths, fp16=fp16)
     shown = [
         (file, finding) for file, finding in found.findings if LEVELS.index(finding.severity) <= LEVELS.index(level)
     ]
@@ -63,21 +63,21 @@ def _print_rules(as_json: bool) -> None:
         click.echo(f"    why: {rule.why}\n    fix: {rule.fix}")
 
 
-def _print_json(found: Visit, shown: list[tuple[str, LintFinding]]) -> None:
+def _print_json(found: LintRun, shown: list[tuple[str, LintFinding]]) -> None:
     rows = [{"file": file, **asdict(finding)} for file, finding in shown]
     counts = {"files": found.files, "lines": found.lines, "files_in_fp16": found.in_fp16}
     click.echo(json.dumps({"findings": rows, "problems": found.problems, **counts}, indent=2))
 
 
-def _print_text(found: Visit, shown: list[tuple[str, LintFinding]]) -> None:
-    told: set[str] = set()
+def _print_text(found: LintRun, shown: list[tuple[str, LintFinding]]) -> None:
+    explained: set[str] = set()
     for file, finding in shown:
         level = click.style(f"{finding.severity}:", fg=COLOURS[finding.severity])
         click.echo(f"{file}:{finding.line}: {level} {finding.what} [{finding.rule}]")
-        if finding.rule not in told:
-            # The same words ten times would hide the ten places.
+        if finding.rule not in explained:
+            # Once per rule is enough.
             click.echo(f"    why: {finding.why}\n    fix: {finding.fix}")
-            told.add(finding.rule)
+            explained.add(finding.rule)
     for problem in found.problems:
         click.echo(f"{click.style('rung:', fg='red')} {problem}", err=True)
     counts = Counter(str(finding.severity) for _, finding in found.findings)

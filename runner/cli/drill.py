@@ -1,4 +1,4 @@
-"""Owns the words of `rung drill`: which fault, where, and how it went."""
+"""The command `rung drill`."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rung.jobs.model.event import EventKind
+
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
     from rung.runner.state.store import Event
 
-# Spelled here too, so that `rung --help` need not load what a drill needs; a test holds them together.
+# Repeated here so that `rung --help` does not load the drills; a test compares the two.
 FAULTS = ("nan", "overflow", "unscale", "collapse", "oom", "kill", "link")
-SHOWN = frozenset({"fault", "decided", "not_taken", "recovered", "stopped", "unreachable", "reachable", "host_lost"})
+_K = EventKind
+SHOWN = {_K.FAULT, _K.DECIDED, _K.NOT_TAKEN, _K.RECOVERED, _K.STOPPED, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST}
 
 
 @click.command()
 @click.argument("fault", type=click.Choice(FAULTS))
-@click.option("--host", help="Run it on this host of the list, in a home of the drills' own. Needs --image.")
+@click.option("--host", help="Run it on this host of the list, in a separate home for drills. Needs --image.")
 @click.option("--image", help="Run it in this image, by digest or id; without --host on any host that can take it.")
 @click.option("--home", type=click.Path(path_type=Path), help="Submit it into this folder instead of RUNG_HOME.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
 def drill(fault: str, host: str | None, image: str | None, home: Path | None, as_json: bool) -> None:
-    """Prove your own set-up by a toy job with a real FAULT in it, in about a minute.
+    """Test your set-up with a toy job that has a real FAULT, in about a minute.
 
     nan: an lr far too high; overflow: a mask beyond FP16; unscale: FP16 parameters under a scaler; collapse: gradients
     beyond FP16 in every batch; oom: a batch too large; kill: the process is killed from outside; link: the connection
     to the host is cut (needs --host or --image). The job is submitted like any other, followed, and judged: exit code 0
-    when the fault was seen, answered and cured as it should be, 1 when not.
+    if the fault was detected and cured as it should be, 1 if not.
     """
-    from rung.runner.session.drill import DRILLS, Rehearsal
+    from rung.runner.session.drill import DRILLS, DrillRun
 
-    desk, engines = _open(fault, host, image, home)
+    session, engines = _open(fault, host, image, home)
     if not as_json:
         click.echo(f"drill {fault}: {DRILLS[fault].what}")
     try:
-        verdict = Rehearsal(desk, engines, _quiet if as_json else _show).run(fault, image)
+        verdict = DrillRun(session, engines, _quiet if as_json else _show).run(fault, image)
     finally:
         engines.close()
     if as_json:
         click.echo(json.dumps(asdict(verdict), indent=2))
     else:
-        word = click.style("PASS" if verdict.passed else "FAIL", fg="green" if verdict.passed else "red", bold=True)
+        label = click.style("PASS" if verdict.passed else "FAIL", fg="green" if verdict.passed else "red", bold=True)
         tries = f"{verdict.attempts} attempt{'s' * (verdict.attempts != 1)}, {verdict.seconds:.1f} s"
-        click.echo(f"{word} {fault}: {verdict.text} ({tries}; `rung history {verdict.job_id}` tells more)")
+        click.echo(f"{label} {fault}: {verdict.text} ({tries}; `rung history {verdict.job_id}` shows more)")
     sys.exit(0 if verdict.passed else 1)
 
 
 def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Session, RealEngines]:
-    """Return the desk and the engines of a drill."""
+    """Return the session and the engines of a drill."""
     from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
     from rung.runner.state.home import find_home
@@ -63,10 +66,10 @@ def _open(fault: str, host: str | None, image: str | None, home: Path | None) ->
     if home is not None:
         os.environ["RUNG_HOME"] = str(home.absolute())
     elif host is not None:
-        # A controller that knows one host alone must not attend to jobs on the others.
+        # A controller that knows only one host must not supervise jobs on the others.
         os.environ["RUNG_HOME"] = str(find_home(os.environ).home / "drills")
-    desk = Session.open(create=True)
-    return desk, RealEngines(os.environ, Path.home(), desk.store.store_id, only=host)
+    session = Session.open(create=True)
+    return session, RealEngines(os.environ, Path.home(), session.store.store_id, only=host)
 
 
 def _refuse_impossible(fault: str, host: str | None, image: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Owns the words of `rung image`. Like all of the command line it loads what it needs when it is needed."""
+"""The commands `rung image lock` and `rung image send`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def send(image: str, host: str, as_json: bool) -> None:
     from rung.runner.files.tree import size_text
     from rung.runner.session.image_ops import send as bring
 
-    sent = told = 0
+    sent = shown = 0
 
     def count(size: int) -> None:
-        nonlocal sent, told
+        nonlocal sent, shown
         sent += size
-        if sys.stderr.isatty() and sent - told > 1 << 24:
-            told = sent
+        if sys.stderr.isatty() and sent - shown > 1 << 24:
+            shown = sent
             click.echo(f"\r{size_text(sent)} sent ", nl=False, err=True)
 
     image_id = bring(image, host, os.environ, count)

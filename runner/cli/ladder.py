@@ -1,4 +1,4 @@
-"""Owns the words of `rung ladder`: the ledger as a table, and where it comes from."""
+"""The command `rung ladder`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from rung.recovery.decide.rung_stats import Ledger
 
-NOTHING = (
+NO_TRIES = (
     "no rung has been tried to its end yet: what each one does for each fault is counted from the jobs of this store"
 )
 
@@ -29,7 +29,7 @@ def ladder(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     else:
-        click.echo(_table(rows) if rows else NOTHING)
+        click.echo(_table(rows) if rows else NO_TRIES)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

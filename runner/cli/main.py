@@ -1,6 +1,6 @@
-"""Owns the command line: words in, words out. Each command does one thing by calling the floor below.
+"""The command line `rung`.
 
-Only click is imported up front, so that `rung --help` is quick; nothing here ever imports torch.
+Only click is imported at the top, so that `rung --help` is quick; nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _desk(*, create: bool = False) -> Session:
+def _session(*, create: bool = False) -> Session:
     from rung.runner.session.session import Session
 
     return Session.open(create=create)
@@ -44,7 +44,7 @@ def _print_json(data: Any) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rung")
 def cli() -> None:
-    """Run FP16 trainings and get failing ones back on their feet.
+    """Run FP16 trainings, and recover those that fail.
 
     Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
     healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
@@ -56,7 +56,7 @@ def cli() -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
 )
-@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change of it.")
+@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
 @JSON
 def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     """Submit the job in FILE."""
@@ -67,8 +67,8 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     if dryrun:
         click.echo(preview(spec, origin, as_json=as_json))
         return
-    desk = _desk(create=True)
-    job = desk.submit(spec, origin)
+    session = _session(create=True)
+    job = session.submit(spec, origin)
     note = without_checkpoints(spec)
     if as_json and not follow:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
@@ -79,20 +79,20 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     if note is not None:
         click.echo(note)
     if follow:
-        sys.exit(desk.follow(job.id))
-    if not desk.controller_running():
+        sys.exit(session.follow(job.id))
+    if not session.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
 
 
 @cli.command()
 @JSON
 def queue(as_json: bool) -> None:
-    """List all jobs and where they stand."""
+    """List all jobs with their states."""
     from rung.runner.state.home import find_home
     from rung.runner.views.history import queue as rows
     from rung.runner.views.tables import queue_table
 
-    found = rows(_desk().store) if find_home(os.environ).store.exists() else []
+    found = rows(_session().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
     else:
@@ -102,7 +102,7 @@ def queue(as_json: bool) -> None:
 def _width() -> int:
     import shutil
 
-    # Piped output is read by programs and kept in files: nothing is cut there.
+    # Piped output is not cut: programs read it.
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
@@ -111,12 +111,12 @@ def _width() -> int:
 @click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
 @click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
 def logs(job: str, attempt: int | None, follow: bool) -> None:
-    """Print the log of JOB, cleaned of control codes."""
-    desk = _desk()
-    found = desk.store.find(job)
+    """Print the log of JOB, without control codes."""
+    session = _session()
+    found = session.store.find(job)
     if follow:
-        sys.exit(desk.watch_only(found.id))
-    for line in desk.log_lines(found.id, attempt):
+        sys.exit(session.watch(found.id))
+    for line in session.log_lines(found.id, attempt):
         click.echo(line)
 
 
@@ -130,8 +130,8 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     from rung.runner.views.history import with_series
     from rung.runner.views.tables import history_text
 
-    desk = _desk()
-    data = build(desk.store, desk.store.find(job), desk.paths)
+    session = _session()
+    data = build(session.store, session.store.find(job), session.paths)
     if as_json:
         _print_json(with_series(data))
     else:
@@ -143,8 +143,8 @@ def history(job: str, diff: bool, as_json: bool) -> None:
 @JSON
 def cancel(job: str, as_json: bool) -> None:
     """End JOB: TERM, then KILL, for its whole process group."""
-    desk = _desk()
-    found = desk.cancel(desk.store.find(job))
+    session = _session()
+    found = session.cancel(session.store.find(job))
     if as_json:
         _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
     else:
@@ -157,23 +157,23 @@ def cancel(job: str, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
 @JSON
 def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
-    """Take up a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
-    desk = _desk()
-    found = desk.retry(desk.store.find(job), settings)
+    """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    session = _session()
+    found = session.retry(session.store.find(job), settings)
     if as_json and not follow:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
     click.echo(f"{found.id} is {found.state} again")
     if follow:
-        sys.exit(desk.follow(found.id))
+        sys.exit(session.follow(found.id))
 
 
 @cli.command()
 @click.argument("log", type=click.File("rb"))
-@click.option("--quick", is_flag=True, help="Look for faults alone, at the speed of grep: no steps, no early warning.")
+@click.option("--quick", is_flag=True, help="Search only for faults, at the speed of grep: no steps, no early warning.")
 @JSON
 def explain(log: Any, quick: bool, as_json: bool) -> None:
-    """Say what Rung would see in any LOG file (- for standard input)."""
+    """Show the faults that Rung finds in any LOG file (- for standard input)."""
     from rung.runner.session.explain import explain_log
 
     found = explain_log(log, quick=quick)
@@ -193,13 +193,13 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
 @cli.command()
 @JSON
 def hosts(as_json: bool) -> None:
-    """List the hosts with their GPUs: what is there, what is free, and who is out of reach."""
+    """List the hosts with their GPUs: what they have, what is free, and which are unreachable."""
     from rung.runner.hosts.health import health_command
     from rung.runner.hosts.host_list import default_list
-    from rung.runner.session.session import look_at_hosts
+    from rung.runner.session.session import survey_hosts
     from rung.runner.views.hosts_table import hosts_json, hosts_table
 
-    found = look_at_hosts(health_command(quick=True))
+    found = survey_hosts(health_command(quick=True))
     if as_json:
         _print_json(hosts_json(found))
     else:
@@ -233,10 +233,10 @@ def schema() -> None:
 
 
 @cli.command()
-@click.option("--until-idle", is_flag=True, help="End when no job is left to attend to.")
+@click.option("--until-idle", is_flag=True, help="End when no active job is left.")
 def controller(until_idle: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
-    _desk(create=True).control(until_idle=until_idle)
+    _session(create=True).control(until_idle=until_idle)
 
 
 cli.add_command(doctor)
@@ -259,7 +259,7 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; every error of ours is one line and exit code 2."""
+    """Run the command line; every RungError becomes one line and exit code 2."""
     try:
         cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
     except RungError as error:

@@ -1,4 +1,4 @@
-"""Owns the words of `rung validate`: what is compared, how it goes, the table, the answers and the verdict line."""
+"""The command `rung validate`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rung.jobs.model.event import EventKind
+
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
     from rung.runner.state.store import Event
     from rung.runner.validation.record import Validation
 
-# 2 is bad input, as everywhere.
+# 2 is bad input, as in every command.
 EXIT_CODES = {"PASS": 0, "FAIL": 1, "MARGINAL": 3, "UNDECIDED": 4}
 COLOURS = {"PASS": "green", "FAIL": "red", "MARGINAL": "yellow", "UNDECIDED": "magenta"}
-SHOWN = frozenset({"validating", "state", "fault", "unreachable", "reachable", "host_lost", "not_taken", "stumbled"})
+_K = EventKind
+SHOWN = {_K.VALIDATING, _K.STATE, _K.FAULT, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST, _K.NOT_TAKEN}
+SHOWN |= {_K.UNEXPECTED_ERROR}
 
 
 @click.command()
@@ -28,35 +32,35 @@ SHOWN = frozenset({"validating", "state", "fault", "unreachable", "reachable", "
 @click.option("--again", is_flag=True, help="Run it anew although the same thing has been validated before.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and nothing else.")
 def validate(target: str, metric: str | None, output: Path | None, again: bool, as_json: bool) -> None:
-    """Hold a job's FP16 against FP32 before it is trusted: PASS, MARGINAL or FAIL.
+    """Compare a job's FP16 with FP32 before it is trusted: PASS, MARGINAL or FAIL.
 
     Runs the job as asked and an FP32 baseline with the same seed and data, with nothing recovered, and compares metric,
     time per step, memory, losses that are not finite and gradient norms. FILE may be a folder with a job.yaml.
     Exit code 0: PASS, 3: MARGINAL, 1: FAIL, 4: it could not be decided.
     """
     from rung.runner.session.session import Session
-    from rung.runner.session.validate_run import Waiting, ask, find_subject
+    from rung.runner.session.validate_run import VerdictWait, find_subject, request_validation
 
-    desk = Session.open(create=True)
-    asked = ask(desk, find_subject(desk, target), metric, again=again)
+    session = Session.open(create=True)
+    validation = request_validation(session, find_subject(session, target), metric, again=again)
     if not as_json:
-        _introduce(asked)
+        _introduce(validation)
     try:
-        decided = Waiting(desk, _quiet if as_json else _show).wait(asked)
+        decided = VerdictWait(session, _quiet if as_json else _show).wait(validation)
     except KeyboardInterrupt:
         click.echo(
-            f"\nvalidation {asked.id} goes on with the next controller; the same command takes it up again", err=True
+            f"\nvalidation {validation.id} goes on with the next controller; the same command resumes it", err=True
         )
         sys.exit(130)
-    _finish(desk, decided, output, as_json=as_json)
+    _finish(session, decided, output, as_json=as_json)
 
 
-def _introduce(asked: Validation) -> None:
-    if asked.verdict is not None:
-        click.echo(f"validation {asked.id} has decided this before; --again runs it anew")
+def _introduce(validation: Validation) -> None:
+    if validation.verdict is not None:
+        click.echo(f"validation {validation.id} has decided this before; --again runs it anew")
     else:
-        began = "is under way and taken up" if asked.baseline else "begins"
-        click.echo(f"validation {asked.id} of {_clean(asked.spec.name)} {began}: fp32, then the run as asked")
+        began = "is under way and taken up" if validation.baseline else "begins"
+        click.echo(f"validation {validation.id} of {_clean(validation.spec.name)} {began}: fp32, then the run as asked")
 
 
 def _quiet(event: Event) -> None:
@@ -70,12 +74,12 @@ def _show(event: Event) -> None:
         click.echo(f"  {event.job_id}: {event.kind.replace('_', ' ')}: {event_text(event)}")
 
 
-def _finish(desk: Session, decided: Validation, output: Path | None, *, as_json: bool) -> None:
+def _finish(session: Session, decided: Validation, output: Path | None, *, as_json: bool) -> None:
     """Print the report and leave with the exit code of its verdict."""
     from rung.runner.validation.report_files import copy_report, read_facts
 
     assert decided.verdict is not None
-    folder = desk.paths.validation(decided.id)
+    folder = session.paths.validation(decided.id)
     if output is not None:
         copy_report(folder, output)
     facts = read_facts(folder) or {"line": f"verdict: {decided.verdict} {decided.spec.name}: {decided.because}"}
@@ -100,8 +104,8 @@ def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
             click.echo(f"  - {_clean(cause)}")
     click.echo(f"\nreport: {report['html']} (and report.md beside it)")
     line = _clean(facts["line"])
-    word = line.removeprefix("verdict: ").partition(" ")[0]
-    click.echo(click.style(line, fg=COLOURS.get(word), bold=True))
+    verdict = line.removeprefix("verdict: ").partition(" ")[0]
+    click.echo(click.style(line, fg=COLOURS.get(verdict), bold=True))
 
 
 def _clean(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Owns following one attempt: reads its log from a cursor, keeps what was seen, and says what an ending means.
+"""Reads the log of one attempt: its progress, its faults, and what its end means.
 
-Looks and tells; it changes no state and stops nothing. A new controller reads the log again from its start and comes to
-the same conclusions, so nothing of this needs to be stored. Memory is bounded whatever the log's length.
+Changes no state and stops nothing. A new controller reads the log again from the start and comes to the same
+conclusions, so nothing of this is stored. The memory is bounded, whatever the length of the log.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rung.recovery.monitors.learning import Judgement, Verdict, Yardstick, healt
 from rung.runner.seams.engine import Engine, Observation, Presence
 
 CHUNK = 256 * 1024
-# Read at most this much of one job before the others have their turn.
-TURN = 4 * 1024 * 1024
+# How much of one log is read before the other jobs get their turn.
+TURN_BYTES = 4 * 1024 * 1024
 
 
 class LogWatch:
-    """The eyes on one attempt."""
+    """Feeds the log of one attempt to a detector."""
 
     def __init__(self, engine: Engine, paths: AttemptPaths, job: Job) -> None:
         self._engine = engine
@@ -36,12 +36,12 @@ class LogWatch:
         warning = job.spec.recovery.early_warning
         self.detector = Detector(job.spec.recovery.rules, warning)
         self._scan = Scan(self.detector)
-        # A warning that was to stop nothing takes no success away either.
-        self.spoilt = SPOILT if warning is None or warning.stop else SPOILT - {FaultKind.DIVERGENCE}
+        # An early warning that must not stop a job must not fail it at its end either.
+        self.bad_numbers = BAD_NUMBERS if warning is None or warning.stop else BAD_NUMBERS - {FaultKind.DIVERGENCE}
 
     def read(self) -> bool:
-        """Take in what the log has gained; True when there is more to read at once."""
-        end = self._offset + TURN
+        """Read what is new in the log; True if there is more to read now."""
+        end = self._offset + TURN_BYTES
         while self._offset < end:
             chunk = self._engine.read_log(self._paths, self._offset, CHUNK)
             if not chunk:
@@ -51,13 +51,14 @@ class LogWatch:
         return True
 
     def read_to_end(self) -> None:
-        """Take in all of a log that nobody writes any more."""
+        """Read the rest of a log that no longer grows."""
         while self.read():
             pass
         self._scan.finish()
 
 
-SPOILT = frozenset(
+# These faults make a run fail even if it exits with 0.
+BAD_NUMBERS = frozenset(
     {
         FaultKind.NAN_LOSS,
         FaultKind.GRAD_NONFINITE,
@@ -67,31 +68,31 @@ SPOILT = frozenset(
     }
 )
 
-# Of all the numbers a log names, these are worth a line in the history.
+# Of all the numbers in a log, these get a line in the history.
 HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNORECASE)
 
 
-def _measured(seen: Mapping[str, float], success: Success | None) -> dict[str, float]:
+def _measured(values: Mapping[str, float], success: Success | None) -> dict[str, float]:
     wanted = success.metric if success else None
-    return {name: value for name, value in seen.items() if name == wanted or HELD_OUT.fullmatch(name)}
+    return {name: value for name, value in values.items() if name == wanted or HELD_OUT.fullmatch(name)}
 
 
 def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
-    """Return the attempt with what its log has shown so far."""
-    seen = watch.detector.progress
+    """Return the attempt with the progress seen in its log so far."""
+    progress = watch.detector.progress
     return replace(
         attempt,
-        effective=dict(seen.effective),
-        resumed_step=seen.resumed_step,
-        first_step=seen.first_step,
-        furthest_step=seen.furthest_step,
-        loss=seen.loss,
+        effective=dict(progress.effective),
+        resumed_step=progress.resumed_step,
+        first_step=progress.first_step,
+        furthest_step=progress.furthest_step,
+        loss=progress.loss,
         first_loss=watch.detector.history.first_loss,
-        metrics=_measured(seen.values, success),
-        latest=dict(seen.latest),
-        throughput=dict(seen.throughput),
-        saved=dict(seen.saved),
-        progress_at=attempt.progress_at or (now if seen.step is not None or seen.loss is not None else None),
+        metrics=_measured(progress.values, success),
+        latest=dict(progress.latest),
+        throughput=dict(progress.throughput),
+        saved=dict(progress.saved),
+        progress_at=attempt.progress_at or (now if progress.step is not None or progress.loss is not None else None),
     )
 
 
@@ -102,11 +103,11 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
-    """Say what an ended attempt died of; None when it came to its end by itself."""
-    seen = watch.detector.finding(ended=True, well=observation.exit_code == 0)
-    # A run that ends well has got over whatever its log complained of, unless its numbers are spoilt.
-    if seen is not None and (observation.exit_code != 0 or seen.kind in watch.spoilt):
-        return seen
+    """Return the fault that ended an attempt; None if it finished."""
+    fault = watch.detector.finding(ended=True, well=observation.exit_code == 0)
+    # A run that exits with 0 has survived the errors in its log, unless its numbers are bad.
+    if fault is not None and (observation.exit_code != 0 or fault.kind in watch.bad_numbers):
+        return fault
     step = watch.detector.progress.step
     last = watch.detector.tail[-1] if watch.detector.tail else "the log is empty"
     if observation.presence is Presence.LOST:
@@ -121,7 +122,7 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
 
 
 def shortfall(success: Success | None, attempt: Attempt) -> str | None:
-    """Say what an exit code 0 still owes, or None when it is a success."""
+    """Return what an attempt with exit code 0 lacks for a success, or None."""
     if success is None:
         return None
     bound = f"below {success.below:g}" if success.below is not None else f"above {success.above:g}"
@@ -133,16 +134,16 @@ def shortfall(success: Success | None, attempt: Attempt) -> str | None:
 
 
 def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended: bool) -> Judgement | None:
-    """Judge whether the present attempt has recovered from the fault it was launched to cure; None: there is none."""
+    """Judge whether the last attempt has recovered from its fault; None: there was no fault, or it is too early."""
     now, before = attempts[-1], attempts[job.settled : -1]
     standing = stand(before, job.knobs)
     if standing.root is None or now.recovered is not None:
         return None
-    ill = next(attempt for attempt in before if attempt.number == standing.root_attempt)
+    faulty = next(attempt for attempt in before if attempt.number == standing.root_attempt)
     levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
     yardstick = Yardstick(
         fault_step=standing.reach,
-        window_end=window_after(standing.reach, standing.reach - (ill.resumed_step or 0)),
+        window_end=window_after(standing.reach, standing.reach - (faulty.resumed_step or 0)),
         healthy=next(levels, None),
         untrained=attempts[0].first_loss,
     )
@@ -151,6 +152,6 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended:
 
 
 def not_learning(job: Job, attempts: Sequence[Attempt], judgement: Judgement) -> Fault:
-    """Return the fault of a run that no longer fails and no longer learns."""
+    """Return the fault of a run that no longer fails but does not learn."""
     standing = stand(attempts[job.settled : -1], job.knobs)
     return Fault(FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=standing.reach)

@@ -1,10 +1,11 @@
-"""Owns ending what was given up: an attempt of a lost host is stopped when it is back, before its GPU is free."""
+"""Stops orphans: attempts that were given up with their host. Their GPUs are free only after that."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from rung.jobs.model.errors import EngineError, RungError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.context import Context
@@ -13,10 +14,10 @@ from rung.runner.state import transitions
 from rung.runner.state.store import Stale
 from rung.runner.task_pool import Task
 
-# After an error that nobody foresaw.
-LONG_REST_SECONDS = 60.0
-# How often a host that is away is asked again, per attempt left there.
-REST_SECONDS = 2.0
+# After an unexpected error.
+ERROR_RETRY_SECONDS = 60.0
+# Between two tries to reach a host, per attempt left there.
+RETRY_SECONDS = 2.0
 GONE = {
     Presence.ENDED: "it had ended by itself",
     Presence.LOST: "it did not outlive its host",
@@ -24,57 +25,57 @@ GONE = {
 }
 
 
-def end(engine: Engine, paths: AttemptPaths) -> tuple[Observation, bool]:
-    """End an attempt that no longer counts; return what is there now, and whether something had to be ended."""
-    seen = engine.observe(paths)
-    if seen.presence is not Presence.RUNNING:
-        return seen, False
+def stop_orphan(engine: Engine, paths: AttemptPaths) -> tuple[Observation, bool]:
+    """Stop an attempt that no longer counts; return its state after that, and whether it had to be stopped."""
+    observation = engine.observe(paths)
+    if observation.presence is not Presence.RUNNING:
+        return observation, False
     engine.stop(paths, force=True)
     return engine.observe(paths), True
 
 
-class Sweep:
+class OrphanSweep:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        for stale in self._context.store.stale():
-            key = f"stale {stale.job_id} {stale.attempt}"
-            errand = self._context.tasks.take(key)
-            if errand is not None:
-                self._context.rest(key, REST_SECONDS)
-                self._take(stale, key, errand)
-            elif not self._context.tasks.busy(key) and not self._context.rests(key):
-                self._send(stale, key)
+        for orphan in self._context.store.stale():
+            key = f"stale {orphan.job_id} {orphan.attempt}"
+            task = self._context.tasks.take(key)
+            if task is not None:
+                self._context.back_off(key, RETRY_SECONDS)
+                self._on_done(orphan, key, task)
+            elif not self._context.tasks.busy(key) and not self._context.is_backing_off(key):
+                self._submit(orphan, key)
 
-    def _send(self, stale: Stale, key: str) -> None:
-        paths = self._context.paths.attempt(stale.job_id, stale.attempt)
+    def _submit(self, orphan: Stale, key: str) -> None:
+        paths = self._context.paths.attempt(orphan.job_id, orphan.attempt)
         try:
-            engine = self._context.engines.on(stale.host)
+            engine = self._context.engines.on(orphan.host)
         except RungError:
-            self._context.rest(key, REST_SECONDS)  # no longer in the list of hosts, or no list that can be read
+            self._context.back_off(key, RETRY_SECONDS)  # no longer in the list of hosts, or no list that can be read
         else:
-            self._context.tasks.send(key, stale.host, partial(end, engine, paths))
+            self._context.tasks.submit(key, orphan.host, partial(stop_orphan, engine, paths))
 
-    def _take(self, stale: Stale, key: str, errand: Task) -> None:
-        error = errand.future.exception()
+    def _on_done(self, orphan: Stale, key: str, task: Task) -> None:
+        error = task.future.exception()
         if error is not None:
             if not isinstance(error, EngineError):
-                self._tell(stale, key, error)
+                self._report_error(orphan, key, error)
             return
-        seen, stopped = errand.future.result()
+        observation, stopped = task.future.result()
         if stopped:
             self._stopped.add(key)
-        if seen.presence in GONE:
-            how = "it still ran and was stopped" if key in self._stopped else GONE[seen.presence]
-            transitions.stale_gone(self._context.store, stale, how, at=self._context.now())
+        if observation.presence in GONE:
+            how = "it still ran and was stopped" if key in self._stopped else GONE[observation.presence]
+            transitions.stale_gone(self._context.store, orphan, how, at=self._context.now())
 
-    def _tell(self, stale: Stale, key: str, error: BaseException) -> None:
-        """Tell of an error that nobody foresaw; what the attempt holds stays leased, and it is tried again later."""
-        self._context.rest(key, LONG_REST_SECONDS)
-        said = clean(f"attempt {stale.attempt} on {stale.host}, which was given up, could not be ended: {error!r}")
+    def _report_error(self, orphan: Stale, key: str, error: BaseException) -> None:
+        """Record an unexpected error; the GPUs stay leased, and it is tried again later."""
+        self._context.back_off(key, ERROR_RETRY_SECONDS)
+        message = clean(f"attempt {orphan.attempt} on {orphan.host}, which was given up, could not be ended: {error!r}")
         with self._context.store.transaction():
             self._context.store.add_event(
-                stale.job_id, stale.attempt, "stumbled", {"because": said}, at=self._context.now()
+                orphan.job_id, orphan.attempt, EventKind.UNEXPECTED_ERROR, {"because": message}, at=self._context.now()
             )

@@ -1,6 +1,6 @@
-"""Owns stopping a cured run to try its first precision or lr again, once a healthy checkpoint lies beyond its fault.
+"""Stops a cured run to try its first precision or lr again, once it has a healthy checkpoint past its fault.
 
-Whether it is time is recovery/stepback's question. The checkpoint is verified while the run goes on.
+The checkpoint is verified while the run goes on.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.state import transitions
 
-# A run that has no checkpoint beyond its fault yet is looked at again after this.
-AGAIN_SECONDS = 30.0
+# A run that has no checkpoint past its fault yet is checked again after this.
+RETRY_SECONDS = 30.0
 
 
-class SteppingBack:
-    def __init__(self, context: Context, finder: CheckpointSearch) -> None:
-        self._context, self._finder = context, finder
+class StepBack:
+    def __init__(self, context: Context, checkpoint_search: CheckpointSearch) -> None:
+        self._context, self._checkpoint_search = context, checkpoint_search
         self._not_before: dict[str, float] = {}
 
     def consider(self, job: Job) -> None:
-        """Stop a running job that may step back; nothing happens where it is too early or was not asked for."""
+        """Stop a running job that may step back; do nothing if it is too early or was not asked for."""
         if job.spec.recovery.step_back is None or self._context.now() < self._not_before.get(job.id, 0.0):
             return
         attempts = self._context.store.attempts(job.id)[job.settled :]
         if not step_back.due(job, attempts):
             return
-        found = self._finder.find(job, attempts, before=attempts[-1].furthest_step)
+        found = self._checkpoint_search.find(job, attempts, before=attempts[-1].furthest_step)
         if found is None:
             return
-        # What the run writes from now on is looked for again.
-        self._finder.forget(job.id)
+        # The next search must find the checkpoints that are written from now on.
+        self._checkpoint_search.forget(job.id)
         at = self._context.now()
         if step_back.possible(job, attempts, found):
             because = step_back.why(job, attempts)
             transitions.stopping_to_step_back(self._context.store, job, attempts[-1], because, at=at)
         else:
-            self._not_before[job.id] = at + AGAIN_SECONDS
+            self._not_before[job.id] = at + RETRY_SECONDS

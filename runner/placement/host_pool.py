@@ -1,4 +1,4 @@
-"""Owns what is known of the hosts just now: each is looked at beside the loop, again and again while somebody waits."""
+"""Keeps the latest report of each host, renewed every few seconds in the task pool."""
 
 from __future__ import annotations
 
@@ -12,89 +12,89 @@ from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.placement.scheduler import HostView, Slot
 from rung.runner.task_pool import Task
 
-# A stranger may take a GPU at any time; this is how old the last look may be when we take one.
-LOOK_SECONDS = 5.0
-# With less than this a job cannot even begin: its files and its log go there.
-LEAST_DISK = 64 << 20
-UNSEEN = "has not been looked at yet"
+# Other people may take a GPU at any time, so a report may be this old when a GPU is chosen by it.
+SURVEY_SECONDS = 5.0
+# With less free disk a job cannot start: its files and its log go there.
+MIN_FREE_DISK = 64 << 20
+UNSEEN = "has not been checked yet"
 
 
 class HostPool:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reports: dict[str, Report] = {}
-        self._seen_at: dict[str, float] = {}
+        self._surveyed_at: dict[str, float] = {}
         self._gpus: dict[str, tuple[GpuState, ...]] = {}
         self._away_since: dict[str, float] = {}
 
     def refresh(self) -> None:
-        """Take the reports that have come, and send for those that are old."""
+        """Take the reports that are done, and renew those that are old."""
         for host in self._context.engines.hosts:
             key = f"host {host.name}"
-            errand = self._context.tasks.take(key)
-            if errand is not None:
-                self._take(host, errand)
-            old = self._context.now() - self._seen_at.get(host.name, float("-inf")) >= LOOK_SECONDS
+            task = self._context.tasks.take(key)
+            if task is not None:
+                self._take(host, task)
+            old = self._context.now() - self._surveyed_at.get(host.name, float("-inf")) >= SURVEY_SECONDS
             if old and not self._context.tasks.busy(key):
-                self._send(key, host)
+                self._submit(key, host)
 
     def forget(self, host: str) -> None:
-        """Have a host looked at anew before anything is placed there."""
-        self._seen_at.pop(host, None)
+        """Have a host surveyed again before anything is placed there."""
+        self._surveyed_at.pop(host, None)
 
     def away_since(self, host: str) -> float | None:
         return self._away_since.get(host)
 
-    def sites(self, load: dict[str, int]) -> list[HostView]:
-        return [self._site(host, load.get(host.name, 0)) for host in self._context.engines.hosts]
+    def views(self, load: dict[str, int]) -> list[HostView]:
+        return [self._view(host, load.get(host.name, 0)) for host in self._context.engines.hosts]
 
-    def _send(self, key: str, host: Host) -> None:
-        self._context.tasks.send(key, host.name, partial(self._context.engines.look, host))
+    def _submit(self, key: str, host: Host) -> None:
+        self._context.tasks.submit(key, host.name, partial(self._context.engines.survey, host))
 
-    def _take(self, host: Host, errand: Task) -> None:
-        error = errand.future.exception()
-        # Whatever went wrong with a look, a host that was not seen is one that cannot be used now.
-        said = str(error) if isinstance(error, EngineError) else f"the look at it failed: {error!r}"
-        report: Report = Report(host, away=said) if error else errand.future.result()
+    def _take(self, host: Host, task: Task) -> None:
+        error = task.future.exception()
+        # A host that could not be surveyed cannot be used now, whatever the error.
+        problem = str(error) if isinstance(error, EngineError) else f"the check of it failed: {error!r}"
+        report: Report = Report(host, away=problem) if error else task.future.result()
         self._reports[host.name] = report
-        self._seen_at[host.name] = self._context.now()
+        self._surveyed_at[host.name] = self._context.now()
         if report.away:
             self._away_since.setdefault(host.name, self._context.now())
         else:
             self._away_since.pop(host.name, None)
             self._gpus[host.name] = report.gpus
 
-    def _site(self, host: Host, load: int) -> HostView:
+    def _view(self, host: Host, load: int) -> HostView:
         report = self._reports.get(host.name)
-        # What a host that is away had when it was last seen, it still has.
-        seen = replace(report or Report(host, away=UNSEEN), gpus=self._gpus.get(host.name, ()))
-        return replace(site_of(seen), load=load, trouble=trouble(report))
+        # An unreachable host still has the GPUs it had before.
+        known = replace(report or Report(host, away=UNSEEN), gpus=self._gpus.get(host.name, ()))
+        return replace(view_of(known), load=load, trouble=trouble(report))
 
 
-def site_of(report: Report) -> HostView:
-    """Return a host as the placing sees it."""
-    slots = tuple(Slot(state.gpu, _stranger(state)) for state in report.gpus)
+def view_of(report: Report) -> HostView:
+    """Return a host as the scheduler sees it."""
+    slots = tuple(Slot(state.gpu, _foreign_process(state)) for state in report.gpus)
     return HostView(report.host, slots, trouble(report))
 
 
-def _stranger(state: GpuState) -> str:
-    """Say who is on a GPU, were it not leased by us: processes, or a container of another store."""
+def _foreign_process(state: GpuState) -> str:
+    """Return what uses a GPU: processes, or the job of a container. It counts only where this store has no lease."""
     return ", ".join([*state.strangers, *([f"job {state.job}"] if state.job else [])])
 
 
 def trouble(report: Report | None) -> str:
-    """Say why nothing can be sent to a host now; empty where it can."""
+    """Return why a host cannot be used now; empty if it can."""
     if report is None:
         return UNSEEN
     if report.refused:
-        return f"refuses us ({_about(report, report.away)})"
+        return f"refuses us ({_without_host(report, report.away)})"
     if report.away:
-        return f"is unreachable ({_about(report, report.away)})"
+        return f"is unreachable ({_without_host(report, report.away)})"
     if not report.engine:
-        return f"has no engine that answers ({_about(report, report.engine_trouble or 'none is installed')})"
-    full = [disk for disk in report.disks if disk.free < LEAST_DISK]
+        return f"has no engine that answers ({_without_host(report, report.engine_trouble or 'none is installed')})"
+    full = [disk for disk in report.disks if disk.free < MIN_FREE_DISK]
     return f"has a full disk ({full[0].free >> 20} MiB free on {full[0].mount})" if full else ""
 
 
-def _about(report: Report, text: str) -> str:
+def _without_host(report: Report, text: str) -> str:
     return text.removeprefix(f"{report.host.name}: ")[:160]

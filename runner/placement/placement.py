@@ -1,6 +1,6 @@
-"""Owns giving waiting jobs their place: who waits, what the hosts have, the attempt and its lease, written at once.
+"""Places waiting jobs on hosts: asks the scheduler, then writes the attempt and its lease in one transaction.
 
-Who gets what is slots' question. An image is fetched and held against the GPU before the GPU is leased.
+An image is fetched and checked against the GPU before the GPU is leased.
 """
 
 from __future__ import annotations
@@ -18,124 +18,135 @@ from rung.recovery.decide.decide import Relaunch
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.placement.host_pool import HostPool
-from rung.runner.placement.scheduler import Answer, HostView, Placed, Refused, Waiting, Waits, could_go, place
+from rung.runner.placement.scheduler import (
+    HostView,
+    MustWait,
+    Placed,
+    PlacementResult,
+    Refused,
+    WaitingJob,
+    candidates,
+    place,
+)
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
 from rung.runner.validation import gate
 
 # A host that could not get an image is tried again after this.
-SHUN_SECONDS = 60.0
+AVOID_SECONDS = 60.0
 
 
-class Placing:
-    def __init__(self, context: Context, roster: HostPool, finder: CheckpointSearch) -> None:
-        self._context, self._roster, self._finder = context, roster, finder
-        # What was decided, after which attempt, for jobs that have to go to another host, until there is one.
+class Placer:
+    def __init__(self, context: Context, host_pool: HostPool, checkpoint_search: CheckpointSearch) -> None:
+        self._context, self._host_pool, self._checkpoint_search = context, host_pool, checkpoint_search
+        # Decisions for jobs that must go to another host, each with the number of attempts it was made after.
         self._moving: dict[str, tuple[int, Relaunch]] = {}
-        # What is known of images on GPUs, by image and capability: why not, or None.
-        self._complaints: dict[tuple[str, tuple[int, int]], str | None] = {}
-        self._shunned: dict[tuple[str, str], tuple[float, str]] = {}
+        # Why an image cannot run on a GPU, by image and capability; None if it can.
+        self._incompatibilities: dict[tuple[str, tuple[int, int]], str | None] = {}
+        self._avoided_until: dict[tuple[str, str], tuple[float, str]] = {}
 
     def move(self, job: Job, decision: Relaunch) -> None:
-        """Have a recovering job placed anew."""
+        """Have a recovering job placed on another host."""
         self._moving[job.id] = (len(self._context.store.attempts(job.id)), decision)
 
-    def moves(self, job: Job) -> bool:
+    def is_moving(self, job: Job) -> bool:
         if job.id not in self._moving or job.state is not JobState.RECOVERING:
             return False
         return self._moving[job.id][0] == len(self._context.store.attempts(job.id))
 
-    def answers(self, waiting: Sequence[Job], jobs: Sequence[Job]) -> list[tuple[Job, Answer]]:
-        """Return a place or a reason for every job that waits, among all jobs that are active."""
+    def results(self, waiting: Sequence[Job], jobs: Sequence[Job]) -> list[tuple[Job, PlacementResult]]:
+        """Return a result for every job of `waiting`; `jobs` are all active ones."""
         if not waiting:
             return []
-        self._roster.refresh()
+        self._host_pool.refresh()
         taken = {lease.gpu: lease.job_id for lease in self._context.store.leases()}
-        asked = [self.waiting(job) for job in waiting]
-        return list(zip(waiting, place(asked, self._sites(jobs), taken, self._misfit), strict=True))
+        requests = [self._waiting_job(job) for job in waiting]
+        return list(zip(waiting, place(requests, self._views(jobs), taken, self._incompatible), strict=True))
 
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""
-        others = [site for site in self._roster.sites({}) if site.host.name != host]
-        return could_go(self.waiting(job), others, self._misfit)
+        others = [view for view in self._host_pool.views({}) if view.host.name != host]
+        return candidates(self._waiting_job(job), others, self._incompatible)
 
-    def waits(self, job: Job) -> bool:
-        """Tell whether a job is ready to be placed, and is not."""
-        if job.spec.image is None or job.cancel_requested or self._context.rests(job.id):
+    def is_ready(self, job: Job) -> bool:
+        """Tell whether a job waits for a host and everything else is ready."""
+        if job.spec.image is None or job.cancel_requested or self._context.is_backing_off(job.id):
             return False
         if job.state is JobState.RECOVERING:
-            return self.moves(job)
+            return self.is_moving(job)
         if job.state is not JobState.QUEUED:
             return False
         attempts = self._context.store.attempts(job.id)
-        return not attempts or self._finder.find(job, attempts) is not None
+        return not attempts or self._checkpoint_search.find(job, attempts) is not None
 
-    def waiting(self, job: Job) -> Waiting:
+    def _waiting_job(self, job: Job) -> WaitingJob:
         attempts = self._context.store.attempts(job.id)
         image = job.spec.image
         assert image is not None, "only a job with an image goes to a host"
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
-        return Waiting(job.id, job.spec.resources.gpu, image, job.spec.priority, near, self._avoided(job))
+        return WaitingJob(job.id, job.spec.resources.gpu, image, job.spec.priority, near, self._avoided(job))
 
     def _avoided(self, job: Job) -> dict[str, str]:
-        """Return where a job must not go, and why."""
+        """Return the hosts where a job must not go, each with the reason."""
         now = self._context.now()
-        shunned = {host: why for (of, host), (until, why) in self._shunned.items() if of == job.id and now < until}
-        decided = self._moving[job.id][1].avoid if self.moves(job) else ()
+        until_later = {
+            host: why for (of, host), (until, why) in self._avoided_until.items() if of == job.id and now < until
+        }
+        decided = self._moving[job.id][1].avoid if self.is_moving(job) else ()
         left = {
             one.host: "may still run a lost attempt of it"
             for one in self._context.store.stale()
             if one.job_id == job.id
         }
-        return {**dict.fromkeys(decided, "is avoided after its faults"), **shunned, **left}
+        return {**dict.fromkeys(decided, "is avoided after its faults"), **until_later, **left}
 
-    def _sites(self, jobs: Sequence[Job]) -> list[HostView]:
+    def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
-        return self._roster.sites(Counter(attempt.host for found in last for attempt in found))
+        return self._host_pool.views(Counter(attempt.host for found in last for attempt in found))
 
-    def _misfit(self, image: str, gpu: Gpu) -> str | None:
-        return self._complaints.get((image, gpu.capability))
+    def _incompatible(self, image: str, gpu: Gpu) -> str | None:
+        return self._incompatibilities.get((image, gpu.capability))
 
-    # Answers
+    # Results
 
-    def act(self, answer: Answer, job: Job) -> None:
-        """Do what an answer means for a job: write its attempt, or say why it waits."""
-        if isinstance(answer, Placed):
-            self._placed(job, answer)
-        elif isinstance(answer, Waits):
-            self._context.say(job, answer.reason)
-        elif isinstance(answer, Refused) and job.state is JobState.QUEUED:
-            transitions.refused(self._context.store, job, answer.reason, at=self._context.now())
+    def apply(self, result: PlacementResult, job: Job) -> None:
+        """Write the attempt of a job that was placed; otherwise show why it waits."""
+        if isinstance(result, Placed):
+            self._on_placed(job, result)
+        elif isinstance(result, MustWait):
+            self._context.set_reason(job, result.reason)
+        elif isinstance(result, Refused) and job.state is JobState.QUEUED:
+            transitions.refused(self._context.store, job, result.reason, at=self._context.now())
         else:
-            self._context.say(job, f"waits for another host: {answer.reason}")
+            self._context.set_reason(job, f"waits for another host: {result.reason}")
 
-    def _placed(self, job: Job, placed: Placed) -> None:
+    def _on_placed(self, job: Job, placed: Placed) -> None:
         if self._context.tasks.busy(job.id):
             return
         engine = self._context.engines.on(placed.host)
-        if placed.gpus and (placed.image, placed.gpus[0].capability) not in self._complaints:
-            work = partial(_look_into, engine, placed, partial(self._tell, job.id))
-            done = (partial(self._looked, placed), partial(self._not_fetched, placed))
-            self._context.tasks.send(job.id, placed.host, work, done, slow=True)
-            self._context.say(job, f"{placed.host} is fetching the image")
+        if placed.gpus and (placed.image, placed.gpus[0].capability) not in self._incompatibilities:
+            work = partial(_check_image, engine, placed, partial(self._set_progress, job.id))
+            callbacks = (partial(self._on_image_checked, placed), partial(self._on_fetch_error, placed))
+            self._context.tasks.submit(job.id, placed.host, work, callbacks, slow=True)
+            self._context.set_reason(job, f"{placed.host} is fetching the image")
             return
         self._write(job, placed)
 
-    def _tell(self, job_id: str, text: str) -> None:
+    def _set_progress(self, job_id: str, text: str) -> None:
         self._context.progress[job_id] = text
 
-    def _looked(self, placed: Placed, job: Job, complaint: str | None) -> None:
-        self._complaints[placed.image, placed.gpus[0].capability] = complaint
+    def _on_image_checked(self, placed: Placed, job: Job, incompatibility: str | None) -> None:
+        self._incompatibilities[placed.image, placed.gpus[0].capability] = incompatibility
 
-    def _not_fetched(self, placed: Placed, job: Job, error: EngineError) -> None:
-        self._context.say(job, str(error))
-        self._roster.forget(placed.host)
+    def _on_fetch_error(self, placed: Placed, job: Job, error: EngineError) -> None:
+        self._context.set_reason(job, str(error))
+        self._host_pool.forget(placed.host)
         if not isinstance(error, (HostUnreachable, HostRefused)):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"
-            self._shunned[job.id, placed.host] = (self._context.now() + SHUN_SECONDS, why)
+            self._avoided_until[job.id, placed.host] = (self._context.now() + AVOID_SECONDS, why)
 
     def _write(self, job: Job, placed: Placed) -> None:
-        """Write the attempt, the lease and the change of state, all at once."""
+        """Write the attempt, the lease and the change of state in one transaction."""
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         placement = next_attempt.Placement(
@@ -147,14 +158,14 @@ class Placing:
             checkpoints = self._checkpoints(job, attempts)
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate.because(store, job))
             transitions.launching(store, job, attempt, at=at)
-        self._finder.forget(job.id)
-        self._roster.forget(placed.host)
+        self._checkpoint_search.forget(job.id)
+        self._host_pool.forget(placed.host)
 
     def _checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> list[Checkpoint]:
-        return (self._finder.find(job, attempts) or []) if attempts else []
+        return (self._checkpoint_search.find(job, attempts) or []) if attempts else []
 
 
-def _look_into(engine: HostEngine, placed: Placed, tell: partial[None]) -> str | None:
-    """Have the image on the host and hold it against the GPU; runs beside the loop."""
-    engine.ensure_image(placed.image, tell)
+def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:
+    """Fetch the image on the host and return why it cannot run on the GPU; runs in the task pool."""
+    engine.ensure_image(placed.image, on_progress)
     return engine.complaint(placed.image, placed.gpus[0])

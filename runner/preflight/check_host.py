@@ -1,4 +1,4 @@
-"""Owns what `rung check` says of a host: what a job would miss there, in plain words, and how to mend it. Pure."""
+"""Checks the report of a host for what a job needs there, with a fix for each problem. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rung.runner.hosts.survey import Report
 from rung.runner.preflight.check_job import CheckResult
 
 # CUDA 12 needs this driver or a newer one; it is the oldest CUDA of the images.
-OLDEST_DRIVER = 525
-# A training image unpacks to 5 to 10 GB; a job's own files and logs are small.
-LEAST_ENGINE_DISK = 10 << 30
-LEAST_HOME_DISK = 1 << 30
-# Logs and leases are ordered by time; a clock that is set by the network is right to a fraction of a second.
-MOST_SKEW = 5.0
+MIN_DRIVER = 525
+# A training image takes 5 to 10 GB; the files and logs of a job are small.
+MIN_ENGINE_DISK = 10 << 30
+MIN_HOME_DISK = 1 << 30
+# Logs and leases are ordered by time; a clock that is set over the network is right to a fraction of a second.
+MAX_CLOCK_SKEW = 5.0
 PROVISION = "`make provision` does it"
 
 
 def check_host(report: Report) -> Iterator[CheckResult]:
-    """Say what is missing on one host for a job to run there."""
+    """Yield what is missing on one host for a job to run there."""
     name = report.host.name
     if report.away:
         yield _away(report)
@@ -35,11 +35,11 @@ def check_host(report: Report) -> Iterator[CheckResult]:
 
 def _away(report: Report) -> CheckResult:
     name = report.host.name
-    said = report.away.removeprefix(f"{name}: ")
+    problem = report.away.removeprefix(f"{name}: ")
     if report.refused:
-        return CheckResult(False, f"host {name}: {said}")
-    address = report.host.address
-    return CheckResult(False, f"host {name}: unreachable: {said}", f"is it up, and {address} right? see `rung hosts`")
+        return CheckResult(False, f"host {name}: {problem}")
+    fix = f"is it up, and {report.host.address} right? see `rung hosts`"
+    return CheckResult(False, f"host {name}: unreachable: {problem}", fix)
 
 
 def _engine(report: Report) -> Iterator[tuple[str, str]]:
@@ -58,8 +58,8 @@ def _engine(report: Report) -> Iterator[tuple[str, str]]:
         fix = "on the host: set AllowStreamLocalForwarding yes in sshd_config, or start the engine if it is dead"
         yield f"{socket} is there but nothing can be connected to it", fix
     else:
-        said = report.engine_trouble.removeprefix(f"{report.host.name}: ")
-        yield f"the engine does not answer: {said}", "on the host: sudo systemctl restart docker"
+        problem = report.engine_trouble.removeprefix(f"{report.host.name}: ")
+        yield f"the engine does not answer: {problem}", "on the host: sudo systemctl restart docker"
 
 
 def _driver(report: Report) -> Iterator[tuple[str, str]]:
@@ -73,21 +73,21 @@ def _driver(report: Report) -> Iterator[tuple[str, str]]:
         yield "the driver names no GPU", "is one built in? on the host: lspci | grep -i nvidia"
     drivers = {state.gpu.driver for state in report.gpus}
     for driver in sorted(drivers):
-        if driver_branch(driver) < OLDEST_DRIVER:
-            yield f"driver {driver or '?'} is too old for CUDA 12 images (at least {OLDEST_DRIVER})", PROVISION
+        if driver_branch(driver) < MIN_DRIVER:
+            yield f"driver {driver or '?'} is too old for CUDA 12 images (at least {MIN_DRIVER})", PROVISION
 
 
 def _disk(report: Report) -> Iterator[tuple[str, str]]:
     for disk in report.disks:
-        if disk.free < (LEAST_ENGINE_DISK if disk.engine else LEAST_HOME_DISK):
+        if disk.free < (MIN_ENGINE_DISK if disk.engine else MIN_HOME_DISK):
             free, total = disk.free / (1 << 30), disk.total / (1 << 30)
-            said = f"disk nearly full: {free:.1f} of {total:.1f} GiB free on {disk.mount}"
+            problem = f"disk nearly full: {free:.1f} of {total:.1f} GiB free on {disk.mount}"
             prune = "docker image prune, or " if disk.engine else ""
-            yield said, f"on the host: {prune}remove what nobody needs"
+            yield problem, f"on the host: {prune}remove what is not needed"
 
 
 def _clock(report: Report) -> Iterator[tuple[str, str]]:
-    if report.clock_skew > MOST_SKEW:
+    if report.clock_skew > MAX_CLOCK_SKEW:
         yield f"its clock is {report.clock_skew:.0f} s off ours", "on the host: sudo timedatectl set-ntp true"
 
 

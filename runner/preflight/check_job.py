@@ -1,4 +1,4 @@
-"""Owns `rung check`: is everything there for a job to run, and what to do where it is not. Changes nothing."""
+"""Checks whether this machine and a job file have all that a run needs, for `rung check`. Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rung.jobs.job import Job
 from rung.jobs.model.errors import RungError
@@ -15,20 +14,18 @@ from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
-from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.checkpoints.verify import python_of
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.submit import refuse_impossible
+from rung.runner.preflight.rung_preview import change_text, rung_changes
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.lock import is_owned
 from rung.runner.state.next_attempt import Placement, asked_by_person
 
-# Importing torch for the first time reads a gigabyte from a cold disk.
+# The first import of torch reads a gigabyte from a cold disk.
 TORCH_SECONDS = 120.0
-
-Changes = Mapping[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,11 @@ class CheckResult:
 
 
 def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
-    """Say whether this machine can keep a store and run a controller."""
-    near = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
-    writable = os.access(near, os.W_OK)
+    """Check whether this machine can keep a store and run a controller."""
+    existing = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
+    writable = os.access(existing, os.W_OK)
     yield CheckResult(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
-    free = shutil.disk_usage(near).free
+    free = shutil.disk_usage(existing).free
     yield CheckResult(
         free > 1 << 30,
         f"{free >> 20} MiB of disk are free there",
@@ -57,7 +54,7 @@ def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
 def check_job(
     spec: JobSpec, origin: Path, paths: HomePaths, engine: Engine, environ: Mapping[str, str]
 ) -> Iterator[CheckResult]:
-    """Say what a job would miss: on this machine where it runs here, and in any case of what it is given from here."""
+    """Check what a job needs: its secrets and rungs, and if it has no image, the command and torch on this machine."""
     try:
         refuse_impossible(spec, origin, lambda: find_hosts(environ))
     except RungError as error:
@@ -65,19 +62,19 @@ def check_job(
         return
     spec = with_file_values(spec, origin / spec.workdir)
     if spec.image is None:
-        yield from _here(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
+        yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
-    rungs = preview_rungs(spec)
-    for rung, change in rungs.items():
-        verb = "would be skipped:" if isinstance(change, str) else "would set"
-        yield CheckResult(True, f"rung {rung} {verb} {change_text(change)}")
+    rungs = rung_changes(spec)
+    for rung, changes in rungs.items():
+        skipped = isinstance(changes, str)
+        yield CheckResult(True, f"rung {rung} would {'be skipped:' if skipped else 'set'} {change_text(spec, changes)}")
     for rung in DEFAULT_LADDER:
         if rung not in rungs:
             yield CheckResult(True, f"rung {rung} is not in this job's ladder")
 
 
-def _here(request: Request, engine: Engine) -> Iterator[CheckResult]:
+def _local(request: Request, engine: Engine) -> Iterator[CheckResult]:
     path, folder = request.env.get("PATH", ""), request.source or request.cwd
     command = shutil.which(request.argv[0], path=f"{path}:{folder}") or (folder / request.argv[0]).exists()
     yield CheckResult(
@@ -107,28 +104,15 @@ def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckRes
     return CheckResult(True, f"secret {name} is set")
 
 
-def preview_rungs(spec: JobSpec) -> dict[str, str | Changes]:
-    """Return for every rung of a job's ladder what it would change at first, or why it would be skipped."""
-    knobs = spec.knobs.knobs()
-    options = {step.rung.value: apply_rung(step, RungContext(spec, knobs, knobs)) for step in spec.recovery.rungs}
-    return {rung: after if isinstance(after, str) else after.changes_from(knobs) for rung, after in options.items()}
-
-
-def change_text(change: str | Changes) -> str:
-    if isinstance(change, str):
-        return change
-    return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in change.items())
-
-
 def preview_request(
-    spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, spot: Placement
+    spec: JobSpec, origin: Path, home: tuple[HomePaths, Mapping[str, str]], sequence: int, placement: Placement
 ) -> Request:
-    """Return the very request that a launch of this job would start there."""
+    """Return the request that a launch of this job would start."""
     job = planned_job(spec, sequence)
     paths, environ = home
-    return build_request(job, asked_by_person(job, (), (), spot), paths, origin, environ)
+    return build_request(job, asked_by_person(job, (), (), placement), paths, origin, environ)
 
 
 def planned_job(spec: JobSpec, sequence: int) -> Job:
-    """Return the job that a submit would make of a spec."""
+    """Return the job that a submit would create."""
     return Job(job_id(spec.name, sequence), spec, JobState.QUEUED, "", 0.0, 0.0, spec.knobs.knobs())

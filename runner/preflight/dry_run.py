@@ -1,4 +1,4 @@
-"""Owns the dry run: exactly what a launch would run and where, and what each rung would change. Writes nothing."""
+"""Shows what a launch would run and where, and what each rung would change. Writes nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
 from rung.runner.placement.scheduler import Placed
-from rung.runner.preflight.check_job import planned_job, preview_request, preview_rungs
-from rung.runner.preflight.fit import would_get
-from rung.runner.preflight.rung_preview import Ladder
+from rung.runner.preflight.check_job import planned_job, preview_request
+from rung.runner.preflight.fit import preview_place
+from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, asked_by_person
 from rung.runner.state.store import Store
@@ -27,7 +27,7 @@ HERE = Placement("localhost")
 NOWHERE = "none now"
 
 
-class Preview:
+class LaunchPreview:
     """What a launch of a job would be."""
 
     def __init__(
@@ -36,21 +36,21 @@ class Preview:
         origin: Path,
         paths: HomePaths,
         environ: Mapping[str, str],
-        look: Callable[[], Sequence[Report]],
+        survey: Callable[[], Sequence[Report]],
     ) -> None:
         self._spec, self._waits = spec, ""
         store = Store(paths.store) if paths.store.exists() else None
         sequence = len(store.jobs()) + 1 if store else 1
         leases = {lease.gpu: lease.job_id for lease in store.leases()} if store else {}
-        spot = HERE if spec.image is None else self._spot(make_id(spec.name, sequence), look(), leases)
-        self.host = spot.host
+        placement = HERE if spec.image is None else self._place(make_id(spec.name, sequence), survey(), leases)
+        self.host = placement.host
         home = (paths, environ)
-        self.request: Request = preview_request(spec, origin, home, sequence, spot)
+        self.request: Request = preview_request(spec, origin, home, sequence, placement)
         job = planned_job(spec, sequence)
-        self._ladder = Ladder(job, asked_by_person(job, (), (), spot), home, origin)
+        self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 
-    def _spot(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Placement:
-        answer = would_get(self._spec, job_id, reports, leases)
+    def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Placement:
+        answer = preview_place(self._spec, job_id, reports, leases)
         if isinstance(answer, Placed):
             return Placement(answer.host, answer.gpus, answer.image)
         self._waits = answer.reason
@@ -59,14 +59,13 @@ class Preview:
         return Placement(NOWHERE, (), first)
 
     def to_json(self) -> str:
-        rungs = preview_rungs(self._spec)
-        told: dict[str, Any] = {**self.request.to_dict(), "host": self.host, "waits": self._waits or None}
+        data: dict[str, Any] = {**self.request.to_dict(), "host": self.host, "waits": self._waits or None}
         container = self.request.container
         if container is not None:
-            told |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
-            told["container"] = planned_config(self.request)
-        told |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
-        return json.dumps({**told, "ladder": rungs}, indent=2)
+            data |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
+            data["container"] = planned_config(self.request)
+        data |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
+        return json.dumps({**data, "ladder": rung_changes(self._spec)}, indent=2)
 
     def text(self) -> str:
         return "\n".join(clean(line) for line in self._lines())

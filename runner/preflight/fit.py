@@ -1,4 +1,4 @@
-"""Owns saying which hosts a job would fit, and why not the others. Reads reports; asks no host and places nothing."""
+"""Tells which hosts could run a job, and why the others could not. Reads reports; asks no host."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
-from rung.runner.placement.host_pool import site_of
-from rung.runner.placement.scheduler import Answer, HostView, Waiting, place
+from rung.runner.placement.host_pool import view_of
+from rung.runner.placement.scheduler import HostView, PlacementResult, WaitingJob, place
 from rung.runner.preflight.check_job import CheckResult
 
 
-def asked(spec: JobSpec, job_id: str) -> Waiting:
+def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
     assert spec.image is not None, "only a job with an image goes to a host"
-    return Waiting(job_id, spec.resources.gpu, spec.image, spec.priority)
+    return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority)
 
 
-def would_get(spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Answer:
-    """Return the place that a job would get now if nobody else waited."""
-    return place([asked(spec, job_id)], [site_of(report) for report in reports], leases, _unknown)[0]
+def preview_place(spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> PlacementResult:
+    """Return the place that a job would get now if no other job waited."""
+    return place([_waiting_job(spec, job_id)], [view_of(report) for report in reports], leases, _unknown)[0]
 
 
-def check_places(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:
-    """Say of every host whether the job could run there; without any, that is a finding of its own."""
-    sites = [site_of(report) for report in reports]
-    good = [site for site in sites if _why_not(spec, site) is None]
-    for site in sites:
-        why = _why_not(spec, site)
+def check_fit(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:
+    """Yield for every host whether the job could run there; an empty list of hosts is a problem too."""
+    views = [view_of(report) for report in reports]
+    good = [view for view in views if _why_not(spec, view) is None]
+    for view in views:
+        why = _why_not(spec, view)
         if why is None:
-            yield CheckResult(True, f"host {site.host.name} could run it{_with(spec, site)}")
+            yield CheckResult(True, f"host {view.host.name} could run it{_with(spec, view)}")
         else:
-            # One host that does not fit is no fault while another one does.
-            yield CheckResult(bool(good), f"host {site.host.name} could not run it: it {why}", "see `rung hosts`")
-    if not sites:
+            # A host that does not fit is no problem as long as another one does.
+            yield CheckResult(bool(good), f"host {view.host.name} could not run it: it {why}", "see `rung hosts`")
+    if not views:
         yield CheckResult(False, "the list of hosts is empty", "`rung hosts` says where to list one")
 
 
-def _why_not(spec: JobSpec, site: HostView) -> str | None:
-    if site.trouble:
-        return site.trouble
+def _why_not(spec: JobSpec, view: HostView) -> str | None:
+    if view.trouble:
+        return view.trouble
     if not spec.resources.gpu:
         return None
-    fitting = _fitting(spec, site)
+    fitting = _fitting(spec, view)
     if not fitting:
-        wanted = " or ".join(wish.text for wish in spec.resources.gpu)
-        has = ", ".join(slot.gpu.type for slot in site.slots) or "no GPU"
+        wanted = " or ".join(request.text for request in spec.resources.gpu)
+        has = ", ".join(slot.gpu.type for slot in view.slots) or "no GPU"
         return f"does not have {wanted} (it has {has})"
     image = spec.image or ""
     if all(for_gpu(image, gpu.type) is None for gpu in fitting):
@@ -54,16 +54,18 @@ def _why_not(spec: JobSpec, site: HostView) -> str | None:
     return None
 
 
-def _fitting(spec: JobSpec, site: HostView) -> list[Gpu]:
-    wishes = [wish for wish in spec.resources.gpu if sum(wish.fits(slot.gpu) for slot in site.slots) >= wish.count]
-    return [slot.gpu for slot in site.slots if any(wish.fits(slot.gpu) for wish in wishes)]
+def _fitting(spec: JobSpec, view: HostView) -> list[Gpu]:
+    requests = [
+        request for request in spec.resources.gpu if sum(request.fits(slot.gpu) for slot in view.slots) >= request.count
+    ]
+    return [slot.gpu for slot in view.slots if any(request.fits(slot.gpu) for request in requests)]
 
 
-def _with(spec: JobSpec, site: HostView) -> str:
-    names = dict.fromkeys(gpu.name for gpu in _fitting(spec, site))
+def _with(spec: JobSpec, view: HostView) -> str:
+    names = dict.fromkeys(gpu.name for gpu in _fitting(spec, view))
     return f", on {' or '.join(names)}" if names else ", without a GPU"
 
 
 def _unknown(image: str, gpu: Gpu) -> str | None:
-    """Whether an image can run on a GPU is asked of the image when it is fetched."""
+    """Return None: whether an image can run on a GPU is known only after it is fetched."""
     return None

@@ -1,6 +1,6 @@
-"""Owns what each rung would change of a launch: words of the command, variables, files, settings made inside the job.
+"""Shows what each rung would change in a launch: the command, the environment, files, settings inside the job.
 
-It is the first half of the real path: the rung's own function, the next attempt, its request. No start.
+It builds the next attempt and its request with the code of a real relaunch, and starts nothing.
 """
 
 from __future__ import annotations
@@ -25,45 +25,51 @@ from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, next_attempt
 
-# Lines of a file shown around a change.
-CONTEXT = 1
-# What the code inside is told is shown as the knobs themselves.
-OWN = "RUNG_"
-LATER = "the script's own lr, which is known after the first attempt"
-AROUND = "the updates around the fault are left out; which ones is known when there is one"
+# Lines shown around a change in a file.
+CONTEXT_LINES = 1
+# These variables carry the knobs, which are shown as knobs.
+RUNG_VARIABLES = "RUNG_"
+SCRIPT_LR = "the script's own lr, which is known after the first attempt"
+SKIPPED_DATA = "the updates around the fault are left out; which ones is known when there is one"
 
 Pair = tuple[str, str]
+Changes = Mapping[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
-class WhatIf:
-    """One rung: why it would be skipped, or what it would change."""
+class RungPreview:
+    """What one rung would change, or why it would be skipped."""
 
     rung: str
     skipped: str = ""
-    knobs: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    knobs: Changes = field(default_factory=dict)
     command: tuple[Pair, ...] = ()
     env: Mapping[str, Pair] = field(default_factory=dict)
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Knobs that the code inside the job sets on the live objects.
     inside: tuple[str, ...] = ()
+    summary: str = ""
     note: str = ""
-    # What a knob is that nobody has set.
-    unset: str = "unset"
 
     def to_dict(self) -> dict[str, Any]:
         if self.skipped:
             return {"rung": self.rung, "skipped": self.skipped}
-        told = {"knobs": dict(self.knobs), "command": list(self.command), "env": dict(self.env)}
-        files = {path: list(lines) for path, lines in self.files.items()}
-        return {"rung": self.rung, **told, "files": files, "inside": list(self.inside), "note": self.note or None}
+        return {
+            "rung": self.rung,
+            "knobs": dict(self.knobs),
+            "command": list(self.command),
+            "env": dict(self.env),
+            "files": {path: list(lines) for path, lines in self.files.items()},
+            "inside": list(self.inside),
+            "note": self.note or None,
+        }
 
     def lines(self) -> Iterator[str]:
-        """Yield what it would do, for a person: the rung first, then each thing that changes below it."""
+        """Yield the preview as text: the rung, then each change on a line of its own."""
         if self.skipped:
             yield f"rung  {self.rung}: skipped, {self.skipped}"
             return
-        yield f"rung  {self.rung}: {self.note or self._knob_text()}"
+        yield f"rung  {self.rung}: {self.note or self.summary}"
         yield from (f"        run   {old or 'nothing'} -> {new or 'nothing'}" for old, new in self.command)
         yield from (f"        env   {name}: {old or 'nothing'} -> {new}" for name, (old, new) in self.env.items())
         for path, diff in self.files.items():
@@ -72,61 +78,77 @@ class WhatIf:
         if self.inside:
             yield f"        live  {', '.join(self.inside)}: set on the live objects, by the code inside the job"
 
-    def _knob_text(self) -> str:
-        told = ((name, self.unset if old is None else old, new) for name, (old, new) in self.knobs.items())
-        return ", ".join(f"{name} {old} -> {new}" for name, old, new in told)
+
+def rung_changes(spec: JobSpec) -> dict[str, str | Changes]:
+    """Return for every rung of a job's ladder which knobs it would change first, or why it would be skipped."""
+    before = spec.knobs.knobs()
+    after = {step.rung.value: _first_knobs(spec, step) for step in spec.recovery.rungs}
+    return {rung: knobs if isinstance(knobs, str) else knobs.changes_from(before) for rung, knobs in after.items()}
 
 
-class Ladder:
-    """What the rungs of one job would change of its first attempt."""
+def _first_knobs(spec: JobSpec, step: RungSpec) -> Knobs | str:
+    knobs = spec.knobs.knobs()
+    return apply_rung(step, RungContext(spec, knobs, knobs))
+
+
+def change_text(spec: JobSpec, changes: str | Changes) -> str:
+    """Return changes of knobs, or the reason of a rung that is skipped, as text."""
+    if isinstance(changes, str):
+        return changes
+    unset = "the script's own" if spec.knobs.mode == "zero-edit" else "unset"
+    return ", ".join(f"{name} {unset if old is None else old} -> {new}" for name, (old, new) in changes.items())
+
+
+class LadderPreview:
+    """What the rungs of one job would change in its first attempt."""
 
     def __init__(self, job: Job, first: Attempt, home: tuple[HomePaths, Mapping[str, str]], origin: Path) -> None:
         self._job, self._first = job, first
         self._home, self._origin = home, origin
         self._before = self._request(first)
 
-    def rungs(self) -> list[WhatIf]:
-        """Return one answer for every rung of the job's ladder, and for the one that out of memory adds to it."""
+    def rungs(self) -> list[RungPreview]:
+        """Return a preview of every rung of the ladder, and of lower_batch, which is used after out of memory."""
         steps = list(self._job.spec.recovery.rungs)
         if all(step.rung is not RungName.LOWER_BATCH for step in steps):
             steps.append(RungSpec(rung=RungName.LOWER_BATCH))
         return [self._rung(step) for step in steps]
 
-    def resume(self) -> WhatIf:
-        """Return what every relaunch changes beside its rung: it goes on from the last healthy checkpoint."""
-        found = replace(self._first, resumed_from=self._job.spec.checkpoint.pattern)
-        return self._difference("resume", self._request(found), {})
+    def resume(self) -> RungPreview:
+        """Return what every relaunch changes in addition to its rung: it resumes from the last healthy checkpoint."""
+        resumed = replace(self._first, resumed_from=self._job.spec.checkpoint.pattern)
+        return self._difference("resume", self._request(resumed), {})
 
-    def _rung(self, step: RungSpec) -> WhatIf:
+    def _rung(self, step: RungSpec) -> RungPreview:
         spec, knobs = self._job.spec, self._job.knobs
-        after = apply_rung(step, RungContext(spec, knobs, knobs))
+        after = _first_knobs(spec, step)
         note = ""
         if isinstance(after, str) and step.rung is RungName.LOWER_LR:
-            after, note = _later(step, spec, knobs, after)
+            after, note = _relative_lr(step, spec, knobs, after)
         if isinstance(after, str) and step.rung is RungName.SKIP_DATA:
-            return WhatIf(step.rung.value, why_unreachable(spec, "skip") or "", note=AROUND)
+            return RungPreview(step.rung.value, why_unreachable(spec, "skip") or "", note=SKIPPED_DATA)
         if isinstance(after, str):
-            return WhatIf(step.rung.value, after)
+            return RungPreview(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
-        spot = Placement(self._first.host, self._first.gpus, self._first.image, self._first.stay)
-        then = next_attempt(self._job, self._first.number + 1, spot, decision, 0.0)
-        found = self._difference(step.rung.value, self._request(then), after.changes_from(knobs))
-        return replace(found, knobs={}, note=note) if note else found
+        placement = Placement(self._first.host, self._first.gpus, self._first.image, self._first.stay)
+        following = next_attempt(self._job, self._first.number + 1, placement, decision, 0.0)
+        preview = self._difference(step.rung.value, self._request(following), after.changes_from(knobs))
+        return replace(preview, knobs={}, note=note) if note else preview
 
     def _request(self, attempt: Attempt) -> Request:
         paths, environ = self._home
         return build_request(self._job, attempt, paths, self._origin, environ)
 
-    def _difference(self, rung: str, after: Request, knobs: Mapping[str, tuple[Any, Any]]) -> WhatIf:
+    def _difference(self, rung: str, after: Request, knobs: Changes) -> RungPreview:
         before, live = self._before, self._job.spec.knobs.mode != "flags"
-        return WhatIf(
+        return RungPreview(
             rung,
             knobs=knobs,
-            command=tuple(word_changes(before.argv, after.argv)),
+            command=tuple(argument_changes(before.argv, after.argv)),
             env=_env_changes(before.env, after.env),
             files=self._file_changes(after),
             inside=tuple(knobs) if live else (),
-            unset="the script's own" if self._job.spec.knobs.mode == "zero-edit" else "unset",
+            summary=change_text(self._job.spec, knobs),
         )
 
     def _file_changes(self, after: Request) -> dict[str, tuple[str, ...]]:
@@ -136,16 +158,16 @@ class Ladder:
         return {path: _diff(old[path], new[path]) for path in new if old[path] != new[path]}
 
 
-def _later(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple[Knobs | str, str]:
-    """Return what lower_lr does where the lr is read from the running script, by the factor alone."""
+def _relative_lr(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple[Knobs | str, str]:
+    """Return what lower_lr does if the lr is known only to the running script: the factor."""
     if spec.knobs.mode != "zero-edit" or knobs.lr is not None:
         return why, ""
     after = apply_rung(step, RungContext(spec, knobs, knobs, own=Knobs(lr=1.0)))
-    return after, f"lr -> {after.lr:g} x {LATER}" if isinstance(after, Knobs) else ""
+    return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
 
 
-def word_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Pair]:
-    """Yield the words of a command that differ, each with the option that it belongs to."""
+def argument_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Pair]:
+    """Yield the arguments of a command that differ, each with its option."""
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
@@ -155,10 +177,10 @@ def word_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Pa
 
 
 def _env_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Pair]:
-    names = [name for name in after if before.get(name) != after[name] and not name.startswith(OWN)]
+    names = [name for name in after if before.get(name) != after[name] and not name.startswith(RUNG_VARIABLES)]
     return {name: (before.get(name, ""), after[name]) for name in names}
 
 
 def _diff(old: str, new: str) -> tuple[str, ...]:
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=CONTEXT, lineterm="")
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=CONTEXT_LINES, lineterm="")
     return tuple(line for line in lines if not line.startswith(("---", "+++")))

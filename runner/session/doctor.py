@@ -1,4 +1,4 @@
-"""Owns the doctor's visit: which files a path means, reading them within bounds, and all findings of the lot."""
+"""Finds the Python files of a path, reads them within limits, and collects the findings of the doctor's rules."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rung.recovery.doctor.examine import Examined, examine, unknown_rules
 from rung.recovery.doctor.fp16_reach import reached, says_fp16
 from rung.recovery.doctor.rules.rule import LintFinding, Severity
 
-# A project has some hundred files; whoever points at a whole disk is told so.
+# A project has some hundred files; more are probably a whole disk.
 MAX_FILES = 20_000
-# Nobody's own code: looked into only when named themselves.
+# Not the user's own code: read only if it is named itself.
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
 
 @dataclass
-class Visit:
-    """What came of it: findings by file, files that could not be read, and how many were."""
+class LintRun:
+    """The findings by file, the files that could not be read, and the counts."""
 
     findings: list[tuple[str, LintFinding]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -34,53 +34,53 @@ class Visit:
 
     @property
     def exit_code(self) -> int:
-        """2 where something could not be read, since silence would be no verdict; 1 for an error; else 0."""
+        """Return 2 if a file could not be read, 1 if there is an error, else 0."""
         if self.problems:
             return 2
         return int(any(finding.severity is Severity.ERROR for _, finding in self.findings))
 
 
-def visit(paths: Sequence[Path], *, fp16: bool) -> Visit:
-    """Examine scripts and folders of them; `fp16` takes every file for one that runs in FP16."""
-    done = Visit()
-    seen: dict[str, _Seen] = {}
+def lint(paths: Sequence[Path], *, fp16: bool) -> LintRun:
+    """Examine scripts and folders of scripts; `fp16`: treat every file as FP16 code."""
+    run = LintRun()
+    results: dict[str, _FileResult] = {}
     for path in paths:
         for file, name in _files(path):
-            if len(seen) >= MAX_FILES:
+            if len(results) >= MAX_FILES:
                 raise UsageError(f"{path}: more than {MAX_FILES} Python files; name the folder of your own code")
             try:
                 script = Script(_read(file))
             except Unreadable as problem:
-                done.problems.append(f"{clean(name)}:{'' if problem.line else ' '}{problem}")
+                run.problems.append(f"{clean(name)}:{'' if problem.line else ' '}{problem}")
                 continue
-            # The tree is let go of at once: that of a whole library would fill the memory.
-            seen[name] = _Seen(examine(script), says_fp16(script), script.names.modules)
-            done.problems += [f"{clean(name)}:{line}: no rule is called {rule}" for line, rule in unknown_rules(script)]
-            done.lines += len(script.lines)
-    half = frozenset(seen) if fp16 else _in_fp16(seen)
-    for name, each in seen.items():
+            # The syntax tree is not kept: the trees of a whole library would fill the memory.
+            results[name] = _FileResult(examine(script), says_fp16(script), script.names.modules)
+            run.problems += [f"{clean(name)}:{line}: no rule is called {rule}" for line, rule in unknown_rules(script)]
+            run.lines += len(script.lines)
+    half = frozenset(results) if fp16 else _in_fp16(results)
+    for name, each in results.items():
         findings = each.examined.in_fp16 if name in half else each.examined.elsewhere
-        done.findings += [(clean(name), finding) for finding in findings]
-    done.files, done.in_fp16 = len(seen), len(half)
-    return done
+        run.findings += [(clean(name), finding) for finding in findings]
+    run.files, run.in_fp16 = len(results), len(half)
+    return run
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What is kept of a file: its findings in both cases, and what decides between them."""
+class _FileResult:
+    """The findings of a file with and without FP16, and what decides between the two."""
 
     examined: Examined
     says_fp16: bool
     imports: frozenset[str]
 
 
-def _in_fp16(seen: Mapping[str, _Seen]) -> frozenset[str]:
-    start = frozenset(name for name, each in seen.items() if each.says_fp16)
-    return reached({name: each.imports for name, each in seen.items()}, start)
+def _in_fp16(results: Mapping[str, _FileResult]) -> frozenset[str]:
+    start = frozenset(name for name, each in results.items() if each.says_fp16)
+    return reached({name: each.imports for name, each in results.items()}, start)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the Python files that a path means, each with the name it is told by."""
+    """Yield the Python files of a path, each with the name to show."""
     if not path.is_dir():
         yield path, str(path)
         return
@@ -93,7 +93,7 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _read(file: Path) -> bytes:
-    """Return a file's bytes; a pipe, a device or a monster is not opened."""
+    """Return the bytes of a file; do not open a pipe, a device or a huge file."""
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):

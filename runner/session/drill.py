@@ -1,4 +1,4 @@
-"""Owns the drills: a toy job with one real fault, run through a person's own set-up, and the verdict on it."""
+"""Runs drills: a toy job with one real fault goes through the user's own set-up, and the result is judged."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
 
 CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog" / "drill"
-# A minute is what it takes; an image may have to be pulled first.
-PATIENCE_SECONDS = 300.0
-# By then the job has left checkpoints and is in its slow half.
-MEDDLE_STEP = 41
+# A drill takes about a minute; an image may have to be pulled first.
+TIMEOUT_SECONDS = 300.0
+# By then the job has written checkpoints and is in its slow half.
+INJECT_STEP = 41
 CANCEL_SECONDS = 30.0
 
-NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.DIVERGENCE, FaultKind.GRAD_NONFINITE})
+NUMERIC = frozenset({FaultKind.NAN_LOSS, FaultKind.DIVERGENCE, FaultKind.GRAD_NONFINITE})
 SCALER = frozenset({FaultKind.SCALE_COLLAPSE, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE})
 
 
 @dataclass(frozen=True)
 class Drill:
-    """One fault: what is wrong, how it may be seen, and what may cure it."""
+    """One fault: what is wrong, which faults may be detected, and which rungs may cure it."""
 
     what: str
     faults: frozenset[FaultKind] = frozenset()
-    # None: the same knobs again.
+    # None stands for a relaunch with the same knobs.
     cures: frozenset[RungName | None] = frozenset()
     fields: dict[str, Any] = field(default_factory=dict)
     relaunches: int = 1
-    meddles: bool = False
+    injects_fault: bool = False
 
 
 DRILLS: dict[str, Drill] = {
     "nan": Drill(
         "an lr far too high from step 40 on",
-        NUMBERS,
+        NUMERIC,
         frozenset({RungName.LOWER_LR, RungName.RAISE_CLIP}),
         {"knobs": {"lr": 2.0}},
         relaunches=2,
@@ -76,23 +76,25 @@ DRILLS: dict[str, Drill] = {
         {"knobs": {"batch": 128}, "resources": {"memory": "2g"}},
         relaunches=2,
     ),
-    "kill": Drill("a process that somebody kills", frozenset({FaultKind.INFRA_FAULT}), frozenset({None}), meddles=True),
-    "link": Drill("a connection to the host that is cut while the job runs", relaunches=0, meddles=True),
+    "kill": Drill(
+        "a process that somebody kills", frozenset({FaultKind.INFRA_FAULT}), frozenset({None}), injects_fault=True
+    ),
+    "link": Drill("a connection to the host that is cut while the job runs", relaunches=0, injects_fault=True),
 }
 
 
 def drill_spec(name: str, image: str | None) -> JobSpec:
-    """Return the catalog's job with this fault in it."""
+    """Return the job of the catalog with this fault."""
     base = load_spec(CATALOG / "job.yaml").model_dump(mode="json")
     more = DRILLS[name].fields
     knobs = {**base["knobs"], **more.get("knobs", {})}
     run = ["python", "train.py", "--fault", name, *(["--batch", "{batch}"] if "batch" in more.get("knobs", {}) else [])]
-    said = {**base, **more, "name": f"drill-{name}", "run": run, "knobs": knobs, "image": image}
-    return JobSpec.model_validate(said)
+    fields = {**base, **more, "name": f"drill-{name}", "run": run, "knobs": knobs, "image": image}
+    return JobSpec.model_validate(fields)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DrillVerdict:
     passed: bool
     text: str
     job_id: str
@@ -101,22 +103,22 @@ class Verdict:
 
 
 def judge(name: str, job: Job, attempts: Sequence[Attempt]) -> tuple[bool, str]:
-    """Say whether what happened is what the drill is for, in a sentence."""
+    """Return whether the fault was detected and cured as it should be, and one sentence about it."""
     drill = DRILLS[name]
     if job.state is not JobState.SUCCEEDED:
         return False, f"the job is {job.state}: {job.reason}"
     relaunched = attempts[1:]
     faults = [each.fault for each in attempts if each.fault is not None]
-    wrong = [fault.kind for fault in faults if fault.kind not in drill.faults]
-    if wrong:
-        return False, f"{wrong[0]} was seen, which is another fault than the drill's"
+    wrong_faults = [fault.kind for fault in faults if fault.kind not in drill.faults]
+    if wrong_faults:
+        return False, f"{wrong_faults[0]} was seen, which is another fault than the drill's"
     if not drill.relaunches:
         return (not relaunched), f"the job went on through it, in {len(attempts)} attempt{'s' * (len(attempts) > 1)}"
     if not faults:
-        return False, "no fault was seen: the job ended as if nothing were wrong with it"
-    strange = [each.rung or "the same knobs" for each in relaunched if each.rung not in _names(drill)]
-    if strange:
-        return False, f"{faults[0].kind} was answered by {strange[0]}, which is not what cures it"
+        return False, "no fault was seen: the job ended as if nothing was wrong"
+    wrong_rungs = [each.rung or "the same knobs" for each in relaunched if each.rung not in _cures(drill)]
+    if wrong_rungs:
+        return False, f"{faults[0].kind} was answered by {wrong_rungs[0]}, which is not what cures it"
     if len(relaunched) > drill.relaunches:
         return False, f"it took {len(relaunched)} relaunches, at most {drill.relaunches} should do"
     rungs = ", ".join(each.rung or "the same knobs again" for each in relaunched)
@@ -124,45 +126,45 @@ def judge(name: str, job: Job, attempts: Sequence[Attempt]) -> tuple[bool, str]:
     return True, f"{faults[0].kind} at step {faults[0].step}, cured by {rungs} from step {resumed or 0} on"
 
 
-def _names(drill: Drill) -> set[str | None]:
+def _cures(drill: Drill) -> set[str | None]:
     return {rung.value if rung else None for rung in drill.cures}
 
 
-class Rehearsal:
-    """One run of a drill, from its submit to its verdict."""
+class DrillRun:
+    """One run of a drill, from submit to verdict."""
 
-    def __init__(self, desk: Session, engines: RealEngines, tell: Callable[[Event], None]) -> None:
-        self._desk, self._engines, self._tell = desk, engines, tell
-        self._meddled = False
-        self._seen = 0
+    def __init__(self, session: Session, engines: RealEngines, on_event: Callable[[Event], None]) -> None:
+        self._session, self._engines, self._on_event = session, engines, on_event
+        self._injected = False
+        self._last_event = 0
 
-    def run(self, name: str, image: str | None) -> Verdict:
+    def run(self, name: str, image: str | None) -> DrillVerdict:
         began = time.monotonic()
-        running = self._desk.controller_running()
+        running = self._session.controller_running()
         if name == "link" and running:
             raise UsageError("drill link: a controller is running, and its connection is not ours to cut; give --home")
-        job = self._desk.submit(drill_spec(name, image), CATALOG)
-        with nullcontext() if running else ownership(self._desk.paths):
-            controller = None if running else self._desk.controller(self._engines)
+        job = self._session.submit(drill_spec(name, image), CATALOG)
+        with nullcontext() if running else ownership(self._session.paths):
+            controller = None if running else self._session.controller(self._engines)
             try:
                 job = self._follow(name, job, controller)
             finally:
                 if controller is not None:
                     controller.close()
-        attempts = self._desk.store.attempts(job.id)
+        attempts = self._session.store.attempts(job.id)
         passed, text = judge(name, job, attempts)
-        if passed and DRILLS[name].meddles and not self._meddled:
-            passed, text = False, "the job ended before anything was done to it"
-        return Verdict(passed, text, job.id, len(attempts), time.monotonic() - began)
+        if passed and DRILLS[name].injects_fault and not self._injected:
+            passed, text = False, "the job ended before the fault was injected"
+        return DrillVerdict(passed, text, job.id, len(attempts), time.monotonic() - began)
 
     def _follow(self, name: str, job: Job, controller: Controller | None) -> Job:
-        """Attend to the job until it ends, doing to it what the drill is about; whoever gives up takes it along."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Run the job to its end and inject the fault; cancel the job on a timeout or an error."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         try:
             while not job.ended and time.monotonic() < deadline:
                 job = self._turn(job, controller)
-                if DRILLS[name].meddles and not self._meddled:
-                    self._meddled = self._meddle(name, job)
+                if DRILLS[name].injects_fault and not self._injected:
+                    self._injected = self._inject_fault(name, job)
         finally:
             if not job.ended:
                 job = self._cancel(job, controller)
@@ -172,29 +174,29 @@ class Rehearsal:
         if controller is not None:
             controller.turn()
         time.sleep(TURN_SECONDS)
-        for event in self._desk.store.events(job.id, after=self._seen):
-            self._tell(event)
-            self._seen = event.seq
-        return self._desk.store.job(job.id)
+        for event in self._session.store.events(job.id, after=self._last_event):
+            self._on_event(event)
+            self._last_event = event.seq
+        return self._session.store.job(job.id)
 
     def _cancel(self, job: Job, controller: Controller | None) -> Job:
-        self._desk.cancel(job)
+        self._session.cancel(job)
         deadline = time.monotonic() + CANCEL_SECONDS
         while not job.ended and time.monotonic() < deadline:
             job = self._turn(job, controller)
         return job
 
-    def _meddle(self, name: str, job: Job) -> bool:
-        """Kill the job or cut its link once it is well under way; tell whether it was done."""
-        last = next(reversed(self._desk.store.attempts(job.id)), None)
-        if last is None or job.state is not JobState.RUNNING or (last.furthest_step or 0) < MEDDLE_STEP:
+    def _inject_fault(self, name: str, job: Job) -> bool:
+        """Kill the job or cut its connection once it runs well; return whether that was done."""
+        last = next(reversed(self._session.store.attempts(job.id)), None)
+        if last is None or job.state is not JobState.RUNNING or (last.furthest_step or 0) < INJECT_STEP:
             return False
         try:
             if name == "link":
                 self._engines.remote(last.host).drop()
             else:
-                engine = self._engines.here if last.image is None else self._engines.on(last.host)
-                engine.strike(self._desk.paths.attempt(job.id, last.number))
+                engine = self._engines.local if last.image is None else self._engines.on(last.host)
+                engine.strike(self._session.paths.attempt(job.id, last.number))
         except RungError:
             return False  # tried again on the next turn
         return True

@@ -1,4 +1,4 @@
-"""Owns `rung explain`: what Rung would see in any log file, in bounded memory."""
+"""Finds the faults in any log file, in bounded memory, for `rung explain`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 
 CHUNK = 1024 * 1024
-# Up to here a log is explained before a person has begun to wonder.
+# A smaller log takes too little time to need a progress bar.
 LONG_LOG = 64 * 1024 * 1024
 
 
 def explain_log(log: IO[bytes], *, quick: bool) -> list[dict[str, Any]]:
-    """Explain a log, telling on standard error how far it is with one that takes a while."""
+    """Return the faults in a log; show the progress on standard error if it is a long one."""
     size = os.fstat(log.fileno()).st_size if log.name != "<stdin>" else 0
     if size < LONG_LOG:
         return explain(log, lambda read: None, quick=quick)
     if not sys.stderr.isatty():
-        return explain(log, _lines_of_progress(size), quick=quick)
+        return explain(log, _progress_lines(size), quick=quick)
     with click.progressbar(length=size, label="reading", file=sys.stderr) as bar:
         return explain(log, bar.update, quick=quick)
 
 
-def _lines_of_progress(size: int) -> Callable[[int], None]:
-    """Return what tells of every tenth by a line, where no bar can be drawn."""
+def _progress_lines(size: int) -> Callable[[int], None]:
+    """Return a function that prints a line for every tenth, for an output without a progress bar."""
     done = 0
 
     def update(read: int) -> None:
@@ -43,7 +43,7 @@ def _lines_of_progress(size: int) -> Callable[[int], None]:
 
 
 def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = False) -> list[dict[str, Any]]:
-    """Return the faults in a log, in the order of their lines, as the contract has them."""
+    """Return the faults in a log, in the order of their lines, as `--json` prints them."""
     scan = Scan(Detector(), quick=quick)
     found: list[Fault] = []
     for chunk in _chunks(log):
@@ -55,7 +55,7 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
 
 
 def _as_row(fault: Fault, *, is_cause: bool) -> dict[str, Any]:
-    """Return one fault as the contract has it; the first cause is the one that Rung would act on at the end."""
+    """Return one fault as `--json` prints it; the first cause is the fault that Rung would act on at the end."""
     return {
         "fault": fault.kind.value,
         "line": fault.line,

@@ -1,4 +1,4 @@
-"""Owns what people do with images: pin the tags of a job file, send an image to a host without a registry."""
+"""Pins the image tags of a job file, and sends images to hosts without a registry."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rung.runner.hosts.host_list import default_list, find_hosts
 from rung.runner.ssh.remote import Remotes
 
 CHUNK_BYTES = 1 << 20
-HEAD = (
+LOCK_HEADER = (
     "# Written by `rung image lock`: what each tag of the job files in this folder is pinned to. Keep it with them.\n"
 )
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A tag, what it is pinned to, and the host that was asked."""
+    """A tag, the image it is pinned to, and the host that resolved it."""
 
     tag: str
     image: str
@@ -42,7 +42,7 @@ class Pinned:
 
 @contextmanager
 def listed_hosts(environ: Mapping[str, str]) -> Iterator[tuple[list[Host], Callable[[Host], Images]]]:
-    """Yield the hosts, and a function that gives the images of one."""
+    """Yield the hosts, and a function that returns the images of one."""
     hosts = find_hosts(environ)
     if not hosts:
         raise UsageError(f"there is no list of hosts: write {default_list(environ)}, or name it in RUNG_HOSTS")
@@ -59,7 +59,7 @@ def listed_hosts(environ: Mapping[str, str]) -> Iterator[tuple[list[Host], Calla
         remotes.close()
 
 
-def lock(file: Path, wanted: str | None, environ: Mapping[str, str]) -> list[Pinned]:
+def lock(file: Path, host_name: str | None, environ: Mapping[str, str]) -> list[Pinned]:
     """Pin every tag of a job file as a host resolves it, and write the lock file beside it."""
     try:
         field = images_in(file.read_bytes())
@@ -69,35 +69,35 @@ def lock(file: Path, wanted: str | None, environ: Mapping[str, str]) -> list[Pin
     if not tags:
         return []
     with listed_hosts(environ) as (hosts, images):
-        found = [_pin(tag, kind, _choice(hosts, wanted), images) for tag, kind in tags.items()]
+        found = [_pin(tag, kind, _chosen_hosts(hosts, host_name), images) for tag, kind in tags.items()]
     path = file.parent / LOCK_FILE
     pins = {**load_pins(path), **{one.tag: one.image for one in found}}
     draft = path.with_suffix(".draft")
-    draft.write_text(HEAD + "".join(f"{json.dumps(tag)}: {json.dumps(pins[tag])}\n" for tag in sorted(pins)))
+    draft.write_text(LOCK_HEADER + "".join(f"{json.dumps(tag)}: {json.dumps(pins[tag])}\n" for tag in sorted(pins)))
     draft.rename(path)
     return found
 
 
 def _tags(file: Path, field: object) -> dict[str, str]:
-    """Return the tags that a job file names, each with the type of GPU that it is for."""
+    """Return the tags in a job file, each with the GPU type it is for."""
     named = field if isinstance(field, dict) else {"": field}
     tags = {name: str(kind) for kind, name in named.items() if isinstance(name, str) and not is_pinned(name)}
     wrong = [name for name in tags if not is_tag(name)]
     if field is None or wrong:
-        what = f"{clean(wrong[0])[:80]!r} is no name of an image" if wrong else "it names no image"
+        what = f"{clean(wrong[0])[:80]!r} is not a name of an image" if wrong else "it names no image"
         raise UsageError(f"{file}: {what}; there is nothing to pin")
     return tags
 
 
-def _choice(hosts: list[Host], wanted: str | None) -> list[Host]:
-    chosen = [host for host in hosts if wanted in (None, host.name)]
+def _chosen_hosts(hosts: list[Host], host_name: str | None) -> list[Host]:
+    chosen = [host for host in hosts if host_name in (None, host.name)]
     if not chosen:
-        raise UsageError(f"--host {wanted}: no such host; known: {', '.join(host.name for host in hosts)}")
+        raise UsageError(f"--host {host_name}: no such host; known: {', '.join(host.name for host in hosts)}")
     return chosen
 
 
 def _pin(tag: str, kind: str, hosts: list[Host], images: Callable[[Host], Images]) -> Pinned:
-    """Ask the hosts with this type of GPU first: an image that only they have is found there."""
+    """Pin a tag; the hosts with this GPU type are asked first, because an image may be only there."""
     troubles = []
     for host in sorted(hosts, key=lambda host: not host.should_have(kind)):
         try:
@@ -107,19 +107,19 @@ def _pin(tag: str, kind: str, hosts: list[Host], images: Callable[[Host], Images
     raise EngineError(f"{tag} cannot be pinned: {'; '.join(troubles)}")
 
 
-def send(image: str, host: str, environ: Mapping[str, str], count: Callable[[int], None]) -> str:
+def send(image: str, host: str, environ: Mapping[str, str], on_bytes: Callable[[int], None]) -> str:
     """Send an image to a host, from the engine here or from a saved archive, and return its id."""
     with listed_hosts(environ) as (hosts, images):
-        (chosen,) = _choice(hosts, host)
+        (chosen,) = _chosen_hosts(hosts, host)
         path = Path(image)
-        image_id, archive = _from_file(path) if path.is_file() else _from_here(image)
-        images(chosen).send(_counted(archive, count), image_id)
+        image_id, archive = _from_file(path) if path.is_file() else _from_local_engine(image)
+        images(chosen).send(_counted(archive, on_bytes), image_id)
     return image_id
 
 
-def _counted(chunks: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:
+def _counted(chunks: Iterable[bytes], on_bytes: Callable[[int], None]) -> Iterator[bytes]:
     for chunk in chunks:
-        count(len(chunk))
+        on_bytes(len(chunk))
         yield chunk
 
 
@@ -139,8 +139,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _from_here(image: str) -> tuple[str, Iterator[bytes]]:
-    """Save an image from the engine of this machine, the one that DOCKER_HOST names."""
+def _from_local_engine(image: str) -> tuple[str, Iterator[bytes]]:
+    """Save an image from the engine of this machine, or the one in DOCKER_HOST."""
     try:
         client: Any = docker.APIClient(base_url=os.environ.get("DOCKER_HOST") or None, version="auto")
         image_id = str(client.inspect_image(image)["Id"])

@@ -1,4 +1,4 @@
-"""Owns putting the parts together for a command: home, store, engine, clock. The real ones are chosen here, once."""
+"""Opens the home, the store and the engine for a command, and runs the controller for it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
-from rung.runner.preflight.dry_run import Preview
-from rung.runner.preflight.fit import check_places
+from rung.runner.preflight.dry_run import LaunchPreview
+from rung.runner.preflight.fit import check_fit
 from rung.runner.state.home import find_home, make_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
@@ -40,7 +40,7 @@ from rung.runner.views.tables import event_line
 
 @dataclass
 class Session:
-    """One command's hold on a home."""
+    """What one command holds open."""
 
     paths: HomePaths
     store: Store
@@ -64,7 +64,7 @@ class Session:
         return self.store.job(job.id)
 
     def retry(self, job: Job, settings: Sequence[str]) -> Job:
-        pairs = dict(_setting(text) for text in settings)
+        pairs = dict(_parse_setting(text) for text in settings)
         submit.retry(self.store, job, pairs, at=time.time())
         return self.store.job(job.id)
 
@@ -79,61 +79,59 @@ class Session:
         return LogReader(self.engine, self.paths, job_id, wanted).new_lines(ended=True)
 
     def follow(self, job_id: str) -> int:
-        """Show a job until it ends, being its controller if there is no other; return the exit code."""
+        """Show a job until it ends, and run the controller if no other process does; return the exit code."""
         try:
             with ownership(self.paths):
-                return self._control_and_show(job_id)
+                return self._control_and_follow(job_id)
         except StoreOwned:
-            return self.watch_only(job_id)
+            return self.watch(job_id)
 
-    def watch_only(self, job_id: str) -> int:
-        """Show a job until it ends; another process is its controller, or none is."""
+    def watch(self, job_id: str) -> int:
+        """Show a job until it ends, without running the controller; return the exit code."""
         follower = self._follower(job_id)
-        told = False
+        warned = False
         while not (job := follower.show_new()).ended:
-            if not told and not self.controller_running():
+            if not warned and not self.controller_running():
                 click.echo("no controller is running: start one with `rung controller`", err=True)
-                told = True
+                warned = True
             time.sleep(TURN_SECONDS)
-        return _told_end(job)
+        return _print_end(job)
 
-    def _control_and_show(self, job_id: str) -> int:
+    def _control_and_follow(self, job_id: str) -> int:
         controller, follower = self._controller(), self._follower(job_id)
         try:
             while not (job := follower.show_new()).ended:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
         except KeyboardInterrupt:
-            click.echo(
-                f"\n{job_id} goes on without us; `rung logs -f {job_id}` shows it, `rung controller` attends to it"
-            )
+            click.echo(f"\n{job_id} goes on; `rung logs -f {job_id}` shows it, `rung controller` supervises it")
             return 130
         finally:
             controller.close()
-        return _told_end(job)
+        return _print_end(job)
 
     def control(self, *, until_idle: bool) -> None:
-        """Attend to all jobs until told to stop, telling of every event in one line."""
+        """Run the controller until it is stopped, and print every event in one line."""
         with ownership(self.paths):
             signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
             controller = self._controller()
-            seen = max((event.seq for event in self.store.events()), default=0)
+            last_event = max((event.seq for event in self.store.events()), default=0)
             click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
             try:
                 while controller.turn() or not until_idle:
-                    seen = self._tell(seen)
+                    last_event = self._print_events(last_event)
                     time.sleep(TURN_SECONDS)
-                self._tell(seen)
+                self._print_events(last_event)
             except KeyboardInterrupt:
                 click.echo("controller stopped; running jobs go on, and the next controller finds them")
             finally:
                 controller.close()
 
-    def _tell(self, seen: int) -> int:
-        for event in self.store.events(after=seen):
+    def _print_events(self, last_event: int) -> int:
+        for event in self.store.events(after=last_event):
             click.echo(event_line(event, self._host_of(event)))
-            seen = event.seq
-        return seen
+            last_event = event.seq
+        return last_event
 
     def _host_of(self, event: Event) -> str:
         attempts = self.store.attempts(event.job_id)
@@ -151,13 +149,13 @@ class Session:
         return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
 
 
-def _told_end(job: Job) -> int:
-    """Say how a followed job ended and return the exit code that stands for it."""
+def _print_end(job: Job) -> int:
+    """Print how a followed job ended, and return the exit code for it."""
     click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
     return 0 if job.state is JobState.SUCCEEDED else 1
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write it as knob=value, such as lr=1e-4")
@@ -168,16 +166,16 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     """Return what a launch would run, and what each rung would change; nothing is written."""
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
     spec = with_file_values(spec, origin / spec.workdir)
-    preview = Preview(spec, origin, find_home(os.environ), os.environ, look_at_hosts)
+    preview = LaunchPreview(spec, origin, find_home(os.environ), os.environ, survey_hosts)
     return preview.to_json() if as_json else preview.text()
 
 
-def look_at_hosts(ask: Sequence[str] = ()) -> list[Report]:
-    """Return what is seen of every host of the list, all asked at the same time; `ask` as in survey_all."""
+def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:
+    """Return a report of every host of the list, all surveyed at the same time; `ask` as in survey_all."""
     hosts = find_hosts(os.environ)
     if not hosts:
         return []
-    # Loaded only here: a job that runs on this machine needs no SSH.
+    # Imported only here, because a job that runs on this machine needs no SSH.
     from rung.runner.ssh.remote import Remotes
 
     remotes = Remotes(hosts, Path.home(), os.environ)
@@ -188,12 +186,12 @@ def look_at_hosts(ask: Sequence[str] = ()) -> list[Report]:
 
 
 def check(file: Path | None) -> list[CheckResult]:
-    """Return what is there and what is missing on this machine, on every host, and for a job."""
+    """Return the checks of this machine, of every host, and of a job."""
     paths = find_home(os.environ)
     found = list(check_machine(paths))
     reports: list[Report] = []
     try:
-        reports = look_at_hosts(health_command(quick=False))
+        reports = survey_hosts(health_command(quick=False))
         found += [finding for report in reports for finding in check_host(report)]
     except InventoryError as error:
         found += [CheckResult(False, problem) for problem in error.problems]
@@ -202,5 +200,5 @@ def check(file: Path | None) -> list[CheckResult]:
         found.append(CheckResult(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
         if spec.image is not None and reports:
-            found += check_places(spec, reports)
+            found += check_fit(spec, reports)
     return found

@@ -1,4 +1,4 @@
-"""Owns a validation that a person asked for: what is meant, asking for it, and waiting for its verdict."""
+"""Requests the validation of a job file or a job, and waits for its verdict."""
 
 from __future__ import annotations
 
@@ -26,84 +26,84 @@ JOB_FILE = "job.yaml"
 
 @dataclass(frozen=True)
 class Subject:
-    """What a person wants validated: a job file, or a job of the store by its id."""
+    """What to validate: a job file, or a job of the store."""
 
     spec: JobSpec
     origin: Path
     job_id: str | None = None
 
 
-def find_subject(desk: Session, target: str) -> Subject:
-    """Return what a target means: a job file, a folder with one, or the id or name of a job."""
+def find_subject(session: Session, target: str) -> Subject:
+    """Return what to validate: a job file, a folder with one, or the id or name of a job."""
     path = Path(target)
     file = path / JOB_FILE if path.is_dir() else path
     if file.is_file() or "/" in target or path.suffix in (".yaml", ".yml"):
         return Subject(load_spec(file), file.absolute().parent)
     try:
-        job = desk.store.find(target)
+        job = session.store.find(target)
     except UsageError:
-        said = f"{target}: no job file, no folder with a {JOB_FILE}, and no job of this id or name (`rung queue`)"
-        raise UsageError(said) from None
-    return Subject(job.spec, desk.store.origin(job.id), job.id)
+        message = f"{target}: no job file, no folder with a {JOB_FILE}, and no job of this id or name (`rung queue`)"
+        raise UsageError(message) from None
+    return Subject(job.spec, session.store.origin(job.id), job.id)
 
 
-def ask(desk: Session, subject: Subject, metric: str | None, *, again: bool) -> Validation:
-    """Write the validation, or find the one of the same thing that is under way or decided."""
+def request_validation(session: Session, subject: Subject, metric: str | None, *, again: bool) -> Validation:
+    """Write the validation, or return the one of the same job that runs or is decided."""
     spec, origin = subject.spec, subject.origin
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
     spec = with_file_values(spec, origin / spec.workdir)
     refuse_useless(spec, metric)
     name = metric or spec.validated_metric
     assert name is not None, "a job without a metric was refused"
-    digest = digest_of(spec, origin, name, desk.paths.home)
-    asked = Validation(0, digest, spec, origin, name, time.time(), subject.job_id)
-    with desk.store.transaction():
-        return find_or_begin(desk.store, asked, again=again)
+    digest = digest_of(spec, origin, name, session.paths.home)
+    validation = Validation(0, digest, spec, origin, name, time.time(), subject.job_id)
+    with session.store.transaction():
+        return find_or_begin(session.store, validation, again=again)
 
 
 @dataclass
-class Waiting:
-    """Waits for a verdict, being the controller where there is no other."""
+class VerdictWait:
+    """Waits for a verdict, and runs the controller if no other process does."""
 
-    desk: Session
-    tell: Callable[[Event], None]
-    _seen: int = 0
+    session: Session
+    on_event: Callable[[Event], None]
+    _last_event: int = 0
 
-    def wait(self, asked: Validation) -> Validation:
-        # What other jobs have told before is not ours to tell.
-        self._seen = max((event.seq for event in self.desk.store.events()), default=0)
-        while asked.verdict is None:
+    def wait(self, validation: Validation) -> Validation:
+        # Older events are not shown.
+        self._last_event = max((event.seq for event in self.session.store.events()), default=0)
+        while validation.verdict is None:
             try:
-                with ownership(self.desk.paths):
-                    asked = self._control(asked)
+                with ownership(self.session.paths):
+                    validation = self._control(validation)
             except StoreOwned:
-                asked = self._look_on(asked)
-        return asked
+                validation = self._wait_for_other(validation)
+        return validation
 
-    def _control(self, asked: Validation) -> Validation:
-        controller = self.desk.controller(RealEngines(os.environ, Path.home(), self.desk.store.store_id))
+    def _control(self, validation: Validation) -> Validation:
+        controller = self.session.controller(RealEngines(os.environ, Path.home(), self.session.store.store_id))
         try:
-            while asked.verdict is None:
+            while validation.verdict is None:
                 controller.turn()
-                asked = self._later(asked)
+                validation = self._reload(validation)
         finally:
             controller.close()
-        return asked
+        return validation
 
-    def _look_on(self, asked: Validation) -> Validation:
-        """Let another controller do it, for as long as there is one."""
-        while asked.verdict is None and self.desk.controller_running():
-            asked = self._later(asked)
-        return asked
+    def _wait_for_other(self, validation: Validation) -> Validation:
+        """Wait for the controller of another process, as long as there is one."""
+        while validation.verdict is None and self.session.controller_running():
+            validation = self._reload(validation)
+        return validation
 
-    def _later(self, asked: Validation) -> Validation:
+    def _reload(self, validation: Validation) -> Validation:
         time.sleep(TURN_SECONDS)
-        (asked,) = [each for each in validations(self.desk.store) if each.number == asked.number]
-        self._tell_new(asked)
-        return asked
+        (validation,) = [each for each in validations(self.session.store) if each.number == validation.number]
+        self._pass_new_events(validation)
+        return validation
 
-    def _tell_new(self, asked: Validation) -> None:
-        for event in self.desk.store.events(after=self._seen):
-            self._seen = event.seq
-            if event.job_id in (asked.baseline, asked.candidate):
-                self.tell(event)
+    def _pass_new_events(self, validation: Validation) -> None:
+        for event in self.session.store.events(after=self._last_event):
+            self._last_event = event.seq
+            if event.job_id in (validation.baseline, validation.candidate):
+                self.on_event(event)

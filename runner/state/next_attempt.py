@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint, choose
@@ -105,7 +106,7 @@ def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, 
         if isinstance(decision, Stop):
             skipped = dict(decision.skipped)
             store.add_event(
-                job.id, last.number, "stopped", {"diagnosis": decision.diagnosis, "skipped": skipped}, at=at
+                job.id, last.number, EventKind.STOPPED, {"diagnosis": decision.diagnosis, "skipped": skipped}, at=at
             )
             # RECOVERING -> FAILED: the ladder is at its end
             store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
@@ -116,7 +117,7 @@ def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, 
         attempt = next_attempt(job, last.number + 1, placement, decision, at)
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
-        store.add_event(job.id, attempt.number, "decided", _told(decision, last, attempt), at=at)
+        store.add_event(job.id, attempt.number, EventKind.DECIDED, _told(decision, last, attempt), at=at)
         # RECOVERING -> LAUNCHING: a rung was chosen
         store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from rung.jobs.job import Attempt, Job, advance
 from rung.jobs.model.errors import EngineError, StoreError, UsageError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
@@ -158,8 +159,7 @@ class Store:
     # Reading
 
     def jobs(self, *, active: bool = False) -> list[Job]:
-        ended = "('SUCCEEDED', 'FAILED', 'CANCELLED')"
-        where = f"WHERE state NOT IN {ended}" if active else ""
+        where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
         return self._made(job_from_row, self._rows(f"SELECT * FROM jobs {where} ORDER BY seq"))  # noqa: S608
 
     def job(self, job_id: str) -> Job:
@@ -219,7 +219,7 @@ class Store:
         job = Job(make_id(spec.name, sequence), spec, JobState.QUEUED, "waiting for the controller", at, at, knobs)
         row = (job.id, sequence, spec.name, spec.model_dump_json(), str(origin), job.state.value, job.reason, at, at)
         self._db.execute("INSERT INTO jobs VALUES (?,?,?,?,?,?,?,?,?,?,0,0)", (*row, json.dumps(knobs.to_dict())))
-        self.add_event(job.id, None, "submitted", {"name": spec.name}, at=at)
+        self.add_event(job.id, None, EventKind.SUBMITTED, {"name": spec.name}, at=at)
         return job
 
     def move(self, job_id: str, to: JobState, *, reason: str, at: float) -> Job:
@@ -231,7 +231,7 @@ class Store:
         )
         if job.ended:
             self.release(job_id)
-        self.add_event(job_id, None, "state", {"from": before.state, "to": to, "reason": reason}, at=at)
+        self.add_event(job_id, None, EventKind.STATE, {"from": before.state, "to": to, "reason": reason}, at=at)
         return job
 
     def say(self, job_id: str, reason: str) -> None:

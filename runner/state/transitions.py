@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
@@ -21,14 +22,14 @@ BY_A_PERSON = "cancelled by a person"
 def retried(store: Store, job: Job, knobs: Knobs, *, at: float) -> Job:
     store.reopen(job.id, knobs, len(store.attempts(job.id)))
     changes = {name: list(pair) for name, pair in knobs.changes_from(job.knobs).items()}
-    store.add_event(job.id, None, "retried", {"knobs": changes}, at=at)
+    store.add_event(job.id, None, EventKind.RETRIED, {"knobs": changes}, at=at)
     # FAILED or CANCELLED -> QUEUED: a person asked for another try
     return store.move(job.id, JobState.QUEUED, reason="retried by a person", at=at)
 
 
 def cancel_requested(store: Store, job: Job, *, at: float) -> None:
     store.request_cancel(job.id)
-    store.add_event(job.id, None, "cancel_requested", {}, at=at)
+    store.add_event(job.id, None, EventKind.CANCEL_REQUESTED, {}, at=at)
     if job.state is JobState.QUEUED:
         # QUEUED -> CANCELLED: nothing has been started
         store.move(job.id, JobState.CANCELLED, reason="cancelled before it started", at=at)
@@ -43,7 +44,7 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
         if attempt.image is not None:
             data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
-        store.add_event(job.id, attempt.number, "decided", data, at=at)
+        store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
         # QUEUED -> LAUNCHING: its turn has come
         store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
 
@@ -53,7 +54,7 @@ def started(store: Store, attempt: Attempt, argv: tuple[str, ...]) -> None:
     assert attempt.started_at is not None
     with store.transaction():
         store.put_attempt(attempt)
-        store.add_event(attempt.job_id, attempt.number, "started", {"argv": list(argv)}, at=attempt.started_at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.STARTED, {"argv": list(argv)}, at=attempt.started_at)
 
 
 def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float) -> None:
@@ -75,7 +76,7 @@ def out_of_reach(store: Store, attempt: Attempt, why: str, *, at: float) -> Atte
     away = replace(attempt, unreachable_since=at)
     with store.transaction():
         store.put_attempt(away)
-        store.add_event(attempt.job_id, attempt.number, "unreachable", {"because": why}, at=at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.UNREACHABLE, {"because": why}, at=at)
     return away
 
 
@@ -85,7 +86,7 @@ def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
         store.put_attempt(back)
         away = at - (attempt.unreachable_since or at)
         said = f"{attempt.host} answers again after {away:.0f} s"
-        store.add_event(attempt.job_id, attempt.number, "reachable", {"because": said}, at=at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": said}, at=at)
         store.say(attempt.job_id, said)
     return back
 
@@ -99,9 +100,9 @@ def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(lost)
         store.give_up(lost, at=at)
-        store.add_event(job.id, attempt.number, "host_lost", {"because": evidence}, at=at)
+        store.add_event(job.id, attempt.number, EventKind.HOST_LOST, {"because": evidence}, at=at)
         if attempt.fault is None:
-            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+            store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         _ended(store, lost, Outcome.FAULT, at=at)
         if not job.cancel_requested:
             # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
@@ -119,7 +120,7 @@ def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
     with store.transaction():
         store.settle(stale)
         said = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
-        store.add_event(stale.job_id, stale.attempt, "stale_gone", {"because": said}, at=at)
+        store.add_event(stale.job_id, stale.attempt, EventKind.STALE_GONE, {"because": said}, at=at)
 
 
 def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
@@ -131,31 +132,31 @@ def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
     """Note, once per attempt, the knobs whose live values are not what was asked."""
-    told = (event.attempt for event in store.events(attempt.job_id) if event.kind == "not_taken")
+    told = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
     if attempt.number in told:
         return
     with store.transaction():
         data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
-        store.add_event(attempt.job_id, attempt.number, "not_taken", data, at=at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.NOT_TAKEN, data, at=at)
 
 
 def recovered(store: Store, attempt: Attempt, because: str, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, recovered=True))
-        store.add_event(attempt.job_id, attempt.number, "recovered", {"because": because}, at=at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.RECOVERED, {"because": because}, at=at)
 
 
 def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(attempt)
-        store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+        store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         # LAUNCHING or RUNNING -> STOPPING: a fault was found while it runs
         store.move(job.id, JobState.STOPPING, reason=f"{fault.kind}: {fault.evidence}", at=at)
 
 
 def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
     with store.transaction():
-        store.add_event(job.id, attempt.number, "stepping_back", {"because": because}, at=at)
+        store.add_event(job.id, attempt.number, EventKind.STEPPING_BACK, {"because": because}, at=at)
         # RUNNING -> STOPPING: clean for long enough to try a faster precision or the first lr again
         store.move(job.id, JobState.STOPPING, reason=because, at=at)
 
@@ -179,7 +180,7 @@ def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, told: 
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
         if not told:
-            store.add_event(job.id, attempt.number, "fault", fault.to_dict(), at=at)
+            store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         _ended(store, attempt, Outcome.FAULT, at=at)
         # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the process is gone, with a fault
         store.move(job.id, JobState.RECOVERING, reason=f"{fault.kind}: {fault.evidence}", at=at)
@@ -225,4 +226,4 @@ def cancelled_between(store: Store, job: Job, *, at: float) -> None:
 
 def _ended(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
     data = {"outcome": outcome, "exit_code": attempt.exit_code, "furthest_step": attempt.furthest_step}
-    store.add_event(attempt.job_id, attempt.number, "ended", data, at=at)
+    store.add_event(attempt.job_id, attempt.number, EventKind.ENDED, data, at=at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rung.jobs.job import Job
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Precision
 from rung.recovery.validation.verdict import Verdict
 from rung.runner.context import Context
@@ -32,7 +33,7 @@ class Gate:
             return False
         found = self._own(job) or self._begin(job)
         if found.verdict is None:
-            self.context.say(job, f"waits for its validation {found.id}: {self._standing(found)}")
+            self.context.set_reason(job, f"waits for its validation {found.id}: {self._standing(found)}")
         else:
             self._tell(job, found)
         return True
@@ -40,8 +41,10 @@ class Gate:
     def _own(self, job: Job) -> Validation | None:
         """Return the validation that this job waits for, whatever came of it; a retry asks anew."""
         told = self.context.store.events(job.id)
-        since = max((event.seq for event in told if event.kind == "retried"), default=0)
-        waited = [event.data["validation"] for event in told if event.kind == "validating" and event.seq > since]
+        since = max((event.seq for event in told if event.kind == EventKind.RETRIED), default=0)
+        waited = [
+            event.data["validation"] for event in told if event.kind == EventKind.VALIDATING and event.seq > since
+        ]
         for found in validations(self.context.store) if waited else ():
             # Another job's, which was cancelled with it, says nothing about this one.
             if found.id == waited[-1] and (found.of == job.id or found.verdict is not Verdict.UNDECIDED):
@@ -58,7 +61,7 @@ class Gate:
         with store.transaction():
             found = find_or_begin(store, asked)
             said = f"validation {found.id} comes first: FP32 against {job.knobs.precision or 'the precision as asked'}"
-            store.add_event(job.id, None, "validating", {"because": said, "validation": found.id}, at=at)
+            store.add_event(job.id, None, EventKind.VALIDATING, {"because": said, "validation": found.id}, at=at)
         return found
 
     def _standing(self, found: Validation) -> str:
@@ -78,17 +81,17 @@ class Gate:
         with store.transaction():
             if found.verdict is Verdict.FAIL:
                 store.change_knobs(job.id, job.knobs.but(precision=Precision.FP32))
-            store.add_event(job.id, None, "validated", data, at=self.context.now())
+            store.add_event(job.id, None, EventKind.VALIDATED, data, at=self.context.now())
             store.say(job.id, f"its validation is done: {said}")
 
 
 def _was_told(store: Store, job: Job) -> bool:
-    return any(event.kind == "validated" for event in store.events(job.id))
+    return any(event.kind == EventKind.VALIDATED for event in store.events(job.id))
 
 
 def because(store: Store, job: Job) -> str:
     """Return why a job's first attempt is as it is."""
-    told = [event.data for event in store.events(job.id) if event.kind == "validated"]
+    told = [event.data for event in store.events(job.id) if event.kind == EventKind.VALIDATED]
     if job.spec.recovery.gate == "off" or not told:
         return AS_SUBMITTED
     said, verdict = told[-1]["because"], told[-1]["verdict"]

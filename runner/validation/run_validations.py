@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.errors import RungError, StoreError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.logs.lines import LineSplitter
@@ -43,7 +44,7 @@ class ValidationRunner:
         """Go on with all of them; return how many there are."""
         found = validations(self._store, active=True)
         for each in found:
-            if not self._context.rests(each.id):
+            if not self._context.is_backing_off(each.id):
                 self._guarded(each)
         return len(found)
 
@@ -53,12 +54,14 @@ class ValidationRunner:
         except StoreError:
             raise
         except (RungError, OSError) as error:
-            self._context.rest(asked.id, REST_SECONDS)
+            self._context.back_off(asked.id, REST_SECONDS)
             told = asked.of or asked.baseline
             if told is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
                 with self._store.transaction():
-                    self._store.add_event(told, None, "stumbled", {"because": because}, at=self._context.now())
+                    self._store.add_event(
+                        told, None, EventKind.UNEXPECTED_ERROR, {"because": because}, at=self._context.now()
+                    )
 
     def _step(self, asked: Validation) -> None:
         baseline = self._store.job(asked.baseline) if asked.baseline else None
@@ -100,7 +103,7 @@ class ValidationRunner:
         job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
         what = "the FP32 baseline" if baseline else "the run as asked"
         because = f"{what} of validation {asked.id} of {asked.of or asked.spec.name}; nothing is recovered in it"
-        self._store.add_event(job.id, None, "validating", {"because": because, "validation": asked.id}, at=at)
+        self._store.add_event(job.id, None, EventKind.VALIDATING, {"because": because, "validation": asked.id}, at=at)
         return job.id
 
     def _is_baseline(self, job: Job) -> bool:
@@ -111,16 +114,16 @@ class ValidationRunner:
 
     def _compare(self, asked: Validation, baseline: Job, candidate: Job | None) -> None:
         """Have the logs read beside the loop, then write the verdict."""
-        errands = self._context.tasks
-        if not errands.busy(asked.id):
+        tasks = self._context.tasks
+        if not tasks.busy(asked.id):
             runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
             work = partial(_find, asked, runs, self._context.paths, self._context.now())
-            errands.send(asked.id, HERE, work, slow=True)
-        errand = errands.take(asked.id)
-        if errand is not None:
-            if errand.error is not None:
-                raise errand.error
-            self._write(asked, errand.future.result())
+            tasks.submit(asked.id, HERE, work, slow=True)
+        task = tasks.take(asked.id)
+        if task is not None:
+            if task.error is not None:
+                raise task.error
+            self._write(asked, task.future.result())
 
     def _write(self, asked: Validation, found: Findings) -> None:
         folder = self._context.paths.validation(asked.id)
@@ -138,7 +141,7 @@ class ValidationRunner:
             # The job that waits for it is told by the gate, together with what follows from it.
             told = (asked.baseline, asked.candidate, None if asked.holds else asked.of)
             for job_id in dict.fromkeys(filter(None, told)):
-                self._store.add_event(job_id, None, "validated", data, at=at)
+                self._store.add_event(job_id, None, EventKind.VALIDATED, data, at=at)
 
 
 def finished(attempts: Sequence[Attempt]) -> bool:

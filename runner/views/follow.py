@@ -1,4 +1,4 @@
-"""Owns following a job with one's eyes: its log and its events as they come, until it ends."""
+"""Prints the log and the events of a job as they come, until it ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from rung.jobs.job import Job
+from rung.jobs.model.event import EventKind, style_of
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.logs.lines import LineSplitter
 from rung.runner.seams.engine import Engine
@@ -15,18 +16,13 @@ from rung.runner.state.store import Store
 from rung.runner.views.tables import event_text
 
 CHUNK = 256 * 1024
-# A step record a second is enough for a person; the log keeps them all.
+# A step record per second is enough for a person; the log file keeps them all.
 STEP_SECONDS = 1.0
-TOLD = frozenset({"submitted", "decided", "fault", "checkpoint", "not_taken", "recovered", "stopped", "retried"})
-TOLD |= {"unreachable", "reachable", "host_lost", "stale_gone", "mirrored", "not_mirrored", "stumbled"}
-TOLD |= {"validating", "validated"}
-COLOURS = {"fault": "red", "not_taken": "red", "stopped": "red", "decided": "yellow", "recovered": "green"}
-COLOURS |= {"unreachable": "yellow", "reachable": "green", "host_lost": "red", "not_mirrored": "red", "stumbled": "red"}
 
 
 @dataclass
 class LogReader:
-    """Reads one attempt's log in order, cleaned, in bounded memory."""
+    """Reads the log of one attempt line by line, without control codes, in bounded memory."""
 
     engine: Engine
     paths: HomePaths
@@ -46,27 +42,27 @@ class LogReader:
 
 @dataclass
 class Follower:
-    """Prints what is new of one job each time it is asked."""
+    """Prints the new events and log lines of one job."""
 
     store: Store
     engine: Engine
     paths: HomePaths
     job_id: str
     now: Callable[[], float]
-    _seen: int = 0
+    _last_event: int = 0
     _reader: LogReader | None = None
     _stepped_at: float = 0.0
 
     def show_new(self) -> Job:
-        """Print new events and log lines; return the job as it stands."""
+        """Print what is new; return the job in its current state."""
         job = self.store.job(self.job_id)
-        for event in self.store.events(self.job_id, after=self._seen):
-            # The log of an attempt comes before the word about its end.
-            self._show_log(event.attempt, ended=event.kind in ("ended", "stopped"))
-            self._seen = event.seq
-            if event.kind in TOLD:
-                text = f"── {event.kind.replace('_', ' ')}: {event_text(event)}"
-                click.secho(text, fg=COLOURS.get(event.kind), bold=True)
+        for event in self.store.events(self.job_id, after=self._last_event):
+            # The last lines of a log come before the event of its end.
+            self._show_log(event.attempt, ended=event.kind in (EventKind.ENDED, EventKind.STOPPED))
+            self._last_event = event.seq
+            style = style_of(event.kind)
+            if style.followed:
+                click.secho(f"── {event.kind.replace('_', ' ')}: {event_text(event)}", fg=style.colour, bold=True)
         self._show_log(None, ended=job.ended)
         return job
 

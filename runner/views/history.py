@@ -1,4 +1,4 @@
-"""Owns the history as data: what `queue --json` and `history --json` promise. Reads the store, decides nothing."""
+"""Builds the data of `queue --json` and `history --json` from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK = 1024 * 1024
 
 
 def queue(store: Store) -> list[dict[str, Any]]:
-    """Return every job with where it stands, oldest first."""
+    """Return every job with its state, oldest first."""
     return [_job_row(job, store.attempts(job.id)) for job in store.jobs()]
 
 
@@ -43,7 +43,7 @@ def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def history(store: Store, job: Job, paths: HomePaths) -> dict[str, Any]:
-    """Return all that is known of a job: itself, its attempts and its events."""
+    """Return a job with its attempts and its events."""
     attempts = store.attempts(job.id)
     following: list[Attempt | None] = [*attempts[1:], None]
     before: list[Attempt | None] = [None, *attempts[:-1]]
@@ -80,7 +80,7 @@ def _attempt_row(
 
 
 def with_series(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a history with every attempt's course for a plot, read from its log."""
+    """Return a history with the series of every attempt for a plot, read from its log."""
     return {**data, "attempts": [{**row, "series": _series(Path(row["log"]))} for row in data["attempts"]]}
 
 
@@ -92,7 +92,7 @@ def _series(log: Path) -> list[dict[str, Any]]:
                 for line in lines.feed(chunk):
                     reader.feed(line)
     except OSError:
-        # Not there yet, or cleared away: a history without a curve is still one.
+        # The log is not there yet, or was deleted: the history has no curve then.
         return []
     for line in lines.flush():
         reader.feed(line)
@@ -100,19 +100,19 @@ def _series(log: Path) -> list[dict[str, Any]]:
 
 
 def resume_point(attempt: Attempt) -> int:
-    """Return the step an attempt goes on from: proven by its own words, else as planned."""
+    """Return the step an attempt resumed at: as reported by the job, else as planned."""
     return attempt.resumed_step if attempt.resumed_step is not None else attempt.planned_step or 0
 
 
 def steps_lost(attempt: Attempt, after: Attempt | None) -> int:
-    """Return how many steps of this attempt had to be run again by the next one."""
+    """Return how many steps of this attempt the next one had to run again."""
     if after is None or attempt.furthest_step is None:
         return 0
     return max(0, attempt.furthest_step - resume_point(after))
 
 
 def seconds_lost(attempt: Attempt, after: Attempt | None, lost: int) -> float | None:
-    """Return the time those steps took plus the time until the next attempt moved; None where it is not known."""
+    """Return the time of these steps plus the time until the next progress; None if it is not known."""
     if after is None:
         return 0.0
     if after.progress_at is None or attempt.ended_at is None:

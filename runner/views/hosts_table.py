@@ -1,4 +1,4 @@
-"""Owns how hosts look: the table for a person and the JSON for a program. Makes text and data; asks no host."""
+"""Shows the reports of hosts as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ HEADERS = ("HOST", "ENGINE", "DISK", "GPU", "NAME", "SM", "MEMORY", "DRIVER", "S
 
 
 def hosts_table(reports: Sequence[Report], width: int) -> str:
-    """Return a line for every GPU, and one for every host that shows none."""
+    """Return a line for every GPU, and one for every host without a GPU."""
     return table(HEADERS, [row for report in reports for row in _rows(report)], width)
 
 
 def _rows(report: Report) -> Iterator[Sequence[Any]]:
     name = report.host.name
     if report.away:
-        word = "refused" if report.refused else "unreachable"
-        yield name, None, None, None, None, None, None, None, f"{word}: {report.away.removeprefix(f'{name}: ')}"
+        label = "refused" if report.refused else "unreachable"
+        yield name, None, None, None, None, None, None, None, f"{label}: {report.away.removeprefix(f'{name}: ')}"
         return
     engine = report.engine or "none"
     disk = _gibibytes(min((disk.free for disk in report.disks), default=None))
     if not report.gpus:
-        said = report.gpu_troubles[0] if report.gpu_troubles else "no GPU driver" if report.driver_missing else "no GPU"
-        yield name, engine, disk, None, None, None, None, None, "; ".join([said, *_unwell(report)])
+        missing = "no GPU driver" if report.driver_missing else "no GPU"
+        problem = report.gpu_troubles[0] if report.gpu_troubles else missing
+        yield name, engine, disk, None, None, None, None, None, "; ".join([problem, *_unwell(report)])
     for number, state in enumerate(report.gpus):
         gpu = state.gpu
         capability = f"{gpu.capability[0]}.{gpu.capability[1]}"
@@ -52,7 +53,7 @@ def _gibibytes(size: int | None) -> str | None:
 
 
 def hosts_json(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """Return what `rung hosts --json` promises."""
+    """Return the data of `rung hosts --json`."""
     return [_host(report) for report in reports]
 
 

@@ -1,17 +1,17 @@
-"""Owns how things look to a person: tables, the history, one line per event. Makes text from data; prints nothing.
+"""Formats tables, the history and events as text for a person. Prints nothing.
 
-Everything that came from a log is cleaned of control codes before it is shown.
+Control codes are removed from everything that came from a log.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
+from rung.jobs.model.event import EventKind, style_of
 from rung.jobs.model.gpu import gpu_type
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
@@ -60,12 +60,12 @@ def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPUs that are used there, by the words that wishes name them by."""
+    """Return a host with the GPU types in use there."""
     return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
 
 
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
-    """Tell a job's story, attempt by attempt; with `diff` every detail of each."""
+    """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
     state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
     lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
@@ -74,10 +74,10 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     if not data["attempts"]:
         lines.append("no attempt yet")
     for event in data["events"]:
-        if event["kind"] == "validated":
+        if event["kind"] == EventKind.VALIDATED:
             lines += ["", click.style("validation", bold=True), f"  verdict     {clean(event['data']['because'])}"]
             lines.append(f"  report      {clean(event['data']['report'])}")
-    ends = [event["data"] for event in data["events"] if event["kind"] == "stopped"]
+    ends = [event["data"] for event in data["events"] if event["kind"] == EventKind.STOPPED]
     if ends and job["state"] == "FAILED":
         lines += ["", click.style("no rung was left", bold=True)]
         lines += [f"  {rung:<26}{clean(reason)}" for rung, reason in ends[-1]["skipped"].items()]
@@ -103,7 +103,7 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
         )
         for name, pair in attempt["not_taken"].items()
     ]
-    return lines + _course_lines(attempt)
+    return lines + _progress_lines(attempt)
 
 
 def _without_rung(attempt: Mapping[str, Any]) -> str:
@@ -121,14 +121,14 @@ def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
-    """Say where the attempt went on from, how far it came and how it ended."""
+def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
+    """Return where the attempt resumed, how far it got and how it ended."""
     if attempt["resumed_from"]:
         proven = attempt["resumed_step"]
-        seen = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
+        resumed = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
         source = attempt["checkpoint_from"]
         brought = f", brought from {source[0] or 'the copy here'}" if source else ""
-        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {seen}{clean(brought)}"]
+        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {resumed}{clean(brought)}"]
     else:
         lines = ["  checkpoint  none: from scratch"]
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
@@ -145,9 +145,9 @@ def _course_lines(attempt: Mapping[str, Any]) -> list[str]:
         lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
     if attempt["host_lost"]:
         lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
-    good = attempt["outcome"] == "succeeded"
+    succeeded = attempt["outcome"] == "succeeded"
     outcome = attempt["outcome"] + (", learning again" if attempt["recovered"] else "")
-    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if good else None)]
+    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
 
 
 def _knob(value: Any, nothing: str = "off") -> str:
@@ -157,26 +157,12 @@ def _knob(value: Any, nothing: str = "off") -> str:
 
 
 def event_line(event: Event, host: str) -> str:
-    """Return one event as a line of a log that both people and grep can read."""
+    """Return one event as a log line."""
     at = datetime.fromtimestamp(event.at).strftime("%H:%M:%S")
     where = f"job={event.job_id} attempt={event.attempt or '-'} host={host}"
     return f"{at} {where} {event.kind}: {event_text(event)}"
 
 
 def event_text(event: Event) -> str:
-    """Say in words what an event tells."""
-    data = event.data
-    if event.kind == "state":
-        return clean(f"{data['from']} -> {data['to']}: {data['reason']}")
-    if event.kind == "fault":
-        where = f" at step {data['step']}" if data["step"] is not None else ""
-        return clean(f"{data['kind']}{where}: {data['evidence']}")
-    if event.kind == "checkpoint":
-        return clean(f"{data['file']} is {data['verdict']} (step {data['step']}) {data['detail']}".rstrip())
-    if event.kind == "started":
-        return clean(shlex.join(data["argv"]))
-    if event.kind == "not_taken":
-        pairs = (f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
-        return clean("; ".join(pairs))
-    words = data.get("because") or data.get("diagnosis") or ", ".join(f"{name}={value}" for name, value in data.items())
-    return clean(str(words))
+    """Return what happened, in words."""
+    return clean(style_of(event.kind).text(event.data))

@@ -168,7 +168,7 @@ def test_an_interrupted_validation_is_taken_up_again(desk):
     )
     until(lambda: (desk.folder / "home" / "rung.db").exists() and stored(desk) and stored(desk)[0].state == "LAUNCHING")
     first.send_signal(signal.SIGINT)
-    assert "the same command takes it up again" in pace.communicate(first, usual=60)[1] and first.returncode == 130
+    assert "the same command resumes it" in pace.communicate(first, usual=60)[1] and first.returncode == 130
     out = desk.rung("validate", str(file))
     assert "validation v1 of ocr is under way and taken up" in out and "verdict: PASS" in out
     assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]

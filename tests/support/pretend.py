@@ -1,4 +1,4 @@
-"""Owns hosts in memory alone, for the controller's pure logic: order, leases, time. Real hosts are in tests/fleet."""
+"""Fake hosts in memory, to test the controller's logic: order, leases, time. Real hosts are in tests/fleet."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ CARDS |= {"A100": ("NVIDIA A100-SXM4-40GB", (8, 0))}
 
 @dataclass
 class PretendEngine:
-    """A host's engine. Attempts run until the test ends them; every call to it is noted."""
+    """A fake engine of a host. Attempts run until the test ends them; every call is recorded."""
 
     host: str
     gpus: tuple[Gpu, ...]
     away: bool = False
     refuses: str = ""
     breaks: Exception | None = None
-    complaints: dict[str, str] = field(default_factory=dict)
-    strangers: dict[str, str] = field(default_factory=dict)
+    incompatibilities: dict[str, str] = field(default_factory=dict)
+    foreign_processes: dict[str, str] = field(default_factory=dict)
     there: dict[str, Observation] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
@@ -95,20 +95,20 @@ class PretendEngine:
         self._reach("ensure_image", image)
 
     def complaint(self, image: str, gpu: Gpu) -> str | None:
-        return self.complaints.get(gpu.type)
+        return self.incompatibilities.get(gpu.type)
 
     def checkpoint_folder(self, request: Request) -> str:
         return "/checkpoints"
 
     def close(self) -> None: ...
 
-    # What the test does to it
+    # Called by tests
 
     def end(self, name: str, code: int = 0) -> None:
         self.there[name] = replace(self.there[name], presence=Presence.ENDED, exit_code=code)
 
     def lose(self, name: str) -> None:
-        """Take the power away under an attempt: nothing says how it ended."""
+        """Cut the power under an attempt: nothing shows how it ended."""
         self.there[name] = replace(self.there[name], presence=Presence.LOST, detail="the host was restarted")
 
     def running(self) -> list[str]:
@@ -117,7 +117,7 @@ class PretendEngine:
 
 class PretendEngines:
     def __init__(self, hosts: Mapping[str, Sequence[str]]) -> None:
-        self.here = ProcessEngine()
+        self.local = ProcessEngine()
         self.hosts = [Host(name, name, groups=tuple(kind.lower() for kind in kinds)) for name, kinds in hosts.items()]
         self.made = {name: PretendEngine(name, _gpus(name, kinds)) for name, kinds in hosts.items()}
 
@@ -129,12 +129,14 @@ class PretendEngines:
     def remote(self, host: str) -> Any:
         return None
 
-    def look(self, host: Host) -> Report:
+    def survey(self, host: Host) -> Report:
         engine = self.made[host.name]
         if engine.away:
             return Report(host, away=f"{host.name}: no answer")
         states = tuple(
-            GpuState(gpu, strangers=(engine.strangers[gpu.uuid],) if gpu.uuid in engine.strangers else ())
+            GpuState(
+                gpu, strangers=(engine.foreign_processes[gpu.uuid],) if gpu.uuid in engine.foreign_processes else ()
+            )
             for gpu in engine.gpus
         )
         return Report(host, engine="20.10", gpus=states)
@@ -147,7 +149,7 @@ def _gpus(host: str, kinds: Sequence[str]) -> tuple[Gpu, ...]:
 
 
 class World:
-    """A controller with pretended hosts and a clock that moves when it is told to."""
+    """A controller with fake hosts and a clock that the test moves."""
 
     def __init__(self, folder: Path, hosts: Mapping[str, Sequence[str]]) -> None:
         self.folder, self.now = folder, 1000.0
@@ -164,32 +166,32 @@ class World:
         self.controller._context.tasks.close()
         self.controller = self._controller()
 
-    def submit(self, name: str, *wishes: Any, **fields: Any) -> str:
+    def submit(self, name: str, *requests: Any, **fields: Any) -> str:
         recovery = {"infra_retries": 5, **fields.pop("recovery", {})}
         spec = {"name": name, "run": "x", "image": IMAGE, "recovery": recovery, **fields}
-        asked = JobSpec.model_validate({**spec, "resources": {"gpu": list(wishes)}})
-        return submit(self.store, asked, self.folder, at=self.now).id
+        job_spec = JobSpec.model_validate({**spec, "resources": {"gpu": list(requests)}})
+        return submit(self.store, job_spec, self.folder, at=self.now).id
 
     def engine(self, host: str) -> PretendEngine:
         return self.engines.made[host]
 
     def turn(self, times: int = 1) -> None:
-        """Let the controller turn, each time with all its errands back, and a little later."""
+        """Run the controller's loop; after each turn all tasks finish and the clock moves on."""
         for _ in range(times):
             self.controller.turn()
-            pending = [errand.future for errand in self.controller._context.tasks._sent.values()]
+            pending = [task.future for task in self.controller._context.tasks._tasks.values()]
             patience = pace.Patience(60)
             while concurrent.futures.wait(pending, timeout=1).not_done:
-                assert not patience.is_over(), "an errand did not come back"
+                assert not patience.is_over(), "a task did not finish"
             self.now += 1.0
 
     def until(self, condition: Callable[[], Any], turns: int = 200) -> Any:
         for _ in range(turns):
-            if answer := condition():
-                return answer
+            if value := condition():
+                return value
             self.turn()
         shown = [(job.id, job.state.value, job.reason) for job in self.store.jobs()]
-        raise AssertionError(f"not so after {turns} turns: {shown}")
+        raise AssertionError(f"the condition did not hold after {turns} turns: {shown}")
 
     def job(self, job_id: str) -> Job:
         return self.store.job(job_id)

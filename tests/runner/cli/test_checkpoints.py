@@ -1,4 +1,4 @@
-"""Owns the proof of `rung checkpoints` and of the note to who launches a job without any."""
+"""Tests `rung checkpoints`, and the note at the launch of a job without checkpoints."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from rung.runner.cli.checkpoints import age_text, size_text
 from rung.runner.cli.main import main
 from rung.runner.state.store import Store
 
-Say = Callable[..., tuple[int, str, str]]
+RunRung = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def say(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rung", *map(str, words)])
+def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunRung:
+    def run(*args: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
         code = 0
         try:
             main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
@@ -64,7 +64,7 @@ def written(path: Path, at: float) -> None:
 
 @pytest.fixture
 def job(home: Path) -> str:
-    """Return a job with checkpoints of several kinds and fates."""
+    """Return a job with checkpoints of several kinds and verdicts."""
     could_not = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran out of input")
     first = an_attempt(1, ended_at=190.0, furthest_step=60, saved={"model_a": 20})
     second = an_attempt(2, resumed_from="step_40.pt", planned_step=40, fault=could_not)
@@ -84,9 +84,9 @@ def job(home: Path) -> str:
 
 
 def test_every_checkpoint_is_listed_with_its_verdict_and_its_history(
-    job: str, say: Say, home: Path, monkeypatch: pytest.MonkeyPatch
+    job: str, run_rung: RunRung, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = say("checkpoints", "a", "--json")
+    code, out, err = run_rung("checkpoints", "a", "--json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
     assert [(row["name"], row["step"], row["kind"], row["verdict"], row["look"]) for row in rows] == [
@@ -98,28 +98,28 @@ def test_every_checkpoint_is_listed_with_its_verdict_and_its_history(
     assert rows[0]["where"] == "localhost, set aside before attempt 2"
     assert (rows[1]["resumed_by"], rows[1]["why"]) == ([2], "attempt 2 could not load it")
     assert rows[2]["why"] == "w is not finite" and "trainer_state.json" in rows[3]["why"]
-    # What was learned is kept: the next list needs no look.
-    monkeypatch.setattr("rung.runner.engines.process.ProcessEngine.run", lambda *_: pytest.fail("looked again"))
-    code, out, _ = say("checkpoints", job)
+    # The verdicts are stored: the next list verifies nothing.
+    monkeypatch.setattr("rung.runner.engines.process.ProcessEngine.run", lambda *_: pytest.fail("verified again"))
+    code, out, _ = run_rung("checkpoints", job)
     lines = out.splitlines()
     assert code == 0 and lines[0].split()[:3] == ["CHECKPOINT", "STEP", "KIND"] and len(lines) == 5
     assert "quarantined" in lines[2] and "attempt 2 could not load it" in lines[2]
-    # A cheap look is not taken for a full one.
+    # A sampled verdict does not count as a full one.
     store = Store(home / "rung.db")
     assert all(name.endswith("~sampled") for name in store.verdicts(job))
     store.close()
 
 
-def test_a_job_that_has_none_says_so_and_one_that_is_unknown_is_one_line(say: Say, home: Path) -> None:
+def test_a_job_without_checkpoints_and_an_unknown_job(run_rung: RunRung, home: Path) -> None:
     name = stored(home)
-    assert say("checkpoints", name)[:2] == (0, f"{name} has not been started, so it has no checkpoints yet\n")
-    assert json.loads(say("checkpoints", name, "--json")[1]) == []
-    code, out, err = say("checkpoints", "nobody")
+    assert run_rung("checkpoints", name)[:2] == (0, f"{name} has not been started, so it has no checkpoints yet\n")
+    assert json.loads(run_rung("checkpoints", name, "--json")[1]) == []
+    code, out, err = run_rung("checkpoints", "nobody")
     assert (code, out) == (2, "") and "there is no job 'nobody'" in err and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "warned"),
     [
         ({"run": "python t.py"}, True),
         ({"run": "python t.py --resume {checkpoint}"}, False),
@@ -130,18 +130,18 @@ def test_a_job_that_has_none_says_so_and_one_that_is_unknown_is_one_line(say: Sa
         ({"run": "python t.py", "knobs": {"mode": "zero-edit"}}, False),
     ],
 )
-def test_who_launches_a_job_without_checkpoints_is_told_what_it_would_lose(
-    say: Say, tmp_path: Path, fields: dict[str, Any], told: bool
+def test_the_launch_of_a_job_without_checkpoints_prints_a_note(
+    run_rung: RunRung, tmp_path: Path, fields: dict[str, Any], warned: bool
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({"name": "b", **fields}))
-    code, out, _ = say("launch", file)
-    assert code == 0 and ("every relaunch begins at step 0" in out) is told
-    code, out, err = say("launch", file, "--json")
-    assert json.loads(out)["name"] == "b" and ("note: b" in err) is told
+    code, out, _ = run_rung("launch", file)
+    assert code == 0 and ("every relaunch begins at step 0" in out) is warned
+    code, out, err = run_rung("launch", file, "--json")
+    assert json.loads(out)["name"] == "b" and ("note: b" in err) is warned
 
 
-def test_sizes_and_ages_are_told_as_people_say_them() -> None:
+def test_sizes_and_ages_are_short_texts() -> None:
     assert [size_text(size) for size in (0, 900, 2048, 50 << 20, 3 << 40)] == [
         "0 B",
         "900 B",

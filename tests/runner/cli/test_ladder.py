@@ -1,4 +1,4 @@
-"""Owns the proof of `rung ladder`: the table of what each rung did, as text and as JSON; clear words without any."""
+"""Tests `rung ladder`: the table of what each rung did, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.cli.ladder import ladder
 from rung.runner.state.store import Store
 
-OWN = Knobs(lr=1e-3)
+SUBMITTED = Knobs(lr=1e-3)
 TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RUNG_HOME", str(tmp_path))
-    if shutil.which("nvidia-smi"):  # what ran on this machine is told as CPU only where there is no GPU
+    if shutil.which("nvidia-smi"):  # runs on this machine are listed as CPU only if it has no GPU
         monkeypatch.setenv("PATH", str(Path(os.devnull).parent))
     return tmp_path
 
 
-def said(*words: str) -> str:
-    done = CliRunner().invoke(ladder, words, catch_exceptions=False)
+def run_ladder(*args: str) -> str:
+    done = CliRunner().invoke(ladder, args, catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
 
-def kept(home: Path, *jobs: list[Attempt]) -> None:
+def store_jobs(home: Path, *jobs: list[Attempt]) -> None:
     store = Store(home / "rung.db")
     with store.transaction():
         for number, attempts in enumerate(jobs):
@@ -50,27 +50,29 @@ def kept(home: Path, *jobs: list[Attempt]) -> None:
 
 def cured(rung: str, knobs: Knobs, gpus: tuple[Gpu, ...] = ()) -> list[Attempt]:
     nan = Fault(FaultKind.NAN_LOSS, "loss nan", step=100)
-    first = Attempt("", 1, "here", OWN, None, "as submitted", by_person=True, gpus=gpus, furthest_step=100, fault=nan)
+    first = Attempt(
+        "", 1, "here", SUBMITTED, None, "as submitted", by_person=True, gpus=gpus, furthest_step=100, fault=nan
+    )
     second = Attempt("", 2, "here", knobs, rung, "because", gpus=gpus, resumed_step=60, outcome=Outcome.SUCCEEDED)
     return [first, second]
 
 
-def test_without_a_store_or_without_a_try_it_says_so(home: Path) -> None:
-    assert "no rung has been tried" in said() and json.loads(said("--json")) == []
+def test_without_a_store_or_without_a_try_a_message_is_shown(home: Path) -> None:
+    assert "no rung has been tried" in run_ladder() and json.loads(run_ladder("--json")) == []
     assert not (home / "rung.db").exists()
-    kept(home, [])
-    assert "no rung has been tried" in said()
+    store_jobs(home, [])
+    assert "no rung has been tried" in run_ladder()
 
 
 def test_the_table_counts_over_all_jobs_of_the_store(home: Path) -> None:
-    lower = cured("lower_lr", OWN.but(lr=1e-4))
-    kept(home, lower, lower, cured("raise_clip", OWN.but(clip=1.0), (TITAN,)))
-    head, *rows = [line.split() for line in said().splitlines()]
+    lower = cured("lower_lr", SUBMITTED.but(lr=1e-4))
+    store_jobs(home, lower, lower, cured("raise_clip", SUBMITTED.but(clip=1.0), (TITAN,)))
+    head, *rows = [line.split() for line in run_ladder().splitlines()]
     assert head == ["FAULT", "GPU", "RUNG", "TRIES", "TOOK", "SURVIVED", "LOST"]
     assert rows == [
         ["nan_loss", "TITANRTX", "raise_clip", "1", "1", "1", "40"],
         ["nan_loss", "cpu", "lower_lr", "2", "2", "2", "40"],
     ]
-    assert json.loads(said("--json"))[1] == {
+    assert json.loads(run_ladder("--json"))[1] == {
         "fault": "nan_loss", "gpu": "cpu", "rung": "lower_lr", "tries": 2, "took": 2, "survived": 2, "lost": 40,
     }  # fmt: skip

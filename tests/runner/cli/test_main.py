@@ -1,4 +1,4 @@
-"""Owns the proof of the command line: every command, every wrong word, in one line and with exit code 2."""
+"""Tests the command line: every command; a wrong argument is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ COMMANDS = sorted(cli.commands)
 
 
 @pytest.fixture
-def say(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Return a function that runs the command line in this process: exit code, output, errors."""
 
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rung", *map(str, words)])
+    def run(*args: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
         code = 0
         try:
             main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
@@ -82,11 +82,11 @@ def test_every_command_of_the_contract_is_there() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, say: Any, home: Path) -> None:
-    code, out, err = say(command, "--help")
+def test_every_command_has_help(command: str, run_rung: Any, home: Path) -> None:
+    code, out, err = run_rung(command, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: rung {command}")
-    assert say(command, "-h")[1] == out
+    assert run_rung(command, "-h")[1] == out
     assert not home.exists()
 
 
@@ -99,22 +99,22 @@ def test_every_command_that_prints_data_prints_json_too(command: str) -> None:
         assert any("--json" in parameter.opts for parameter in each.params)
 
 
-def test_help_lists_the_commands_and_the_version_is_told(rung: Rung) -> None:
+def test_help_lists_the_commands_and_the_version_is_printed(rung: Rung) -> None:
     ran = rung("--help")
     assert ran.code == 0
     assert all(f"\n  {command} " in ran.out for command in COMMANDS)
     assert rung("--version").out.startswith("rung, version 0.")
 
 
-def test_no_words_at_all_show_the_help(say: Any) -> None:
-    code, out, err = say()
+def test_without_arguments_the_help_is_shown(run_rung: Any) -> None:
+    code, out, err = run_rung()
     assert (code, err) == (0, "")
     assert out.startswith("Usage: rung [OPTIONS] COMMAND")
 
 
 @pytest.mark.parametrize(("shell", "mark"), [("bash", "complete -o"), ("zsh", "#compdef rung"), ("fish", "complete ")])
-def test_completion_scripts_are_printed_for_three_shells(shell: str, mark: str, say: Any) -> None:
-    code, out, _ = say("completion", shell)
+def test_completion_scripts_are_printed_for_three_shells(shell: str, mark: str, run_rung: Any) -> None:
+    code, out, _ = run_rung("completion", shell)
     assert code == 0
     assert mark in out and "_RUNG_COMPLETE" in out
 
@@ -127,11 +127,11 @@ def test_the_bash_completion_is_good_bash_and_completes_jobs(home: Path, rung: R
     assert rung(env=env).out.split() == [f"plain,{job_id}"]
 
 
-# Wrong words
+# Wrong arguments
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         (["frobnicate"], "No such command 'frobnicate'"),
         (["queue", "--nope"], "No such option"),
@@ -143,93 +143,93 @@ def test_the_bash_completion_is_good_bash_and_completes_jobs(home: Path, rung: R
         (["explain"], "Missing argument 'LOG'"),
     ],
 )
-def test_a_wrong_word_is_one_line_and_exit_code_2(words: list[str], told: str, say: Any, home: Path) -> None:
-    code, out, err = say(*words)
+def test_a_wrong_argument_is_one_line_and_exit_code_2(args: list[str], message: str, run_rung: Any, home: Path) -> None:
+    code, out, err = run_rung(*args)
     assert (code, out) == (2, "")
     assert err.startswith("rung: ") and err.endswith("; see --help\n")
-    assert told in err
+    assert message in err
     assert not home.exists()
 
 
-def test_the_queue_of_a_home_that_is_not_there_is_empty(say: Any, home: Path) -> None:
-    assert say("queue", "--json") == (0, "[]\n", "")
-    assert say("queue")[1].startswith("no jobs yet")
+def test_the_queue_of_a_missing_home_is_empty(run_rung: Any, home: Path) -> None:
+    assert run_rung("queue", "--json") == (0, "[]\n", "")
+    assert run_rung("queue")[1].startswith("no jobs yet")
     assert not home.exists()
 
 
-@pytest.mark.parametrize("words", [["history", "a"], ["logs", "a"], ["cancel", "a"], ["retry", "a"]])
-def test_without_a_store_nothing_is_made(words: list[str], say: Any, home: Path) -> None:
-    code, out, err = say(*words)
+@pytest.mark.parametrize("args", [["history", "a"], ["logs", "a"], ["cancel", "a"], ["retry", "a"]])
+def test_without_a_store_nothing_is_created(args: list[str], run_rung: Any, home: Path) -> None:
+    code, out, err = run_rung(*args)
     assert (code, out) == (2, "")
     assert err == f"rung: {home}: there is no store yet; submit a job with `rung launch FILE`\n"
     assert not home.exists()
 
 
 @pytest.mark.parametrize("command", ["history", "logs", "cancel", "retry"])
-def test_a_job_that_is_not_there_is_told(command: str, say: Any, home: Path) -> None:
+def test_an_unknown_job_is_an_error(command: str, run_rung: Any, home: Path) -> None:
     submitted(home)
-    assert say(command, "no'such") == (2, "", 'rung: there is no job "no\'such"; `rung queue` lists them\n')
+    assert run_rung(command, "no'such") == (2, "", 'rung: there is no job "no\'such"; `rung queue` lists them\n')
 
 
-def test_a_home_that_cannot_be_made_is_told(say: Any, home: Path, job: Path) -> None:
+def test_a_home_that_cannot_be_created_is_an_error(run_rung: Any, home: Path, job: Path) -> None:
     home.write_text("in the way")
-    code, _, err = say("launch", job)
+    code, _, err = run_rung("launch", job)
     assert code == 2
     assert err.startswith(f"rung: {home}: cannot be created: File exists; set RUNG_HOME")
 
 
-def test_the_home_is_its_owners_alone(say: Any, home: Path, job: Path) -> None:
-    assert say("launch", job)[0] == 0
+def test_only_the_owner_can_read_the_home(run_rung: Any, home: Path, job: Path) -> None:
+    assert run_rung("launch", job)[0] == 0
     assert home.stat().st_mode & 0o777 == 0o700
 
 
 # Jobs
 
 
-def test_launch_queues_the_job_and_says_what_is_missing(say: Any, home: Path, job: Path) -> None:
-    code, out, _ = say("launch", job)
+def test_launch_queues_the_job_and_warns_without_a_controller(run_rung: Any, home: Path, job: Path) -> None:
+    code, out, _ = run_rung("launch", job)
     assert code == 0
     assert out.startswith("submitted a-1\nno controller is running")
-    assert json.loads(say("launch", "--json", job)[1]) == {"id": "a-2", "name": "a", "state": "QUEUED"}
-    rows = json.loads(say("queue", "--json")[1])
+    assert json.loads(run_rung("launch", "--json", job)[1]) == {"id": "a-2", "name": "a", "state": "QUEUED"}
+    rows = json.loads(run_rung("queue", "--json")[1])
     assert [(row["id"], row["state"], row["recoveries"]) for row in rows] == [
         ("a-1", "QUEUED", 0),
         ("a-2", "QUEUED", 0),
     ]
-    assert [line.split()[:3] for line in say("queue")[1].splitlines()] == [
+    assert [line.split()[:3] for line in run_rung("queue")[1].splitlines()] == [
         ["ID", "NAME", "STATE"], ["a-1", "a", "QUEUED"], ["a-2", "a", "QUEUED"],
     ]  # fmt: skip
 
 
-def test_a_queued_jobs_history_can_be_seen(say: Any, home: Path) -> None:
+def test_a_queued_jobs_history_can_be_seen(run_rung: Any, home: Path) -> None:
     job_id = submitted(home)
-    code, out, _ = say("history", "--diff", job_id)
+    code, out, _ = run_rung("history", "--diff", job_id)
     assert (code, out.splitlines()[-1]) == (0, "no attempt yet")
-    assert json.loads(say("history", "--json", job_id)[1])["attempts"] == []
+    assert json.loads(run_rung("history", "--json", job_id)[1])["attempts"] == []
 
 
-def test_cancelling_a_queued_job_and_then_again(say: Any, home: Path) -> None:
+def test_cancelling_a_queued_job_and_then_again(run_rung: Any, home: Path) -> None:
     job_id = submitted(home)
-    assert say("cancel", job_id) == (0, f"{job_id} is CANCELLED\n", "")
-    code, _, err = say("cancel", job_id)
+    assert run_rung("cancel", job_id) == (0, f"{job_id} is CANCELLED\n", "")
+    code, _, err = run_rung("cancel", job_id)
     assert (code, err) == (2, f"rung: job {job_id} is CANCELLED already; there is nothing to cancel\n")
 
 
-def test_cancelling_a_running_job_asks_for_its_end(say: Any, home: Path) -> None:
+def test_cancelling_a_running_job_requests_its_end(run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.RUNNING)
-    assert json.loads(say("cancel", "--json", job_id)[1]) == {
+    assert json.loads(run_rung("cancel", "--json", job_id)[1]) == {
         "id": job_id, "state": "RUNNING", "cancel_requested": True,
     }  # fmt: skip
 
 
-def test_retrying_a_failed_job_with_another_knob(say: Any, home: Path) -> None:
+def test_retrying_a_failed_job_with_another_knob(run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
-    data = json.loads(say("retry", "--json", job_id, "--set", "lr=1e-4")[1])
+    data = json.loads(run_rung("retry", "--json", job_id, "--set", "lr=1e-4")[1])
     assert (data["state"], data["knobs"]["lr"]) == ("QUEUED", 1e-4)
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("lr", "--set lr: write it as knob=value"),
         ("=3", "--set : no such knob"),
@@ -239,29 +239,31 @@ def test_retrying_a_failed_job_with_another_knob(say: Any, home: Path) -> None:
         ("batch=2", "--set batch: the job cannot receive batch"),
     ],
 )
-def test_a_bad_setting_is_told_and_the_job_stays(setting: str, told: str, say: Any, home: Path) -> None:
+def test_a_bad_setting_is_an_error_and_the_job_stays_failed(
+    setting: str, message: str, run_rung: Any, home: Path
+) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
-    code, out, err = say("retry", job_id, "--set", setting)
+    code, out, err = run_rung("retry", job_id, "--set", setting)
     assert (code, out) == (2, "")
-    assert err.startswith(f"rung: {told}") and err.count("\n") == 1
-    assert json.loads(say("queue", "--json")[1])[0]["state"] == "FAILED"
+    assert err.startswith(f"rung: {message}") and err.count("\n") == 1
+    assert json.loads(run_rung("queue", "--json")[1])[0]["state"] == "FAILED"
 
 
-def test_a_running_job_cannot_be_retried(say: Any, home: Path) -> None:
+def test_a_running_job_cannot_be_retried(run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.RUNNING)
-    code, _, err = say("retry", job_id)
+    code, _, err = run_rung("retry", job_id)
     assert (code, err) == (2, f"rung: job {job_id} is RUNNING; only a FAILED or CANCELLED job can be retried\n")
 
 
 @pytest.mark.parametrize("number", [[], ["-n", "1"], ["-n", "99"]])
-def test_the_log_of_an_attempt_that_is_not_there_is_told(number: list[str], say: Any, home: Path) -> None:
+def test_the_log_of_an_unknown_attempt_is_an_error(number: list[str], run_rung: Any, home: Path) -> None:
     job_id = submitted(home)
-    code, out, err = say("logs", job_id, *number)
+    code, out, err = run_rung("logs", job_id, *number)
     assert (code, out) == (2, "")
     assert err.startswith(f"rung: job {job_id} has 0 attempts; there is no attempt")
 
 
-def test_a_log_is_shown_cleaned_attempt_by_attempt(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_a_log_is_shown_without_control_codes_attempt_by_attempt(home: Path, tmp_path: Path, rung: Rung) -> None:
     script = r"printf '\033[31mred\033[0m \233evil\r\n'; echo attempt $RUNG_ATTEMPT; exit 3"
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({"name": "twice", "run": ["sh", "-c", script]}), encoding="utf-8")
@@ -280,8 +282,8 @@ def test_a_log_is_shown_cleaned_attempt_by_attempt(home: Path, tmp_path: Path, r
 # Dry run
 
 
-def test_a_dry_run_prints_what_would_be_run_and_writes_nothing(say: Any, home: Path, job: Path) -> None:
-    code, out, err = say("launch", "--dryrun", job)
+def test_a_dry_run_prints_what_would_be_run_and_writes_nothing(run_rung: Any, home: Path, job: Path) -> None:
+    code, out, err = run_rung("launch", "--dryrun", job)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "run   python train.py --lr 0.001" in lines
@@ -296,8 +298,8 @@ def test_a_dry_run_prints_what_would_be_run_and_writes_nothing(say: Any, home: P
     assert not home.exists()
 
 
-def test_a_dry_run_as_json_is_the_request(say: Any, home: Path, job: Path) -> None:
-    data = json.loads(say("launch", "--dryrun", "--json", job)[1])
+def test_a_dry_run_as_json_is_the_request(run_rung: Any, home: Path, job: Path) -> None:
+    data = json.loads(run_rung("launch", "--dryrun", "--json", job)[1])
     assert data["argv"] == ["python", "train.py", "--lr", "0.001"]
     assert data["cwd"] == str(job.parent)
     assert data["env"]["MODE"] == "it's amp_fp16"
@@ -349,18 +351,20 @@ def test_explain_lists_by_line_and_marks_the_first_cause(tmp_path: Path, rung: R
         ("cuda_fault", 5, False),
     ]
     assert "logging_nan_inf_filter" in found[1]["note"]
-    said = rung("explain", tmp_path / "log").out
-    assert said.count("(first cause)") == 1 and "logging_nan_inf_filter" in said
+    output = rung("explain", tmp_path / "log").out
+    assert output.count("(first cause)") == 1 and "logging_nan_inf_filter" in output
 
 
-@pytest.mark.parametrize(("name", "told"), [("missing", "No such file"), (".", "Is a directory")])
-def test_explain_of_what_is_no_file_is_told(name: str, told: str, say: Any, tmp_path: Path) -> None:
-    code, out, err = say("explain", tmp_path / name)
+@pytest.mark.parametrize(("name", "message"), [("missing", "No such file"), (".", "Is a directory")])
+def test_explain_of_something_that_is_no_file_is_an_error(
+    name: str, message: str, run_rung: Any, tmp_path: Path
+) -> None:
+    code, out, err = run_rung("explain", tmp_path / name)
     assert (code, out) == (2, "")
-    assert err.startswith("rung: ") and told in err and err.count("\n") == 1
+    assert err.startswith("rung: ") and message in err and err.count("\n") == 1
 
 
-def test_explain_of_nothing_and_of_anything(tmp_path: Path, rung: Rung) -> None:
+def test_explain_of_empty_and_of_binary_files(tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "empty").touch()
     assert rung("explain", tmp_path / "empty").out == "no fault that Rung knows\n"
     assert json.loads(rung("explain", "--json", tmp_path / "empty").out) == []
@@ -373,8 +377,8 @@ def test_explain_of_nothing_and_of_anything(tmp_path: Path, rung: Rung) -> None:
 # Schema, pipes, make
 
 
-def test_the_schema_is_the_job_files(say: Any) -> None:
-    code, out, _ = say("schema")
+def test_the_schema_is_that_of_the_job_file(run_rung: Any) -> None:
+    code, out, _ = run_rung("schema")
     assert code == 0
     data = json.loads(out)
     assert data["additionalProperties"] is False
@@ -382,16 +386,16 @@ def test_the_schema_is_the_job_files(say: Any) -> None:
     assert data == JobSpec.model_json_schema()
 
 
-def test_a_reader_that_goes_away_is_no_error(home: Path, rung: Rung) -> None:
+def test_a_closed_pipe_is_no_error(home: Path, rung: Rung) -> None:
     submitted(home)
     command = f"'{Path(sys.executable).parent}/rung' schema | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "{", "")
 
 
-def make(*words: str) -> subprocess.CompletedProcess[str]:
-    # -o: what is set up already is not set up again.
-    command = ["make", "-s", "-C", str(ROOT), "-o", ".venv/ready", *words]
+def make(*args: str) -> subprocess.CompletedProcess[str]:
+    # -o: do not set up the virtual environment again.
+    command = ["make", "-s", "-C", str(ROOT), "-o", ".venv/ready", *args]
     return pace.run(command, capture_output=True, text=True, env=dict(os.environ), usual=60, check=False)
 
 
@@ -411,7 +415,7 @@ def test_make_takes_job_names_and_paths_with_spaces_and_quotes(home: Path, tmp_p
     assert not (ROOT / "owned").exists()
 
 
-def test_make_says_which_job_it_wants(home: Path) -> None:
+def test_make_without_a_job_is_an_error(home: Path) -> None:
     done = make("submit")
     assert done.returncode == 2
     assert "rung: say which one: make submit JOB=..." in done.stderr

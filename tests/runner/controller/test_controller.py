@@ -1,4 +1,4 @@
-"""Owns the proof of the controller's own logic for jobs on hosts: order, leases, and what time does."""
+"""Tests the controller with fake hosts: order, leases, unreachable hosts, and what happens over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kinds(world: World, job: str) -> list[str]:
     return [event.kind for event in world.store.events(job)]
 
 
-# Places and leases
+# Placement and leases
 
 
 def test_a_job_is_placed_leased_and_run_and_its_gpu_is_free_when_it_has_ended(build: Build) -> None:
@@ -55,7 +55,7 @@ def test_a_job_is_placed_leased_and_run_and_its_gpu_is_free_when_it_has_ended(bu
     assert world.leases() == {}
 
 
-def test_two_jobs_that_want_the_only_a100_and_one_waits_and_says_why(build: Build) -> None:
+def test_of_two_jobs_for_the_only_a100_the_second_waits_with_a_reason(build: Build) -> None:
     world = build()
     first, second = world.submit("a", "A100:1"), world.submit("b", "A100:1")
     world.until(lambda: running(world, first))
@@ -103,26 +103,26 @@ def test_priority_goes_before_age(build: Build) -> None:
     assert world.job(late).state is JobState.QUEUED
 
 
-def test_a_job_without_a_wish_runs_on_a_host_without_a_lease(build: Build) -> None:
+def test_a_job_that_requests_no_gpu_runs_without_a_lease(build: Build) -> None:
     world = build()
     job = world.submit("a")
     world.until(lambda: running(world, job))
     assert world.leases() == {} and world.last(job).gpus == ()
 
 
-def test_a_gpu_that_a_stranger_uses_is_not_taken_until_he_leaves(build: Build) -> None:
+def test_a_gpu_with_a_foreign_process_is_not_taken_until_that_ends(build: Build) -> None:
     world = build(ampere=["A100"])
-    world.engine("ampere").strangers["GPU-ampere-0"] = "pid 812 python"
+    world.engine("ampere").foreign_processes["GPU-ampere-0"] = "pid 812 python"
     job = world.submit("a", "A100")
     world.until(lambda: "pid 812 python" in world.job(job).reason)
     assert world.engine("ampere").running() == [] and world.leases() == {}
-    world.engine("ampere").strangers.clear()
+    world.engine("ampere").foreign_processes.clear()
     world.until(lambda: running(world, job))
 
 
 def test_an_image_that_no_accepted_gpu_can_run_is_refused_before_a_slot_is_spent(build: Build) -> None:
     world = build()
-    world.engine("pascal").complaints["P100"] = "it has no code for sm_60"
+    world.engine("pascal").incompatibilities["P100"] = "it has no code for sm_60"
     job = world.submit("a", "P100")
     world.until(lambda: world.job(job).ended)
     assert world.job(job).state is JobState.FAILED
@@ -130,9 +130,9 @@ def test_an_image_that_no_accepted_gpu_can_run_is_refused_before_a_slot_is_spent
     assert world.store.attempts(job) == [] and world.leases() == {}
 
 
-def test_a_misfit_on_one_gpu_means_the_next_wish(build: Build) -> None:
+def test_an_incompatible_gpu_means_the_next_request(build: Build) -> None:
     world = build()
-    world.engine("pascal").complaints["P100"] = "it has no code for sm_60"
+    world.engine("pascal").incompatibilities["P100"] = "it has no code for sm_60"
     job = world.submit("a", "P100", "A100")
     world.until(lambda: running(world, job))
     assert world.last(job).host == "ampere"
@@ -153,14 +153,14 @@ def test_the_lease_stays_with_the_job_while_it_recovers(build: Build) -> None:
 def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs_on_that_gpu(build: Build) -> None:
     world = build(ampere=["A100"])
     knobs = {"run": "x {lr} {clip}", "knobs": {"lr": 1e-3, "clip": 1.0}}
-    gpus, own = world.engine("ampere").gpus, Knobs(lr=1e-3, clip=1.0)
+    gpus, asked = world.engine("ampere").gpus, Knobs(lr=1e-3, clip=1.0)
     nan = Fault(FaultKind.NAN_LOSS, "loss nan", step=50)
     for number in range(9):
         earlier = world.submit(f"earlier{number}", "A100", **knobs)
-        ill = Attempt(earlier, 1, "ampere", own, None, "as submitted", by_person=True, gpus=gpus, fault=nan)
-        cured = replace(ill, number=2, asked=own.but(lr=1e-4), rung="lower_lr", by_person=False, fault=None)
+        faulty = Attempt(earlier, 1, "ampere", asked, None, "as submitted", by_person=True, gpus=gpus, fault=nan)
+        cured = replace(faulty, number=2, asked=asked.but(lr=1e-4), rung="lower_lr", by_person=False, fault=None)
         with world.store.transaction():
-            for attempt in (ill, replace(cured, outcome=Outcome.SUCCEEDED)):
+            for attempt in (faulty, replace(cured, outcome=Outcome.SUCCEEDED)):
                 world.store.put_attempt(attempt)
             world.store.move(earlier, JobState.CANCELLED, reason="long ago", at=1.0)
     job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto"})
@@ -172,7 +172,7 @@ def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs
     assert "9 of 9 runs with nan_loss on A100 went on after lower_lr here" in world.last(job).because
 
 
-# Hosts that do not answer
+# Unreachable hosts
 
 
 def test_an_unreachable_host_is_shown_and_nothing_is_stopped_or_started(build: Build) -> None:
@@ -225,7 +225,7 @@ def test_a_job_moves_when_its_host_stays_away_for_too_long_and_not_a_second_befo
     assert lost.ended_at is not None and lost.ended_at - since >= 300
     assert (moved.host, moved.stay) == ("pascal", 2)
     assert "on another host than ampere" in moved.because
-    # What the lost attempt holds is not free: nobody has asked the host.
+    # The GPU of the lost attempt is not free: it may still run there.
     assert world.leases() == {"GPU-ampere-0": f"{job}/1", "GPU-pascal-0": f"{job}/2"}
 
 
@@ -274,7 +274,7 @@ def test_a_job_that_no_other_host_could_take_waits_for_its_own(build: Build) -> 
     assert running(world, job) and len(world.store.attempts(job)) == 1
 
 
-def test_a_job_that_is_told_to_never_moves(build: Build) -> None:
+def test_with_host_lost_after_off_a_job_never_moves(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": "off"})
     world.until(lambda: running(world, job))
@@ -285,7 +285,7 @@ def test_a_job_that_is_told_to_never_moves(build: Build) -> None:
     assert running(world, job) and len(world.store.attempts(job)) == 1
 
 
-def test_who_has_waited_for_a_host_waits_anew_when_it_goes_away_again(build: Build) -> None:
+def test_the_time_limit_starts_anew_each_time_a_host_becomes_unreachable(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 100})
     world.until(lambda: running(world, job))
@@ -333,7 +333,7 @@ def test_a_host_that_cannot_start_a_job_gets_one_more_chance_and_then_it_goes_el
     assert world.leases() == {"GPU-pascal-0": f"{job}/3"}
 
 
-def test_where_there_is_no_other_host_none_is_promised(build: Build) -> None:
+def test_without_another_host_the_reason_names_none(build: Build) -> None:
     world = build(ampere=["A100"])
     world.engine("ampere").refuses = "no space left on device"
     job = world.submit("a", "A100", recovery={"infra_retries": 2})
@@ -371,7 +371,7 @@ def test_cancel_of_a_job_on_a_lost_host_ends_and_its_container_is_stopped_later(
     assert world.engine("ampere").running() == [] and world.leases() == {}
 
 
-def test_retry_takes_a_job_up_again_near_its_files(build: Build) -> None:
+def test_retry_starts_a_job_again_on_the_host_with_its_files(build: Build) -> None:
     world = build(first=["A100"], second=["A100"])
     job = world.submit("a", "A100")
     world.until(lambda: running(world, job))
@@ -394,23 +394,23 @@ def test_a_restarted_controller_starts_nothing_twice(build: Build) -> None:
     assert [world.job(job).state for job in jobs] == [JobState.RUNNING] * 3 + [JobState.QUEUED] * 2
 
 
-def test_a_bug_in_one_job_is_told_and_the_others_go_on(build: Build) -> None:
+def test_an_unexpected_error_is_shown_on_its_job_and_the_others_go_on(build: Build) -> None:
     world = build()
-    ill, well = world.submit("ill", "A100"), world.submit("well", "P100")
-    world.until(lambda: running(world, ill) and running(world, well))
+    broken, well = world.submit("broken", "A100"), world.submit("well", "P100")
+    world.until(lambda: running(world, broken) and running(world, well))
     world.engine("ampere").breaks = ZeroDivisionError("oh")
     world.turn(30)
-    assert "Rung stumbled over this job: ZeroDivisionError" in world.job(ill).reason
-    told = kinds(world, ill).count("stumbled")
-    assert 1 <= told <= 6, "it rests longer each time"
+    assert "unexpected error with this job: ZeroDivisionError" in world.job(broken).reason
+    errors = kinds(world, broken).count("stumbled")
+    assert 1 <= errors <= 6, "the pause is longer each time"
     world.engine("pascal").end(f"{well}/1")
     world.until(lambda: world.job(well).state is JobState.SUCCEEDED)
     world.engine("ampere").breaks = None
-    world.engine("ampere").end(f"{ill}/1")
-    world.until(lambda: world.job(ill).state is JobState.SUCCEEDED)
+    world.engine("ampere").end(f"{broken}/1")
+    world.until(lambda: world.job(broken).state is JobState.SUCCEEDED)
 
 
-def test_a_host_that_is_no_longer_listed_is_like_one_that_is_away(build: Build) -> None:
+def test_a_host_that_is_no_longer_listed_counts_as_unreachable(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 60})
     world.until(lambda: running(world, job))
@@ -425,7 +425,7 @@ def test_a_host_that_is_no_longer_listed_is_like_one_that_is_away(build: Build) 
     assert world.engine("ampere").running() == []
 
 
-def test_a_job_that_waits_to_move_can_be_cancelled_and_taken_up_again(build: Build) -> None:
+def test_a_job_that_waits_to_move_can_be_cancelled_and_retried(build: Build) -> None:
     world = build()
     job, other = world.submit("a", "A100", "P100", recovery={"host_lost_after": 60}), world.submit("b", "P100")
     world.until(lambda: running(world, job) and running(world, other))

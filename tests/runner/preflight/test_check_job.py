@@ -1,4 +1,4 @@
-"""Owns the proof of `rung check`: it finds what is missing, says what to do, and changes nothing."""
+"""Tests `rung check`: it finds what is missing, gives a fix, and changes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = {"PATH": "/usr/bin:/bin"}
 
 
 def python(folder: Path, script: str) -> str:
-    """Return a Python of the job's own that answers at once; importing the real torch takes seconds."""
+    """Return a fake Python of the job that answers at once; importing the real torch takes seconds."""
     made = folder / "python3"
     made.write_text(f"#!/bin/sh\n{script}\n")
     made.chmod(0o755)
@@ -43,11 +43,13 @@ def bad(found: list[CheckResult]) -> list[str]:
 def test_a_good_job_has_all_it_needs(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert bad(found) == []
-    said = [finding.what for finding in found]
-    assert f"command {tmp_path}/python3 is found" in said
-    assert f"{tmp_path}/python3 has torch 2.0" in said
-    assert "rung lower_lr would set lr 0.1 -> 0.01" in said
-    assert any(what.startswith("rung native_fp16 would be skipped: the job cannot receive precision") for what in said)
+    checks = [finding.what for finding in found]
+    assert f"command {tmp_path}/python3 is found" in checks
+    assert f"{tmp_path}/python3 has torch 2.0" in checks
+    assert "rung lower_lr would set lr 0.1 -> 0.01" in checks
+    assert any(
+        what.startswith("rung native_fp16 would be skipped: the job cannot receive precision") for what in checks
+    )
     assert not (tmp_path / "home").exists()
 
 
@@ -86,12 +88,12 @@ def test_a_job_that_could_never_run_here_is_found_out(tmp_path: Path) -> None:
     assert not finding.good and "volumes needs an image" in finding.what
 
 
-def test_a_rung_taken_off_the_ladder_is_told(tmp_path: Path) -> None:
-    said = [finding.what for finding in findings(tmp_path, recovery={"ladder": ["fp32"]})]
-    assert "rung lower_lr is not in this job's ladder" in said
+def test_a_rung_that_is_not_in_the_ladder_is_listed(tmp_path: Path) -> None:
+    checks = [finding.what for finding in findings(tmp_path, recovery={"ladder": ["fp32"]})]
+    assert "rung lower_lr is not in this job's ladder" in checks
 
 
-def test_the_machine_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
+def test_the_machine_is_checked_and_not_changed(tmp_path: Path) -> None:
     paths = HomePaths(tmp_path / "deep" / "home")
     assert [finding.what for finding in check_machine(paths)][2] == "no controller is running"
     assert list(tmp_path.iterdir()) == []
@@ -102,7 +104,7 @@ def test_the_machine_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
         assert [finding.what for finding in check_machine(paths)][2] == "a controller is running"
 
 
-def test_the_command_says_it_by_its_exit_code(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_the_exit_code_tells_whether_all_is_good(home: Path, tmp_path: Path, rung: Rung) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({"name": "a", "run": [sys.executable, "-V"]}), encoding="utf-8")
     good = rung("check", "--json", file)

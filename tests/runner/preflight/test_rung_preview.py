@@ -1,4 +1,4 @@
-"""Owns the proof that a dry run shows for every rung what the relaunch would really get, and writes nothing."""
+"""Tests that a dry run shows for every rung what a real relaunch would get, and writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.launch.request import build_request
 from rung.runner.preflight.check_job import planned_job
-from rung.runner.preflight.rung_preview import Ladder, WhatIf, word_changes
+from rung.runner.preflight.rung_preview import LadderPreview, RungPreview, argument_changes
 from rung.runner.state.next_attempt import Placement, asked_by_person, next_attempt
 
 Rung = Callable[..., Any]
@@ -37,20 +37,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ladder(folder: Path, **fields: Any) -> tuple[Job, Ladder]:
+def ladder(folder: Path, **fields: Any) -> tuple[Job, LadderPreview]:
     spec = JobSpec.model_validate({"name": "a", "run": RUN, "knobs": KNOBS, **fields})
     job = planned_job(spec, 1)
     home = (HomePaths(folder / "home"), {"PATH": "/bin"})
-    return job, Ladder(job, asked_by_person(job, (), (), HERE), home, folder)
+    return job, LadderPreview(job, asked_by_person(job, (), (), HERE), home, folder)
 
 
-def by_name(found: Ladder) -> dict[str, WhatIf]:
-    return {each.rung: each for each in found.rungs()}
+def by_name(preview: LadderPreview) -> dict[str, RungPreview]:
+    return {each.rung: each for each in preview.rungs()}
 
 
 def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
-    _, found = ladder(folder, envs={"NAME": "x-{lr}"})
-    rungs = by_name(found)
+    _, preview = ladder(folder, envs={"NAME": "x-{lr}"})
+    rungs = by_name(preview)
     assert list(rungs)[:5] == ["raise_clip", "lower_lr", "increase_growth_interval", "native_fp16", "fp32"]
     assert list(rungs["lower_lr"].lines()) == [
         "rung  lower_lr: lr 0.001 -> 0.0001",
@@ -74,33 +74,33 @@ def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
 
 
 def test_what_is_shown_is_what_the_relaunch_gets(folder: Path) -> None:
-    job, found = ladder(folder)
+    job, preview = ladder(folder)
     first = asked_by_person(job, (), (), HERE)
     paths = HomePaths(folder / "home")
     before = build_request(job, first, paths, folder, {"PATH": "/bin"})
     for step in job.spec.recovery.rungs:
         after = apply_rung(step, RungContext(job.spec, job.knobs, job.knobs))
-        shown = by_name(found)[step.rung.value]
+        shown = by_name(preview)[step.rung.value]
         assert bool(shown.skipped) is isinstance(after, str)
         if not isinstance(after, str):
             second = next_attempt(job, 2, HERE, Relaunch(step.rung, after, None, ""), 0.0)
             request = build_request(job, second, paths, folder, {"PATH": "/bin"})
-            assert shown.command == tuple(word_changes(before.argv, request.argv))
+            assert shown.command == tuple(argument_changes(before.argv, request.argv))
             assert bool(shown.files) is (request.edits != before.edits)
             assert shown.command or shown.files
 
 
 def test_what_a_resume_changes_is_shown_once(folder: Path) -> None:
-    _, found = ladder(folder, checkpoint={"pattern": "s_*.pt"})
-    resume = found.resume()
+    _, preview = ladder(folder, checkpoint={"pattern": "s_*.pt"})
+    resume = preview.resume()
     (change,) = resume.command
     assert change == ("", f"--resume '{folder}/home/jobs/a-1/checkpoints/s_*.pt'")
     assert any("s_*.pt" in line for line in resume.files["c.yaml"])
 
 
-def test_zero_edit_says_what_is_known_only_after_the_first_attempt(folder: Path) -> None:
-    _, found = ladder(folder, run="python t.py", knobs={"mode": "zero-edit"}, recovery={"ladder": "auto"})
-    rungs = by_name(found)
+def test_zero_edit_shows_the_lr_as_a_factor_of_the_script_lr(folder: Path) -> None:
+    _, preview = ladder(folder, run="python t.py", knobs={"mode": "zero-edit"}, recovery={"ladder": "auto"})
+    rungs = by_name(preview)
     lower = list(rungs["lower_lr"].lines())
     assert lower[0] == "rung  lower_lr: lr -> 0.1 x the script's own lr, which is known after the first attempt"
     assert lower[1].startswith("        live  lr: set on the live objects")
@@ -118,11 +118,11 @@ def test_zero_edit_says_what_is_known_only_after_the_first_attempt(folder: Path)
         (("x", "--fp16", "y"), ("x", "y"), [("--fp16", "")]),
     ],
 )
-def test_words_are_shown_with_their_option(before: Any, after: Any, changes: Any) -> None:
-    assert list(word_changes(before, after)) == changes
+def test_arguments_are_shown_with_their_option(before: Any, after: Any, changes: Any) -> None:
+    assert list(argument_changes(before, after)) == changes
 
 
-def test_the_command_line_shows_it_and_writes_nothing(folder: Path, home: Path, rung: Rung) -> None:
+def test_the_command_line_shows_every_rung_and_writes_nothing(folder: Path, home: Path, rung: Rung) -> None:
     spec = {"name": "a", "run": RUN, "knobs": KNOBS}
     (folder / "job.yaml").write_text(yaml.safe_dump(spec))
     shown = rung("launch", "--dryrun", folder / "job.yaml")
@@ -131,9 +131,9 @@ def test_the_command_line_shows_it_and_writes_nothing(folder: Path, home: Path, 
     assert "              +amp: false # c" in shown.out
     assert "every relaunch goes on from the last healthy checkpoint:" in shown.out
     data = json.loads(rung("launch", "--dryrun", "--json", folder / "job.yaml").out)
-    told = {each["rung"]: each for each in data["rungs"]}
-    assert told["lower_lr"]["command"] == [["--lr 0.001", "--lr 0.0001"]]
-    assert "skipped" in told["native_fp16"]
+    previews = {each["rung"]: each for each in data["rungs"]}
+    assert previews["lower_lr"]["command"] == [["--lr 0.001", "--lr 0.0001"]]
+    assert "skipped" in previews["native_fp16"]
     assert (folder / "c.yaml").read_text() == CONFIG
     assert not home.exists()
     spec["knobs"] = {**KNOBS, "files": {"c.yaml": {"lr": "opt.l"}}}

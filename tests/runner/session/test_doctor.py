@@ -1,4 +1,4 @@
-"""Owns the proof of `rung doctor`: files and folders in, findings and exit codes out, whatever lies there."""
+"""Tests `rung doctor`: files and folders, findings and exit codes, unreadable files."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ Rung = Callable[..., Done]
 
 @pytest.fixture
 def rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rung:
-    """Return the command line as a person has it, in the folder of the test."""
+    """Return a function that runs `rung doctor` in the folder of the test."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["rung", "doctor", *words])
+    def run(*args: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["rung", "doctor", *args])
         try:
             main()
             code: Any = 0
         except SystemExit as ended:
             code = ended.code
-        told = capsys.readouterr()
-        return Done(int(code or 0), told.out, told.err)
+        output = capsys.readouterr()
+        return Done(int(code or 0), output.out, output.err)
 
     return run
 
 
-def as_json(rung: Rung, *words: str) -> dict[str, Any]:
-    told = json.loads(rung("--json", *words).stdout)
-    assert isinstance(told, dict)
-    return told
+def as_json(rung: Rung, *args: str) -> dict[str, Any]:
+    output = json.loads(rung("--json", *args).stdout)
+    assert isinstance(output, dict)
+    return output
 
 
-def test_an_error_is_told_with_its_place_why_and_fix_and_exit_code_1(tmp_path: Path, rung: Rung) -> None:
+def test_an_error_is_shown_with_its_line_why_and_fix_and_exit_code_1(tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "train.py").write_text(BAD)
     done = rung("train.py")
     assert done.returncode == 1
@@ -68,18 +68,18 @@ def test_an_error_is_told_with_its_place_why_and_fix_and_exit_code_1(tmp_path: P
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (WEAK, 0), (BAD, 1), ("def f(:\n", 2)])
-def test_the_exit_code_says_clean_errors_or_bad_input(text: str, code: int, tmp_path: Path, rung: Rung) -> None:
+def test_the_exit_code_means_clean_errors_or_bad_input(text: str, code: int, tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "train.py").write_text(text)
     assert rung("train.py").returncode == code
 
 
-def test_a_folder_is_read_and_what_is_nobodys_own_code_is_not(tmp_path: Path, rung: Rung) -> None:
+def test_a_folder_is_read_without_code_of_others(tmp_path: Path, rung: Rung) -> None:
     for name in ("a/train.py", ".venv/x.py", "a/__pycache__/x.py", "site-packages/x.py", "a/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(BAD)
-    told = as_json(rung, ".")
-    assert [finding["file"] for finding in told["findings"]] == ["a/train.py"]
-    assert told["files"] == 1
+    output = as_json(rung, ".")
+    assert [finding["file"] for finding in output["findings"]] == ["a/train.py"]
+    assert output["files"] == 1
 
 
 def test_a_file_that_an_fp16_script_imports_is_judged_as_fp16(tmp_path: Path, rung: Rung) -> None:
@@ -100,7 +100,7 @@ def test_one_bad_file_does_not_hide_the_findings_of_the_others(tmp_path: Path, r
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_pipes_links_in_circles_and_missing_files_are_told_in_one_line(tmp_path: Path, rung: Rung) -> None:
+def test_pipes_and_missing_files_are_one_line_each_and_links_are_skipped(tmp_path: Path, rung: Rung) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "self").symlink_to(tmp_path)
     (tmp_path / "link.py").symlink_to("/etc/passwd")
@@ -112,7 +112,7 @@ def test_pipes_links_in_circles_and_missing_files_are_told_in_one_line(tmp_path:
     ]
 
 
-def test_names_and_code_cannot_steer_the_terminal(tmp_path: Path, rung: Rung) -> None:
+def test_names_and_code_cannot_send_control_codes_to_the_terminal(tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "a\x1b[2Jb.py").write_text(BAD.replace("-1e9", "-1e9 if '\x1b[31m' else -1e9"))
     (tmp_path / "b\x1b[2J.py").write_text("def f(:\n")
     done = rung(".")
@@ -120,7 +120,7 @@ def test_names_and_code_cannot_steer_the_terminal(tmp_path: Path, rung: Rung) ->
     assert done.returncode == 2
 
 
-def test_a_silenced_rule_is_silent_and_a_misspelt_one_is_told(tmp_path: Path, rung: Rung) -> None:
+def test_a_rule_can_be_silenced_and_a_misspelt_one_is_an_error(tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "a.py").write_text(BAD.rstrip() + "  # rung: ignore[fill-beyond-fp16]\n")
     assert rung("a.py").returncode == 0
     (tmp_path / "a.py").write_text(BAD.rstrip() + "  # rung: ignore[fill-beyond]\n")
@@ -145,7 +145,7 @@ def test_the_rules_are_listed_and_are_all_in_the_page(rung: Rung) -> None:
         assert f"| `{rule.name}` | {rule.in_fp16} | {rule.elsewhere or '-'} |" in page
 
 
-def test_the_words_for_levels_are_those_of_the_rules() -> None:
+def test_the_levels_are_those_of_the_rules() -> None:
     assert tuple(map(str, ORDER)) == LEVELS
 
 

@@ -1,4 +1,4 @@
-"""Owns the proof of the drills: each fault is real, is seen and cured in a person's own set-up, or FAIL is said."""
+"""Tests the drills: each fault is real, detected and cured on this machine, or the verdict is FAIL."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_drill_passes_on_this_machine(name: str, home: Path, rung: Rung) -> No
     story = json.loads(rung("history", f"drill-{name}", "--json").out)
     first, second = story["attempts"]
     assert FaultKind(first["fault"]["kind"]) in DRILLS[name].faults
-    # The fault comes in the second half, so there is a checkpoint to go on from.
+    # The fault comes in the second half, so there is a checkpoint to resume from.
     assert second["resumed_step"] >= 30
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["link"], "drill link: there is no link to cut on this machine"),
         (["nan", "--host", "titan"], "--host: a job on a host runs in an image; name one with --image"),
@@ -52,12 +52,12 @@ def test_a_drill_passes_on_this_machine(name: str, home: Path, rung: Rung) -> No
         (["nan", "--host", "moon", "--image", f"x@sha256:{'0' * 64}"], "--host moon: is not in the list of hosts"),
     ],
 )
-def test_a_drill_that_cannot_be_is_told_in_one_line(words: list[str], said: str, home: Path, rung: Rung) -> None:
+def test_an_impossible_drill_is_an_error_in_one_line(args: list[str], message: str, home: Path, rung: Rung) -> None:
     hosts = home.parent / "hosts.yml"
     hosts.write_text("all: {hosts: {titan: {}}}\n")
-    ran = rung("drill", *words, env={"RUNG_HOSTS": str(hosts)})
+    ran = rung("drill", *args, env={"RUNG_HOSTS": str(hosts)})
     assert (ran.code, ran.out) == (2, ""), ran
-    assert said in ran.err and ran.err.count("\n") == 1
+    assert message in ran.err and ran.err.count("\n") == 1
 
 
 def test_the_names_on_the_command_line_are_the_drills() -> None:
@@ -82,14 +82,14 @@ def judged(name: str, rungs: list[str | None], kind: FaultKind | None, state: Jo
 
 
 def test_a_cure_that_fits_the_fault_passes() -> None:
-    told = "fp16_overflow at step 41, cured by native_fp16 from step 40 on"
-    assert judged("overflow", ["native_fp16"], FaultKind.FP16_OVERFLOW) == (True, told)
+    text = "fp16_overflow at step 41, cured by native_fp16 from step 40 on"
+    assert judged("overflow", ["native_fp16"], FaultKind.FP16_OVERFLOW) == (True, text)
     assert judged("kill", [None], FaultKind.INFRA_FAULT)[0]
     assert judged("link", [], None)[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "rungs", "kind", "state", "said"),
+    ("name", "rungs", "kind", "state", "message"),
     [
         ("overflow", ["native_fp16"], FaultKind.FP16_OVERFLOW, JobState.FAILED, "the job is FAILED: why"),
         ("overflow", ["fp32"], FaultKind.NAN_LOSS, JobState.SUCCEEDED, "nan_loss was seen, which is another fault"),
@@ -100,15 +100,15 @@ def test_a_cure_that_fits_the_fault_passes() -> None:
         ("link", [None], None, JobState.SUCCEEDED, "in 2 attempts"),
     ],
 )
-def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, state: JobState, said: str) -> None:
+def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, state: JobState, message: str) -> None:
     passed, text = judged(name, rungs, kind, state)
-    assert not passed and said in text
+    assert not passed and message in text
 
 
-# What a drill on a host does
+# Drills on a host
 
 
-def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
+def test_a_connection_that_is_cut_is_made_again(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
     assert titan.run(["echo", "1"], timeout=pace.seconds(20)).out == b"1\n"
     before = titan.connection.transport()
     titan.drop()
@@ -123,7 +123,7 @@ def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until
     assert titan.connection.transport() is not before
 
 
-def test_the_engines_of_a_drill_know_its_host_alone(tmp_path: Path) -> None:
+def test_the_engines_of_a_drill_know_only_its_host(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("all: {hosts: {titan: {}, ampere: {}}}\n")
     environ = {"RUNG_HOSTS": str(tmp_path / "hosts.yml")}
     one = RealEngines(environ, tmp_path, "store", only="titan")

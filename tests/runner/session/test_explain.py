@@ -1,4 +1,4 @@
-"""`rung explain` on logs of any size, as a person calls it."""
+"""Tests `rung explain` on logs of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.bench.speed import write_log
 
 RUNG = Path(sys.executable).parent / "rung"
 GIGABYTE = 1_000_000_000
-# The bound that is promised: less than 200 MB, whatever the log's size.
+# The documented limit: less than 200 MB, whatever the size of the log.
 MEMORY = 200_000_000
 
 
@@ -41,15 +41,15 @@ def large_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_gigabyte_is_looked_through_in_bounded_memory_and_tells_how_far_it_is(large_log: Path) -> None:
+def test_a_gigabyte_is_searched_in_bounded_memory_and_shows_progress(large_log: Path) -> None:
     done = explain(large_log, "--quick")
     assert [fault["fault"] for fault in json.loads(done.stdout)] == ["oom"]
-    told = done.stderr.splitlines()
-    assert len(told) == 10
-    assert told[-1] == f"read {large_log.stat().st_size >> 20} of {large_log.stat().st_size >> 20} MiB"
+    progress = done.stderr.splitlines()
+    assert len(progress) == 10
+    assert progress[-1] == f"read {large_log.stat().st_size >> 20} of {large_log.stat().st_size >> 20} MiB"
 
 
-def test_a_long_log_is_taken_in_whole_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_long_log_is_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write_log(path, 20_000_000)
     with path.open("ab") as file:
@@ -60,13 +60,13 @@ def test_a_long_log_is_taken_in_whole_in_bounded_memory(tmp_path: Path) -> None:
     assert fault["step"] is not None
 
 
-def test_a_short_log_is_explained_without_a_word_of_progress(tmp_path: Path) -> None:
+def test_a_short_log_is_explained_without_progress(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"step 1 loss 2.5\nRuntimeError: CUDA out of memory\n")
     assert explain(path).stderr == ""
 
 
-def test_the_log_that_is_measured_with_is_a_healthy_one(tmp_path: Path) -> None:
+def test_the_log_of_these_tests_is_healthy(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write_log(path, 3_000_000)
     assert json.loads(explain(path).stdout) == []

@@ -1,4 +1,4 @@
-"""Owns the proof of the history as data: what was lost, and the JSON that other programs rely on."""
+"""Tests the data of the history: what was lost, and the JSON that other programs use."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def attempt(number: int = 1, **fields: Any) -> Attempt:
     ("furthest", "resumed", "planned", "lost"),
     [
         (520, 500, 500, 20),
-        (520, None, 500, 20),  # planned, until the job has said so itself
-        (520, 0, 500, 520),  # the job's own word counts
+        (520, None, 500, 20),  # planned, until the job has reported it
+        (520, 0, 500, 520),  # what the job reports counts
         (520, None, None, 520),
         (None, None, None, 0),
         (100, 200, 200, 0),
@@ -53,7 +53,7 @@ def test_the_last_attempt_has_lost_nothing() -> None:
     assert seconds_lost(attempt(furthest_step=5), None, 0) == 0.0
 
 
-def test_seconds_lost_are_the_lost_steps_and_the_way_to_the_next_progress() -> None:
+def test_seconds_lost_are_the_lost_steps_and_the_time_to_the_next_progress() -> None:
     # 100 steps in 50 s; 20 of them lost: 10 s. From the end to the next progress: 7.5 s.
     before = attempt(first_step=0, furthest_step=100, progress_at=1000.0, ended_at=1050.0)
     assert seconds_lost(before, attempt(2, progress_at=1057.5), 20) == 17.5
@@ -81,7 +81,7 @@ def store(home: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def job(store: Store) -> Job:
-    """Return a job that failed once, was given a rung that did not take, and goes on."""
+    """Return a job that failed once, got a rung that did not take, and goes on."""
     spec = JobSpec.model_validate({"name": "two tries", "run": "x {lr}", "knobs": {"lr": 1e-3, "mode": "inside"}})
     first = spec.knobs.knobs()
     fault = Fault(FaultKind.NAN_LOSS, "loss: nan", line=12, step=520, onset=515, shape="drift")
@@ -157,7 +157,7 @@ def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
     assert [row["id"] for row in queue(store)] == [job.id]
 
 
-def test_the_first_change_is_told_against_the_job_file(store: Store) -> None:
+def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:
     with store.transaction():
         job = store.add_job(JobSpec.model_validate({"name": "n", "run": "x", "knobs": {"lr": 1}}), Path("/"), at=1.0)
         asked = job.knobs.but(lr=0.5, precision=Precision.FP32)
@@ -166,7 +166,7 @@ def test_the_first_change_is_told_against_the_job_file(store: Store) -> None:
     assert row["changed"] == {"lr": [1.0, 0.5], "precision": ["amp_fp16", "fp32"]}
 
 
-def test_the_historys_json_has_the_course_of_an_attempt(job: Job, store: Store, rung: Rung, home: Path) -> None:
+def test_the_historys_json_has_the_series_of_an_attempt(job: Job, store: Store, rung: Rung, home: Path) -> None:
     log = HomePaths(home).attempt(job.id, 1).log
     log.parent.mkdir(parents=True)
     lines = [f"step {step} | loss {1 / (step + 1)} | lr 1e-3" for step in range(3000)]

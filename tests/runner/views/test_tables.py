@@ -1,4 +1,4 @@
-"""Owns the proof of what a person sees: everything said, and nothing that could steer a terminal."""
+"""Tests the texts for a person: they are complete, and no control code of a log gets into them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2028]")
 
 
 def evil_store(path: Path) -> Store:
-    """Return a store whose every text came from a hostile log."""
+    """Return a store in which every text came from a hostile log."""
     store = Store(path)
-    # The job file's own reader refuses such a name; a store from elsewhere may hold one.
+    # A job file cannot have such a name; a store from elsewhere may.
     spec = JobSpec(name="plain", run=("x",)).model_copy(update={"name": "na\u202eme"})
     fault = Fault(FaultKind.NAN_LOSS, EVIL, step=7)
     with store.transaction():
@@ -102,7 +102,7 @@ def test_a_table_is_cut_to_the_terminal_but_not_in_a_pipe() -> None:
     assert "x" * 300 in table(("ID", "REASON"), rows, 10_000)
 
 
-def test_the_diff_tells_every_thing_the_history_promises(tmp_path: Path) -> None:
+def test_the_diff_shows_all_of_an_attempt(tmp_path: Path) -> None:
     store = Store(tmp_path / "rung.db")
     with store.transaction():
         job = store.add_job(JobSpec(name="a", run=("x",)), Path("/"), at=1.0)
@@ -118,7 +118,7 @@ def test_the_diff_tells_every_thing_the_history_promises(tmp_path: Path) -> None
             )
         )  # fmt: skip
     text = click.unstyle(history_text(history(store, store.job(job.id), HomePaths(tmp_path)), diff=True))
-    for words in (
+    for part in (
         "attempt 1 on alpha", "as submitted", "fault       nan_loss at step 520", "step 520: loss nan",
         "lost        20 steps, 2 seconds", "attempt 2 on beta: raise_clip", "because     gradients jumped",
         "changed     clip: 5 -> 1", "asked 0.001", "effective 0.001", "skipped     lower_lr: no drift",
@@ -126,42 +126,42 @@ def test_the_diff_tells_every_thing_the_history_promises(tmp_path: Path) -> None
         "checkpoint  step_500.pt, resumed at step 500", "checkpoint  none: from scratch",
         "reached     step 900, loss 1.25", "measured    val_loss 1.5", "outcome     succeeded, learning again",
     ):  # fmt: skip
-        assert words in text, (words, text)
+        assert part in text, (part, text)
     store.close()
 
 
 def test_piped_output_has_no_colours(home: Path, rung: Rung) -> None:
     home.mkdir()
     evil_store(home / "rung.db").close()
-    for words in (["queue"], ["history", "--diff", "na-me-1"], ["history", "nobody"], ["--help"]):
-        ran = rung(*words)
+    for args in (["queue"], ["history", "--diff", "na-me-1"], ["history", "nobody"], ["--help"]):
+        ran = rung(*args)
         assert ran.out + ran.err
         assert not CONTROL.search(ran.out + ran.err)
 
 
-def on_a_terminal(*words: str) -> str:
+def on_a_terminal(*args: str) -> str:
     """Return what a command writes to a terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([str(BIN / "rung"), *words], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen([str(BIN / "rung"), *args], stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        said = b""
+        output = b""
         while select.select([ours], [], [], 30)[0]:
             try:
                 chunk = os.read(ours, 65536)
             except OSError:  # how Linux says that the other side is closed
                 break
-            said += chunk
+            output += chunk
     os.close(ours)
     assert process.returncode is not None
-    return said.decode()
+    return output.decode()
 
 
 def test_a_terminal_gets_colours_and_only_ours(home: Path) -> None:
     home.mkdir()
     evil_store(home / "rung.db").close()
     evil = "x\x1b]0;owned\x07\x1b[2J"
-    for words in (["queue"], ["history", "--diff", "na-me-1"], ["history", evil], ["launch", evil], ["explain", evil]):
-        said = on_a_terminal(*words)
-        assert "\x1b[3" in said
-        left = re.sub(r"\x1b\[[0-9;]*m", "", said).replace("\r\n", "\n")
-        assert not CONTROL.search(left), words
+    for args in (["queue"], ["history", "--diff", "na-me-1"], ["history", evil], ["launch", evil], ["explain", evil]):
+        output = on_a_terminal(*args)
+        assert "\x1b[3" in output
+        left = re.sub(r"\x1b\[[0-9;]*m", "", output).replace("\r\n", "\n")
+        assert not CONTROL.search(left), args
