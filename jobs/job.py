@@ -109,6 +109,11 @@ class Attempt:
     host_lost: bool = False
 
     @property
+    def is_remote(self) -> bool:
+        """Tell whether the attempt runs in a container on a host; without an image it is a process on this machine."""
+        return self.image is not None
+
+    @property
     def fault_step(self) -> int:
         """Return the step the attempt came to: where its fault was, or the furthest seen."""
         known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]

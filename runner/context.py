@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.paths import HomePaths
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
@@ -16,7 +16,7 @@ from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
 Then = Callable[[Job, Any], None]
-Failed = Callable[[Job, EngineError], None]
+Failed = Callable[[Job, RungError], None]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Context:
     resting: dict[str, float] = field(default_factory=dict)
 
     def engine(self, attempt: Attempt) -> Engine:
-        return self.engines.here if attempt.image is None else self.engines.on(attempt.host)
+        return self.engines.here if not attempt.is_remote else self.engines.on(attempt.host)
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)
@@ -54,12 +54,12 @@ class Context:
 
     def ask(self, job: Job, attempt: Attempt, work: Callable[[], Any], then: Then, failed: Failed) -> None:
         """Ask an attempt's engine: at once on this machine, beside the loop on a host."""
-        if attempt.image is not None:
+        if attempt.is_remote:
             self.tasks.send(job.id, attempt.host, work, (then, failed))
             return
         try:
             answer = work()
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             failed(job, error)
         else:
             then(job, answer)

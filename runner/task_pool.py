@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 
 # A quick errand is a question; a slow one (pulling, shipping, verifying, copying) may take minutes, and must not keep
 # the questions about other jobs of the host waiting.
@@ -34,10 +34,10 @@ class Task:
     failed: Callable[..., None]
 
     @property
-    def error(self) -> EngineError | None:
+    def error(self) -> EngineError | HostError | None:
         """Return the error of ours that came back; any other one is a bug, and raised here."""
         error = self.future.exception()
-        if error is None or isinstance(error, EngineError):
+        if error is None or isinstance(error, (EngineError, HostError)):
             return error
         raise error
 

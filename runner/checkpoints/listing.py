@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
 from rung.runner.checkpoints.search import mirrored
@@ -61,7 +61,7 @@ def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
     for place in _places(context, job, attempts, notes):
         try:
             rows += _rows_of(context, job, attempts, place)
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {place.where} cannot be asked for: {error}")
     copies = mirrored(context.paths.mirror(job.id), context.store.verdicts(job.id), attempts)
     rows += [_row(copy, "full", attempts, {}, "a copy here") for copy in copies]
@@ -75,7 +75,7 @@ def _places(context: Context, job: Job, attempts: Sequence[Attempt], notes: list
     for (host, stay), last in stays.items():
         try:
             engine = context.engine(last)
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {host} cannot be asked for: {error}")
             continue
         found.append(CheckpointFolder(host, engine, context.request(job, last)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
@@ -129,9 +129,9 @@ class Mirror:
                 store.add_event(job.id, number, "mirrored", data, at=at)
                 self._due[job.id] = at + job.spec.checkpoint.mirror_every
 
-    def _failed(self, job: Job, number: int, error: EngineError) -> None:
+    def _failed(self, job: Job, number: int, error: RungError) -> None:
         """Tell, once, that a copy could not be made. A host that is away is told by the job's own reason."""
-        if isinstance(error, (HostUnreachable, HostRefused)) or self._told.get(job.id) == str(error):
+        if isinstance(error, HostError) or self._told.get(job.id) == str(error):
             return
         self._told[job.id] = str(error)
         with self._context.store.transaction():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, RungError
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, choose
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
@@ -63,7 +63,7 @@ def search(sources: Sequence[Source], query: Query) -> Found:
             )
             known = {**query.verdicts, **found.verdicts}
             here = find_checkpoints(source.engine, source.request, query.pattern, known, query.attempts)
-        except (HostUnreachable, HostRefused):
+        except HostError:
             if not source.lost:
                 raise
             here = mirrored(query.mirror, query.verdicts, query.attempts)
@@ -135,14 +135,14 @@ class CheckpointSearch:
         lost = self._is_lost(job, last)
         try:
             engine = self._context.engine(last)
-        except EngineError:
+        except HostError:
             if not lost:
                 raise
             return None  # taken from the list of hosts
         return Source(stay, engine, self._context.request(job, last), lost)
 
     def _is_lost(self, job: Job, attempt: Attempt) -> bool:
-        return attempt.host_lost or (attempt.image is not None and self._given_up(job, attempt.host))
+        return attempt.host_lost or (attempt.is_remote and self._given_up(job, attempt.host))
 
     def _take(self, job: Job, found: Found) -> None:
         store, at = self._context.store, self._context.now()
@@ -169,6 +169,6 @@ class CheckpointSearch:
         if job.spec.knobs.mode == "zero-edit" and not found and "no_checkpoint" not in kinds:
             store.add_event(job.id, number, "no_checkpoint", {"because": NONE_WRITTEN}, at=at)
 
-    def _failed(self, job: Job, error: EngineError) -> None:
+    def _failed(self, job: Job, error: RungError) -> None:
         self._context.say(job, f"its checkpoints cannot be looked at: {error}")
         self._context.rest(job.id, REST_SECONDS)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, RungError
 from rung.jobs.model.paths import IN_JOB
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import checkpoint_of
@@ -91,8 +91,6 @@ def clear(engine: Engine, request: Request, query: Query) -> Cleared:
             return Cleared(tuple(names), None)
         engine.move(request, names, aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
-    except (HostUnreachable, HostRefused):
-        raise  # nothing is started there either
     except EngineError as error:
         return Cleared(tuple(names), None, str(error))
     return Cleared(tuple(entry.name for entry in moved), aside)
@@ -108,7 +106,7 @@ class Clearing:
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
 
-    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, EngineError], None]) -> None:
+    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, RungError], None]) -> None:
         store = self._context.store
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.recovery.decide.checkpoint_choice import (
@@ -97,8 +97,6 @@ def look_into(
     request = replace(request, env={**request.env, "RUNG_MODE": "off"})
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
-    except (HostUnreachable, HostRefused):
-        raise  # nothing was learned of the files; they are looked into when the host answers
     except EngineError as error:
         return _unverified(names, str(error))
     said = {name: verdict for name, verdict in _verdicts(output).items() if name in names}

@@ -158,7 +158,7 @@ class Controller:
         if checkpoints is None:
             return
         last = attempts[-1]
-        elsewhere = self._placing.elsewhere(job, last.host) if last.image is not None else []
+        elsewhere = self._placing.elsewhere(job, last.host) if last.is_remote else []
         decision = move(job, attempts, checkpoints) or decide(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
@@ -175,7 +175,7 @@ class Controller:
         return read(self._store.attempts_by_job(), self._context.engines.here.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
-        if last.image is None:
+        if not last.is_remote:
             return self._context.engines.here.gpu()
         return last.gpus[0] if last.gpus else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rung.jobs.model.errors import EngineError, RungError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.context import Context
@@ -60,7 +60,7 @@ class Sweep:
     def _take(self, stale: Stale, key: str, errand: Task) -> None:
         error = errand.future.exception()
         if error is not None:
-            if not isinstance(error, EngineError):
+            if not isinstance(error, (EngineError, HostError)):
                 self._tell(stale, key, error)
             return
         seen, stopped = errand.future.result()

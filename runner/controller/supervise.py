@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths
@@ -85,16 +85,16 @@ class Supervisor:
         request = context.request(job, attempt)
         try:
             engine = context.engine(attempt)
-        except EngineError as error:
+        except HostError as error:
             self._no_answer(job, error)  # its host is not in the list any more
             return
         eyes = self._look(job, attempt, request)
         grace_over = context.now() - job.updated_at > job.spec.recovery.grace
         stop = grace_over if job.state is JobState.STOPPING else None
-        started = attempt.image is not None and attempt.started_at is not None
+        started = attempt.is_remote and attempt.started_at is not None
         work = partial(look, engine, request.paths, eyes.watch, stop, started)
         context.ask(job, attempt, work, self._seen, self._no_answer)
-        if attempt.image is not None:
+        if attempt.is_remote:
             context.rest(job.id, PACE_SECONDS * len(self._eyes))
 
     def _last(self, job: Job) -> Attempt:
@@ -132,10 +132,10 @@ class Supervisor:
         else:
             self._end(job, attempt, request, seen)
 
-    def _no_answer(self, job: Job, error: EngineError) -> None:
+    def _no_answer(self, job: Job, error: RungError) -> None:
         """Show that the host does not answer, for as long as it lasts; past the bound the job moves, if it can."""
         attempt, now = self._last(job), self._context.now()
-        if attempt.image is None:
+        if not attempt.is_remote:
             self._context.say(job, str(error))
             return
         if attempt.unreachable_since is None:
@@ -172,7 +172,7 @@ class Supervisor:
         except EngineError as error:
             transitions.not_started(context.store, job, attempt, str(error), at=context.now())
             return
-        if attempt.image is None:
+        if not attempt.is_remote:
             context.ask(
                 job,
                 attempt,
@@ -189,9 +189,9 @@ class Supervisor:
         if seen.presence is Presence.ABSENT:
             transitions.cancelled(self._context.store, job, self._last(job), at=self._context.now())
 
-    def _not_begun(self, job: Job, error: EngineError) -> None:
+    def _not_begun(self, job: Job, error: RungError) -> None:
         """A host that is there and cannot start the attempt has a fault of its own; another one may do better."""
-        if isinstance(error, (HostUnreachable, HostRefused)):
+        if isinstance(error, HostError):
             self._no_answer(job, error)
             return
         at = self._context.now()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import HostPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.files.ignore import Ignored
@@ -85,7 +85,7 @@ class Shipper:
             name = entry.path.rpartition("/")[2]
             try:
                 tree = read_manifest(files.read(f"{entry.path}/manifest", 0, MANIFEST_BYTES))
-            except EngineError:
+            except (EngineError, HostError):
                 continue
             # A manifest that does not fit its name says nothing about the files beside it.
             if tree.id == name:
@@ -96,7 +96,7 @@ class Shipper:
         """Make the folders of an attempt: its own copy of what was shipped, and room for what it writes."""
         try:
             self._run(COPY, tree, work, *folders, what="the attempt's folders cannot be made")
-        except EngineError:
+        except (EngineError, HostError):
             # Somebody may have cleaned up there: the next time it is looked whether the tree still is.
             self._there.clear()
             raise

@@ -102,8 +102,6 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except EngineError as error:
-        if type(error) is not EngineError:
-            raise
         raise EngineError(f"{error} ({path})") from None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostRefused
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
@@ -122,12 +122,10 @@ def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
         engine = EngineFacts("", {})
         try:
             engine = ask_engine(remote, host.engine_socket)
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             report = replace(report, engine_trouble=str(error))
         return _gpus(replace(report, engine=engine.version), remote, engine.jobs)
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         return replace(report, away=str(error), refused=isinstance(error, HostRefused))
 
 
@@ -136,7 +134,7 @@ def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[
         return report
     try:
         ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         said = str(error).removeprefix(f"{report.host.name}: ")
         return replace(report, health=(Health("bad", "health", f"its health script does not answer: {said}"),))
     return replace(report, health=parse_health(ran.out.decode("utf-8", "replace")))
@@ -172,8 +170,6 @@ def parse_facts(report: Report, text: str, before: float, after: float) -> Repor
 def _gpus(report: Report, remote: Remote, jobs: Mapping[str, str]) -> Report:
     try:
         ran = remote.run(["sh", "-c", GPUS], timeout=GPU_SECONDS)
-    except (HostUnreachable, HostRefused):
-        raise
     except EngineError:
         return replace(report, gpu_troubles=(f"nvidia-smi does not answer in {GPU_SECONDS:g} s: the driver hangs",))
     if ran.code == 127:

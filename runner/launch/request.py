@@ -16,7 +16,7 @@ from typing import Any
 import tenacity
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
@@ -38,7 +38,7 @@ OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else No
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
-    contained = attempt.image is not None
+    contained = attempt.is_remote
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
     told = told_values(job.spec, attempt, checkpoint_dir)
@@ -67,7 +67,7 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
 
 def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
     """Return where the command finds its checkpoints: in the container, or on this machine."""
-    if attempt.image is not None:
+    if attempt.is_remote:
         return Path(IN_JOB) / job.spec.checkpoint.dir
     return paths.checkpoints(job.id, job.spec.checkpoint.dir)
 
@@ -145,15 +145,10 @@ def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str,
     return found
 
 
-def _away(error: BaseException) -> bool:
-    """Tell whether it is the host that does not answer: that may last, and is not for us to wait for."""
-    return isinstance(error, (HostUnreachable, HostRefused))
-
-
 def start_attempt(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
-    """Start an attempt, trying again when the machine is short of something for a moment."""
+    """Start an attempt. Retry when the machine is short of something; a host that is away is not waited for here."""
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, EngineError) and not _away(error)),
+        retry=tenacity.retry_if_exception_type(EngineError),
         stop=tenacity.stop_after_attempt(START_TRIES),
         wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
         sleep=sleep,

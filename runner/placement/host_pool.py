@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.host import Host
 from rung.runner.context import Context
 from rung.runner.hosts.survey import GpuState, Report
@@ -54,7 +54,7 @@ class HostPool:
     def _take(self, host: Host, errand: Task) -> None:
         error = errand.future.exception()
         # Whatever went wrong with a look, a host that was not seen is one that cannot be used now.
-        said = str(error) if isinstance(error, EngineError) else f"the look at it failed: {error!r}"
+        said = str(error) if isinstance(error, (EngineError, HostError)) else f"the look at it failed: {error!r}"
         report: Report = Report(host, away=said) if error else errand.future.result()
         self._reports[host.name] = report
         self._seen_at[host.name] = self._context.now()

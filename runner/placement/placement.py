@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint
@@ -127,10 +127,10 @@ class Placing:
     def _looked(self, placed: Placed, job: Job, complaint: str | None) -> None:
         self._complaints[placed.image, placed.gpus[0].capability] = complaint
 
-    def _not_fetched(self, placed: Placed, job: Job, error: EngineError) -> None:
+    def _not_fetched(self, placed: Placed, job: Job, error: RungError) -> None:
         self._context.say(job, str(error))
         self._roster.forget(placed.host)
-        if not isinstance(error, (HostUnreachable, HostRefused)):
+        if not isinstance(error, HostError):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"
             self._shunned[job.id, placed.host] = (self._context.now() + SHUN_SECONDS, why)
 

@@ -193,7 +193,7 @@ class Rehearsal:
             if name == "link":
                 self._engines.remote(last.host).drop()
             else:
-                engine = self._engines.here if last.image is None else self._engines.on(last.host)
+                engine = self._engines.here if not last.is_remote else self._engines.on(last.host)
                 engine.strike(self._desk.paths.attempt(job.id, last.number))
         except RungError:
             return False  # tried again on the next turn

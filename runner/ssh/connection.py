@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, HostRefused, HostUnreachable
 from rung.runner.ssh.transport import Transport
 
 # How long a caller waits for the first connection: a slow login takes seconds, a dead host says nothing for ever.
@@ -32,7 +32,7 @@ class Connection:
         self._dial = dial
         self._changed = threading.Condition()
         self._transport: Transport | None = None
-        self._trouble: EngineError | None = None
+        self._trouble: HostError | None = None
         self._keeper: threading.Thread | None = None
         self._closed = threading.Event()
         self._backoff = wait_random_exponential(multiplier=0.5, max=MOST_SECONDS_BETWEEN_TRIES)
@@ -73,7 +73,7 @@ class Connection:
         while not self._closed.is_set():
             try:
                 transport = self._dial_patiently()
-            except EngineError:
+            except HostError:
                 return  # closed while the host was away
             self._now(transport, None)
             while transport.is_alive() and not transport.dead and not self._closed.is_set():
@@ -84,7 +84,7 @@ class Connection:
 
     def _dial_patiently(self) -> Transport:
         tries = Retrying(
-            retry=retry_if_exception_type((HostUnreachable, HostRefused)),
+            retry=retry_if_exception_type(HostError),
             stop=stop_when_event_set(self._closed),
             wait=self._wait,
             sleep=sleep_using_event(self._closed),
@@ -99,12 +99,12 @@ class Connection:
     def _failed(self, state: RetryCallState) -> None:
         self._now(None, _error(state))
 
-    def _now(self, transport: Transport | None, trouble: EngineError | None) -> None:
+    def _now(self, transport: Transport | None, trouble: HostError | None) -> None:
         with self._changed:
             self._transport, self._trouble = transport, trouble
             self._changed.notify_all()
 
 
-def _error(state: RetryCallState) -> EngineError:
+def _error(state: RetryCallState) -> HostError:
     error = state.outcome.exception() if state.outcome else None
-    return error if isinstance(error, EngineError) else HostUnreachable(str(error))
+    return error if isinstance(error, HostError) else HostUnreachable(str(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import paramiko
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import Files, Ran, socket_path
@@ -113,7 +113,7 @@ class Remotes:
             return dial(target, None)
         try:
             jump = self.remote(target.jump).connection.transport()
-        except (HostUnreachable, HostRefused) as error:
+        except HostError as error:
             raise type(error)(f"{host.name}: its jump host: {error}") from None
         return dial(target, jump)
 
@@ -129,7 +129,7 @@ def in_our_words(host: str) -> Iterator[None]:
     """Say what went wrong in a question to a host: it is away, or it is there and cannot do what was asked."""
     try:
         yield
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         said = str(error)
         raise type(error)(said if said.startswith(f"{host}: ") else f"{host}: {said}") from None
     except (EOFError, paramiko.SSHException) as error:

@@ -130,4 +130,4 @@ def _told(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, obje
         "skipped": dict(decision.skipped),
         "undone": dict(decision.undone),
     }
-    return told if attempt.image is None else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+    return told if not attempt.is_remote else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}

@@ -41,7 +41,7 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
         data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
-        if attempt.image is not None:
+        if attempt.is_remote:
             data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
         store.add_event(job.id, attempt.number, "decided", data, at=at)
         # QUEUED -> LAUNCHING: its turn has come

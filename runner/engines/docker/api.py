@@ -21,7 +21,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import Remote, RemoteSocket
 
@@ -72,8 +72,6 @@ def open_engine(remote: Remote, path: str) -> RemoteSocket:
     """Open the engine's socket; one that is not there, or lets us not in, is an engine that is away."""
     try:
         return remote.open_socket(path)
-    except (HostUnreachable, HostRefused):
-        raise
     except EngineError as error:
         advice = "is the Docker Engine running there, and is this account in its group?"
         raise HostUnreachable(f"{error}; {advice}") from None
@@ -214,8 +212,6 @@ class EngineApi:
     def _asking(self, what: str) -> Iterator[None]:
         try:
             yield
-        except EngineError:
-            raise
         except APIError as error:
             said = error.explanation if isinstance(error.explanation, str) else str(error)
             raise EngineError(f"{self.host}: {what}: {clean(said)[:MAX_TEXT]}") from None

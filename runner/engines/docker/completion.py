@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
@@ -51,7 +51,7 @@ class Completion:
 
     def remove_secrets(self, paths: AttemptPaths) -> None:
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)
-        with suppress(EngineError):
+        with suppress(EngineError, HostError):
             self.remote.run(["rm", "-rf", folder], timeout=RECORD_SECONDS)
 
 

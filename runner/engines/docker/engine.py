@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostUnreachable, Unfit
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, Unfit
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
 from rung.jobs.model.paths import AttemptPaths
@@ -117,11 +117,10 @@ class DockerEngine:
             if place is not None and not self._api.create(name, container_config(request, place)):
                 raise HostUnreachable(f"{self.host}: somebody else is creating {name}")
             self._api.start(name)
-        except EngineError as error:
-            # Not when the host is away: the start may have reached it.
-            if type(error) is EngineError:
-                self._api.remove(name)
-                self._settler.remove_secrets(request.paths)
+        except EngineError:
+            # Not after a HostError: the start may have reached the host.
+            self._api.remove(name)
+            self._settler.remove_secrets(request.paths)
             raise
 
     def _refuse_stranger(self, found: Mapping[str, Any], request: Request) -> None:
@@ -152,7 +151,7 @@ class DockerEngine:
                 self._settler.remove_secrets(paths)
             elif status is Status.RUNNING and (force or not asked):
                 self._api.kill(name, "KILL" if force else "TERM")
-        except EngineError:
+        except (EngineError, HostError):
             if not asked:
                 paths.stop.unlink(missing_ok=True)
             raise

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu, kernels_for
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.image import BY_ID, repository
@@ -53,8 +53,6 @@ class Images:
         try:
             for said in self._api.pull(image):
                 progress.take(said)
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             advice = f"is its registry within reach of {host}? `rung image send IMAGE {host}` needs none"
             raise EngineError(f"{error}; {advice}") from None
@@ -74,8 +72,6 @@ class Images:
         """Return what a tag means now, asked of its registry by the host; else what it means on the host itself."""
         try:
             return f"{repository(tag)}@{self._api.digest(tag)}"
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             found = self._api.image(tag)
             if found is None:

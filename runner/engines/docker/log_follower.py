@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostRefused, RungError
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.completion import Completion
@@ -129,7 +129,7 @@ class LogFollower:
                 self._back()
                 while not self._closed:
                     self._turn()
-            except EngineError as error:
+            except (EngineError, HostError) as error:
                 self._lost(error)
             # A host may say anything. Whatever we stumble over, nobody else would follow its containers.
             except Exception as error:
@@ -150,7 +150,7 @@ class LogFollower:
             for followed in self._followed.values():
                 followed.doubts += 1
 
-    def _lost(self, error: EngineError) -> None:
+    def _lost(self, error: RungError) -> None:
         for followed in self._all():
             self._drop(followed)
         with self._changed:
@@ -251,8 +251,6 @@ class LogFollower:
         try:
             self._take(followed, stream.read())
             damage = stream.damage
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             damage = str(error)
         if not stream.ended and not damage:

@@ -42,9 +42,7 @@ class Probe:
         config["HostConfig"]["Mounts"] = []
         try:
             code, output, _ = self._run(config, IMAGE_SECONDS)
-        except EngineError as error:
-            if type(error) is not EngineError:
-                raise
+        except EngineError:
             # The engine refuses to start a program that the image does not have.
             return NOT_FOUND, ""
         return code, output
