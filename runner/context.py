@@ -44,7 +44,7 @@ class Context:
     def say(self, job: Job, reason: str) -> None:
         if reason != job.reason:
             with self.store.transaction():
-                self.store.say(job.id, reason)
+                self.store.set_reason(job.id, reason)
 
     def rest(self, key: str, seconds: float) -> None:
         self.resting[key] = self.now() + seconds

@@ -41,7 +41,7 @@ class UsageError(RungError):
     """A command names no job, or asks for something that the job's state does not allow."""
 
 
-class Unfit(RungError):
+class ConfigFileError(RungError):
     """A config file cannot be read, or does not have the single value that the job file names."""
 
 

@@ -103,7 +103,7 @@ class Controller:
         self._finder.forget(job.id)
         self._context.rest(job.id, delay)
         with self._store.transaction():
-            self._store.say(job.id, f"{said}; it is left as it is and tried again")
+            self._store.set_reason(job.id, f"{said}; it is left as it is and tried again")
             self._store.add_event(job.id, None, "stumbled", {"because": said}, at=self._context.now())
 
     def _turn(self, job: Job) -> None:
@@ -135,12 +135,12 @@ class Controller:
 
     def _launch(self, job: Job) -> None:
         """Write the first attempt, or the one a person asked for; what goes to a host is placed among the others."""
-        if self._gate.holds(job) or job.spec.image is not None:
+        if self._gate.blocks(job) or job.spec.image is not None:
             return
         attempts = self._store.attempts(job.id)
         checkpoints = self._finder.find(job, attempts) if attempts else []
         if checkpoints is not None:
-            placement = next_attempt.same_spot(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
+            placement = next_attempt.same_placement(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_said(self._store, job))
             transitions.launching(self._store, job, attempt, at=self._context.now())
             self._finder.forget(job.id)
@@ -165,7 +165,7 @@ class Controller:
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placing.move(job, decision)
             return
-        next_attempt.carry_out(self._store, job, decision, next_attempt.same_spot(last), at=self._context.now())
+        next_attempt.carry_out(self._store, job, decision, next_attempt.same_placement(last), at=self._context.now())
         self._finder.forget(job.id)
 
     def _ledger(self, job: Job) -> Ledger:
@@ -216,7 +216,7 @@ class Controller:
 
         def ask(job: Job) -> None:
             nonlocal waits
-            waits = self._placing.waits(job) and not (job.state is JobState.QUEUED and self._gate.holds(job))
+            waits = self._placing.waits(job) and not (job.state is JobState.QUEUED and self._gate.blocks(job))
 
         self._guarded(job, ask)
         return waits

@@ -197,7 +197,7 @@ class Supervisor:
         at = self._context.now()
         fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
         attempt = replace(self._last(job), fault=fault, ended_at=at)
-        transitions.recovering(self._context.store, job, attempt, fault, told=False, at=at)
+        transitions.recovering(self._context.store, job, attempt, fault, fault_recorded=False, at=at)
         self.forget(job.id)
 
     # Following
@@ -282,7 +282,7 @@ class Supervisor:
     def _faulted(self, job: Job, attempt: Attempt, fault: Fault, eyes: AttemptView) -> None:
         told = attempt.fault is not None
         ill = attempt if told else log_watch.with_fault(attempt, fault, eyes.watch)
-        transitions.recovering(self._context.store, job, ill, fault, told=told, at=self._context.now())
+        transitions.recovering(self._context.store, job, ill, fault, fault_recorded=told, at=self._context.now())
 
 
 def _stop_unstarted(engine: Engine, paths: AttemptPaths) -> Observation:

@@ -80,7 +80,7 @@ class GpuState:
 
     gpu: Gpu
     job: str | None = None
-    strangers: tuple[str, ...] = ()
+    foreign_processes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,6 @@ def gpu_states(gpus: Iterable[Gpu], users: Iterable[GpuUser], owners: Mapping[in
     for gpu in gpus:
         here = [user for user in listed if user.uuid == gpu.uuid]
         job = next((owners[user.pid] for user in here if user.pid in owners and user.pid is not None), None)
-        strangers = tuple(f"pid {user.pid or '?'} {user.name}" for user in here if user.pid not in owners)
-        states.append(GpuState(gpu, job, strangers))
+        foreign_processes = tuple(f"pid {user.pid or '?'} {user.name}" for user in here if user.pid not in owners)
+        states.append(GpuState(gpu, job, foreign_processes))
     return tuple(states)

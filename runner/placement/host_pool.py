@@ -79,7 +79,7 @@ def site_of(report: Report) -> HostView:
 
 def _stranger(state: GpuState) -> str:
     """Say who is on a GPU, were it not leased by us: processes, or a container of another store."""
-    return ", ".join([*state.strangers, *([f"job {state.job}"] if state.job else [])])
+    return ", ".join([*state.foreign_processes, *([f"job {state.job}"] if state.job else [])])
 
 
 def trouble(report: Report | None) -> str:

@@ -139,7 +139,7 @@ class Placing:
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         placement = next_attempt.Placement(
-            placed.host, placed.gpus, placed.image, next_attempt.next_stay(attempts, placed.host)
+            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host)
         )
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
@@ -157,4 +157,4 @@ class Placing:
 def _look_into(engine: HostEngine, placed: Placed, tell: partial[None]) -> str | None:
     """Have the image on the host and hold it against the GPU; runs beside the loop."""
     engine.ensure_image(placed.image, tell)
-    return engine.complaint(placed.image, placed.gpus[0])
+    return engine.incompatibility(placed.image, placed.gpus[0])

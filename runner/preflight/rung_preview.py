@@ -20,7 +20,7 @@ from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.rungs import RungContext, apply_rung
-from rung.runner.files.work_copy import edited
+from rung.runner.files.work_copy import edited_texts
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, next_attempt
@@ -108,7 +108,7 @@ class Ladder:
         if isinstance(after, str):
             return WhatIf(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
-        spot = Placement(self._first.host, self._first.gpus, self._first.image, self._first.stay)
+        spot = Placement(self._first.host, self._first.gpus, self._first.image, self._first.residence)
         then = next_attempt(self._job, self._first.number + 1, spot, decision, 0.0)
         found = self._difference(step.rung.value, self._request(then), after.changes_from(knobs))
         return replace(found, knobs={}, note=note) if note else found
@@ -132,7 +132,7 @@ class Ladder:
     def _file_changes(self, after: Request) -> dict[str, tuple[str, ...]]:
         if after.source is None:
             return {}
-        old, new = edited(after.source, self._before.edits), edited(after.source, after.edits)
+        old, new = edited_texts(after.source, self._before.edits), edited_texts(after.source, after.edits)
         return {path: _diff(old[path], new[path]) for path in new if old[path] != new[path]}
 
 

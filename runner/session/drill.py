@@ -191,10 +191,10 @@ class Rehearsal:
             return False
         try:
             if name == "link":
-                self._engines.remote(last.host).drop()
+                self._engines.remote(last.host).drop_connection()
             else:
                 engine = self._engines.here if not last.is_remote else self._engines.on(last.host)
-                engine.strike(self._desk.paths.attempt(job.id, last.number))
+                engine.kill_unannounced(self._desk.paths.attempt(job.id, last.number))
         except RungError:
             return False  # tried again on the next turn
         return True

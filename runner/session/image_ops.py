@@ -50,7 +50,7 @@ def listed_hosts(environ: Mapping[str, str]) -> Iterator[tuple[list[Host], Calla
 
     def images(host: Host) -> Images:
         api = EngineApi(remotes.remote(host.name), host.engine_socket)
-        api.hello()
+        api.negotiate_version()
         return Images(api, lambda image, argv: (127, ""))
 
     try:

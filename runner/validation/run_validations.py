@@ -21,7 +21,7 @@ from rung.recovery.validation.run_figures import FigureReader, Figures
 from rung.recovery.validation.verdict import Rule, Run, judge, rule_of
 from rung.runner.context import Context
 from rung.runner.launch import submit
-from rung.runner.seams.engine import read_part
+from rung.runner.seams.engine import read_local_log
 from rung.runner.state.store import Store
 from rung.runner.validation.record import Validation, run_spec, validations
 from rung.runner.validation.report import Findings
@@ -54,7 +54,7 @@ class ValidationRunner:
             raise
         except (RungError, OSError) as error:
             self._context.rest(asked.id, REST_SECONDS)
-            told = asked.of or asked.baseline
+            told = asked.for_job or asked.baseline
             if told is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
                 with self._store.transaction():
@@ -75,7 +75,7 @@ class ValidationRunner:
 
     def _drop_unwanted(self, asked: Validation, runs: Sequence[Job]) -> None:
         """End the runs of a validation whose job a person has cancelled while it waited."""
-        if not asked.holds or asked.of is None or not self._store.job(asked.of).ended:
+        if not asked.blocks_job or asked.for_job is None or not self._store.job(asked.for_job).ended:
             return
         for job in runs:
             if not job.ended and not job.cancel_requested:
@@ -99,7 +99,7 @@ class ValidationRunner:
     def _add(self, asked: Validation, *, baseline: bool, at: float) -> str:
         job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
         what = "the FP32 baseline" if baseline else "the run as asked"
-        because = f"{what} of validation {asked.id} of {asked.of or asked.spec.name}; nothing is recovered in it"
+        because = f"{what} of validation {asked.id} of {asked.for_job or asked.spec.name}; nothing is recovered in it"
         self._store.add_event(job.id, None, "validating", {"because": because, "validation": asked.id}, at=at)
         return job.id
 
@@ -113,7 +113,7 @@ class ValidationRunner:
         """Have the logs read beside the loop, then write the verdict."""
         errands = self._context.tasks
         if not errands.busy(asked.id):
-            runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
+            runs = [_with_attempts(self._store, job) for job in (baseline, candidate) if job is not None]
             work = partial(_find, asked, runs, self._context.paths, self._context.now())
             errands.send(asked.id, HERE, work, slow=True)
         errand = errands.take(asked.id)
@@ -136,7 +136,7 @@ class ValidationRunner:
         with self._store.transaction():
             self._store.put_validation(asked.number, decided.to_dict(), active=False)
             # The job that waits for it is told by the gate, together with what follows from it.
-            told = (asked.baseline, asked.candidate, None if asked.holds else asked.of)
+            told = (asked.baseline, asked.candidate, None if asked.blocks_job else asked.for_job)
             for job_id in dict.fromkeys(filter(None, told)):
                 self._store.add_event(job_id, None, "validated", data, at=at)
 
@@ -145,7 +145,7 @@ def finished(attempts: Sequence[Attempt]) -> bool:
     return bool(attempts) and attempts[-1].outcome in (Outcome.SUCCEEDED, Outcome.FELL_SHORT)
 
 
-def _told(store: Store, job: Job) -> tuple[Job, list[Attempt]]:
+def _with_attempts(store: Store, job: Job) -> tuple[Job, list[Attempt]]:
     return job, store.attempts(job.id)
 
 
@@ -193,7 +193,7 @@ def _figures(logs: Sequence[Path]) -> Figures:
     reader = FigureReader()
     for log in logs:
         lines, offset = LineSplitter(), 0
-        while chunk := read_part(log, offset, CHUNK):
+        while chunk := read_local_log(log, offset, CHUNK):
             offset += len(chunk)
             for line in lines.feed(chunk):
                 reader.feed(line)

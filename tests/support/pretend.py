@@ -93,7 +93,7 @@ class PretendEngine:
     def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
         self._reach("ensure_image", image)
 
-    def complaint(self, image: str, gpu: Gpu) -> str | None:
+    def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         return self.complaints.get(gpu.type)
 
     def checkpoint_folder(self, request: Request) -> str:
@@ -133,7 +133,7 @@ class PretendEngines:
         if engine.away:
             return Report(host, away=f"{host.name}: no answer")
         states = tuple(
-            GpuState(gpu, strangers=(engine.strangers[gpu.uuid],) if gpu.uuid in engine.strangers else ())
+            GpuState(gpu, foreign_processes=(engine.strangers[gpu.uuid],) if gpu.uuid in engine.strangers else ())
             for gpu in engine.gpus
         )
         return Report(host, engine="20.10", gpus=states)

@@ -15,12 +15,12 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
-from rung.runner.engines.docker.container_state import ContainerState, Record, final, from_dict, record_in, to_dict
+from rung.runner.engines.docker.container_state import ContainerState, Record, from_dict, outcome, parse_record, to_dict
 from rung.runner.seams.engine import Observation
 from rung.runner.seams.remote import Remote
 
 RECORD_SECONDS = 30.0
-READ = """
+RECORD_SCRIPT = """
 if [ -e "$1/done.json" ]; then echo done; cat "$1/done.json"
 elif [ -e "$1/began" ]; then echo began; fi
 """
@@ -36,14 +36,14 @@ class Completion:
     # Where the record of an attempt lies on the host; asks the host at most once.
     record_folder: Callable[[AttemptPaths], str]
 
-    def record(self, paths: AttemptPaths) -> Record:
+    def read_record(self, paths: AttemptPaths) -> Record:
         """Return what the wrapper of an attempt has left on the host."""
-        ran = self.remote.run(["sh", "-c", READ, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
-        return record_in(ran.out.decode("utf-8", "replace"))
+        ran = self.remote.run(["sh", "-c", RECORD_SCRIPT, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
+        return parse_record(ran.out.decode("utf-8", "replace"))
 
-    def settle(self, name: str, paths: AttemptPaths, seen: ContainerState) -> Observation:
+    def finalize(self, name: str, paths: AttemptPaths, state: ContainerState) -> Observation:
         """Write the last word on an attempt whose log is here, and clear its container away."""
-        end = final(seen, self.record(paths))
+        end = outcome(state, self.read_record(paths))
         self.api.remove(name)
         self.remove_secrets(paths)
         write_done(paths, end)

@@ -74,13 +74,13 @@ def parse_inspect(container: Mapping[str, Any] | None) -> ContainerState:
     return ContainerState(
         status=STATUS.get(str(said.get("Status")), Status.RUNNING),
         exit_code=code if isinstance(code, int) else None,
-        started_at=moment(said.get("StartedAt")),
-        ended_at=moment(said.get("FinishedAt")),
+        started_at=parse_time(said.get("StartedAt")),
+        ended_at=parse_time(said.get("FinishedAt")),
         out_of_memory=said.get("OOMKilled") is True,
     )
 
 
-def moment(text: Any) -> float | None:
+def parse_time(text: Any) -> float | None:
     """Return an engine's time as seconds; the year 1 is its word for never."""
     found = TIME.match(text) if isinstance(text, str) else None
     if found is None or found[1] == "0001":
@@ -89,7 +89,7 @@ def moment(text: Any) -> float | None:
     return calendar.timegm(numbers) + float(found[7] or 0)
 
 
-def record_in(text: str) -> Record:
+def parse_record(text: str) -> Record:
     """Return what the host said of a record: nothing, `began`, or `done` and the record itself."""
     word, _, rest = text.partition("\n")
     if word != "done":
@@ -101,23 +101,23 @@ def record_in(text: str) -> Record:
         return Record(began=True)
 
 
-def final(seen: ContainerState, record: Record) -> Observation:
+def outcome(state: ContainerState, record: Record) -> Observation:
     """Return the last word on an attempt whose container has ended or is gone."""
-    code = seen.exit_code if seen.status is Status.ENDED else record.exit_code
-    ended_at = seen.ended_at or record.ended_at
-    if ended_at is not None and seen.started_at is not None:
+    code = state.exit_code if state.status is Status.ENDED else record.exit_code
+    ended_at = state.ended_at or record.ended_at
+    if ended_at is not None and state.started_at is not None:
         # Of a container that ends at once an engine may write down the end before the start.
-        ended_at = max(ended_at, seen.started_at)
+        ended_at = max(ended_at, state.started_at)
     if not record.done:
         detail = NO_RECORD if code is None else f"{NO_RECORD}; its exit code is {code}"
-        return Observation(Presence.LOST, detail=detail, started_at=seen.started_at, ended_at=ended_at)
+        return Observation(Presence.LOST, detail=detail, started_at=state.started_at, ended_at=ended_at)
     signal = code - 128 if code is not None and code in SIGNALS else None
     return Observation(
         Presence.ENDED,
         exit_code=None if signal is not None else code,
         signal=signal,
-        detail="its container ran out of memory" if seen.out_of_memory else "",
-        started_at=seen.started_at,
+        detail="its container ran out of memory" if state.out_of_memory else "",
+        started_at=state.started_at,
         ended_at=ended_at,
     )
 

@@ -21,21 +21,21 @@ class FollowedAttempt:
     name: str
     paths: AttemptPaths
     copy: LogCopy
-    seen: ContainerState = field(default_factory=lambda: ContainerState(Status.ABSENT))
-    word: Observation | None = None
+    state: ContainerState = field(default_factory=lambda: ContainerState(Status.ABSENT))
+    observation: Observation | None = None
     # Why it cannot be followed although its host is there, such as a full disk here.
-    trouble: str = ""
+    disk_error: str = ""
     # Grows with whatever makes the last word doubtful; a look that began before does not count.
-    doubts: int = 1
-    looked: int = 0
+    version: int = 1
+    inspected_version: int = 0
     stream: LogStream | None = None
     reopen_at: float = 0.0
     save_at: float = 0.0
-    settled: bool = False
+    finalized: bool = False
 
     @property
     def wants_stream(self) -> bool:
-        return self.stream is None and not self.settled and self.seen.status in (Status.RUNNING, Status.ENDED)
+        return self.stream is None and not self.finalized and self.state.status in (Status.RUNNING, Status.ENDED)
 
 
 def span(seconds: float) -> str:

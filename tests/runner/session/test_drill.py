@@ -109,7 +109,7 @@ def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, stat
 def test_a_link_that_is_cut_is_made_again_by_itself(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
     assert titan.run(["echo", "1"], timeout=20).out == b"1\n"
     before = titan.connection.transport()
-    titan.drop()
+    titan.drop_connection()
     wait_until(lambda: not before.is_alive())
 
     def answers() -> bool:
