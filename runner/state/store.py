@@ -227,9 +227,8 @@ class Store:
         """Change the state of a job and write the event for it. Nothing else changes a state."""
         before = self.job(job_id)
         job = advance(before, to, reason=reason, at=at)
-        self._db.execute(
-            "UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", (to.value, reason, at, job_id)
-        )
+        row = (to.value, reason, at, job_id)
+        self._db.execute("UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", row)
         if job.ended:
             self.release(job_id)
         self.add_event(job_id, None, "state", {"from": before.state, "to": to, "reason": reason}, at=at)
@@ -241,10 +240,8 @@ class Store:
 
     def reopen(self, job_id: str, knobs: Knobs, settled: int) -> None:
         """Write the knobs that a person set. Earlier attempts no longer count against the budgets."""
-        self._db.execute(
-            "UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?",
-            (json.dumps(knobs.to_dict()), settled, job_id),
-        )
+        row = (json.dumps(knobs.to_dict()), settled, job_id)
+        self._db.execute("UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?", row)
 
     def change_knobs(self, job_id: str, knobs: Knobs) -> None:
         """Write other knobs for a job that has not been launched yet."""

@@ -1,6 +1,6 @@
-"""Owns the end of an attempt in a container: its record is read, its container cleared away, its last word written.
+"""Completes an attempt in a container: reads its record, removes its container, writes its outcome.
 
-In this order, so that whoever is killed in between finds enough to come to the same word again.
+The order matters: a controller that is killed in between finds enough to reach the same outcome again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ elif [ -e "$1/began" ]; then echo began; fi
 
 @dataclass(frozen=True)
 class Completion:
-    """Settles attempts of one store on one host."""
+    """Completes attempts of one store on one host."""
 
     api: EngineApi
     remote: Remote
     store_id: str
-    # Where the record of an attempt lies on the host; asks the host at most once.
+    # Returns where the record of an attempt is on the host; asks the host at most once.
     record_folder: Callable[[AttemptPaths], str]
 
     def read_record(self, paths: AttemptPaths) -> Record:
@@ -42,7 +42,7 @@ class Completion:
         return parse_record(ran.out.decode("utf-8", "replace"))
 
     def finalize(self, name: str, paths: AttemptPaths, state: ContainerState) -> Observation:
-        """Write the last word on an attempt whose log is here, and clear its container away."""
+        """Write the outcome of an attempt whose log is complete here, and remove its container."""
         end = outcome(state, self.read_record(paths))
         self.api.remove(name)
         self.remove_secrets(paths)
@@ -56,7 +56,7 @@ class Completion:
 
 
 def read_done(paths: AttemptPaths) -> Observation | None:
-    """Return the last word on an attempt, when there is one."""
+    """Return the outcome of an attempt; None while there is none."""
     try:
         return from_dict(json.loads(paths.done.read_bytes()))
     except FileNotFoundError:

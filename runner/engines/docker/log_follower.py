@@ -1,8 +1,8 @@
-"""Owns the lookout on one host: a single thread that follows all its containers and keeps the last word on each.
+"""Follows all containers of one host in a single thread and keeps the latest observation of each.
 
-Every log is a channel on the host's one connection, read when something has come in. The end of a log only makes it
-look at the container; what the engine says then, and the record on the host, decide. A container that has ended counts
-as running until all of its log is here. The lookout starts and stops nothing.
+Every log is a channel on the one connection to the host, read when data has arrived. The end of a log only triggers an
+inspection of the container; the engine's answer and the record on the host decide. A container that has ended counts as
+running until all of its log is here. This module starts and stops no container.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.completion import Completion
 from rung.runner.engines.docker.container_config import STORE_LABEL
-from rung.runner.engines.docker.container_state import STATUS, ContainerState, Status, parse_inspect
+from rung.runner.engines.docker.container_state import ContainerState, Status, parse_inspect, parse_list
 from rung.runner.engines.docker.followed_attempt import FollowedAttempt, span
 from rung.runner.engines.docker.log_copy import LogCopy
-from rung.runner.engines.docker.log_stream import Entry, LogStream
+from rung.runner.engines.docker.log_stream import LogStream
 from rung.runner.seams.engine import Observation, Presence
 
-# A caller waits so long for the first word; a host that is away is told at once.
+# How long a caller waits for the first observation; an unreachable host is reported at once.
 FIRST_ANSWER_SECONDS = 10.0
-# Between two looks at all containers, for what no log tells.
+# Between two lists of all containers, for changes that no log shows.
 POLL_ALL_SECONDS = 5.0
-# Between two tries while the host or its engine is away; the connection has a back-off of its own.
+# Between two tries while the host or its engine is unreachable; the connection has its own back-off.
 RETRY_SECONDS = 0.5
-# What came since the cursor was last written is read again by the next controller, which costs little.
+# The next controller reads again what came after the cursor was last saved, which costs little.
 SAVE_SECONDS = 5.0
 FEW_STREAMS = 4
 GATHER_SECONDS = 0.02
-# Before a log is opened again that ended, or could not be kept, although its container runs on.
+# Before a log is opened again that ended, or could not be written here, while its container still runs.
 REOPEN_SECONDS = 1.0
+OUT_OF_MEMORY = "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
 
 
 class LogFollower:
-    """Follows the containers of one host; `settler` writes the last word on those that have ended."""
+    """Follows the containers of one host; `completion` writes the outcome of those that have ended."""
 
     def __init__(
         self,
@@ -60,16 +61,14 @@ class LogFollower:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._wake_read, select.POLLIN)
 
-    # Asked from any thread
+    # Called from any thread
 
     def observation(self, name: str, paths: AttemptPaths) -> Observation:
-        """Return the last word on an attempt; wait for the first one, but not for a host that is away."""
+        """Return the latest observation of an attempt; wait for the first one, but not for an unreachable host."""
         deadline = self._now() + FIRST_ANSWER_SECONDS
         with self._changed:
             followed = self._follow(name, paths)
-            while (
-                followed.observation is None and not self._unreachable and not followed.disk_error and not self._closed
-            ):
+            while followed.observation is None and not (self._unreachable or followed.disk_error or self._closed):
                 if not self._changed.wait(max(0.0, deadline - self._now())):
                     return Observation(Presence.WAITING, detail=f"{self._api.host} is being asked")
             if followed.finalized and followed.observation is not None:
@@ -81,7 +80,7 @@ class LogFollower:
             return followed.observation
 
     def invalidate(self, name: str, paths: AttemptPaths) -> None:
-        """Take the last word on an attempt back, and follow it from now on: something was just done to it."""
+        """Drop the observation of an attempt, because something was just done to it, and follow it from now on."""
         with self._changed:
             followed = self._follow(name, paths)
             if not followed.finalized:
@@ -89,7 +88,7 @@ class LogFollower:
         self.wake()
 
     def forget(self, paths: AttemptPaths) -> None:
-        """Drop an attempt whose last word is written."""
+        """Stop following an attempt whose outcome is written."""
         with self._changed:
             followed = self._followed.get(paths)
             if followed is not None and followed.finalized:
@@ -108,7 +107,7 @@ class LogFollower:
             self._followed[paths] = FollowedAttempt(name, paths, LogCopy(paths))
             self.wake()
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=f"lookout on {self._api.host}", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=f"log follower of {self._api.host}", daemon=True)
             self._thread.start()
         return self._followed[paths]
 
@@ -122,7 +121,7 @@ class LogFollower:
             with contextlib.suppress(OSError):
                 os.write(self._wake_write, b".")
 
-    # The thread's own
+    # Called from the thread alone
 
     def _run(self) -> None:
         while not self._closed:
@@ -133,11 +132,10 @@ class LogFollower:
                     self._run_once()
             except (EngineError, HostError) as error:
                 self._mark_unreachable(error)
-            # A host may say anything. Whatever we stumble over, nobody else would follow its containers.
+            # A host may send anything. Without this thread nobody would follow its containers, so it must survive.
             except Exception as error:
-                self._mark_unreachable(
-                    EngineError(f"what it says is not understood: {type(error).__name__}: {clean(str(error))}")
-                )
+                why = f"its answer is not understood: {type(error).__name__}: {clean(str(error))}"
+                self._mark_unreachable(EngineError(why))
         for followed in self._attempts():
             self._close_stream(followed)
             with contextlib.suppress(OSError):
@@ -165,9 +163,9 @@ class LogFollower:
                 self._changed.wait(RETRY_SECONDS)
 
     def _run_once(self) -> None:
-        """Look at what is in doubt, open what is to be read, then wait for something to come in."""
+        """Inspect what may have changed, open the logs to be read, then wait for data."""
         for followed in self._attempts():
-            if followed.version > followed.inspected_version:
+            if followed.needs_inspection:
                 self._inspect(followed)
             if followed.wants_stream and self._now() >= followed.reopen_at:
                 self._writing_here(followed, self._open)
@@ -181,7 +179,7 @@ class LogFollower:
     def _read_ready(self) -> None:
         ready = self._poll.poll(self._poll_timeout() * 1000)
         if len(self._streams) > FEW_STREAMS:
-            # Many logs: what comes within a moment is read together, at a fraction of the cost.
+            # With many logs it is far cheaper to read together what arrives within a moment.
             self._sleep(GATHER_SECONDS)
         for number, _ in ready:
             if number == self._wake_read:
@@ -191,10 +189,10 @@ class LogFollower:
                 self._writing_here(self._streams[number], self._read)
 
     def _poll_timeout(self) -> float:
-        """Return how long there is nothing to do unless something comes in."""
+        """Return how long there is nothing to do unless data arrives."""
         moments = [self._polled_at + POLL_ALL_SECONDS]
         for followed in self._attempts():
-            if followed.version > followed.inspected_version:
+            if followed.needs_inspection:
                 return 0.0
             if followed.wants_stream:
                 moments.append(followed.reopen_at)
@@ -203,41 +201,38 @@ class LogFollower:
         return max(0.0, min(moments) - self._now())
 
     def poll_all(self) -> None:
-        """Doubt every word that the engine's list of containers does not bear out."""
-        listed = {}
-        for container in self._api.containers({STORE_LABEL: self._completion.store_id}):
-            for name in container.get("Names") or ():
-                listed[str(name).lstrip("/")] = STATUS.get(str(container.get("State")), Status.RUNNING)
+        """Mark every attempt for inspection whose state differs from the engine's list of containers."""
+        listed = parse_list(self._api.containers({STORE_LABEL: self._completion.store_id}))
         self._polled_at = self._answered_at = self._now()
         for followed in self._attempts():
             if not followed.finalized and listed.get(followed.name, Status.ABSENT) is not followed.state.status:
                 followed.version += 1
 
     def _inspect(self, followed: FollowedAttempt) -> None:
-        doubts = followed.version
+        version = followed.version
         state = parse_inspect(self._api.inspect(followed.name))
         self._answered_at = self._now()
         if followed.finalized:
-            followed.inspected_version = doubts
+            followed.inspected_version = version
             return
         observation = Observation(Presence.ABSENT)
         if state.status is Status.ABSENT:
             if self._completion.read_record(followed.paths).began:
-                # Somebody removed it. What is here of its log is all there will be.
+                # Somebody removed the container, so the log here is all there will be.
                 self._writing_here(followed, lambda each: self._finalize(each, state))
         elif state.status is not Status.CREATED:
             observation = Observation(Presence.RUNNING, started_at=state.started_at)
         if state.status is not followed.state.status:
-            # The log of an ended container is asked for anew: only then is its end the end.
+            # The log is opened again after the end of the container: only then is the end of the log the real end.
             self._close_stream(followed)
             followed.reopen_at = 0.0
-        followed.state, followed.inspected_version = state, doubts
+        followed.state, followed.inspected_version = state, version
         if not followed.finalized:
-            self._publish(followed, observation, doubts)
+            self._publish(followed, observation, version)
 
-    def _publish(self, followed: FollowedAttempt, observation: Observation, doubts: int) -> None:
+    def _publish(self, followed: FollowedAttempt, observation: Observation, version: int) -> None:
         with self._changed:
-            if followed.version == doubts:
+            if followed.version == version:
                 followed.observation = observation
             self._changed.notify_all()
 
@@ -253,7 +248,11 @@ class LogFollower:
         assert stream is not None, "only open streams are read"
         damage = ""
         try:
-            self._append(followed, stream.read())
+            entries = stream.read()
+            self._answered_at = self._now()
+            if entries and not followed.copy.unsaved:
+                followed.save_at = self._now() + SAVE_SECONDS
+            followed.copy.take(entries)
             damage = stream.damage
         except EngineError as error:
             damage = str(error)
@@ -268,17 +267,9 @@ class LogFollower:
         else:
             followed.version += 1
 
-    def _append(self, followed: FollowedAttempt, entries: list[Entry]) -> None:
-        self._answered_at = self._now()
-        if entries and not followed.copy.unsaved:
-            followed.save_at = self._now() + SAVE_SECONDS
-        followed.copy.take(entries)
-
     def _finalize(self, followed: FollowedAttempt, state: ContainerState) -> None:
         if state.out_of_memory:
-            followed.copy.append_note(
-                "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
-            )
+            followed.copy.append_note(OUT_OF_MEMORY)
         followed.copy.finish()
         end = self._completion.finalize(followed.name, followed.paths, state)
         with self._changed:
@@ -286,15 +277,14 @@ class LogFollower:
             self._changed.notify_all()
 
     def _writing_here(self, followed: FollowedAttempt, act: Callable[[FollowedAttempt], None]) -> None:
-        """Do something that writes to this machine's disk; when that fails, say so and try again later."""
+        """Do something that writes to the disk here; when that fails, report it and retry later."""
+        why = ""
         try:
             act(followed)
         except OSError as error:
             self._close_stream(followed)
             followed.reopen_at = self._now() + REOPEN_SECONDS
             why = f"{error.filename or followed.paths.log}: cannot be written here: {error.strerror or error}"
-        else:
-            why = ""
         if why != followed.disk_error:
             with self._changed:
                 followed.disk_error = why
