@@ -72,7 +72,7 @@ class Attempt:
     # A job that comes back to a host begins a new one, in a new folder: what a lost attempt left there never mixes in.
     gpus: tuple[Gpu, ...] = ()
     image: str | None = None
-    stay: int = 1
+    residence: int = 1
     resumed_from: str | None = None
     planned_step: int | None = None
     # The stay in which that checkpoint was written, when it is another one and the file has to be brought here first.
@@ -107,6 +107,11 @@ class Attempt:
     unreachable_since: float | None = None
     # Given up because its host stayed away; whatever still runs there no longer counts.
     host_lost: bool = False
+
+    @property
+    def is_remote(self) -> bool:
+        """Tell whether the attempt runs in a container on a host; without an image it is a process on this machine."""
+        return self.image is not None
 
     @property
     def fault_step(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.paths import HomePaths
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
@@ -16,7 +16,7 @@ from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
 OnResult = Callable[[Job, Any], None]
-OnError = Callable[[Job, EngineError], None]
+OnError = Callable[[Job, RungError], None]
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Context:
     _back_off_until: dict[str, float] = field(default_factory=dict)
 
     def engine(self, attempt: Attempt) -> Engine:
-        return self.engines.local if attempt.image is None else self.engines.on(attempt.host)
+        return self.engines.local if not attempt.is_remote else self.engines.on(attempt.host)
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)
@@ -44,7 +44,7 @@ class Context:
     def set_reason(self, job: Job, reason: str) -> None:
         if reason != job.reason:
             with self.store.transaction():
-                self.store.say(job.id, reason)
+                self.store.set_reason(job.id, reason)
 
     def back_off(self, key: str, seconds: float) -> None:
         self._back_off_until[key] = self.now() + seconds
@@ -56,12 +56,12 @@ class Context:
         self, job: Job, attempt: Attempt, work: Callable[[], Any], on_result: OnResult, on_error: OnError
     ) -> None:
         """Call an attempt's engine: at once on this machine, in the task pool for a host."""
-        if attempt.image is not None:
+        if attempt.is_remote:
             self.tasks.submit(job.id, attempt.host, work, (on_result, on_error))
             return
         try:
             result = work()
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             on_error(job, error)
         else:
             on_result(job, result)

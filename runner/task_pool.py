@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 
 # A quick task is a question; a slow one (pulling, shipping, verifying, copying) may take minutes, and must not block
 # the questions about other jobs of the host.
@@ -34,10 +34,10 @@ class Task:
     on_error: Callable[..., None]
 
     @property
-    def error(self) -> EngineError | None:
-        """Return the EngineError that the work raised, if any; any other error is a bug and is raised here."""
+    def error(self) -> EngineError | HostError | None:
+        """Return the error of Rung that the work raised, if any; any other error is a bug and is raised here."""
         error = self.future.exception()
-        if error is None or isinstance(error, EngineError):
+        if error is None or isinstance(error, (EngineError, HostError)):
             return error
         raise error
 

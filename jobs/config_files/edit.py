@@ -13,7 +13,7 @@ from rung.jobs.config_files.json_text import json_spot
 from rung.jobs.config_files.location import KeyPath, ValueSpan, no_value
 from rung.jobs.config_files.toml_text import toml_spot
 from rung.jobs.config_files.yaml_text import yaml_spot
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.spec.precision_names import Word
 
 # PyYAML reads about 100 kB a second; a config that people write has a few.
@@ -36,21 +36,21 @@ def set_keys(text: str, name: str, values: Mapping[str, Word]) -> str:
         text = text[: spot.start] + spot.write(value) + text[spot.end :]
         there = find(text, name, key).value
         if (type(there), there) != (type(value), value):
-            raise Unfit(f"{name}: {key}: cannot be set to {value!r} there")
+            raise ConfigFileError(f"{name}: {key}: cannot be set to {value!r} there")
     return text
 
 
 def find(text: str, name: str, key: str) -> ValueSpan:
     """Return where a key's value stands in a file of this name; raise Unfit where there is none that can be set."""
     if len(text) > MAX_CHARS:
-        raise Unfit(f"{name}: {len(text)} characters is no config file (at most {MAX_CHARS})")
+        raise ConfigFileError(f"{name}: {len(text)} characters is no config file (at most {MAX_CHARS})")
     path = tuple(part.replace("\\.", ".") for part in DOT.split(key))
     try:
         spot = KINDS[PurePosixPath(name).suffix](text, path)
         if isinstance(spot.value, (dict, list)):
             raise no_value(key, spot.value)
-    except Unfit as error:
-        raise Unfit(f"{name}: {error}") from None
+    except ConfigFileError as error:
+        raise ConfigFileError(f"{name}: {error}") from None
     except RecursionError:
-        raise Unfit(f"{name}: is nested too deeply") from None
+        raise ConfigFileError(f"{name}: is nested too deeply") from None
     return spot

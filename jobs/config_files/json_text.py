@@ -6,7 +6,7 @@ import json
 import re
 
 from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 
 SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -19,7 +19,7 @@ def json_spot(text: str, path: KeyPath) -> ValueSpan:
             start = _step(text, start, path, depth)
         value, end = json.JSONDecoder().raw_decode(text, _after_space(text, start))
     except json.JSONDecodeError as error:
-        raise Unfit(f"line {error.lineno}: is not JSON: {error.msg}") from None
+        raise ConfigFileError(f"line {error.lineno}: is not JSON: {error.msg}") from None
     return ValueSpan(_after_space(text, start), end, value, lambda word: json.dumps(word, ensure_ascii=False))
 
 

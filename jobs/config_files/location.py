@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.spec.precision_names import Word
 from rung.jobs.spec.yaml_reader import nearest
 
@@ -32,12 +32,12 @@ def names_in(value: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def missing(path: KeyPath, depth: int, known: list[str]) -> Unfit:
+def missing(path: KeyPath, depth: int, known: list[str]) -> ConfigFileError:
     """Say that a key is not there, and which one is nearest to it."""
     told = ".".join(path[: depth + 1])
-    return Unfit(f"{told}: there is no such key{nearest(path[depth], known[:MOST_NAMES]) if known else ''}")
+    return ConfigFileError(f"{told}: there is no such key{nearest(path[depth], known[:MOST_NAMES]) if known else ''}")
 
 
-def no_value(key: str, value: Any) -> Unfit:
+def no_value(key: str, value: Any) -> ConfigFileError:
     known = names_in(value)[:MOST_NAMES]
-    return Unfit(f"{key}: is no single value{'; in it are: ' + ', '.join(known) if known else ''}")
+    return ConfigFileError(f"{key}: is no single value{'; in it are: ' + ', '.join(known) if known else ''}")

@@ -9,7 +9,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in, no_value
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.spec.precision_names import Word
 
 # Stands in no text that people write.
@@ -21,7 +21,7 @@ def toml_spot(text: str, path: KeyPath) -> ValueSpan:
     try:
         document = tomlkit.parse(body)
     except TOMLKitError as error:
-        raise Unfit(f"is not TOML: {error}") from None
+        raise ConfigFileError(f"is not TOML: {error}") from None
     holder: Any = document
     for depth in range(len(path) - 1):
         holder = _step(holder, path, depth)
@@ -33,7 +33,7 @@ def toml_spot(text: str, path: KeyPath) -> ValueSpan:
     start = marked.find(f'"{MARK}"')
     end = old - (len(marked) - start - len(MARK) - 2)
     if start < 0 or marked[:start] != body[:start] or not marked.endswith(body[end:]):
-        raise Unfit(f"{'.'.join(path)}: cannot be set without touching what stands around it")
+        raise ConfigFileError(f"{'.'.join(path)}: cannot be set without touching what stands around it")
     shift = len(text) - old
     plain = value.unwrap() if hasattr(value, "unwrap") else value
     return ValueSpan(start + shift, end + shift, plain, _text)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.spec.precision_names import Word
 
 # What may stand before a value and is not part of it: an anchor, a tag.
@@ -25,9 +25,11 @@ def yaml_spot(text: str, path: KeyPath) -> ValueSpan:
         node: yaml.Node | None = yaml.compose(body, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise Unfit(f"line {mark.line + 1 if mark else 1}: is not YAML: {error.problem or error.context}") from None
+        raise ConfigFileError(
+            f"line {mark.line + 1 if mark else 1}: is not YAML: {error.problem or error.context}"
+        ) from None
     except yaml.YAMLError as error:
-        raise Unfit(f"is not YAML: {str(error).splitlines()[0]}") from None
+        raise ConfigFileError(f"is not YAML: {str(error).splitlines()[0]}") from None
     after = 0
     for depth in range(len(path)):
         reached, node = _step(node, path, depth)
@@ -36,9 +38,9 @@ def yaml_spot(text: str, path: KeyPath) -> ValueSpan:
         return ValueSpan(0, 0, _names(node), _text(None))
     key = ".".join(path)
     if node.start_mark.index < after:
-        raise Unfit(f"{key}: is an alias (*) of another value; name that one's key")
+        raise ConfigFileError(f"{key}: is an alias (*) of another value; name that one's key")
     if node.style in ("|", ">"):
-        raise Unfit(f"{key}: is a block of text, not a single value")
+        raise ConfigFileError(f"{key}: is a block of text, not a single value")
     start, end = node.start_mark.index + shift, node.end_mark.index + shift
     empty = not node.value and node.style is None
     properties = PROPERTIES.match(text, start, end)
@@ -69,7 +71,7 @@ def _value(node: yaml.ScalarNode, key: str) -> Any:
     try:
         return yaml.SafeLoader("").construct_object(node)
     except (yaml.YAMLError, ValueError, LookupError, AttributeError):
-        raise Unfit(f"{key}: is no plain value: {node.tag} {node.value[:60]!r}") from None
+        raise ConfigFileError(f"{key}: is no plain value: {node.tag} {node.value[:60]!r}") from None
 
 
 def _text(style: str | None, *, empty: bool = False) -> Callable[[Word], str]:

@@ -1,27 +1,28 @@
-"""Owns the errors: things Rung could not do. What happened to a job is a `Fault`, which is data.
+"""Defines the errors: things that Rung could not do. What happened to a job is a `Fault`, which is data.
 
 RungError                  one line for a person, exit code 2
-├── SpecError              a job file that cannot be taken; carries every problem found
-├── UsageError             a command asked for something that is not there or makes no sense now
-├── Unfit                  a config file of the script's in which a knob cannot be set
+├── SpecError              a job file that is not valid; carries every problem found
+├── UsageError             a command asked for something that does not exist or is not possible now
+├── Unfit                  a config file of the script in which a knob cannot be set
 ├── StoreError             the store cannot be opened, read or written
 │   └── StoreOwned         another controller owns it
-├── InventoryError         a list of hosts that cannot be taken; carries every problem found
-├── EngineError            an engine could not start, find or stop an attempt
-│   ├── HostUnreachable    the host does not answer now; it may come back, and nothing is dead for it
-│   └── HostRefused        the host, or its key, is refused; only a person can mend that
-└── TransitionError        a change of state the table does not know (a bug of ours)
+├── InventoryError         a list of hosts that is not valid; carries every problem found
+├── EngineError            an engine, or a host that answers, could not do what was asked
+├── HostError              a host cannot be used now; what runs there may run on
+│   ├── HostUnreachable    the host does not answer; it may come back
+│   └── HostRefused        the host, its key or our login is refused; only a person can fix that
+└── TransitionError        a change of state that is not in the table (a bug in Rung)
 """
 
 from __future__ import annotations
 
 
 class RungError(Exception):
-    """Says in one line what happened, where, and what to do."""
+    """The message says in one line what happened, where, and what to do."""
 
 
 class SpecError(RungError):
-    """Carries every problem of one job file, each a line of its own."""
+    """Carries every problem of one job file, one line each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -29,7 +30,7 @@ class SpecError(RungError):
 
 
 class InventoryError(RungError):
-    """Carries every problem of one list of hosts, each a line of its own."""
+    """Carries every problem of one list of hosts, one line each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -37,15 +38,15 @@ class InventoryError(RungError):
 
 
 class UsageError(RungError):
-    """A command that names no job, or asks what the job's state does not allow."""
+    """A command names no job, or asks for something that the job's state does not allow."""
 
 
-class Unfit(RungError):
-    """A config file that cannot be read, or has no such single value, as the job file says it has."""
+class ConfigFileError(RungError):
+    """A config file cannot be read, or does not have the single value that the job file names."""
 
 
 class StoreError(RungError):
-    """The store refused: unreadable, full disk, newer version."""
+    """The store cannot be used: unreadable, full disk, newer version."""
 
 
 class StoreOwned(StoreError):
@@ -56,13 +57,17 @@ class EngineError(RungError):
     """An engine could not do what was asked; nothing was started twice."""
 
 
-class HostUnreachable(EngineError):
-    """No answer from the host: a state that may pass, never a verdict on what runs there."""
+class HostError(RungError):
+    """A host cannot be used now. This says nothing about what runs there."""
 
 
-class HostRefused(EngineError):
-    """An unknown or changed host key, or a login that is not accepted: time will not mend it."""
+class HostUnreachable(HostError):
+    """The host does not answer. This may pass."""
+
+
+class HostRefused(HostError):
+    """The host key is unknown or changed, or the login is not accepted. Waiting does not help."""
 
 
 class TransitionError(RungError):
-    """An arrow that is not in the table of transitions."""
+    """A change of state that is not in the table of transitions."""

@@ -133,9 +133,9 @@ class HostPaths:
         """What was shipped, each content once; never written to again."""
         return f"{self.root}/trees"
 
-    def job(self, job_id: str, stay: int) -> str:
+    def job(self, job_id: str, residence: int) -> str:
         """Return what a job writes and keeps for its next attempt: its checkpoints lie here."""
-        return f"{self.root}/jobs/{job_id}/stays/{stay}"
+        return f"{self.root}/jobs/{job_id}/stays/{residence}"
 
     def attempt(self, job_id: str, number: int) -> str:
         return f"{self.root}/jobs/{job_id}/attempts/{number}"

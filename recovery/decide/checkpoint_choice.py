@@ -31,7 +31,7 @@ class Checkpoint:
     verdict: str | None = None
     detail: str = ""
     # The stay it lies in: a host, and which stay of the job there. None: where the last attempt was.
-    stay: tuple[str, int] | None = None
+    residence: tuple[str, int] | None = None
     # Whose word the step is: the job's own ("saved"), the "content"'s, the "name"'s, or reckoned from the "time".
     step_from: str = "content"
     kind: str = ""

@@ -98,7 +98,7 @@ def expected(prior: float, row: Row | None) -> float:
 
 def gpu_word(attempt: Attempt, here: Gpu | None) -> str:
     """Return the word for what an attempt ran on; `here` is the GPU of this machine."""
-    return word_for(attempt.gpus[0] if attempt.gpus else here if attempt.image is None else None)
+    return word_for(attempt.gpus[0] if attempt.gpus else here if not attempt.is_remote else None)
 
 
 def word_for(gpu: Gpu | None) -> str:

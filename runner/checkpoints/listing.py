@@ -1,6 +1,6 @@
-"""Owns the list of a job's checkpoints wherever they lie, each with what is known of it after a cheap look.
+"""Lists the checkpoints of a job on every host, each with its verdict.
 
-A cheap look (samples, no checksums) says less than the full one before a resume, so it is remembered apart from it.
+The sampled check of a listing proves less than the full check before a resume, so its verdict is stored separately.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
 from rung.runner.checkpoints.search import mirrored
 from rung.runner.checkpoints.set_aside import folder_of
-from rung.runner.checkpoints.verify import checkpoint_of, look_into
+from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
 SAMPLED = "~sampled"
-# Looked into at once, newest first; older ones are listed as they are known.
-MOST_LOOKS = 32
+# Only so many, newest first, are verified for one listing; older ones are listed with the verdict they have.
+MOST_VERIFIED = 32
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """A folder with checkpoints of the job: that of a stay, or what was set aside there."""
+    """A folder with checkpoints of the job: the one of a residence, or one of files that were set aside there."""
 
     where: str
     engine: Engine
@@ -55,68 +56,68 @@ class CheckpointFolder:
 
 
 def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
-    """Return a job's checkpoints, newest first, and why some could not be looked for."""
+    """Return the checkpoints of a job, newest first, and the reasons why some could not be listed."""
     attempts = context.store.attempts(job.id)
     rows: list[Row] = []
     notes: list[str] = []
-    for place in _places(context, job, attempts, notes):
+    for folder in _folders(context, job, attempts, notes):
         try:
-            rows += _rows_of(context, job, attempts, place)
-        except EngineError as error:
-            notes.append(f"the checkpoints on {place.where} cannot be asked for: {error}")
+            rows += _rows_of(context, job, attempts, folder)
+        except (EngineError, HostError) as error:
+            notes.append(f"the checkpoints on {folder.where} cannot be asked for: {error}")
     copies = mirrored(context.paths.mirror(job.id), context.store.verdicts(job.id), attempts)
     rows += [_row(copy, "full", attempts, {}, "a copy here") for copy in copies]
     return sorted(rows, key=lambda row: (row.step, row.written_at), reverse=True), notes
 
 
-def _places(context: Context, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[CheckpointFolder]:
-    stays = {(attempt.host, attempt.stay): attempt for attempt in attempts}
+def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[CheckpointFolder]:
+    residences = {(attempt.host, attempt.residence): attempt for attempt in attempts}
     aside = {event.attempt for event in context.store.events(job.id) if event.kind == EventKind.SET_ASIDE}
     found: list[CheckpointFolder] = []
-    for (host, stay), last in stays.items():
+    for (host, residence), last in residences.items():
         try:
             engine = context.engine(last)
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {host} cannot be asked for: {error}")
             continue
         found.append(CheckpointFolder(host, engine, context.request(job, last)))
         for attempt in attempts:
-            if (attempt.host, attempt.stay) == (host, stay) and attempt.number in aside:
+            if (attempt.host, attempt.residence) == (host, residence) and attempt.number in aside:
                 request = context.request(job, attempt)
                 where = f"{host}, set aside before attempt {attempt.number}"
                 found.append(CheckpointFolder(where, engine, replace(request, checkpoint_dir=folder_of(request))))
     return found
 
 
-def _rows_of(context: Context, job: Job, attempts: Sequence[Attempt], place: CheckpointFolder) -> list[Row]:
-    entries = place.engine.list_files(place.request, job.spec.checkpoint.pattern)
+def _rows_of(context: Context, job: Job, attempts: Sequence[Attempt], folder: CheckpointFolder) -> list[Row]:
+    entries = folder.engine.list_files(folder.request, job.spec.checkpoint.pattern)
     known = context.store.verdicts(job.id)
-    newest = sorted(entries, key=lambda entry: entry.written_at, reverse=True)[:MOST_LOOKS]
-    unseen = [entry for entry in newest if not _said(entry, known)[0]]
-    said = look_into(place.engine, place.request, [entry.name for entry in unseen], sampled=True)
+    newest = sorted(entries, key=lambda entry: entry.written_at, reverse=True)[:MOST_VERIFIED]
+    unseen = [entry for entry in newest if _verdict_on(entry, known)[0] == NOT_EXAMINED]
+    verified = verify_files(folder.engine, folder.request, [entry.name for entry in unseen], sampled=True)
     with context.store.transaction():
         for entry in unseen:
-            learned = said.get(entry.name)
-            if learned is not None:
-                known[entry.fingerprint + SAMPLED] = learned
-            if learned is not None and learned["verdict"] != UNVERIFIED:
-                context.store.put_verdict(job.id, entry.fingerprint + SAMPLED, learned)
+            verdict = verified.get(entry.name)
+            if verdict is not None:
+                known[entry.fingerprint + SAMPLED] = verdict
+            if verdict is not None and verdict.verdict != UNVERIFIED:
+                context.store.put_verdict(job.id, entry.fingerprint + SAMPLED, verdict)
     marks = quarantined(attempts)
     rows = []
     for entry in entries:
-        verdict, look = _said(entry, known)
+        verdict, look = _verdict_on(entry, known)
         found = checkpoint_of(entry, verdict, attempts)
         found = replace(found, kind=found.kind or ("folder" if entry.is_folder else "file"))
-        rows.append(_row(found, look, attempts, marks, place.where))
+        rows.append(_row(found, look, attempts, marks, folder.where))
     return rows
 
 
-def _said(entry: FileEntry, known: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], str]:
-    """Return what was said of a checkpoint, by a full look where there was one."""
+def _verdict_on(entry: FileEntry, known: Verdicts) -> tuple[CheckpointVerdict, str]:
+    """Return the verdict on a checkpoint and the check it is from; a full check comes before a sampled one."""
     full, sampled = known.get(entry.fingerprint), known.get(entry.fingerprint + SAMPLED)
     if full is not None:
         return full, "full"
-    return (sampled, "sampled") if sampled is not None else ({}, "none")
+    return (sampled, "sampled") if sampled is not None else (NOT_EXAMINED, "none")
 
 
 def _row(found: Checkpoint, look: str, attempts: Sequence[Attempt], marks: Mapping[str, Mark], where: str) -> Row:
@@ -125,8 +126,8 @@ def _row(found: Checkpoint, look: str, attempts: Sequence[Attempt], marks: Mappi
     mark = marks.get(found.name)
     if mark is not None and mark.holds(found.written_at):
         verdict, why = QUARANTINED, mark.why
-    told = (found.name, found.step, found.step_from, found.kind, found.size, found.written_at, verdict, look, why)
-    return Row(*told, tuple(each.number for each in users), where)
+    facts = (found.name, found.step, found.step_from, found.kind, found.size, found.written_at, verdict, look, why)
+    return Row(*facts, tuple(each.number for each in users), where)
 
 
 def _was_there(found: Checkpoint, attempt: Attempt) -> bool:

@@ -1,7 +1,7 @@
-"""Owns the copies of checkpoints on this machine, so that a lost host does not mean from scratch.
+"""Copies checkpoints of hosts to this machine, so that a job whose host is lost need not begin from scratch.
 
-Now and then the newest healthy checkpoint of a run on a host is copied here. The two newest copies are kept: the job's
-own rotation may let the originals go, and the newer one may turn out to be of no use.
+From time to time the newest healthy checkpoint of a run is copied. The two newest copies are kept: the job may delete
+the originals, and the newer copy may prove useless.
 """
 
 from __future__ import annotations
@@ -9,38 +9,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
+from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
 from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
-from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, look_into
+from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
-from rung.runner.files.fingerprint import entry_here
+from rung.runner.files.fingerprint import local_entry
 from rung.runner.files.transfer import clear, fetch
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
 from rung.runner.seams.remote import Remote
 from rung.runner.task_pool import Task
 
-# A run that has written no checkpoint yet is asked again sooner, by this share of the usual time.
+# A run without a new checkpoint is asked again after this share of the usual time.
 SOONER = 0.1
 KEPT = 2
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What came of one look: the file that was copied, if any, and what was learned of files on the way."""
+    """The file that was copied, if any, and the new verdicts."""
 
     entry: FileEntry | None
-    verdicts: dict[str, dict[str, Any]]
+    verdicts: dict[str, CheckpointVerdict]
 
 
 @dataclass(frozen=True)
 class Original:
-    """Where a run's checkpoints are."""
+    """Where the checkpoints of a run are."""
 
     engine: HostEngine
     remote: Remote
@@ -49,36 +49,38 @@ class Original:
 
 
 def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdicts, folder: Path, most: int) -> Copied:
-    """Copy the newest healthy checkpoint here, unless it is here already or too large. Runs beside the loop."""
+    """Copy the newest healthy checkpoint here, unless it is here already or too large. Runs in a worker thread."""
     engine, request = original.engine, original.request
-    # Listed once: a run writes new ones all the time, and would never be caught up with.
+    # Listed only once: a run writes new ones all the time.
     entries = {entry.name: entry for entry in engine.list_files(request, original.pattern)}
-    found = [checkpoint_of(entry, verdicts.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
+    found = [
+        checkpoint_of(entry, verdicts.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries.values()
+    ]
     newest = usable(found, attempts, None)[:AT_ONCE]
-    said = look_into(engine, request, _unseen(newest))
-    learned = {entries[name].fingerprint: verdict for name, verdict in said.items()}
-    verdict_of = {each.name: said.get(each.name, {}).get("verdict", each.verdict) for each in newest}
+    verified = verify_files(engine, request, _unseen(newest))
+    new_verdicts = {entries[name].fingerprint: verdict for name, verdict in verified.items()}
+    verdict_of = {each.name: each.verdict for each in newest} | {name: new.verdict for name, new in verified.items()}
     entry = next((entries[each.name] for each in newest if verdict_of[each.name] in SOUND), None)
     if entry is None or entry.size > most or _is_here(folder / entry.name, entry):
-        return Copied(None, learned)
+        return Copied(None, new_verdicts)
     copy = fetch(original.remote, engine.checkpoint_folder(request), entry, folder)
     keep_newest(copy)
-    return Copied(entry, learned)
+    return Copied(entry, new_verdicts)
 
 
 def _unseen(newest: Sequence[Checkpoint]) -> list[str]:
-    """Return what has to be looked into: all that is newer than the newest healthy one that is known."""
+    """Return the names to verify: those that are newer than the newest one that is known to be healthy."""
     seen = next((index for index, each in enumerate(newest) if each.verdict in SOUND), len(newest))
     return [each.name for each in newest[:seen] if each.verdict is None]
 
 
 def _is_here(path: Path, entry: FileEntry) -> bool:
-    found = entry_here(path, sampled=False) if path.exists() else None
+    found = local_entry(path, sampled=False) if path.exists() else None
     return found is not None and found.fingerprint == entry.fingerprint
 
 
 def keep_newest(copy: Path) -> None:
-    """Remove all copies but this one and the one made before it."""
+    """Remove all copies except this one and the one made before it."""
     others = [each for each in copy.parent.iterdir() if each != copy and not each.name.startswith(".")]
     for other in sorted(others, key=lambda each: each.stat().st_ctime)[: -(KEPT - 1)]:
         clear(other)
@@ -88,10 +90,11 @@ class Mirror:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._due: dict[str, float] = {}
-        self._told: dict[str, str] = {}
+        # The last error of each job, so that it is recorded once.
+        self._errors: dict[str, str] = {}
 
     def turn(self, job: Job) -> None:
-        """Take what has come for a running job, and send for a copy when it is time."""
+        """Take the result for a running job, and start the next copy when it is time."""
         key = f"mirror {job.id}"
         task = self._context.tasks.take(key)
         if task is not None:
@@ -122,19 +125,19 @@ class Mirror:
             return
         copied: Copied = task.future.result()
         with store.transaction():
-            for fingerprint, said in copied.verdicts.items():
-                if said["verdict"] != UNVERIFIED:
-                    store.put_verdict(job.id, fingerprint, said)
+            for fingerprint, verdict in copied.verdicts.items():
+                if verdict.verdict != UNVERIFIED:
+                    store.put_verdict(job.id, fingerprint, verdict)
             if copied.entry is not None:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
                 store.add_event(job.id, number, EventKind.MIRRORED, data, at=at)
                 self._due[job.id] = at + job.spec.checkpoint.mirror_every
 
-    def _failed(self, job: Job, number: int, error: EngineError) -> None:
-        """Tell, once, that a copy could not be made. A host that is away is told by the job's own reason."""
-        if isinstance(error, (HostUnreachable, HostRefused)) or self._told.get(job.id) == str(error):
+    def _failed(self, job: Job, number: int, error: RungError) -> None:
+        """Record once that a copy could not be made. An unreachable host is already in the job's reason."""
+        if isinstance(error, HostError) or self._errors.get(job.id) == str(error):
             return
-        self._told[job.id] = str(error)
+        self._errors[job.id] = str(error)
         with self._context.store.transaction():
             data = {"because": f"no copy of a checkpoint could be made: {error}"}
             self._context.store.add_event(job.id, number, EventKind.NOT_MIRRORED, data, at=self._context.now())

@@ -1,29 +1,29 @@
-"""Owns setting aside what an attempt must not find: checkpoints of earlier attempts that are newer than the chosen one.
+"""Sets aside checkpoints of earlier attempts that are newer than the chosen one, before the next attempt starts.
 
-Many scripts load the newest checkpoint of their folder by themselves, and would take the very one that Rung has stepped
-over. Nothing is deleted. Done before an attempt starts; safe to do again, since what was moved already is found again.
+Many scripts load the newest checkpoint of their folder by themselves, and would load one that Rung has rejected.
+Nothing is deleted. It is safe to repeat: files that were moved before are found again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
+from rung.jobs.model.errors import EngineError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import IN_JOB
 from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.runner.checkpoints.verify import checkpoint_of
+from rung.runner.checkpoints.verify import Verdicts, checkpoint_of
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
 FOLDER = ".set-aside"
-# What a script may take for a checkpoint whether or not the job file's pattern names it; logs and data stay.
+# What a script may load as a checkpoint, also where the pattern of the job file does not match; logs and data stay.
 LIKE_A_CHECKPOINT = re.compile(
     r".*\.(?:pt|pth|ckpt|bin|safetensors|tar|pkl|distcp)|(?:checkpoint|ckpt|last|latest|best|snapshot)[\w.=~-]*",
     re.IGNORECASE,
@@ -32,31 +32,31 @@ LIKE_A_CHECKPOINT = re.compile(
 
 @dataclass(frozen=True)
 class Query:
-    """What is known of a job when one of its attempts is about to start."""
+    """What is known about a job when one of its attempts is about to start."""
 
     job: Job
     attempt: Attempt
     earlier: Sequence[Attempt]
-    verdicts: Mapping[str, Mapping[str, Any]]
+    verdicts: Verdicts
 
 
 @dataclass(frozen=True)
-class Cleared:
-    """What lay in the way; `aside` None: it was not moved, because of `error` or because the folder is not ours."""
+class SetAside:
+    """The files to set aside. `aside` None: they were not moved, because of `error` or a folder that is not ours."""
 
     names: tuple[str, ...]
     aside: Path | None
     error: str = ""
 
 
-def in_the_way(entries: Sequence[FileEntry], query: Query) -> list[str]:
-    """Return the names of what earlier attempts wrote and what is newer than the checkpoint to go on from. Pure."""
+def files_to_set_aside(entries: Sequence[FileEntry], query: Query) -> list[str]:
+    """Return the names of files that earlier attempts wrote and that are newer than the checkpoint to resume. Pure."""
     begun = min((each.started_at for each in query.earlier if each.started_at is not None), default=None)
     if begun is None:
         return []
     pattern = PurePath(query.job.spec.checkpoint.pattern)
     ours = [each for each in entries if each.written_at >= begun and _like_one(each, str(pattern))]
-    found = [checkpoint_of(each, query.verdicts.get(each.fingerprint, {}), query.earlier) for each in ours]
+    found = [checkpoint_of(each, query.verdicts.get(each.fingerprint, NOT_EXAMINED), query.earlier) for each in ours]
     chosen = next((each for each in found if each.name == query.attempt.resumed_from), None)
     return [each.name for each in found if _newer(each, chosen, query.attempt)]
 
@@ -76,31 +76,29 @@ def _newer(found: Checkpoint, chosen: Checkpoint | None, attempt: Attempt) -> bo
 
 
 def folder_of(request: Request) -> Path:
-    """Return where an attempt's way is cleared to: in the job's own folder, outside the one for checkpoints."""
+    """Return where files are moved to for an attempt: in the folder of the job, outside the one for checkpoints."""
     job = Path(IN_JOB) if request.container is not None else request.paths.job_folder
     return job / FOLDER / f"attempt-{request.attempt}"
 
 
-def clear(engine: Engine, request: Request, query: Query) -> Cleared:
-    """Move out of the way what is in it; run beside the loop where the engine is on a host."""
+def move_aside(engine: Engine, request: Request, query: Query) -> SetAside:
+    """Move the files aside; runs in a worker thread where the engine is on a host."""
     names: list[str] = []
     aside = folder_of(request)
     try:
-        names = in_the_way(engine.list_files(request, "*"), query)
+        names = files_to_set_aside(engine.list_files(request, "*"), query)
         folder = PurePath(query.job.spec.checkpoint.dir)
         if folder.is_absolute() or ".." in folder.parts:
-            return Cleared(tuple(names), None)
+            return SetAside(tuple(names), None)
         engine.move(request, names, aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
-    except (HostUnreachable, HostRefused):
-        raise  # nothing is started there either
     except EngineError as error:
-        return Cleared(tuple(names), None, str(error))
-    return Cleared(tuple(entry.name for entry in moved), aside)
+        return SetAside(tuple(names), None, str(error))
+    return SetAside(tuple(entry.name for entry in moved), aside)
 
 
 class Clearing:
-    """Clears the way of each attempt once, and tells of it before the attempt starts."""
+    """Sets files aside once for each attempt, and records it before the attempt starts."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -109,28 +107,28 @@ class Clearing:
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
 
-    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, EngineError], None]) -> None:
+    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, RungError], None]) -> None:
         store = self._context.store
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
-        work = partial(clear, self._context.engine(attempt), request, query)
-        self._context.call_engine(job, attempt, work, partial(self._tell, attempt), failed)
+        work = partial(move_aside, self._context.engine(attempt), request, query)
+        self._context.call_engine(job, attempt, work, partial(self._record, attempt), failed)
 
-    def _tell(self, attempt: Attempt, job: Job, cleared: Cleared) -> None:
+    def _record(self, attempt: Attempt, job: Job, moved: SetAside) -> None:
         self._done.add((attempt.job_id, attempt.number))
-        told = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
-        if not (cleared.names or cleared.error) or (EventKind.SET_ASIDE, attempt.number) in told:
+        recorded = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
+        if not (moved.names or moved.error) or (EventKind.SET_ASIDE, attempt.number) in recorded:
             return
         with self._context.store.transaction():
-            data = {"files": list(cleared.names), "because": _because(attempt, cleared)}
+            data = {"files": list(moved.names), "because": _because(attempt, moved)}
             self._context.store.add_event(job.id, attempt.number, EventKind.SET_ASIDE, data, at=self._context.now())
 
 
-def _because(attempt: Attempt, cleared: Cleared) -> str:
-    more = f" and {len(cleared.names) - 5} more" if len(cleared.names) > 5 else ""
-    names = ", ".join(sorted(cleared.names)[:5]) + more or "checkpoints"
+def _because(attempt: Attempt, moved: SetAside) -> str:
+    more = f" and {len(moved.names) - 5} more" if len(moved.names) > 5 else ""
+    names = ", ".join(sorted(moved.names)[:5]) + more or "checkpoints"
     than = f"newer than {attempt.resumed_from}" if attempt.resumed_from else "of earlier attempts"
-    if cleared.aside is not None:
-        return f"{names}: {than}, so set aside in {FOLDER}/{cleared.aside.name}: the script may load the newest"
-    why = cleared.error or "checkpoint.dir is not the job's own folder"
+    if moved.aside is not None:
+        return f"{names}: {than}, so set aside in {FOLDER}/{moved.aside.name}: the script may load the newest"
+    why = moved.error or "checkpoint.dir is not the job's own folder"
     return f"{names}: {than}, and left where they are ({why}); a script that loads the newest by itself would take them"

@@ -1,6 +1,6 @@
-"""Owns the beginning of an attempt on a host: its image, its checkpoint from wherever it lies, then the start.
+"""Starts an attempt on a host: brings its image and its checkpoint there, then starts it.
 
-Built on the loop, run beside it; safe to run again, since each step finds what an earlier try has done.
+The work is built in the loop and runs in a worker thread. It is safe to repeat: each step finds what was done before.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Fetch = Callable[[], Path]
 def begin(
     context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
 ) -> Callable[[], None]:
-    """Return the work that has an attempt running on its host."""
+    """Return the work that starts an attempt on its host."""
     engine, remote = context.engines.on(attempt.host), context.engines.remote(attempt.host)
     copy = _copy(context, job, attempt)
-    tell = partial(context.progress.__setitem__, job.id)
+    on_progress = partial(context.progress.__setitem__, job.id)
 
     def work() -> None:
-        engine.ensure_image(request.container.image if request.container else "", tell)
+        engine.ensure_image(request.container.image if request.container else "", on_progress)
         if copy is not None:
-            tell(f"{attempt.resumed_from} is being brought to {attempt.host}")
+            on_progress(f"{attempt.resumed_from} is being brought to {attempt.host}")
             deliver(remote, copy(), engine.checkpoint_folder(request))
         start_attempt(engine, request, secrets, context.sleep)
 
@@ -41,16 +41,16 @@ def begin(
 
 
 def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
-    """Return how to get the checkpoint that has to be brought; None where it lies there already."""
+    """Return how to get the checkpoint that has to be brought; None if it is there already."""
     source, name = attempt.checkpoint_from, attempt.resumed_from
     if source is None or name is None:
         return None
     folder = context.paths.mirror(job.id)
     if source == MIRROR:
         return lambda: folder / name
-    there = [one for one in context.store.attempts(job.id) if (one.host, one.stay) == source][-1]
-    engine, remote = context.engines.on(there.host), context.engines.remote(there.host)
-    return partial(_fetch, engine, remote, context.request(job, there), name, folder)
+    last = [one for one in context.store.attempts(job.id) if (one.host, one.residence) == source][-1]
+    engine, remote = context.engines.on(last.host), context.engines.remote(last.host)
+    return partial(_fetch, engine, remote, context.request(job, last), name, folder)
 
 
 def _fetch(engine: HostEngine, remote: Remote, request: Request, name: str, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Owns finding and verifying a job's checkpoints. Only the job's own Python opens the files, never the controller."""
+"""Finds and verifies the checkpoints of a job. Only the job's own Python opens the files, never the controller."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.recovery.decide.checkpoint_choice import (
@@ -23,12 +23,13 @@ from rung.recovery.decide.checkpoint_choice import (
 )
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
-# One look into a checkpoint costs an import of torch; several files share it.
+# Each call imports torch once; several files share that.
 AT_ONCE = 8
-# 7.8 GB/s is what a scan was seen to do; this is room for checkpoints on slow disks.
+# A scan reached 7.8 GB/s; slow disks need more time.
 SECONDS = 900.0
 
-Verdicts = Mapping[str, Mapping[str, Any]]
+# By the fingerprint of the file.
+Verdicts = Mapping[str, CheckpointVerdict]
 
 
 def find_checkpoints(
@@ -36,24 +37,23 @@ def find_checkpoints(
 ) -> list[Checkpoint]:
     """Return the job's checkpoints with the verdicts known so far."""
     entries = engine.list_files(request, pattern)
-    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, {}), attempts) for entry in entries]
+    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries]
 
 
-def checkpoint_of(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt] = ()) -> Checkpoint:
-    step, whose = _step(entry, said, attempts)
-    verdict, detail, kind = said.get("verdict"), str(said.get("detail", "")), str(said.get("kind", ""))
-    found = Checkpoint(entry.name, step, entry.written_at, verdict, detail)
-    return replace(found, step_from=whose, kind=kind, size=entry.size)
+def checkpoint_of(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attempt] = ()) -> Checkpoint:
+    step, step_from = _step(entry, verdict, attempts)
+    found = Checkpoint(entry.name, step, entry.written_at, verdict.verdict, verdict.detail)
+    return replace(found, step_from=step_from, kind=verdict.kind, size=entry.size)
 
 
-def _step(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt]) -> tuple[int, str]:
-    """Return a checkpoint's step and whose word it is: the job's own first, then the content's, then the name's."""
+def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attempt]) -> tuple[int, str]:
+    """Return the step of a checkpoint and its source: the job's log first, then the content, the name, the time."""
     saved = said_while_saving(entry.name, entry.written_at, attempts)
     if saved is not None:
         return saved, "saved"
-    step, named = said.get("step"), step_in_name(entry.name)
-    if isinstance(step, int):
-        return step, "content"
+    if verdict.step is not None:
+        return verdict.step, "content"
+    named = step_in_name(entry.name)
     if named is not None:
         return named, "name"
     return step_by_time(entry.written_at, attempts), "time"
@@ -61,75 +61,76 @@ def _step(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt]
 
 def verify_enough(
     engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
-) -> dict[str, dict[str, Any]]:
-    """Look into checkpoints, newest first, until one is healthy and older than the fault; return the new verdicts.
+) -> dict[str, CheckpointVerdict]:
+    """Verify checkpoints, newest first, until one is healthy and older than the fault; return the new verdicts.
 
-    Returns once every file that could be chosen has been looked at, however many calls of the job's Python that takes.
+    Returns when every file that could be chosen has a verdict, however many calls of the job's Python that takes.
     """
-    known = {name: dict(said) for name, said in verdicts.items()}
+    known = dict(verdicts)
     while True:
         entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
-        found = [checkpoint_of(entry, known.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
+        found = [
+            checkpoint_of(entry, known.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries.values()
+        ]
         best = choose(found, attempts, limit).checkpoint
         candidates = usable(found, attempts, limit)
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
             break
-        for name, said in look_into(engine, request, unseen[:AT_ONCE]).items():
-            known[entries[name].fingerprint] = said
-    return {name: said for name, said in known.items() if name not in verdicts}
+        for name, verdict in verify_files(engine, request, unseen[:AT_ONCE]).items():
+            known[entries[name].fingerprint] = verdict
+    return {fingerprint: verdict for fingerprint, verdict in known.items() if fingerprint not in verdicts}
 
 
-def look_into(
+def verify_files(
     engine: Engine, request: Request, names: Sequence[str], *, sampled: bool = False
-) -> dict[str, dict[str, Any]]:
-    """Have the job's own Python look into these files; a file it says nothing of counts as not verified.
+) -> dict[str, CheckpointVerdict]:
+    """Let the job's own Python examine these files; when it reports nothing, all of them count as not verified.
 
-    A `sampled` look is the cheap one of a listing: at all of them, and at samples of their numbers.
+    With `sampled`, for listings, it examines all files but only samples of their numbers. A HostError is raised: then
+    nothing is known about the files.
     """
     if not names:
         return {}
     paths = [str(request.checkpoint_dir / name) for name in names]
-    manner = "--sampled" if sampled else "--first-healthy"
-    argv = [python_of(request.argv), "-m", "rung_inside.verify", manner, *paths]
-    # It trains nothing: what is patched into a training would only speak in its name.
+    mode = "--sampled" if sampled else "--first-healthy"
+    argv = [python_of(request.argv), "-m", "rung_inside.verify", mode, *paths]
+    # This process trains nothing, so the patches for a training stay off.
     request = replace(request, env={**request.env, "RUNG_MODE": "off"})
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
-    except (HostUnreachable, HostRefused):
-        raise  # nothing was learned of the files; they are looked into when the host answers
     except EngineError as error:
         return _unverified(names, str(error))
-    said = {name: verdict for name, verdict in _verdicts(output).items() if name in names}
-    if said:
-        return said
+    verdicts = {name: verdict for name, verdict in _parse_verdicts(output).items() if name in names}
+    if verdicts:
+        return verdicts
     why = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     return _unverified(names, why)
 
 
-def _unverified(names: Sequence[str], why: str) -> dict[str, dict[str, Any]]:
-    return {name: {"verdict": UNVERIFIED, "step": None, "detail": clean(why)} for name in names}
+def _unverified(names: Sequence[str], why: str) -> dict[str, CheckpointVerdict]:
+    return {name: CheckpointVerdict(UNVERIFIED, detail=clean(why)) for name in names}
 
 
-def _verdicts(output: str) -> dict[str, dict[str, Any]]:
-    """Read the verdict lines; anything else that the job's Python printed is passed over."""
-    found: dict[str, dict[str, Any]] = {}
+def _parse_verdicts(output: str) -> dict[str, CheckpointVerdict]:
+    """Parse the verdict lines; anything else that the job's Python printed is ignored."""
+    found: dict[str, CheckpointVerdict] = {}
     for line in output.splitlines():
         try:
-            said = json.loads(line)
-            found[PurePath(said["path"]).name] = {
-                "verdict": clean(str(said["verdict"])),
-                "step": said["step"] if isinstance(said["step"], int) else None,
-                "detail": clean(str(said["detail"])),
-                **({"kind": clean(str(said["kind"]))[:20]} if said.get("kind") else {}),
-            }
+            data = json.loads(line)
+            found[PurePath(data["path"]).name] = CheckpointVerdict(
+                verdict=clean(str(data["verdict"])),
+                step=data["step"] if isinstance(data["step"], int) else None,
+                detail=clean(str(data["detail"])),
+                kind=clean(str(data.get("kind") or ""))[:20],
+            )
         except (ValueError, TypeError, KeyError):
             continue
     return found
 
 
 def python_of(argv: Sequence[str]) -> str:
-    """Return the Python that the job runs with: the command's own, or the first on its PATH."""
+    """Return the Python of the job: the one in its command, or else the first on its PATH."""
     first = PurePath(argv[0]).name
     return argv[0] if re.fullmatch(r"python[\d.]*", first) else "python3"

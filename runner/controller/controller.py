@@ -105,7 +105,7 @@ class Controller:
         self._checkpoint_search.forget(job.id)
         self._context.back_off(job.id, delay)
         with self._store.transaction():
-            self._store.say(job.id, f"{message}; the job is left as it is and tried again")
+            self._store.set_reason(job.id, f"{message}; the job is left as it is and tried again")
             self._store.add_event(job.id, None, EventKind.UNEXPECTED_ERROR, {"because": message}, at=now)
 
     def _turn(self, job: Job) -> None:
@@ -137,12 +137,12 @@ class Controller:
 
     def _launch(self, job: Job) -> None:
         """Write the first attempt, or the one a person asked for; a job with an image is placed by `_place`."""
-        if self._gate.holds(job) or job.spec.image is not None:
+        if self._gate.blocks(job) or job.spec.image is not None:
             return
         attempts = self._store.attempts(job.id)
         checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
         if checkpoints is not None:
-            placement = next_attempt.same_spot(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
+            placement = next_attempt.same_placement(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_reason(self._store, job))
             transitions.launching(self._store, job, attempt, at=self._context.now())
             self._checkpoint_search.forget(job.id)
@@ -160,14 +160,14 @@ class Controller:
         if checkpoints is None:
             return
         last = attempts[-1]
-        elsewhere = self._placer.elsewhere(job, last.host) if last.image is not None else []
+        elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
         decision = move(job, attempts, checkpoints) or decide(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placer.move(job, decision)
             return
-        next_attempt.carry_out(self._store, job, decision, next_attempt.same_spot(last), at=self._context.now())
+        next_attempt.carry_out(self._store, job, decision, next_attempt.same_placement(last), at=self._context.now())
         self._checkpoint_search.forget(job.id)
 
     def _ledger(self, job: Job) -> Ledger:
@@ -177,7 +177,7 @@ class Controller:
         return read(self._store.attempts_by_job(), self._context.engines.local.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
-        if last.image is None:
+        if not last.is_remote:
             return self._context.engines.local.gpu()
         return last.gpus[0] if last.gpus else None
 
@@ -218,7 +218,7 @@ class Controller:
 
         def ask(job: Job) -> None:
             nonlocal waits
-            waits = self._placer.is_ready(job) and not (job.state is JobState.QUEUED and self._gate.holds(job))
+            waits = self._placer.is_ready(job) and not (job.state is JobState.QUEUED and self._gate.blocks(job))
 
         self._guarded(job, ask)
         return waits

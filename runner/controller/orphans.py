@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rung.jobs.model.errors import EngineError, RungError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
@@ -61,7 +61,7 @@ class OrphanSweep:
     def _on_done(self, orphan: Stale, key: str, task: Task) -> None:
         error = task.future.exception()
         if error is not None:
-            if not isinstance(error, EngineError):
+            if not isinstance(error, (EngineError, HostError)):
                 self._report_error(orphan, key, error)
             return
         observation, stopped = task.future.result()

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths
@@ -85,16 +85,16 @@ class Supervisor:
         request = context.request(job, attempt)
         try:
             engine = context.engine(attempt)
-        except EngineError as error:
+        except HostError as error:
             self._on_unreachable(job, error)  # its host is no longer in the list
             return
         view = self._view(job, attempt, request)
         grace_over = context.now() - job.updated_at > job.spec.recovery.grace
         stop = grace_over if job.state is JobState.STOPPING else None
-        started = attempt.image is not None and attempt.started_at is not None
+        started = attempt.is_remote and attempt.started_at is not None
         work = partial(observe, engine, request.paths, view.watch, stop, started)
         context.call_engine(job, attempt, work, self._on_observed, self._on_unreachable)
-        if attempt.image is not None:
+        if attempt.is_remote:
             context.back_off(job.id, POLL_SECONDS * len(self._views))
 
     def _last(self, job: Job) -> Attempt:
@@ -132,10 +132,10 @@ class Supervisor:
         else:
             self._on_ended(job, attempt, request, observation)
 
-    def _on_unreachable(self, job: Job, error: EngineError) -> None:
+    def _on_unreachable(self, job: Job, error: RungError) -> None:
         """Show that the host does not answer; after host_lost_after the job moves to another host, if there is one."""
         attempt, now = self._last(job), self._context.now()
-        if attempt.image is None:
+        if not attempt.is_remote:
             self._context.set_reason(job, str(error))
             return
         if attempt.unreachable_since is None:
@@ -174,7 +174,7 @@ class Supervisor:
         except EngineError as error:
             transitions.not_started(context.store, job, attempt, str(error), at=context.now())
             return
-        if attempt.image is None:
+        if not attempt.is_remote:
             context.call_engine(
                 job,
                 attempt,
@@ -191,15 +191,15 @@ class Supervisor:
         if observation.presence is Presence.ABSENT:
             transitions.cancelled(self._context.store, job, self._last(job), at=self._context.now())
 
-    def _on_start_error(self, job: Job, error: EngineError) -> None:
+    def _on_start_error(self, job: Job, error: RungError) -> None:
         """Count it as a fault of the host if it answers and cannot start the attempt; another host may be able to."""
-        if isinstance(error, (HostUnreachable, HostRefused)):
+        if isinstance(error, HostError):
             self._on_unreachable(job, error)
             return
         at = self._context.now()
         fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
         attempt = replace(self._last(job), fault=fault, ended_at=at)
-        transitions.recovering(self._context.store, job, attempt, fault, told=False, at=at)
+        transitions.recovering(self._context.store, job, attempt, fault, fault_recorded=False, at=at)
         self.forget(job.id)
 
     # Following
@@ -284,7 +284,7 @@ class Supervisor:
     def _faulted(self, job: Job, attempt: Attempt, fault: Fault, view: AttemptView) -> None:
         recorded = attempt.fault is not None
         faulty = attempt if recorded else log_watch.with_fault(attempt, fault, view.watch)
-        transitions.recovering(self._context.store, job, faulty, fault, told=recorded, at=self._context.now())
+        transitions.recovering(self._context.store, job, faulty, fault, fault_recorded=recorded, at=self._context.now())
 
 
 def _stop_unstarted(engine: Engine, paths: AttemptPaths) -> Observation:

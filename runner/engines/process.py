@@ -19,11 +19,11 @@ from typing import Any
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.files.fingerprint import entry_here, hidden
+from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
 from rung.runner.files.work_copy import make_copy
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
-from rung.runner.seams.engine import FileEntry, Observation, Presence, Request, read_part
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request, read_local_log
 
 # Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
 START_SECONDS = 30.0
@@ -88,14 +88,14 @@ class ProcessEngine:
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
-    def strike(self, paths: AttemptPaths) -> None:
+    def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
         claim, running = _read(paths.claim), _read(paths.running)
         if claim and running and _alive(claim):
             _signal_group(running["group"], signal.SIGKILL)
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        return read_part(paths.log, offset, size)
+        return read_local_log(paths.log, offset, size)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         try:
@@ -118,7 +118,7 @@ class ProcessEngine:
         try:
             for path in folder.glob(pattern) if folder.is_dir() else ():
                 with suppress(FileNotFoundError):
-                    entry = None if hidden(path.name) else entry_here(path, sampled=True)
+                    entry = None if is_hidden(path.name) else local_entry(path, sampled=True)
                     found += [entry] if entry is not None else []
         except OSError as error:
             raise EngineError(f"{folder}: cannot be listed: {error.strerror}") from None

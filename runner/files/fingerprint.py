@@ -19,7 +19,7 @@ SAMPLE_BYTES = 4096
 MOST_FILES = 10_000
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Tell what is not the job's to offer: files on their way, and what was set aside."""
     return name.startswith(".")
 
@@ -33,18 +33,18 @@ def folder_entry(name: str, files: Iterable[tuple[str, int, float]], made_at: fl
     return FileEntry(name, sum(size for _, size, _ in listed), float(newest), is_folder=True, digest=digest)
 
 
-def entry_here(path: Path, *, sampled: bool) -> FileEntry | None:
+def local_entry(path: Path, *, sampled: bool) -> FileEntry | None:
     """Return the entry of a file or folder of this machine; None for anything else. Raises OSError."""
     stat = path.lstat()
     if S_ISREG(stat.st_mode):
         digest = _samples(path, stat.st_size) if sampled else ""
         return FileEntry(path.name, stat.st_size, stat.st_mtime, digest=digest)
     if S_ISDIR(stat.st_mode):
-        return folder_entry(path.name, files_in(path), stat.st_mtime)
+        return folder_entry(path.name, local_files(path), stat.st_mtime)
     return None
 
 
-def files_in(folder: Path) -> list[tuple[str, int, float]]:
+def local_files(folder: Path) -> list[tuple[str, int, float]]:
     """Return the plain files under a folder of this machine; links are not followed."""
     found: list[tuple[str, int, float]] = []
     for place, _, names in os.walk(folder):

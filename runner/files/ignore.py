@@ -26,7 +26,7 @@ class Ignored:
         # With an exception among the rules, a folder that is left out may still have something in it that is not.
         self._exceptions = any(line.startswith("!") for line in lines)
 
-    def leaves_out(self, path: str, *, folder: bool) -> bool:
+    def excludes(self, path: str, *, folder: bool) -> bool:
         """Tell whether a path, relative to the folder, stays home; for a folder, whether all of it does."""
         if PurePosixPath(path).name in ALWAYS:
             return True

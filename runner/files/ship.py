@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import HostPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.files.ignore import Ignored
@@ -15,20 +15,20 @@ from rung.runner.files.tree import File, Tree, archive, read_manifest, scan
 from rung.runner.seams.remote import Files, Remote
 
 # Content is looked for in so many of the newest trees; more are not worth the look.
-LOOK_BACK = 4
+TREES_SEARCHED = 4
 # A manifest of as many files as are ever shipped, with long paths.
 MANIFEST_BYTES = 1 << 24
 UNPACK_SECONDS = 600.0
 
 # The first leaves nothing of an earlier try behind, and nobody else may look.
-BEGIN = """
+BEGIN_SCRIPT = """
 set -eu
 umask 077
 mkdir -p "$1"
 rm -rf "$1"/*.part "$1"/*.tar
 """
 # A tree appears under its name when all of it is there.
-UNPACK = """
+UNPACK_SCRIPT = """
 set -eu
 cd "$1"
 trap 'rm -rf "$2.part" "$2.tar"' EXIT
@@ -37,7 +37,7 @@ rm -f "$2.tar"
 [ -d "$3" ] || mv "$2.part" "$3"
 """
 # The attempt's own copy, which it may write to: the tree stays as it is. No hard links, also not among its own files.
-COPY = """
+COPY_SCRIPT = """
 set -eu
 umask 077
 tree=$1 work=$2
@@ -71,21 +71,21 @@ class Shipper:
 
     def _send(self, files: Files, root: Path, tree: Tree, own: Mapping[str, bytes]) -> None:
         trees = self._paths.trees
-        self._run(BEGIN, trees, what="a folder for what is shipped cannot be made")
+        self._run(BEGIN_SCRIPT, trees, what="a folder for what is shipped cannot be made")
         part = f"{tree.id}.{secrets.token_hex(4)}"
         content = archive(tree, root, f"{part}.part", self._known(files), own)
         files.write(f"{trees}/{part}.tar", content, 0o600)
-        self._run(UNPACK, trees, part, tree.id, what="what was shipped cannot be unpacked")
+        self._run(UNPACK_SCRIPT, trees, part, tree.id, what="what was shipped cannot be unpacked")
 
     def _known(self, files: Files) -> dict[File, str]:
         """Return which contents the host has, and where in its folder of trees."""
         trees = [entry for entry in files.entries(self._paths.trees) if entry.is_folder]
         known: dict[File, str] = {}
-        for entry in sorted(trees, key=lambda each: -each.written_at)[:LOOK_BACK]:
+        for entry in sorted(trees, key=lambda each: -each.written_at)[:TREES_SEARCHED]:
             name = entry.path.rpartition("/")[2]
             try:
                 tree = read_manifest(files.read(f"{entry.path}/manifest", 0, MANIFEST_BYTES))
-            except EngineError:
+            except (EngineError, HostError):
                 continue
             # A manifest that does not fit its name says nothing about the files beside it.
             if tree.id == name:
@@ -95,8 +95,8 @@ class Shipper:
     def copy(self, tree: str, work: str, *folders: str) -> None:
         """Make the folders of an attempt: its own copy of what was shipped, and room for what it writes."""
         try:
-            self._run(COPY, tree, work, *folders, what="the attempt's folders cannot be made")
-        except EngineError:
+            self._run(COPY_SCRIPT, tree, work, *folders, what="the attempt's folders cannot be made")
+        except (EngineError, HostError):
             # Somebody may have cleaned up there: the next time it is looked whether the tree still is.
             self._there.clear()
             raise
@@ -114,4 +114,4 @@ def scan_workdir(folder: Path, home: Path) -> Tree:
     if own == here:
         raise EngineError(f"workdir {folder} is Rung's own home, with its secrets: choose another folder")
     inside = own.relative_to(here).as_posix() if own.is_relative_to(here) else None
-    return scan(folder, lambda path, is_folder: path == inside or ignored.leaves_out(path, folder=is_folder))
+    return scan(folder, lambda path, is_folder: path == inside or ignored.excludes(path, folder=is_folder))

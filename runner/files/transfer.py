@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.files.fingerprint import MOST_FILES, files_in, folder_entry
+from rung.runner.files.fingerprint import MOST_FILES, folder_entry, local_files
 from rung.runner.seams.engine import FileEntry
 from rung.runner.seams.remote import Files, Remote, RemoteFile
 
@@ -26,15 +26,15 @@ MOVE_SECONDS = 60.0
 INCOMING = ".incoming"
 
 
-def entry_there(files: Files, name: str, found: RemoteFile) -> FileEntry:
+def remote_entry(files: Files, name: str, found: RemoteFile) -> FileEntry:
     """Return the entry of a file or folder of a host."""
     if not found.is_folder:
         return FileEntry(name, found.size, found.written_at)
-    inner = [(path, each.size, each.written_at) for path, each in files_there(files, found.path)]
+    inner = [(path, each.size, each.written_at) for path, each in remote_files(files, found.path)]
     return folder_entry(name, inner, found.written_at)
 
 
-def files_there(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
+def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
     """Return the files under a folder of a host, each with its path in it."""
     found: list[tuple[str, RemoteFile]] = []
     waiting = [folder]
@@ -54,8 +54,8 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
         to.mkdir(parents=True, exist_ok=True)
         clear(draft)
         if entry.is_folder:
-            with _named(source), remote.files() as files:
-                parts = [(path, each.written_at) for path, each in files_there(files, source)]
+            with _naming(source), remote.files() as files:
+                parts = [(path, each.written_at) for path, each in remote_files(files, source)]
             for path, written_at in parts:
                 _fetch_file(remote, f"{source}/{path}", draft / path, written_at)
         else:
@@ -73,7 +73,7 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
 def _fetch_file(remote: Remote, source: str, draft: Path, written_at: float) -> None:
     draft.parent.mkdir(parents=True, exist_ok=True)
     ours = _receive(remote, source, draft)
-    _agree(remote, source, ours, checksum_on(remote, source))
+    _check_checksums(remote, source, ours, remote_checksum(remote, source))
     os.utime(draft, (written_at, written_at))
 
 
@@ -86,7 +86,7 @@ def clear(path: Path) -> None:
 
 def _receive(remote: Remote, source: str, draft: Path) -> str:
     digest, offset = hashlib.sha256(), 0
-    with _named(source), remote.files() as files, draft.open("wb") as file:
+    with _naming(source), remote.files() as files, draft.open("wb") as file:
         while chunk := files.read(source, offset, CHUNK):
             file.write(chunk)
             digest.update(chunk)
@@ -97,13 +97,11 @@ def _receive(remote: Remote, source: str, draft: Path) -> str:
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
+def _naming(path: str) -> Iterator[None]:
     """Say which file it was; a host that is away is that and nothing else."""
     try:
         yield
     except EngineError as error:
-        if type(error) is not EngineError:
-            raise
         raise EngineError(f"{error} ({path})") from None
 
 
@@ -115,13 +113,13 @@ def deliver(remote: Remote, file: Path, folder: str) -> None:
             _send(remote, file, draft)
             _put_in_place(remote, draft, target)
         return
-    parts = [path for path, _, _ in files_in(file)]
+    parts = [path for path, _, _ in local_files(file)]
     if all(_is_there(remote, file / path, f"{target}/{path}") for path in parts):
         return
     for path in parts:
         if not _is_there(remote, file / path, f"{draft}/{path}"):
             _send(remote, file / path, f"{draft}/{path}")
-    with _named(target), remote.files() as files:
+    with _naming(target), remote.files() as files:
         taken = files.stat(target) is not None
     if taken:
         # Left unfinished by an earlier attempt; it is kept, out of sight.
@@ -131,30 +129,30 @@ def deliver(remote: Remote, file: Path, folder: str) -> None:
 
 
 def _is_there(remote: Remote, file: Path, target: str) -> bool:
-    with _named(target), remote.files() as files:
+    with _naming(target), remote.files() as files:
         there = files.stat(target)
     same = there is not None and not there.is_folder and there.size == file.stat().st_size
-    return same and checksum_on(remote, target) == checksum_here(file)
+    return same and remote_checksum(remote, target) == local_checksum(file)
 
 
 def _send(remote: Remote, file: Path, draft: str) -> None:
-    ours = checksum_here(file)
-    with _named(draft), remote.files() as files:
+    ours = local_checksum(file)
+    with _naming(draft), remote.files() as files:
         files.make_folder(str(PurePosixPath(draft).parent))
         with file.open("rb") as source:
             files.write(draft, iter(lambda: source.read(CHUNK), b""), 0o644)
-    _agree(remote, draft, ours, checksum_on(remote, draft))
+    _check_checksums(remote, draft, ours, remote_checksum(remote, draft))
 
 
 def _put_in_place(remote: Remote, draft: str, target: str) -> None:
     _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be put in its place")
 
 
-def move_there(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
+def move_remote(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
     """Move checkpoints of a host into another folder of it; what is gone already is fine."""
     if not names:
         return
-    with _named(aside), remote.files() as files:
+    with _naming(aside), remote.files() as files:
         files.make_folder(aside)
         there = [name for name in names if files.stat(f"{folder}/{name}") is not None]
     for name in there:
@@ -164,10 +162,10 @@ def move_there(remote: Remote, folder: str, names: Sequence[str], aside: str) ->
 def _run(remote: Remote, argv: Sequence[str], failed: str) -> None:
     moved = remote.run(argv, timeout=MOVE_SECONDS)
     if moved.code != 0:
-        raise EngineError(f"{remote.name}: {failed}: {_words(moved.err)}")
+        raise EngineError(f"{remote.name}: {failed}: {_error_text(moved.err)}")
 
 
-def checksum_here(file: Path) -> str:
+def local_checksum(file: Path) -> str:
     try:
         with file.open("rb") as source:
             return hashlib.file_digest(source, "sha256").hexdigest()
@@ -175,20 +173,20 @@ def checksum_here(file: Path) -> str:
         raise EngineError(f"{file}: cannot be read: {error.strerror}") from None
 
 
-def checksum_on(remote: Remote, path: str) -> str:
+def remote_checksum(remote: Remote, path: str) -> str:
     """Return what the host itself says of a file's content."""
     ran = remote.run(["sha256sum", "--", path], timeout=CHECKSUM_SECONDS)
     # A name with a backslash or a line break is announced by a backslash before the sum.
     said = ran.out.decode("ascii", "replace").lstrip("\\").split(" ")[0]
     if ran.code != 0 or len(said) != 64:
-        raise EngineError(f"{remote.name}: {path} cannot be summed: {_words(ran.err)}")
+        raise EngineError(f"{remote.name}: {path} cannot be summed: {_error_text(ran.err)}")
     return said
 
 
-def _agree(remote: Remote, path: str, ours: str, theirs: str) -> None:
+def _check_checksums(remote: Remote, path: str, ours: str, theirs: str) -> None:
     if ours != theirs:
         raise EngineError(f"{remote.name}: {path} did not come through whole ({ours[:12]} here, {theirs[:12]} there)")
 
 
-def _words(err: bytes) -> str:
+def _error_text(err: bytes) -> str:
     return clean(err.decode("utf-8", "replace").strip()[-200:]) or "it did not say why"

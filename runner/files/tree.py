@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 18
 BLOCK = tarfile.BLOCKSIZE
 
 # Tells of a path in the folder, and whether it is a folder itself, whether it stays home.
-Leave = Callable[[str, bool], bool]
+Excluded = Callable[[str, bool], bool]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def read_manifest(data: bytes) -> Tree:
         return Tree()
 
 
-def scan(root: Path, leaves: Leave, *, most: int = MOST_BYTES) -> Tree:
+def scan(root: Path, leaves: Excluded, *, most: int = MOST_BYTES) -> Tree:
     """Return what of a folder is shipped; refuse what is too much, with a number."""
     found = _Found(root)
     try:
@@ -89,7 +89,7 @@ class _Found:
         self.links: dict[str, str] = {}
         self.folders: list[str] = []
 
-    def walk(self, folder: str, leaves: Leave) -> None:
+    def walk(self, folder: str, leaves: Excluded) -> None:
         with os.scandir(self.root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
                 path = f"{folder}{entry.name}"

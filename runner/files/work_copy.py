@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rung.jobs.config_files.edit import MAX_CHARS, find, set_keys
-from rung.jobs.model.errors import EngineError, Unfit
+from rung.jobs.model.errors import ConfigFileError, EngineError
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.files.ignore import ALWAYS, Ignored
 from rung.runner.files.tree import MOST_BYTES, MOST_FILES, File, Tree, size_text
@@ -30,7 +30,7 @@ def read_keys(spec: JobSpec, workdir: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def edited(workdir: Path, edits: Sequence[FileEdit]) -> dict[str, str]:
+def edited_texts(workdir: Path, edits: Sequence[FileEdit]) -> dict[str, str]:
     """Return the text of every file that is edited, by its path."""
     return {edit.path: set_keys(_read(workdir, edit.path), edit.path, edit.values) for edit in edits}
 
@@ -39,13 +39,13 @@ def _read(workdir: Path, name: str) -> str:
     path = workdir / name
     try:
         if not path.resolve().is_relative_to(workdir.resolve()):
-            raise Unfit(f"{name}: leads out of the workdir, to {path.resolve()}")
+            raise ConfigFileError(f"{name}: leads out of the workdir, to {path.resolve()}")
         with path.open("rb") as file:
             return file.read(4 * MAX_CHARS).decode("utf-8")
     except OSError as error:
-        raise Unfit(f"{name}: cannot be read in {workdir}: {error.strerror}") from None
+        raise ConfigFileError(f"{name}: cannot be read in {workdir}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Unfit(f"{name}: is not UTF-8 text") from None
+        raise ConfigFileError(f"{name}: is not UTF-8 text") from None
 
 
 def make_copy(source: Path, work: Path, edits: Sequence[FileEdit], home: Path) -> None:
@@ -54,14 +54,14 @@ def make_copy(source: Path, work: Path, edits: Sequence[FileEdit], home: Path) -
         return
     part = work.with_suffix(".part")
     try:
-        texts = edited(source, edits)
+        texts = edited_texts(source, edits)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         _Copy(source, part, home, texts).folder("")
         for name, text in texts.items():
             _write(part, name, text)
         part.rename(work)
-    except Unfit as error:
+    except ConfigFileError as error:
         raise EngineError(str(error)) from None
     except OSError as error:
         raise EngineError(f"{error.filename or work}: cannot be copied: {error.strerror}") from None
@@ -80,10 +80,12 @@ def _write(part: Path, name: str, text: str) -> None:
 class _Copy:
     """Copies a folder file by file, and refuses what is too much."""
 
-    def __init__(self, source: Path, target: Path, home: Path, edited: Iterable[str]) -> None:
+    def __init__(self, source: Path, target: Path, home: Path, edited_texts: Iterable[str]) -> None:
         self._source, self._target = source.resolve(), target
         # What is edited is copied, whoever ignores it, and so are the folders it lies in.
-        self._edited = {str(path) for name in edited for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
+        self._edited = {
+            str(path) for name in edited_texts for path in (PurePosixPath(name), *PurePosixPath(name).parents)
+        }
         self._ignored, self._home = Ignored(source), home.resolve()
         self._bytes = self._files = 0
 
@@ -94,7 +96,7 @@ class _Copy:
             if entry == self._home or entry.name in ALWAYS:
                 continue
             is_folder = entry.is_dir() and not entry.is_symlink()
-            left_out = path not in self._edited and self._ignored.leaves_out(path, folder=is_folder)
+            left_out = path not in self._edited and self._ignored.excludes(path, folder=is_folder)
             if left_out or entry.is_symlink():
                 self._link(entry, path)
             elif is_folder:

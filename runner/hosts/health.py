@@ -13,7 +13,7 @@ from rung.jobs.model.terminal_text import clean
 SCRIPT = "/usr/local/lib/rung/health"
 STATES = ("good", "bad", "unknown")
 # What a look from here says as well, in its own words.
-SEEN_ANYWAY = frozenset({"account", "clock", "disk", "driver", "engine", "home"})
+SURVEYED = frozenset({"account", "clock", "disk", "driver", "engine", "home"})
 MAX_LINES = 100
 MAX_TEXT = 300
 
@@ -43,6 +43,6 @@ def parse_health(text: str) -> tuple[Health, ...]:
     return tuple(found)
 
 
-def unwell(health: tuple[Health, ...]) -> tuple[Health, ...]:
+def failed_checks(health: tuple[Health, ...]) -> tuple[Health, ...]:
     """Return what is wrong and not seen by any look at a host already."""
-    return tuple(one for one in health if one.state == "bad" and one.what not in SEEN_ANYWAY)
+    return tuple(one for one in health if one.state == "bad" and one.what not in SURVEYED)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostRefused
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
@@ -80,7 +80,7 @@ class GpuState:
 
     gpu: Gpu
     job: str | None = None
-    strangers: tuple[str, ...] = ()
+    foreign_processes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,10 @@ def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
         engine = EngineFacts("", {})
         try:
             engine = ask_engine(remote, host.engine_socket)
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             report = replace(report, engine_trouble=str(error))
         return _gpus(replace(report, engine=engine.version), remote, engine.jobs)
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         return replace(report, away=str(error), refused=isinstance(error, HostRefused))
 
 
@@ -136,7 +134,7 @@ def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[
         return report
     try:
         ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         said = str(error).removeprefix(f"{report.host.name}: ")
         return replace(report, health=(Health("bad", "health", f"its health script does not answer: {said}"),))
     return replace(report, health=parse_health(ran.out.decode("utf-8", "replace")))
@@ -172,8 +170,6 @@ def parse_facts(report: Report, text: str, before: float, after: float) -> Repor
 def _gpus(report: Report, remote: Remote, jobs: Mapping[str, str]) -> Report:
     try:
         ran = remote.run(["sh", "-c", GPUS], timeout=GPU_SECONDS)
-    except (HostUnreachable, HostRefused):
-        raise
     except EngineError:
         return replace(report, gpu_troubles=(f"nvidia-smi does not answer in {GPU_SECONDS:g} s: the driver hangs",))
     if ran.code == 127:
@@ -203,6 +199,6 @@ def gpu_states(gpus: Iterable[Gpu], users: Iterable[GpuUser], owners: Mapping[in
     for gpu in gpus:
         here = [user for user in listed if user.uuid == gpu.uuid]
         job = next((owners[user.pid] for user in here if user.pid in owners and user.pid is not None), None)
-        strangers = tuple(f"pid {user.pid or '?'} {user.name}" for user in here if user.pid not in owners)
-        states.append(GpuState(gpu, job, strangers))
+        foreign_processes = tuple(f"pid {user.pid or '?'} {user.name}" for user in here if user.pid not in owners)
+        states.append(GpuState(gpu, job, foreign_processes))
     return tuple(states)

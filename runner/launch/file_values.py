@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_spec import KnobSpec
@@ -37,7 +37,9 @@ def _first(keys: Mapping[str, Any], name: str) -> tuple[str, Any]:
     (where, value), *others = keys.items()
     for other, another in others:
         if another != value:
-            raise Unfit(f"{where} is {value!r} and {other} is {another!r}: state knobs.{name} in the job file")
+            raise ConfigFileError(
+                f"{where} is {value!r} and {other} is {another!r}: state knobs.{name} in the job file"
+            )
     return where, value
 
 
@@ -48,7 +50,7 @@ def _number(name: str, where: str, value: Any) -> Any:
     try:
         return getattr(KnobSpec.model_validate({name: value}), name)
     except ValidationError:
-        raise Unfit(f"{where}: {value!r} is no {name}; name another key, or state knobs.{name}") from None
+        raise ConfigFileError(f"{where}: {value!r} is no {name}; name another key, or state knobs.{name}") from None
 
 
 def _precision(knobs: KnobSpec, found: Mapping[str, tuple[str, Any]]) -> dict[str, Precision]:
@@ -59,7 +61,7 @@ def _precision(knobs: KnobSpec, found: Mapping[str, tuple[str, Any]]) -> dict[st
             word = word_for(precision, knobs.precision_text, knobs.framework)
             if (type(word), word) == (type(value), value):
                 return {"precision": precision}
-        raise Unfit(f"{where}: {value!r} stands for no precision; say which in knobs.precision_text")
+        raise ConfigFileError(f"{where}: {value!r} stands for no precision; say which in knobs.precision_text")
 
     switches = [name for name in SWITCHES if name in found]
     if not switches:

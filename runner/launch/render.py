@@ -18,7 +18,7 @@ OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=")
 HYDRA_PLAIN = re.compile(r"[\w/\-+.%*:]*", re.ASCII)
 
 
-def told_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, Word | None]:
+def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, Word | None]:
     """Return the value for every placeholder; None where there is nothing to say."""
     asked, knobs = attempt.asked, spec.knobs
     values: dict[str, Word | None] = asked.to_dict()

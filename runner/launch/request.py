@@ -16,12 +16,12 @@ from typing import Any
 import tenacity
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.files.inside import INSIDE
-from rung.runner.launch.render import file_edits, fill, fill_command, texts, told_values
+from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
 from rung.runner.seams.engine import Container, Engine, Request
 
 # What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
@@ -38,10 +38,10 @@ OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else No
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
-    contained = attempt.image is not None
+    contained = attempt.is_remote
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
-    told = told_values(job.spec, attempt, checkpoint_dir)
+    told = placeholder_values(job.spec, attempt, checkpoint_dir)
     resources = job.spec.resources
     limits = {
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
@@ -67,7 +67,7 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
 
 def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
     """Return where the command finds its checkpoints: in the container, or on this machine."""
-    if attempt.image is not None:
+    if attempt.is_remote:
         return Path(IN_JOB) / job.spec.checkpoint.dir
     return paths.checkpoints(job.id, job.spec.checkpoint.dir)
 
@@ -82,35 +82,35 @@ def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
         shm=parse_size(spec.resources.shm),
         pids=spec.resources.pids,
         network=spec.network,
-        stay=attempt.stay,
+        residence=attempt.residence,
     )
 
 
 def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
     """Return the environment in a container, over what its image says: nothing of this machine goes along."""
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
-    values = texts(told_values(job.spec, attempt, checkpoint_dir))
+    values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     # The account of the host has no name and no home in the image; programs ask for both.
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
-    env |= _told(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
+    env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
     return env
 
 
 def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the job's environment without its secrets: what it may inherit, its own, and what Rung tells it."""
     checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
-    values = texts(told_values(job.spec, attempt, checkpoint_dir))
+    values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
     if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
         env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
-    env |= _told(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
+    env |= _rung_variables(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
     env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
     return env
 
 
-def _told(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
+def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
     """Return the variables that tell the code inside the job what was asked."""
     told: dict[str, Any] = {
         "RUNG_JOB": job.id,
@@ -145,15 +145,10 @@ def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str,
     return found
 
 
-def _away(error: BaseException) -> bool:
-    """Tell whether it is the host that does not answer: that may last, and is not for us to wait for."""
-    return isinstance(error, (HostUnreachable, HostRefused))
-
-
 def start_attempt(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
-    """Start an attempt, trying again when the machine is short of something for a moment."""
+    """Start an attempt. Retry when the machine is short of something; a host that is away is not waited for here."""
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda error: isinstance(error, EngineError) and not _away(error)),
+        retry=tenacity.retry_if_exception_type(EngineError),
         stop=tenacity.stop_after_attempt(START_TRIES),
         wait=tenacity.wait_random_exponential(multiplier=0.5, max=5),
         sleep=sleep,

@@ -63,15 +63,15 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
     for name in settings:
         if name not in known:
             raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
-        if deaf := why_unreachable(job.spec, name):
-            raise UsageError(f"--set {name}: {deaf}")
+        if reason := why_unreachable(job.spec, name):
+            raise UsageError(f"--set {name}: {reason}")
     try:
         knobs = KnobSpec.model_validate({"mode": job.spec.knobs.mode, **known, **settings}).knobs()
     except ValueError as error:
         first = getattr(error, "errors")()[0]  # noqa: B009
         raise UsageError(f"--set {first['loc'][0]}: {first['msg']}") from None
-    if "precision" in settings and (deaf := why_unreachable(job.spec, "precision", knobs.precision)):
-        raise UsageError(f"--set precision: {deaf}")
+    if "precision" in settings and (reason := why_unreachable(job.spec, "precision", knobs.precision)):
+        raise UsageError(f"--set precision: {reason}")
     return knobs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.host import Host
 from rung.runner.context import Context
 from rung.runner.hosts.survey import GpuState, Report
@@ -54,7 +54,7 @@ class HostPool:
     def _take(self, host: Host, task: Task) -> None:
         error = task.future.exception()
         # A host that could not be surveyed cannot be used now, whatever the error.
-        problem = str(error) if isinstance(error, EngineError) else f"the check of it failed: {error!r}"
+        problem = str(error) if isinstance(error, (EngineError, HostError)) else f"the check of it failed: {error!r}"
         report: Report = Report(host, away=problem) if error else task.future.result()
         self._reports[host.name] = report
         self._surveyed_at[host.name] = self._context.now()
@@ -79,7 +79,7 @@ def view_of(report: Report) -> HostView:
 
 def _foreign_process(state: GpuState) -> str:
     """Return what uses a GPU: processes, or the job of a container. It counts only where this store has no lease."""
-    return ", ".join([*state.strangers, *([f"job {state.job}"] if state.job else [])])
+    return ", ".join([*state.foreign_processes, *([f"job {state.job}"] if state.job else [])])
 
 
 def trouble(report: Report | None) -> str:

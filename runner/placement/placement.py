@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint
@@ -138,10 +138,10 @@ class Placer:
     def _on_image_checked(self, placed: Placed, job: Job, incompatibility: str | None) -> None:
         self._incompatibilities[placed.image, placed.gpus[0].capability] = incompatibility
 
-    def _on_fetch_error(self, placed: Placed, job: Job, error: EngineError) -> None:
+    def _on_fetch_error(self, placed: Placed, job: Job, error: RungError) -> None:
         self._context.set_reason(job, str(error))
         self._host_pool.forget(placed.host)
-        if not isinstance(error, (HostUnreachable, HostRefused)):
+        if not isinstance(error, HostError):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"
             self._avoided_until[job.id, placed.host] = (self._context.now() + AVOID_SECONDS, why)
 
@@ -150,7 +150,7 @@ class Placer:
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         placement = next_attempt.Placement(
-            placed.host, placed.gpus, placed.image, next_attempt.next_stay(attempts, placed.host)
+            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host)
         )
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
@@ -168,4 +168,4 @@ class Placer:
 def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:
     """Fetch the image on the host and return why it cannot run on the GPU; runs in the task pool."""
     engine.ensure_image(placed.image, on_progress)
-    return engine.complaint(placed.image, placed.gpus[0])
+    return engine.incompatibility(placed.image, placed.gpus[0])

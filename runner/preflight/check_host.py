@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from rung.runner.hosts.health import unwell
+from rung.runner.hosts.health import failed_checks
 from rung.runner.hosts.nvidia_smi import driver_branch
 from rung.runner.hosts.survey import Report
 from rung.runner.preflight.check_job import CheckResult
@@ -92,5 +92,5 @@ def _clock(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _health(report: Report) -> Iterator[tuple[str, str]]:
-    for one in unwell(report.health):
+    for one in failed_checks(report.health):
         yield f"{one.what}: {one.said}", one.fix

@@ -20,7 +20,7 @@ from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.rungs import RungContext, apply_rung
-from rung.runner.files.work_copy import edited
+from rung.runner.files.work_copy import edited_texts
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, next_attempt
@@ -130,7 +130,7 @@ class LadderPreview:
         if isinstance(after, str):
             return RungPreview(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
-        placement = Placement(self._first.host, self._first.gpus, self._first.image, self._first.stay)
+        placement = Placement(self._first.host, self._first.gpus, self._first.image, self._first.residence)
         following = next_attempt(self._job, self._first.number + 1, placement, decision, 0.0)
         preview = self._difference(step.rung.value, self._request(following), after.changes_from(knobs))
         return replace(preview, knobs={}, note=note) if note else preview
@@ -154,7 +154,7 @@ class LadderPreview:
     def _file_changes(self, after: Request) -> dict[str, tuple[str, ...]]:
         if after.source is None:
             return {}
-        old, new = edited(after.source, self._before.edits), edited(after.source, after.edits)
+        old, new = edited_texts(after.source, self._before.edits), edited_texts(after.source, after.edits)
         return {path: _diff(old[path], new[path]) for path in new if old[path] != new[path]}
 
 

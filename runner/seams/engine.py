@@ -52,7 +52,7 @@ class Container:
     pids: int = 4096
     network: str = "bridge"
     # Which stay of the job on this host; each has a folder of its own for what the job writes.
-    stay: int = 1
+    residence: int = 1
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Engine(Protocol):
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         """Ask the whole attempt to end (TERM), or end it (KILL); it is gone when `observe` says so."""
 
-    def strike(self, paths: AttemptPaths) -> None:
+    def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill a running attempt as the machine might, with no word to anybody: what a drill does."""
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes: ...
@@ -153,10 +153,10 @@ class LocalEngine(Engine, Protocol):
 class HostEngine(Engine, Protocol):
     """An engine on a host that is reached over a connection; any method may raise HostUnreachable."""
 
-    def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
+    def ensure_image(self, image: str, on_progress: Callable[[str], None]) -> None:
         """Have the image on the host, telling how far it is."""
 
-    def complaint(self, image: str, gpu: Gpu) -> str | None:
+    def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         """Say why an image that is there cannot run on this GPU; None: it can."""
 
     def checkpoint_folder(self, request: Request) -> str:
@@ -165,7 +165,7 @@ class HostEngine(Engine, Protocol):
     def close(self) -> None: ...
 
 
-def read_part(path: Path, offset: int, size: int) -> bytes:
+def read_local_log(path: Path, offset: int, size: int) -> bytes:
     """Return at most so many bytes of a log on this machine from an offset on; nothing where there is no log yet."""
     try:
         with path.open("rb") as log:

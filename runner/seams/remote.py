@@ -24,7 +24,7 @@ SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """How a command ended: its exit code (-1: ended by a signal), and the beginning of what it printed."""
 
     code: int
@@ -84,14 +84,14 @@ class Remote(Protocol):
 
     name: str
 
-    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> Ran:
+    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> CommandResult:
         """Run a command and wait for its end. After `timeout` seconds we stop listening; it may go on there."""
 
     def open_socket(self, path: str) -> RemoteSocket: ...
 
     def files(self) -> AbstractContextManager[Files]: ...
 
-    def drop(self) -> None:
+    def drop_connection(self) -> None:
         """Cut the connection as a network would; it is made again by itself."""
 
     def close(self) -> None:

@@ -193,10 +193,10 @@ class DrillRun:
             return False
         try:
             if name == "link":
-                self._engines.remote(last.host).drop()
+                self._engines.remote(last.host).drop_connection()
             else:
-                engine = self._engines.local if last.image is None else self._engines.on(last.host)
-                engine.strike(self._session.paths.attempt(job.id, last.number))
+                engine = self._engines.local if not last.is_remote else self._engines.on(last.host)
+                engine.kill_unannounced(self._session.paths.attempt(job.id, last.number))
         except RungError:
             return False  # tried again on the next turn
         return True

@@ -15,7 +15,7 @@ import docker
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from rung.jobs.model.errors import EngineError, UsageError
+from rung.jobs.model.errors import EngineError, HostError, UsageError
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.image import LOCK_FILE, is_pinned, is_tag
@@ -50,7 +50,7 @@ def listed_hosts(environ: Mapping[str, str]) -> Iterator[tuple[list[Host], Calla
 
     def images(host: Host) -> Images:
         api = EngineApi(remotes.remote(host.name), host.engine_socket)
-        api.hello()
+        api.negotiate_version()
         return Images(api, lambda image, argv: (127, ""))
 
     try:
@@ -102,7 +102,7 @@ def _pin(tag: str, kind: str, hosts: list[Host], images: Callable[[Host], Images
     for host in sorted(hosts, key=lambda host: not host.should_have(kind)):
         try:
             return Pinned(tag, images(host).pin(tag), host.name)
-        except EngineError as error:
+        except (EngineError, HostError) as error:
             troubles.append(str(error))
     raise EngineError(f"{tag} cannot be pinned: {'; '.join(troubles)}")
 

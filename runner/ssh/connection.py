@@ -13,15 +13,15 @@ from collections.abc import Callable
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, HostRefused, HostUnreachable
 from rung.runner.ssh.transport import Transport
 
 # How long a caller waits for the first connection: a slow login takes seconds, a dead host says nothing for ever.
-PATIENCE_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 MOST_SECONDS_BETWEEN_TRIES = 30.0
 # A refusal is for a person to mend; knocking more often looks like an attack.
 SECONDS_AFTER_REFUSAL = 60.0
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 
 
 class Connection:
@@ -32,23 +32,23 @@ class Connection:
         self._dial = dial
         self._changed = threading.Condition()
         self._transport: Transport | None = None
-        self._trouble: EngineError | None = None
+        self._error: HostError | None = None
         self._keeper: threading.Thread | None = None
         self._closed = threading.Event()
         self._backoff = wait_random_exponential(multiplier=0.5, max=MOST_SECONDS_BETWEEN_TRIES)
 
     def transport(self) -> Transport:
         """Return the live connection, or raise HostUnreachable or HostRefused."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + CONNECT_SECONDS
         with self._changed:
             self._start_keeper()
             while self._transport is None:
                 if self._closed.is_set():
                     raise HostUnreachable(f"{self.name}: the connection was closed by us")
-                if self._trouble is not None:
-                    raise type(self._trouble)(str(self._trouble))
+                if self._error is not None:
+                    raise type(self._error)(str(self._error))
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise HostUnreachable(f"{self.name}: no connection after {PATIENCE_SECONDS:g} s")
+                    raise HostUnreachable(f"{self.name}: no connection after {CONNECT_SECONDS:g} s")
             return self._transport
 
     def close(self) -> None:
@@ -59,32 +59,32 @@ class Connection:
         if transport is not None:
             transport.close()
 
-    def drop(self) -> None:
+    def drop_connection(self) -> None:
         """Cut the connection as a network would; it is made again by itself."""
         self.transport().close()
 
     def _start_keeper(self) -> None:
         if self._keeper is None and not self._closed.is_set():
-            self._keeper = threading.Thread(target=self._keep, name=f"keeper of {self.name}", daemon=True)
+            self._keeper = threading.Thread(target=self._maintain, name=f"keeper of {self.name}", daemon=True)
             self._keeper.start()
 
-    def _keep(self) -> None:
+    def _maintain(self) -> None:
         """Connect, watch, and connect again when it is lost; the first try again comes at once."""
         while not self._closed.is_set():
             try:
-                transport = self._dial_patiently()
-            except EngineError:
+                transport = self._dial_with_retries()
+            except HostError:
                 return  # closed while the host was away
-            self._now(transport, None)
+            self._set(transport, None)
             while transport.is_alive() and not transport.dead and not self._closed.is_set():
-                transport.join(LOOK_SECONDS)
-            self._now(None, None)
+                transport.join(CHECK_SECONDS)
+            self._set(None, None)
             # Ends every read that waits on it.
             transport.close()
 
-    def _dial_patiently(self) -> Transport:
+    def _dial_with_retries(self) -> Transport:
         tries = Retrying(
-            retry=retry_if_exception_type((HostUnreachable, HostRefused)),
+            retry=retry_if_exception_type(HostError),
             stop=stop_when_event_set(self._closed),
             wait=self._wait,
             sleep=sleep_using_event(self._closed),
@@ -94,17 +94,17 @@ class Connection:
         return tries(self._dial)
 
     def _wait(self, state: RetryCallState) -> float:
-        return SECONDS_AFTER_REFUSAL if isinstance(_error(state), HostRefused) else self._backoff(state)
+        return SECONDS_AFTER_REFUSAL if isinstance(_error_of(state), HostRefused) else self._backoff(state)
 
     def _failed(self, state: RetryCallState) -> None:
-        self._now(None, _error(state))
+        self._set(None, _error_of(state))
 
-    def _now(self, transport: Transport | None, trouble: EngineError | None) -> None:
+    def _set(self, transport: Transport | None, trouble: HostError | None) -> None:
         with self._changed:
-            self._transport, self._trouble = transport, trouble
+            self._transport, self._error = transport, trouble
             self._changed.notify_all()
 
 
-def _error(state: RetryCallState) -> EngineError:
+def _error_of(state: RetryCallState) -> HostError:
     error = state.outcome.exception() if state.outcome else None
-    return error if isinstance(error, EngineError) else HostUnreachable(str(error))
+    return error if isinstance(error, HostError) else HostUnreachable(str(error))

@@ -14,10 +14,10 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import HostError, HostRefused, HostUnreachable
 from rung.jobs.model.terminal_text import clean
 from rung.runner.ssh.key_login import KeyLogin
-from rung.runner.ssh.known_hosts import HostKey, KnownKey, complaint, known_for, read_known_keys
+from rung.runner.ssh.known_hosts import HostKey, KnownKey, known_for, read_known_keys, why_refused
 from rung.runner.ssh.ssh_config import Target
 from rung.runner.ssh.transport import ChannelRefused, Transport
 
@@ -37,7 +37,7 @@ class _OnlyKnown(paramiko.MissingHostKeyPolicy):
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         shown = HostKey(key.get_name(), key.get_base64())
-        said = complaint(self._known, self._target.key_name, shown, self._target.known_hosts)
+        said = why_refused(self._known, self._target.key_name, shown, self._target.known_hosts)
         if said:
             raise HostRefused(said)
 
@@ -47,7 +47,7 @@ def dial(target: Target, jump: Transport | None) -> Transport:
     try:
         known = known_for(read_known_keys(target.known_hosts), target.key_name)
         return _open(target, _socket(target, jump), known)
-    except EngineError as error:
+    except HostError as error:
         raise type(error)(f"{target.name}: {error}") from None
     except IncompatiblePeer as error:
         raise HostRefused(f"{target.name}: no algorithm in common with the host: {clean(str(error))}") from None

@@ -48,7 +48,7 @@ class KnownKey:
 
     def is_for(self, name: str) -> bool:
         if self.hosts.startswith("|1|"):
-            return _hashed(name, self.hosts)
+            return _matches_hash(name, self.hosts)
         patterns = self.hosts.split(",")
         if any(_matches(name, pattern[1:]) for pattern in patterns if pattern.startswith("!")):
             return False
@@ -82,7 +82,7 @@ def known_for(keys: Sequence[KnownKey], name: str) -> list[KnownKey]:
     return [known for known in keys if known.is_for(name)]
 
 
-def complaint(known: Sequence[KnownKey], name: str, shown: HostKey, files: Sequence[Path]) -> str | None:
+def why_refused(known: Sequence[KnownKey], name: str, shown: HostKey, files: Sequence[Path]) -> str | None:
     """Say why the key that a host shows cannot be taken, and the line that mends it; None: it is the known one."""
     what = f"{shown.type} {shown.fingerprint}"
     if any(entry.revoked and entry.key == shown for entry in known):
@@ -116,7 +116,7 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name.lower(), pattern.lower().replace("[", "[[]"))
 
 
-def _hashed(name: str, entry: str) -> bool:
+def _matches_hash(name: str, entry: str) -> bool:
     try:
         _, _, salt, digest = entry.split("|")
         made = hmac.new(base64.b64decode(salt), name.lower().encode(), hashlib.sha1).digest()

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import paramiko
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
-from rung.runner.seams.remote import Files, Ran, socket_path
+from rung.runner.seams.remote import CommandResult, Files, socket_path
 from rung.runner.ssh.connection import Connection
 from rung.runner.ssh.dial import dial
 from rung.runner.ssh.sessions import OPEN_SECONDS, Sessions, run_command
@@ -39,14 +39,14 @@ class SshRemote:
         self._lock = threading.Lock()
         self._sessions: tuple[Transport | None, Sessions] = (None, Sessions())
 
-    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> Ran:
+    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> CommandResult:
         deadline = time.monotonic() + timeout
-        with in_our_words(self.name), self._session(deadline) as channel:
+        with translated_errors(self.name), self._session(deadline) as channel:
             return run_command(channel, argv, stdin, deadline)
 
     def open_socket(self, path: str) -> UnixSocket:
         transport = self.connection.transport()
-        with in_our_words(self.name):
+        with translated_errors(self.name):
             try:
                 channel = transport.open_unix_socket(socket_path(path), OPEN_SECONDS)
             except ChannelRefused as refused:
@@ -56,13 +56,13 @@ class SshRemote:
     @contextmanager
     def files(self) -> Iterator[Files]:
         with ExitStack() as session:
-            with in_our_words(self.name):
+            with translated_errors(self.name):
                 channel = session.enter_context(self._session(time.monotonic() + ROOM_SECONDS))
             # Not around the user's own code: an error of its own is none of the host's.
-            yield SftpFiles(channel, lambda: in_our_words(self.name))
+            yield SftpFiles(channel, lambda: translated_errors(self.name))
 
-    def drop(self) -> None:
-        self.connection.drop()
+    def drop_connection(self) -> None:
+        self.connection.drop_connection()
 
     def close(self) -> None:
         self.connection.close()
@@ -113,7 +113,7 @@ class Remotes:
             return dial(target, None)
         try:
             jump = self.remote(target.jump).connection.transport()
-        except (HostUnreachable, HostRefused) as error:
+        except HostError as error:
             raise type(error)(f"{host.name}: its jump host: {error}") from None
         return dial(target, jump)
 
@@ -125,11 +125,11 @@ class Remotes:
 
 
 @contextmanager
-def in_our_words(host: str) -> Iterator[None]:
+def translated_errors(host: str) -> Iterator[None]:
     """Say what went wrong in a question to a host: it is away, or it is there and cannot do what was asked."""
     try:
         yield
-    except EngineError as error:
+    except (EngineError, HostError) as error:
         said = str(error)
         raise type(error)(said if said.startswith(f"{host}: ") else f"{host}: {said}") from None
     except (EOFError, paramiko.SSHException) as error:

@@ -17,7 +17,7 @@ import paramiko
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from rung.jobs.model.errors import EngineError, HostUnreachable
-from rung.runner.seams.remote import OUTPUT_BYTES, Ran, command_line
+from rung.runner.seams.remote import OUTPUT_BYTES, CommandResult, command_line
 from rung.runner.ssh.transport import LOST, ChannelRefused, Transport
 
 # sshd's default is 10, and it gives a place free only some time after we have left it.
@@ -79,11 +79,11 @@ class Sessions:
             self._changed.wait(ROOM_SECONDS)
 
 
-def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | None, deadline: float) -> Ran:
+def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | None, deadline: float) -> CommandResult:
     """Run a command in a new session until it ends, writing and reading by turns so that neither side waits."""
     request(channel, "exec", command_line(argv), deadline)
-    talk = _Talk(channel, memoryview(stdin or b""))
-    while talk.goes_on():
+    exchange = _Exchange(channel, memoryview(stdin or b""))
+    while exchange.advance():
         if time.monotonic() > deadline:
             raise EngineError(f"{argv[0]}: took too long; it may still be running there")
     # The output may be closed long before the command ends.
@@ -92,7 +92,7 @@ def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | N
         raise HostUnreachable(LOST)
     if not channel.exit_status_ready():
         raise EngineError(f"{argv[0]}: took too long; it may still be running there")
-    return Ran(channel.exit_status, bytes(talk.out), bytes(talk.err))
+    return CommandResult(channel.exit_status, bytes(exchange.out), bytes(exchange.err))
 
 
 def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) -> None:
@@ -112,17 +112,17 @@ def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) 
         raise paramiko.SSHException("the session was closed before it started")
 
 
-class _Talk:
+class _Exchange:
     """What is still to be said to a command, and what it has said."""
 
     def __init__(self, channel: paramiko.Channel, stdin: memoryview) -> None:
         self._channel, self._stdin = channel, stdin
         self.out, self.err = bytearray(), bytearray()
-        self._something = select.poll()
-        self._something.register(channel.fileno(), select.POLLIN)
+        self._readable = select.poll()
+        self._readable.register(channel.fileno(), select.POLLIN)
         self._write()
 
-    def goes_on(self) -> bool:
+    def advance(self) -> bool:
         """Read and write what can be; tell whether there is more to come."""
         channel = self._channel
         # Asked first: what came before the end is then read below.
@@ -130,7 +130,7 @@ class _Talk:
         moved = self._read() | self._write()
         if not moved and not ended:
             wait = WRITE_SECONDS if self._stdin else READ_SECONDS
-            self._something.poll(wait * 1000)
+            self._readable.poll(wait * 1000)
         return moved or not ended
 
     def _read(self) -> bool:

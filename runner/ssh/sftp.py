@@ -24,15 +24,17 @@ ANSWER_SECONDS = 60.0
 class SftpFiles:
     """The Files of one session. It serves one thread; `words` turns errors on the way into ours."""
 
-    def __init__(self, channel: paramiko.Channel, words: Callable[[], AbstractContextManager[None]]) -> None:
-        self._words = words
-        with words():
+    def __init__(
+        self, channel: paramiko.Channel, translated_errors: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._translated_errors = translated_errors
+        with translated_errors():
             request(channel, "subsystem", b"sftp", time.monotonic() + OPEN_SECONDS)
             channel.settimeout(ANSWER_SECONDS)
             self._sftp = paramiko.SFTPClient(channel)
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        with self._words(), self._sftp.open(path, "rb") as file:
+        with self._translated_errors(), self._sftp.open(path, "rb") as file:
             end = min(offset + size, file.stat().st_size or 0)
             slices = ((at, min(SLICE_BYTES, end - at)) for at in range(offset, end, SLICE_BYTES))
             return b"".join(b"".join(file.readv([part])) for part in slices)
@@ -41,7 +43,7 @@ class SftpFiles:
         draft = f"{path}.{secrets.token_hex(4)}.part"
         try:
             written = self._write(draft, chunks, mode)
-            with self._words():
+            with self._translated_errors():
                 there = self._sftp.stat(draft).st_size
                 # The answers to writes on their way come late, or never as an error.
                 if there != written:
@@ -54,26 +56,26 @@ class SftpFiles:
 
     def _write(self, draft: str, chunks: Iterable[bytes], mode: int) -> int:
         written = 0
-        with self._words():
+        with self._translated_errors():
             file = self._sftp.open(draft, "wx")
             # Before there is anything in it to read.
             file.chmod(mode)
             file.set_pipelined(True)
         for chunk in chunks:
-            with self._words():
+            with self._translated_errors():
                 file.write(chunk)
             written += len(chunk)
-        with self._words():
+        with self._translated_errors():
             file.close()
         return written
 
     def entries(self, folder: str) -> list[RemoteFile]:
-        with self._words(), suppress(FileNotFoundError):
+        with self._translated_errors(), suppress(FileNotFoundError):
             return [_file(posixpath.join(folder, said.filename), said) for said in self._sftp.listdir_attr(folder)]
         return []
 
     def stat(self, path: str) -> RemoteFile | None:
-        with self._words(), suppress(FileNotFoundError):
+        with self._translated_errors(), suppress(FileNotFoundError):
             return _file(path, self._sftp.stat(path))
         return None
 
@@ -84,7 +86,7 @@ class SftpFiles:
             if parent not in ("", "/"):
                 self.make_folder(parent)
             # Another may have made it in between; then the look below finds it.
-            with self._words(), suppress(OSError):
+            with self._translated_errors(), suppress(OSError):
                 self._sftp.mkdir(path)
             there = self.stat(path)
         if there is None or not there.is_folder:

@@ -27,7 +27,7 @@ FORBIDDEN = 1  # RFC 4254: administratively prohibited
 SOCKET_WINDOW = 1 << 19
 
 
-class Pulse(Packetizer):
+class KeepalivePacketizer(Packetizer):
     """Reads and writes packets, knows when the peer was last heard, and asks when it is silent.
 
     paramiko's own keepalive wants no answer, so it notices nothing.
@@ -108,11 +108,11 @@ class ChannelRefused(paramiko.SSHException):
 class Transport(paramiko.Transport):
     """One SSH connection."""
 
-    packetizer: Pulse
+    packetizer: KeepalivePacketizer
     active: bool
 
     def __init__(self, sock: Any, disabled_algorithms: Any = None) -> None:
-        super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=Pulse)
+        super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=KeepalivePacketizer)
         self.channels_seen = _Seen()
         self.channel_events = _Events()
         self._refusals: dict[int, ChannelRefused] = {}

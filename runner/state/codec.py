@@ -1,4 +1,4 @@
-"""Owns how jobs and attempts look as rows: JSON in, frozen data out."""
+"""Converts between rows of the store and frozen data: jobs, attempts, verdicts on checkpoints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
@@ -18,11 +19,13 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 
 _NUMBERS = ("metrics", "latest", "throughput")
+# Fields whose name in the store is older than their name in the code.
+_STORED_NAMES = {"residence": "stay"}
 
 
 @lru_cache(maxsize=1024)
 def _spec(text: str) -> JobSpec:
-    """Return the spec in a row. It never changes, and the controller asks for every job's several times a second."""
+    """Return the spec in a row. It is cached: it never changes, and the controller reads it several times a second."""
     return JobSpec.model_validate_json(text)
 
 
@@ -41,8 +44,8 @@ def job_from_row(row: sqlite3.Row) -> Job:
 
 
 def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as plain values; JSON has no word for a loss that is not finite, so that is text."""
-    data = {field.name: getattr(attempt, field.name) for field in fields(Attempt)}
+    """Return an attempt as plain values. A number that is not finite becomes text: JSON cannot hold it."""
+    data = {_STORED_NAMES.get(field.name, field.name): getattr(attempt, field.name) for field in fields(Attempt)}
     data["asked"] = attempt.asked.to_dict()
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
     data["outcome"] = attempt.outcome.value
@@ -55,7 +58,7 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
 
 
 def finite_or_text(value: Any) -> Any:
-    """Return plain data, at any depth, with text where JSON has no number."""
+    """Return the data with text in place of every number that is not finite, at any depth."""
     if isinstance(value, Mapping):
         return {name: finite_or_text(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -74,12 +77,26 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     data["outcome"] = Outcome(data["outcome"])
     data["loss"] = None if data["loss"] is None else float(data["loss"])
     for name in _NUMBERS:
-        # An attempt of an older store has fewer of them.
+        # An attempt from an older store has fewer of them.
         data[name] = {key: float(value) for key, value in data.get(name, {}).items()}
     for name in ("skipped", "undone"):
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
     if data.get("checkpoint_from"):
-        host, stay = data["checkpoint_from"]
-        data["checkpoint_from"] = (str(host), int(stay))
+        host, residence = data["checkpoint_from"]
+        data["checkpoint_from"] = (str(host), int(residence))
+    for name, stored in _STORED_NAMES.items():
+        if stored in data:
+            data[name] = data.pop(stored)
     return Attempt(**data)
+
+
+def verdict_to_dict(verdict: CheckpointVerdict) -> dict[str, Any]:
+    data = {"verdict": verdict.verdict, "step": verdict.step, "detail": verdict.detail}
+    return {**data, "kind": verdict.kind} if verdict.kind else data
+
+
+def verdict_from_row(row: sqlite3.Row) -> CheckpointVerdict:
+    data = json.loads(row["data"])
+    detail, kind = str(data.get("detail", "")), str(data.get("kind", ""))
+    return CheckpointVerdict(data.get("verdict"), data.get("step"), detail, kind)

@@ -27,20 +27,20 @@ class Placement:
     host: str
     gpus: tuple[Gpu, ...] = ()
     image: str | None = None
-    stay: int = 1
+    residence: int = 1
 
 
-def same_spot(last: Attempt) -> Placement:
-    return Placement(last.host, last.gpus, last.image, last.stay)
+def same_placement(last: Attempt) -> Placement:
+    return Placement(last.host, last.gpus, last.image, last.residence)
 
 
-def next_stay(attempts: Sequence[Attempt], host: str) -> int:
+def next_residence(attempts: Sequence[Attempt], host: str) -> int:
     """Return which stay an attempt on a host belongs to: the last one's, or a new one when the job comes there."""
     if not attempts:
         return 1
     last = attempts[-1]
     goes_on = last.host == host and not last.host_lost
-    return last.stay if goes_on else max(each.stay for each in attempts) + 1
+    return last.residence if goes_on else max(each.residence for each in attempts) + 1
 
 
 def asked_by_person(
@@ -55,7 +55,7 @@ def asked_by_person(
         "host": placement.host,
         "gpus": placement.gpus,
         "image": placement.image,
-        "stay": placement.stay,
+        "residence": placement.residence,
     }
     if not attempts:
         return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
@@ -76,7 +76,7 @@ def _resumed(found: Checkpoint | None, placement: Placement) -> dict[str, Any]:
     """Return what an attempt says of the checkpoint it goes on from, and from where it has to be brought."""
     if found is None:
         return {}
-    elsewhere = found.stay if found.stay != (placement.host, placement.stay) else None
+    elsewhere = found.residence if found.residence != (placement.host, placement.residence) else None
     return {"resumed_from": found.name, "planned_step": found.step, "checkpoint_from": elsewhere}
 
 
@@ -87,7 +87,7 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
         host=placement.host,
         gpus=placement.gpus,
         image=placement.image,
-        stay=placement.stay,
+        residence=placement.residence,
         asked=decision.knobs,
         rung=decision.rung.value if decision.rung else None,
         because=decision.because,
@@ -117,12 +117,12 @@ def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, 
         attempt = next_attempt(job, last.number + 1, placement, decision, at)
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
-        store.add_event(job.id, attempt.number, EventKind.DECIDED, _told(decision, last, attempt), at=at)
+        store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
         # RECOVERING -> LAUNCHING: a rung was chosen
         store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
 
 
-def _told(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:
+def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:
     told: dict[str, object] = {
         "rung": decision.rung,
         "because": decision.because,
@@ -131,4 +131,4 @@ def _told(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, obje
         "skipped": dict(decision.skipped),
         "undone": dict(decision.undone),
     }
-    return told if attempt.image is None else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+    return told if not attempt.is_remote else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}

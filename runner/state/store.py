@@ -1,7 +1,6 @@
-"""Owns the store: jobs, attempts, verdicts, leases and the append-only events, in one SQLite file (WAL).
+"""Reads and writes the store: jobs, attempts, verdicts, leases and append-only events, in one SQLite file (WAL).
 
-State and the event that tells of it are written in one transaction. Deciding and acting are elsewhere; nothing here
-talks to an engine.
+A change of state and its event are written in one transaction. Nothing here decides, and nothing calls an engine.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rung.jobs.job import Attempt, Job, advance
+from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.errors import EngineError, StoreError, UsageError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.state.codec import attempt_from_row, attempt_to_json, finite_or_text, job_from_row
+from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
 
-# Another process writing keeps us waiting at most this long.
+# The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
 
 Made = TypeVar("Made")
@@ -34,7 +34,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Event:
-    """A row of history. Rows are only ever added."""
+    """A row of history. Rows are only added, never changed."""
 
     seq: int
     at: float
@@ -46,7 +46,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Lease:
-    """A GPU that an attempt has to itself."""
+    """A GPU that one attempt uses alone."""
 
     gpu: str
     host: str
@@ -57,7 +57,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Stale:
-    """An attempt that was given up while its host was away, and may still run there."""
+    """An attempt that was given up while its host was unreachable. It may still run there."""
 
     job_id: str
     attempt: int
@@ -70,7 +70,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._speaking_plainly():
+        with self._translated_errors():
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             try:
                 self._open()
@@ -80,7 +80,7 @@ class Store:
 
     def _open(self) -> None:
         self._db.row_factory = sqlite3.Row
-        # Asked before anything is set: a store of a newer version stays as it is, byte for byte.
+        # Checked before anything is set: a store of a newer version is not changed by one byte.
         version = self._version()
         self._db.execute("PRAGMA journal_mode = WAL")
         # A committed decision must survive a power cut, not only a killed process.
@@ -110,7 +110,7 @@ class Store:
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (uuid.uuid4().hex[:12],))
 
     @contextmanager
-    def _speaking_plainly(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Turn SQLite's errors into one line for a person."""
         try:
             yield
@@ -119,7 +119,7 @@ class Store:
             if "full" in what:
                 advice = "free some disk space and start again; nothing written before is lost"
             elif "I/O" in what:
-                # How SQLite says that its shared memory or its journal found no room.
+                # SQLite reports this when its shared memory or its journal finds no room.
                 advice = "the disk is full or failing; free some space and start again, nothing written before is lost"
             elif "locked" in what:
                 advice = "another process is writing; try again"
@@ -130,7 +130,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[Store]:
         """Write everything inside, or nothing."""
-        with self._speaking_plainly():
+        with self._translated_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self
@@ -141,11 +141,11 @@ class Store:
             self._db.execute("COMMIT")
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        with self._speaking_plainly():
+        with self._translated_errors():
             return self._db.execute(query, values).fetchall()
 
-    def _made(self, make: Callable[[sqlite3.Row], Made], rows: Sequence[sqlite3.Row]) -> list[Made]:
-        """Make data of rows; a row that some other hand has changed is told, not raised through the roof."""
+    def _decode(self, make: Callable[[sqlite3.Row], Made], rows: Sequence[sqlite3.Row]) -> list[Made]:
+        """Convert rows to data. A row that somebody else has changed becomes a StoreError."""
         try:
             return [make(row) for row in rows]
         except (ValueError, TypeError, LookupError) as error:
@@ -160,21 +160,21 @@ class Store:
 
     def jobs(self, *, active: bool = False) -> list[Job]:
         where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
-        return self._made(job_from_row, self._rows(f"SELECT * FROM jobs {where} ORDER BY seq"))  # noqa: S608
+        return self._decode(codec.job_from_row, self._rows(f"SELECT * FROM jobs {where} ORDER BY seq"))  # noqa: S608
 
     def job(self, job_id: str) -> Job:
-        rows = self._rows("SELECT * FROM jobs WHERE id = ?", job_id)
-        if not rows:
-            raise UsageError(f"there is no job {job_id!r}; `rung queue` lists them")
-        return self._made(job_from_row, rows)[0]
+        return self._job(job_id, "SELECT * FROM jobs WHERE id = ?", job_id)
 
     def find(self, name: str) -> Job:
         """Return the job with this id, or the newest one of this name."""
         query = "SELECT * FROM jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
-        rows = self._rows(query, name, name, name)
+        return self._job(name, query, name, name, name)
+
+    def _job(self, name: str, query: str, *values: str) -> Job:
+        rows = self._rows(query, *values)
         if not rows:
             raise UsageError(f"there is no job {name!r}; `rung queue` lists them")
-        return self._made(job_from_row, rows)[0]
+        return self._decode(codec.job_from_row, rows)[0]
 
     def origin(self, job_id: str) -> Path:
         """Return the folder the job file lay in."""
@@ -182,22 +182,23 @@ class Store:
 
     def attempts(self, job_id: str) -> list[Attempt]:
         rows = self._rows("SELECT data FROM attempts WHERE job_id = ? ORDER BY number", job_id)
-        return self._made(attempt_from_row, rows)
+        return self._decode(codec.attempt_from_row, rows)
 
     def attempts_by_job(self) -> list[list[Attempt]]:
-        """Return the attempts of every job of the store, in the order they were made."""
+        """Return the attempts of every job, one list per job, in the order of their numbers."""
         rows = self._rows("SELECT data FROM attempts ORDER BY job_id, number")
-        return [list(of) for _, of in groupby(self._made(attempt_from_row, rows), key=lambda each: each.job_id)]
+        attempts = self._decode(codec.attempt_from_row, rows)
+        return [list(group) for _, group in groupby(attempts, key=lambda each: each.job_id)]
 
     def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
         where, values = ("AND job_id = ?", (job_id,)) if job_id else ("", ())
         rows = self._rows(f"SELECT * FROM events WHERE seq > ? {where} ORDER BY seq", after, *values)  # noqa: S608
         return [Event(**{**dict(row), "data": json.loads(row["data"])}) for row in rows]
 
-    def verdicts(self, job_id: str) -> dict[str, dict[str, Any]]:
-        """Return what was said of each checkpoint file, by its fingerprint."""
+    def verdicts(self, job_id: str) -> dict[str, CheckpointVerdict]:
+        """Return the verdict on each checkpoint file, by its fingerprint."""
         rows = self._rows("SELECT fingerprint, data FROM verdicts WHERE job_id = ?", job_id)
-        return {row["fingerprint"]: json.loads(row["data"]) for row in rows}
+        return {row["fingerprint"]: codec.verdict_from_row(row) for row in rows}
 
     def leases(self) -> list[Lease]:
         return [Lease(**dict(row)) for row in self._rows("SELECT * FROM leases ORDER BY taken_at, gpu")]
@@ -206,7 +207,7 @@ class Store:
         return [Stale(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
 
     def validations(self, *, active: bool = False) -> list[tuple[int, str, dict[str, Any]]]:
-        """Return number, digest and data of every validation, oldest first; `active`: of those without a verdict."""
+        """Return number, digest and data of every validation, oldest first; `active`: only those without a verdict."""
         where = "WHERE open" if active else ""
         rows = self._rows(f"SELECT * FROM validations {where} ORDER BY number")  # noqa: S608
         return [(row["number"], row["digest"], json.loads(row["data"])) for row in rows]
@@ -223,52 +224,50 @@ class Store:
         return job
 
     def move(self, job_id: str, to: JobState, *, reason: str, at: float) -> Job:
-        """Take a job through the one door and write the event that tells of it."""
+        """Change the state of a job and write the event for it. Nothing else changes a state."""
         before = self.job(job_id)
         job = advance(before, to, reason=reason, at=at)
-        self._db.execute(
-            "UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", (to.value, reason, at, job_id)
-        )
+        row = (to.value, reason, at, job_id)
+        self._db.execute("UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", row)
         if job.ended:
             self.release(job_id)
         self.add_event(job_id, None, EventKind.STATE, {"from": before.state, "to": to, "reason": reason}, at=at)
         return job
 
-    def say(self, job_id: str, reason: str) -> None:
-        """Change the reason a job shows, in the state it is in."""
+    def set_reason(self, job_id: str, reason: str) -> None:
+        """Change the reason that a job shows; its state stays."""
         self._db.execute("UPDATE jobs SET reason = ? WHERE id = ?", (reason, job_id))
 
     def reopen(self, job_id: str, knobs: Knobs, settled: int) -> None:
-        """Note the knobs a person set, and that earlier attempts no longer count against the budgets."""
-        self._db.execute(
-            "UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?",
-            (json.dumps(knobs.to_dict()), settled, job_id),
-        )
+        """Write the knobs that a person set. Earlier attempts no longer count against the budgets."""
+        row = (json.dumps(knobs.to_dict()), settled, job_id)
+        self._db.execute("UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?", row)
 
     def change_knobs(self, job_id: str, knobs: Knobs) -> None:
-        """Note other knobs for a job that has not been launched with the ones it was submitted with."""
+        """Write other knobs for a job that has not been launched yet."""
         self._db.execute("UPDATE jobs SET knobs = ? WHERE id = ?", (json.dumps(knobs.to_dict()), job_id))
 
     def add_validation(self, digest: str, data: Mapping[str, Any]) -> int:
-        row = (digest, json.dumps(finite_or_text(data), allow_nan=False))
+        row = (digest, json.dumps(codec.finite_or_text(data), allow_nan=False))
         return int(self._db.execute("INSERT INTO validations (digest, open, data) VALUES (?,1,?)", row).lastrowid or 0)
 
     def put_validation(self, number: int, data: Mapping[str, Any], *, active: bool) -> None:
-        row = (int(active), json.dumps(finite_or_text(data), allow_nan=False), number)
+        row = (int(active), json.dumps(codec.finite_or_text(data), allow_nan=False), number)
         self._db.execute("UPDATE validations SET open = ?, data = ? WHERE number = ?", row)
 
     def request_cancel(self, job_id: str) -> None:
         self._db.execute("UPDATE jobs SET cancel = 1 WHERE id = ?", (job_id,))
 
     def put_attempt(self, attempt: Attempt) -> None:
-        row = (attempt.job_id, attempt.number, attempt_to_json(attempt))
+        row = (attempt.job_id, attempt.number, codec.attempt_to_json(attempt))
         self._db.execute("INSERT INTO attempts VALUES (?,?,?) ON CONFLICT DO UPDATE SET data = excluded.data", row)
 
-    def put_verdict(self, job_id: str, fingerprint: str, data: Mapping[str, Any]) -> None:
-        self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?,?,?)", (job_id, fingerprint, json.dumps(data)))
+    def put_verdict(self, job_id: str, fingerprint: str, verdict: CheckpointVerdict) -> None:
+        data = json.dumps(codec.verdict_to_dict(verdict))
+        self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?,?,?)", (job_id, fingerprint, data))
 
     def lease(self, attempt: Attempt, *, at: float) -> None:
-        """Give an attempt its GPUs and take from its job all others; one that another job has is refused."""
+        """Lease its GPUs to an attempt and end all other leases of the job. A GPU of another job is refused."""
         self.release(attempt.job_id)
         for gpu in attempt.gpus:
             row = (gpu.uuid, attempt.host, attempt.job_id, attempt.number, at)
@@ -280,21 +279,21 @@ class Store:
                 ) from None
 
     def release(self, job_id: str) -> None:
-        """End the leases of a job, but not those of attempts that may still run on a host that is away."""
+        """End the leases of a job, but not those of attempts that may still run on an unreachable host."""
         kept = "attempt NOT IN (SELECT attempt FROM stale WHERE stale.job_id = leases.job_id)"
         self._db.execute(f"DELETE FROM leases WHERE job_id = ? AND {kept}", (job_id,))  # noqa: S608
 
     def give_up(self, attempt: Attempt, *, at: float) -> None:
-        """Note that an attempt no longer counts, though its host could not be asked to end it."""
+        """Write that an attempt no longer counts, although its host could not be asked to end it."""
         row = (attempt.job_id, attempt.number, attempt.host, at)
         self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
 
-    def settle(self, stale: Stale) -> None:
-        """Note that an attempt which was given up is gone from its host for sure: what it held is free."""
+    def remove_stale(self, stale: Stale) -> None:
+        """Free what an attempt that was given up had leased: it is certainly gone from its host."""
         key = (stale.job_id, stale.attempt)
         self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ?", key)
         self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ?", key)
 
     def add_event(self, job_id: str, attempt: int | None, kind: str, data: Mapping[str, Any], *, at: float) -> None:
-        row = (at, job_id, attempt, kind, json.dumps(finite_or_text(data), allow_nan=False))
+        row = (at, job_id, attempt, kind, json.dumps(codec.finite_or_text(data), allow_nan=False))
         self._db.execute("INSERT INTO events (at, job_id, attempt, kind, data) VALUES (?,?,?,?,?)", row)

@@ -42,7 +42,7 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
         data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
-        if attempt.image is not None:
+        if attempt.is_remote:
             data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
         store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
         # QUEUED -> LAUNCHING: its turn has come
@@ -87,7 +87,7 @@ def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
         away = at - (attempt.unreachable_since or at)
         said = f"{attempt.host} answers again after {away:.0f} s"
         store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": said}, at=at)
-        store.say(attempt.job_id, said)
+        store.set_reason(attempt.job_id, said)
     return back
 
 
@@ -118,7 +118,7 @@ def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
     """Note that a lost attempt is gone from its host for sure; its GPUs are free only now."""
     with store.transaction():
-        store.settle(stale)
+        store.remove_stale(stale)
         said = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
         store.add_event(stale.job_id, stale.attempt, EventKind.STALE_GONE, {"because": said}, at=at)
 
@@ -132,8 +132,8 @@ def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
     """Note, once per attempt, the knobs whose live values are not what was asked."""
-    told = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
-    if attempt.number in told:
+    fault_recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
+    if attempt.number in fault_recorded:
         return
     with store.transaction():
         data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
@@ -175,11 +175,11 @@ def stopping_for_person(store: Store, job: Job, *, at: float) -> None:
         store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
 
 
-def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, told: bool, at: float) -> None:
+def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, fault_recorded: bool, at: float) -> None:
     """Settle an attempt that ended with a fault; `told`: its event was written when it was stopped."""
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
-        if not told:
+        if not fault_recorded:
             store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         _ended(store, attempt, Outcome.FAULT, at=at)
         # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the process is gone, with a fault

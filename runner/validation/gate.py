@@ -23,22 +23,22 @@ AS_SUBMITTED = "as submitted"
 class Gate:
     context: Context
 
-    def holds(self, job: Job) -> bool:
+    def blocks(self, job: Job) -> bool:
         """Tell whether a job that has its turn must wait for its validation; begin that where there is none."""
         if (
             job.spec.recovery.gate == "off"
             or job.knobs.precision is Precision.FP32
-            or _was_told(self.context.store, job)
+            or _has_verdict(self.context.store, job)
         ):
             return False
-        found = self._own(job) or self._begin(job)
+        found = self._awaited(job) or self._begin(job)
         if found.verdict is None:
-            self.context.set_reason(job, f"waits for its validation {found.id}: {self._standing(found)}")
+            self.context.set_reason(job, f"waits for its validation {found.id}: {self._progress(found)}")
         else:
-            self._tell(job, found)
+            self._record_verdict(job, found)
         return True
 
-    def _own(self, job: Job) -> Validation | None:
+    def _awaited(self, job: Job) -> Validation | None:
         """Return the validation that this job waits for, whatever came of it; a retry asks anew."""
         told = self.context.store.events(job.id)
         since = max((event.seq for event in told if event.kind == EventKind.RETRIED), default=0)
@@ -47,7 +47,7 @@ class Gate:
         ]
         for found in validations(self.context.store) if waited else ():
             # Another job's, which was cancelled with it, says nothing about this one.
-            if found.id == waited[-1] and (found.of == job.id or found.verdict is not Verdict.UNDECIDED):
+            if found.id == waited[-1] and (found.for_job == job.id or found.verdict is not Verdict.UNDECIDED):
                 return found
         return None
 
@@ -57,14 +57,14 @@ class Gate:
         assert metric is not None, "a spec that asks for the gate names a metric"
         origin = store.origin(job.id)
         digest = digest_of(job.spec, origin, metric, self.context.paths.home)
-        asked = Validation(0, digest, job.spec, origin, metric, at, job.id, holds=True)
+        asked = Validation(0, digest, job.spec, origin, metric, at, job.id, blocks_job=True)
         with store.transaction():
             found = find_or_begin(store, asked)
             said = f"validation {found.id} comes first: FP32 against {job.knobs.precision or 'the precision as asked'}"
             store.add_event(job.id, None, EventKind.VALIDATING, {"because": said, "validation": found.id}, at=at)
         return found
 
-    def _standing(self, found: Validation) -> str:
+    def _progress(self, found: Validation) -> str:
         """Say which of the two runs is under way."""
         for run in filter(None, (found.baseline, found.candidate)):
             job = self.context.store.job(run)
@@ -72,7 +72,7 @@ class Gate:
                 return f"{run} is {job.state}"
         return "its runs are being compared" if found.candidate else "its first run is about to be submitted"
 
-    def _tell(self, job: Job, found: Validation) -> None:
+    def _record_verdict(self, job: Job, found: Validation) -> None:
         """Write the verdict into the job's history and, after a FAIL, FP32 into its knobs."""
         store = self.context.store
         report = str(self.context.paths.validation(found.id) / "report.html")
@@ -82,10 +82,10 @@ class Gate:
             if found.verdict is Verdict.FAIL:
                 store.change_knobs(job.id, job.knobs.but(precision=Precision.FP32))
             store.add_event(job.id, None, EventKind.VALIDATED, data, at=self.context.now())
-            store.say(job.id, f"its validation is done: {said}")
+            store.set_reason(job.id, f"its validation is done: {said}")
 
 
-def _was_told(store: Store, job: Job) -> bool:
+def _has_verdict(store: Store, job: Job) -> bool:
     return any(event.kind == EventKind.VALIDATED for event in store.events(job.id))
 
 

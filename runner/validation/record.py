@@ -31,6 +31,8 @@ MOST_BYTES = 1 << 20
 NOT_COMPARED = {"name", "priority", "recovery"}
 # A name has at most a hundred characters.
 LONGEST_NAME = 70
+# Fields whose name in the store is older than their name in the code.
+STORED_NAMES = {"for_job": "of", "blocks_job": "holds"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Validation:
     metric: str
     asked_at: float
     # The job that was named or that waits; None where a file was validated.
-    of: str | None = None
+    for_job: str | None = None
     # That job waits for the verdict.
-    holds: bool = False
+    blocks_job: bool = False
     baseline: str | None = None
     candidate: str | None = None
     verdict: Verdict | None = None
@@ -60,7 +62,7 @@ class Validation:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data = {STORED_NAMES.get(field.name, field.name): getattr(self, field.name) for field in fields(self)}
         del data["number"], data["digest"]
         return {**data, "spec": self.spec.model_dump(mode="json"), "origin": str(self.origin)}
 
@@ -68,7 +70,8 @@ class Validation:
     def from_row(cls, number: int, digest: str, data: dict[str, Any]) -> Validation:
         verdict = Verdict(data["verdict"]) if data["verdict"] else None
         made = {"spec": JobSpec.model_validate(data["spec"]), "origin": Path(data["origin"]), "verdict": verdict}
-        return cls(number, digest, **{**data, **made})
+        renamed = {name: data.pop(stored) for name, stored in STORED_NAMES.items() if stored in data}
+        return cls(number, digest, **{**data, **renamed, **made})
 
 
 def validations(store: Store, *, active: bool = False) -> list[Validation]:
@@ -89,8 +92,8 @@ def refuse_useless(spec: JobSpec, metric: str | None) -> None:
         )
     if spec.knobs.knobs().precision is Precision.FP32:
         raise UsageError(f"{spec.name}: knobs.precision is fp32 already: there is nothing to validate")
-    if deaf := why_unreachable(spec, "precision", Precision.FP32):
-        raise UsageError(f"{spec.name}: its FP32 baseline cannot be run: {deaf}")
+    if reason := why_unreachable(spec, "precision", Precision.FP32):
+        raise UsageError(f"{spec.name}: its FP32 baseline cannot be run: {reason}")
 
 
 def digest_of(spec: JobSpec, origin: Path, metric: str, home: Path) -> str:
@@ -114,14 +117,14 @@ def _content(workdir: Path, spec: JobSpec, home: Path) -> Iterator[str]:
         folders[:] = sorted(kept)
         for name in sorted(names):
             path = at / name
-            if (path.suffix in CODE or str(path) in spec.run) and not ignored.leaves_out(str(path), folder=False):
+            if (path.suffix in CODE or str(path) in spec.run) and not ignored.excludes(str(path), folder=False):
                 count += 1
                 yield f"{path}\0{_fingerprint(workdir / path, read=count <= MOST_FILES)}\0"
 
 
 def _counts_as_folder(ignored: Ignored, path: Path) -> bool:
     hidden = path.name.startswith(".") or path.name in LEFT_OUT
-    return not hidden and not ignored.leaves_out(str(path), folder=True)
+    return not hidden and not ignored.excludes(str(path), folder=True)
 
 
 def _fingerprint(path: Path, *, read: bool) -> str:

@@ -22,7 +22,7 @@ from rung.recovery.validation.run_figures import FigureReader, Figures
 from rung.recovery.validation.verdict import Rule, Run, judge, rule_of
 from rung.runner.context import Context
 from rung.runner.launch import submit
-from rung.runner.seams.engine import read_part
+from rung.runner.seams.engine import read_local_log
 from rung.runner.state.store import Store
 from rung.runner.validation.record import Validation, run_spec, validations
 from rung.runner.validation.report import Findings
@@ -55,12 +55,12 @@ class ValidationRunner:
             raise
         except (RungError, OSError) as error:
             self._context.back_off(asked.id, REST_SECONDS)
-            told = asked.of or asked.baseline
-            if told is not None:
+            job_id = asked.for_job or asked.baseline
+            if job_id is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
                 with self._store.transaction():
                     self._store.add_event(
-                        told, None, EventKind.UNEXPECTED_ERROR, {"because": because}, at=self._context.now()
+                        job_id, None, EventKind.UNEXPECTED_ERROR, {"because": because}, at=self._context.now()
                     )
 
     def _step(self, asked: Validation) -> None:
@@ -78,7 +78,7 @@ class ValidationRunner:
 
     def _drop_unwanted(self, asked: Validation, runs: Sequence[Job]) -> None:
         """End the runs of a validation whose job a person has cancelled while it waited."""
-        if not asked.holds or asked.of is None or not self._store.job(asked.of).ended:
+        if not asked.blocks_job or asked.for_job is None or not self._store.job(asked.for_job).ended:
             return
         for job in runs:
             if not job.ended and not job.cancel_requested:
@@ -102,7 +102,7 @@ class ValidationRunner:
     def _add(self, asked: Validation, *, baseline: bool, at: float) -> str:
         job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
         what = "the FP32 baseline" if baseline else "the run as asked"
-        because = f"{what} of validation {asked.id} of {asked.of or asked.spec.name}; nothing is recovered in it"
+        because = f"{what} of validation {asked.id} of {asked.for_job or asked.spec.name}; nothing is recovered in it"
         self._store.add_event(job.id, None, EventKind.VALIDATING, {"because": because, "validation": asked.id}, at=at)
         return job.id
 
@@ -116,7 +116,7 @@ class ValidationRunner:
         """Have the logs read beside the loop, then write the verdict."""
         tasks = self._context.tasks
         if not tasks.busy(asked.id):
-            runs = [_told(self._store, job) for job in (baseline, candidate) if job is not None]
+            runs = [_with_attempts(self._store, job) for job in (baseline, candidate) if job is not None]
             work = partial(_find, asked, runs, self._context.paths, self._context.now())
             tasks.submit(asked.id, HERE, work, slow=True)
         task = tasks.take(asked.id)
@@ -139,7 +139,7 @@ class ValidationRunner:
         with self._store.transaction():
             self._store.put_validation(asked.number, decided.to_dict(), active=False)
             # The job that waits for it is told by the gate, together with what follows from it.
-            told = (asked.baseline, asked.candidate, None if asked.holds else asked.of)
+            told = (asked.baseline, asked.candidate, None if asked.blocks_job else asked.for_job)
             for job_id in dict.fromkeys(filter(None, told)):
                 self._store.add_event(job_id, None, EventKind.VALIDATED, data, at=at)
 
@@ -148,7 +148,7 @@ def finished(attempts: Sequence[Attempt]) -> bool:
     return bool(attempts) and attempts[-1].outcome in (Outcome.SUCCEEDED, Outcome.FELL_SHORT)
 
 
-def _told(store: Store, job: Job) -> tuple[Job, list[Attempt]]:
+def _with_attempts(store: Store, job: Job) -> tuple[Job, list[Attempt]]:
     return job, store.attempts(job.id)
 
 
@@ -196,7 +196,7 @@ def _figures(logs: Sequence[Path]) -> Figures:
     reader = FigureReader()
     for log in logs:
         lines, offset = LineSplitter(), 0
-        while chunk := read_part(log, offset, CHUNK):
+        while chunk := read_local_log(log, offset, CHUNK):
             offset += len(chunk)
             for line in lines.feed(chunk):
                 reader.feed(line)

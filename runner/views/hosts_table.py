@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rung.runner.hosts.health import unwell
+from rung.runner.hosts.health import failed_checks
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.views.tables import table
 
@@ -38,13 +38,13 @@ def _rows(report: Report) -> Iterator[Sequence[Any]]:
 
 
 def _unwell(report: Report) -> list[str]:
-    return [f"unwell: {one.said}" for one in unwell(report.health)]
+    return [f"unwell: {one.said}" for one in failed_checks(report.health)]
 
 
 def _use(state: GpuState) -> str:
     uses = [f"job {state.job}"] if state.job else []
-    if state.strangers:
-        uses.append(f"not ours: {', '.join(state.strangers)}")
+    if state.foreign_processes:
+        uses.append(f"not ours: {', '.join(state.foreign_processes)}")
     return "; ".join(uses) or "free"
 
 
@@ -84,5 +84,5 @@ def _gpu(state: GpuState) -> dict[str, Any]:
         "memory": gpu.memory,
         "driver": gpu.driver,
         "job": state.job,
-        "strangers": list(state.strangers),
+        "strangers": list(state.foreign_processes),
     }

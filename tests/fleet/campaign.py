@@ -84,7 +84,7 @@ class Campaign:
     def finish(self, job_id: str) -> None:
         """Tell a job to finish, on whatever host its last attempt is; needs no link to the host."""
         last = self.last(job_id)
-        folder = HostPaths(f"/home/{ACCOUNT}", self.store.store_id).job(job_id, last.stay)
+        folder = HostPaths(f"/home/{ACCOUNT}", self.store.store_id).job(job_id, last.residence)
         self.fleet.hosts[last.host].run("touch", f"{folder}/finish")
 
     # The controller

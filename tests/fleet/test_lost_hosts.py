@@ -148,7 +148,7 @@ def back(campaign: Campaign, away: Away) -> Back:
 def test_a_power_loss_costs_the_steps_since_the_last_checkpoint_when_the_host_is_back(back: Back) -> None:
     assert back.state_without_power is JobState.RUNNING
     lost, again = back.attempts[back.dark]
-    assert (again.host, again.stay, again.checkpoint_from) == ("turing", lost.stay, None)
+    assert (again.host, again.residence, again.checkpoint_from) == ("turing", lost.residence, None)
     assert not lost.host_lost
     resumed_right(back.campaign, back.dark, again)
     assert back.copies == {f"{back.dark}/2"}
@@ -158,6 +158,6 @@ def test_a_host_that_kills_a_job_twice_is_left_and_the_checkpoint_comes_along(ba
     first, second, third = back.attempts[back.killed]
     assert [each.host for each in (first, second, third)] == ["ampere", "ampere", "pascal"]
     assert "on another host" not in second.because and "on another host than ampere" in third.because
-    assert third.checkpoint_from == ("ampere", 1) and third.stay == 2
+    assert third.checkpoint_from == ("ampere", 1) and third.residence == 2
     resumed_right(back.campaign, back.killed, second)
     resumed_right(back.campaign, back.killed, third)

@@ -37,7 +37,7 @@ WANTED = 2
 PATIENCE = 120.0
 
 
-KEPT = ("number", "rung", "asked", "because", "host", "stay", "skipped", "undone", "outcome", "effective", "fault")
+KEPT = ("number", "rung", "asked", "because", "host", "residence", "skipped", "undone", "outcome", "effective", "fault")
 
 
 def outline(attempts: list[Attempt]) -> list[Any]:

@@ -94,7 +94,7 @@ class PretendEngine:
     def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
         self._reach("ensure_image", image)
 
-    def complaint(self, image: str, gpu: Gpu) -> str | None:
+    def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         return self.incompatibilities.get(gpu.type)
 
     def checkpoint_folder(self, request: Request) -> str:
@@ -135,7 +135,8 @@ class PretendEngines:
             return Report(host, away=f"{host.name}: no answer")
         states = tuple(
             GpuState(
-                gpu, strangers=(engine.foreign_processes[gpu.uuid],) if gpu.uuid in engine.foreign_processes else ()
+                gpu,
+                foreign_processes=(engine.foreign_processes[gpu.uuid],) if gpu.uuid in engine.foreign_processes else (),
             )
             for gpu in engine.gpus
         )

@@ -21,7 +21,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import Remote, RemoteSocket
 
@@ -72,8 +72,6 @@ def open_engine(remote: Remote, path: str) -> RemoteSocket:
     """Open the engine's socket; one that is not there, or lets us not in, is an engine that is away."""
     try:
         return remote.open_socket(path)
-    except (HostUnreachable, HostRefused):
-        raise
     except EngineError as error:
         advice = "is the Docker Engine running there, and is this account in its group?"
         raise HostUnreachable(f"{error}; {advice}") from None
@@ -93,20 +91,20 @@ class EngineApi:
     def close(self) -> None:
         self._client.close()
 
-    def hello(self) -> None:
+    def negotiate_version(self) -> None:
         """Agree with the engine on the language, or raise."""
-        with self._asking("version"):
+        with self._translated_errors("version"):
             said = self._client.version(api_version=False)
         least, most = said.get("MinAPIVersion", API), said.get("ApiVersion", API)
-        if _number(most) < _number(API):
+        if _version_tuple(most) < _version_tuple(API):
             version = clean(str(said.get("Version")))[:40]
             raise EngineError(f"{self.host}: its Docker Engine {version} is too old; Rung needs 20.10 or newer")
-        self._client._version = least if _number(least) > _number(API) else API
+        self._client._version = least if _version_tuple(least) > _version_tuple(API) else API
 
     # Containers
 
     def inspect(self, name: str) -> dict[str, Any] | None:
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             try:
                 return cast(dict[str, Any], self._client.inspect_container(name))
             except NotFound:
@@ -114,12 +112,12 @@ class EngineApi:
 
     def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         wanted = [f"{name}={value}" for name, value in labels.items()]
-        with self._asking("containers"):
+        with self._translated_errors("containers"):
             return cast(list[dict[str, Any]], self._client.containers(all=True, filters={"label": wanted}))
 
     def create(self, name: str, config: Mapping[str, Any]) -> bool:
         """Create a container; False when there is one of this name already."""
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             try:
                 self._client.create_container_from_config(dict(config), name)
             except APIError as error:
@@ -129,12 +127,12 @@ class EngineApi:
         return True
 
     def start(self, name: str) -> None:
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             self._client.start(name)
 
     def kill(self, name: str, signal: str) -> None:
         """Send a signal; a container that is gone or does not run needs none."""
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             try:
                 self._client.kill(name, signal)
             except APIError as error:
@@ -142,7 +140,7 @@ class EngineApi:
                     raise
 
     def remove(self, name: str) -> None:
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             try:
                 self._client.remove_container(name, force=True, v=True)
             except APIError as error:
@@ -152,7 +150,7 @@ class EngineApi:
 
     def wait(self, name: str, seconds: float) -> int:
         """Wait for a container's end and return its exit code."""
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             try:
                 return int(self._client.wait(name, timeout=seconds)["StatusCode"])
             except requests.exceptions.ReadTimeout:
@@ -161,7 +159,7 @@ class EngineApi:
     def output(self, name: str, *, errors: bool, size: int) -> bytes:
         """Return the beginning of what an ended container printed."""
         kept = bytearray()
-        with self._asking(f"container {name}"):
+        with self._translated_errors(f"container {name}"):
             pieces = self._client.logs(name, stdout=not errors, stderr=errors, stream=True, follow=False)
             for piece in pieces:
                 kept += piece[: size - len(kept)]
@@ -181,7 +179,7 @@ class EngineApi:
         }
         question = f"GET /v{self._client._version}/containers/{name}/logs?{urlencode(options)} HTTP/1.1\r\n"
         opened = open_engine(self._remote, self._path)
-        with self._asking(f"the log of {name}"):
+        with self._translated_errors(f"the log of {name}"):
             opened.settimeout(ANSWER_SECONDS)
             opened.sendall(f"{question}Host: engine\r\nConnection: close\r\n\r\n".encode("ascii"))
         return opened
@@ -189,7 +187,7 @@ class EngineApi:
     # Images
 
     def image(self, name: str) -> dict[str, Any] | None:
-        with self._asking(f"image {name}"):
+        with self._translated_errors(f"image {name}"):
             try:
                 return cast(dict[str, Any], self._client.inspect_image(name))
             except NotFound:
@@ -197,25 +195,23 @@ class EngineApi:
 
     def pull(self, name: str) -> Iterator[dict[str, Any]]:
         """Pull an image, yielding what the engine tells of it."""
-        with self._asking(f"image {name}"):
-            yield from _objects(self._client.pull(name, stream=True, decode=True))
+        with self._translated_errors(f"image {name}"):
+            yield from _status_lines(self._client.pull(name, stream=True, decode=True))
 
     def load(self, archive: Iterable[bytes]) -> list[dict[str, Any]]:
         """Load an image from its archive, sent as it comes; return what the engine tells of it."""
-        with self._asking("an image's archive"):
-            return list(_objects(self._client.load_image(archive)))
+        with self._translated_errors("an image's archive"):
+            return list(_status_lines(self._client.load_image(archive)))
 
     def digest(self, name: str) -> str:
         """Return the digest that the registry of an image has for its tag now, asked by the host."""
-        with self._asking(f"image {name}"):
+        with self._translated_errors(f"image {name}"):
             return str(self._client.inspect_distribution(name)["Descriptor"]["digest"])
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def _translated_errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except EngineError:
-            raise
         except APIError as error:
             said = error.explanation if isinstance(error.explanation, str) else str(error)
             raise EngineError(f"{self.host}: {what}: {clean(said)[:MAX_TEXT]}") from None
@@ -226,7 +222,7 @@ class EngineApi:
             raise HostUnreachable(f"{self.host}: its Docker Engine does not answer: {why}") from None
 
 
-def _objects(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def _status_lines(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Pass on what the engine tells line by line; an error among it ends all."""
     for one in said:
         if not isinstance(one, dict):
@@ -236,7 +232,7 @@ def _objects(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
         yield one
 
 
-def _number(version: Any) -> tuple[int, ...]:
+def _version_tuple(version: Any) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in str(version).split("."))
     except ValueError:

@@ -1,6 +1,6 @@
-"""Owns the end of an attempt in a container: its record is read, its container cleared away, its last word written.
+"""Completes an attempt in a container: reads its record, removes its container, writes its outcome.
 
-In this order, so that whoever is killed in between finds enough to come to the same word again.
+The order matters: a controller that is killed in between finds enough to reach the same outcome again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
-from rung.runner.engines.docker.container_state import ContainerState, Record, final, from_dict, record_in, to_dict
+from rung.runner.engines.docker.container_state import ContainerState, Record, from_dict, outcome, parse_record, to_dict
 from rung.runner.seams.engine import Observation
 from rung.runner.seams.remote import Remote
 
 RECORD_SECONDS = 30.0
-READ = """
+RECORD_SCRIPT = """
 if [ -e "$1/done.json" ]; then echo done; cat "$1/done.json"
 elif [ -e "$1/began" ]; then echo began; fi
 """
@@ -28,22 +28,22 @@ elif [ -e "$1/began" ]; then echo began; fi
 
 @dataclass(frozen=True)
 class Completion:
-    """Settles attempts of one store on one host."""
+    """Completes attempts of one store on one host."""
 
     api: EngineApi
     remote: Remote
     store_id: str
-    # Where the record of an attempt lies on the host; asks the host at most once.
+    # Returns where the record of an attempt is on the host; asks the host at most once.
     record_folder: Callable[[AttemptPaths], str]
 
-    def record(self, paths: AttemptPaths) -> Record:
+    def read_record(self, paths: AttemptPaths) -> Record:
         """Return what the wrapper of an attempt has left on the host."""
-        ran = self.remote.run(["sh", "-c", READ, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
-        return record_in(ran.out.decode("utf-8", "replace"))
+        ran = self.remote.run(["sh", "-c", RECORD_SCRIPT, "rung", self.record_folder(paths)], timeout=RECORD_SECONDS)
+        return parse_record(ran.out.decode("utf-8", "replace"))
 
-    def settle(self, name: str, paths: AttemptPaths, seen: ContainerState) -> Observation:
-        """Write the last word on an attempt whose log is here, and clear its container away."""
-        end = final(seen, self.record(paths))
+    def finalize(self, name: str, paths: AttemptPaths, state: ContainerState) -> Observation:
+        """Write the outcome of an attempt whose log is complete here, and remove its container."""
+        end = outcome(state, self.read_record(paths))
         self.api.remove(name)
         self.remove_secrets(paths)
         write_done(paths, end)
@@ -51,12 +51,12 @@ class Completion:
 
     def remove_secrets(self, paths: AttemptPaths) -> None:
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)
-        with suppress(EngineError):
+        with suppress(EngineError, HostError):
             self.remote.run(["rm", "-rf", folder], timeout=RECORD_SECONDS)
 
 
 def read_done(paths: AttemptPaths) -> Observation | None:
-    """Return the last word on an attempt, when there is one."""
+    """Return the outcome of an attempt; None while there is none."""
     try:
         return from_dict(json.loads(paths.done.read_bytes()))
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from rung.runner.seams.engine import Container, Request
 
 STORE_LABEL, ATTEMPT_LABEL = "rung.store", "rung.attempt"
 # Borne instead of the job's label by a container that only looks at what a job left.
-LOOK_LABEL = "rung.look"
+PROBE_LABEL = "rung.look"
 WRAPPER = ("/bin/sh", f"{IN_INSIDE}/contained.sh")
 # /tmp may run programs: compilers of kernels put them there. Whatever mode the image's own has, it is the user's.
 TMP = "rw,nosuid,nodev,exec,mode=1777,size=2147483648,uid={uid},gid={gid}"
@@ -41,14 +41,14 @@ class RemoteUser:
 class HostLayout:
     """Where on its host an attempt lies."""
 
-    account: RemoteUser
+    user: RemoteUser
     store_id: str
     # The shipped tree of the code that runs inside.
     inside: str
 
     @property
     def paths(self) -> HostPaths:
-        return HostPaths(self.account.home, self.store_id)
+        return HostPaths(self.user.home, self.store_id)
 
 
 def container_name(store_id: str, job_id: str, attempt: int) -> str:
@@ -64,46 +64,46 @@ def secrets_folder(store_id: str, job_id: str, attempt: int) -> str:
     return f"/dev/shm/{container_name(store_id, job_id, attempt)}"  # noqa: S108
 
 
-def container_config(request: Request, place: HostLayout) -> dict[str, Any]:
+def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
     """Return everything that the engine is told of an attempt's container. Pure."""
     wanted = _container(request)
-    paths = place.paths
+    paths = layout.paths
     mounts = [
         _bind(paths.work(request.job_id, request.attempt), IN_WORK),
-        _bind(paths.job(request.job_id, wanted.stay), IN_JOB),
+        _bind(paths.job(request.job_id, wanted.residence), IN_JOB),
         _bind(paths.record(request.job_id, request.attempt), IN_RECORD),
-        _bind(place.inside, IN_INSIDE, read_only=True),
+        _bind(layout.inside, IN_INSIDE, read_only=True),
         *(_bind(volume.host, volume.container, read_only=volume.read_only) for volume in wanted.volumes),
     ]
     if request.secrets:
-        mounts.append(_bind(secrets_folder(place.store_id, request.job_id, request.attempt), IN_SECRETS))
-    config = _sober(request, place, {"Mounts": mounts, "NetworkMode": wanted.network})
+        mounts.append(_bind(secrets_folder(layout.store_id, request.job_id, request.attempt), IN_SECRETS))
+    config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": wanted.network})
     config["HostConfig"]["DeviceRequests"] = _devices(wanted.gpus)
     return {
         **config,
         "Entrypoint": list(WRAPPER),
         "Cmd": list(request.argv),
         "WorkingDir": str(request.cwd),
-        "Labels": labels(place.store_id, request.job_id, request.attempt),
+        "Labels": labels(layout.store_id, request.job_id, request.attempt),
     }
 
 
 def planned_config(request: Request) -> dict[str, Any]:
     """Return the container for a host that is not known yet, with words where its facts will stand. Pure."""
-    place = HostLayout(RemoteUser("~", "UID", "GID"), "STORE", "")
-    inside = f"{place.paths.trees}/ID/files"
-    return container_config(request, HostLayout(place.account, place.store_id, inside))
+    layout = HostLayout(RemoteUser("~", "UID", "GID"), "STORE", "")
+    inside = f"{layout.paths.trees}/ID/files"
+    return container_config(request, HostLayout(layout.user, layout.store_id, inside))
 
 
-def probe_config(request: Request, place: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
+def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return the container that looks at what an attempt left: it writes nothing, and reaches nobody. Pure."""
     wanted = _container(request)
     mounts = [
-        _bind(place.paths.job(request.job_id, wanted.stay), IN_JOB, read_only=True),
-        _bind(place.inside, IN_INSIDE, read_only=True),
+        _bind(layout.paths.job(request.job_id, wanted.residence), IN_JOB, read_only=True),
+        _bind(layout.inside, IN_INSIDE, read_only=True),
         *(_bind(volume.host, volume.container, read_only=True) for volume in wanted.volumes),
     ]
-    config = _sober(request, place, {"Mounts": mounts, "NetworkMode": "none"})
+    config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": "none"})
     path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
     return {
         **config,
@@ -111,16 +111,16 @@ def probe_config(request: Request, place: HostLayout, argv: tuple[str, ...]) -> 
         "Cmd": list(argv[1:]),
         "Env": [*config["Env"], f"PYTHONPATH={path}"],
         "WorkingDir": "/",
-        "Labels": {STORE_LABEL: place.store_id, LOOK_LABEL: request.job_id},
+        "Labels": {STORE_LABEL: layout.store_id, PROBE_LABEL: request.job_id},
     }
 
 
-def _sober(request: Request, place: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
+def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
     """Return what all our containers have in common."""
     wanted, memory = _container(request), request.limits.get("memory", 0)
     return {
         "Image": wanted.image,
-        "User": f"{place.account.uid}:{place.account.gid}",
+        "User": f"{layout.user.uid}:{layout.user.gid}",
         "Env": _environment(request.env, wanted.gpus),
         "Tty": False,
         "OpenStdin": False,
@@ -133,7 +133,7 @@ def _sober(request: Request, place: HostLayout, host: Mapping[str, Any]) -> dict
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "IpcMode": "private",
-            "Tmpfs": {"/tmp": TMP.format(uid=place.account.uid, gid=place.account.gid)},  # noqa: S108
+            "Tmpfs": {"/tmp": TMP.format(uid=layout.user.uid, gid=layout.user.gid)},  # noqa: S108
             "ShmSize": wanted.shm,
             "PidsLimit": wanted.pids,
             "Memory": memory,
@@ -146,13 +146,13 @@ def _sober(request: Request, place: HostLayout, host: Mapping[str, Any]) -> dict
     }
 
 
-def checkpoint_folder(request: Request, account: RemoteUser, store_id: str) -> str:
+def checkpoint_folder(request: Request, user: RemoteUser, store_id: str) -> str:
     """Return where the checkpoints of an attempt lie on its host. Pure."""
     wanted, folder = _container(request), str(request.checkpoint_dir)
     found = host_path(folder, wanted.volumes)
     if found is not None:
         return found[0]
-    job = HostPaths(account.home, store_id).job(request.job_id, wanted.stay)
+    job = HostPaths(user.home, store_id).job(request.job_id, wanted.residence)
     try:
         return str(PurePosixPath(job) / PurePosixPath(folder).relative_to(IN_JOB))
     except ValueError:

@@ -1,6 +1,6 @@
-"""Owns what an engine's words mean: a container's state and the record on the host, as an Observation. Pure.
+"""Turns an engine's description of a container, and the record on the host, into an Observation. Pure.
 
-The exit code is the engine's word. That the attempt came to its end is proven by the record alone.
+The exit code is from the engine. Only the record proves that the attempt reached its end.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import calendar
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -28,7 +28,7 @@ class Status(StrEnum):
     ENDED = "ended"
 
 
-# The engine's states; a container that is being removed has ended, and a frozen one will go on.
+# The engine's states; a container that is being removed has ended, and a paused one will continue.
 STATUS = {
     "created": Status.CREATED,
     "running": Status.RUNNING,
@@ -65,23 +65,29 @@ class Record:
 
 
 def parse_inspect(container: Mapping[str, Any] | None) -> ContainerState:
-    """Return what an engine's description of a container says."""
+    """Parse the engine's description of a container."""
     if container is None:
         return ContainerState(Status.ABSENT)
     state = container.get("State")
-    said = state if isinstance(state, dict) else {}
-    code = said.get("ExitCode")
+    fields = state if isinstance(state, dict) else {}
+    code = fields.get("ExitCode")
     return ContainerState(
-        status=STATUS.get(str(said.get("Status")), Status.RUNNING),
+        status=STATUS.get(str(fields.get("Status")), Status.RUNNING),
         exit_code=code if isinstance(code, int) else None,
-        started_at=moment(said.get("StartedAt")),
-        ended_at=moment(said.get("FinishedAt")),
-        out_of_memory=said.get("OOMKilled") is True,
+        started_at=parse_time(fields.get("StartedAt")),
+        ended_at=parse_time(fields.get("FinishedAt")),
+        out_of_memory=fields.get("OOMKilled") is True,
     )
 
 
-def moment(text: Any) -> float | None:
-    """Return an engine's time as seconds; the year 1 is its word for never."""
+def parse_list(containers: Iterable[Mapping[str, Any]]) -> dict[str, Status]:
+    """Return the status of each container in an engine's list, by its name."""
+    named = ((str(name).lstrip("/"), each) for each in containers for name in each.get("Names") or ())
+    return {name: STATUS.get(str(each.get("State")), Status.RUNNING) for name, each in named}
+
+
+def parse_time(text: Any) -> float | None:
+    """Return an engine's time in seconds; None for the year 1, which means never."""
     found = TIME.match(text) if isinstance(text, str) else None
     if found is None or found[1] == "0001":
         return None
@@ -89,35 +95,35 @@ def moment(text: Any) -> float | None:
     return calendar.timegm(numbers) + float(found[7] or 0)
 
 
-def record_in(text: str) -> Record:
-    """Return what the host said of a record: nothing, `began`, or `done` and the record itself."""
-    word, _, rest = text.partition("\n")
-    if word != "done":
-        return Record(began=word.strip() == "began")
+def parse_record(text: str) -> Record:
+    """Parse the output of the record script: nothing, `began`, or `done` and the record itself."""
+    status, _, record = text.partition("\n")
+    if status != "done":
+        return Record(began=status.strip() == "began")
     try:
-        said = json.loads(rest)
-        return Record(True, int(said["exit_code"]), float(said["ended_at"]))
+        data = json.loads(record)
+        return Record(True, int(data["exit_code"]), float(data["ended_at"]))
     except (ValueError, TypeError, KeyError):
         return Record(began=True)
 
 
-def final(seen: ContainerState, record: Record) -> Observation:
-    """Return the last word on an attempt whose container has ended or is gone."""
-    code = seen.exit_code if seen.status is Status.ENDED else record.exit_code
-    ended_at = seen.ended_at or record.ended_at
-    if ended_at is not None and seen.started_at is not None:
-        # Of a container that ends at once an engine may write down the end before the start.
-        ended_at = max(ended_at, seen.started_at)
+def outcome(state: ContainerState, record: Record) -> Observation:
+    """Return how an attempt ended whose container has ended or is gone."""
+    code = state.exit_code if state.status is Status.ENDED else record.exit_code
+    ended_at = state.ended_at or record.ended_at
+    if ended_at is not None and state.started_at is not None:
+        # For a container that ends at once, an engine may record the end before the start.
+        ended_at = max(ended_at, state.started_at)
     if not record.done:
         detail = NO_RECORD if code is None else f"{NO_RECORD}; its exit code is {code}"
-        return Observation(Presence.LOST, detail=detail, started_at=seen.started_at, ended_at=ended_at)
+        return Observation(Presence.LOST, detail=detail, started_at=state.started_at, ended_at=ended_at)
     signal = code - 128 if code is not None and code in SIGNALS else None
     return Observation(
         Presence.ENDED,
         exit_code=None if signal is not None else code,
         signal=signal,
-        detail="its container ran out of memory" if seen.out_of_memory else "",
-        started_at=seen.started_at,
+        detail="its container ran out of memory" if state.out_of_memory else "",
+        started_at=state.started_at,
         ended_at=ended_at,
     )
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostUnreachable, Unfit
+from rung.jobs.model.errors import ConfigFileError, EngineError, HostError, HostUnreachable
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
 from rung.jobs.model.paths import AttemptPaths
@@ -30,14 +30,14 @@ from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.probe import Probe
-from rung.runner.files.fingerprint import hidden
+from rung.runner.files.fingerprint import is_hidden
 from rung.runner.files.ship import Shipper, scan_workdir
-from rung.runner.files.transfer import entry_there, move_there
-from rung.runner.files.work_copy import edited, with_edits
-from rung.runner.seams.engine import Container, FileEntry, Observation, Request, read_part
+from rung.runner.files.transfer import move_remote, remote_entry
+from rung.runner.files.work_copy import edited_texts, with_edits
+from rung.runner.seams.engine import Container, FileEntry, Observation, Request, read_local_log
 from rung.runner.seams.remote import Remote
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class DockerEngine:
@@ -47,24 +47,24 @@ class DockerEngine:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket)
-        self._side = HostAccount(remote, store_id)
-        self._looks = Probe(self._api, self._side)
-        self._settler = Completion(self._api, remote, store_id, self._side.record_folder)
-        self._lookout = LogFollower(self._settler)
-        self.images = Images(self._api, self._looks.at_image)
+        self._account = HostAccount(remote, store_id)
+        self._probe = Probe(self._api, self._account)
+        self._completion = Completion(self._api, remote, store_id, self._account.record_folder)
+        self._follower = LogFollower(self._completion)
+        self.images = Images(self._api, self._probe.in_image)
 
     def close(self) -> None:
         """Stop watching; the connection is not ours to close."""
-        self._lookout.close()
+        self._follower.close()
         self._api.close()
 
-    def ensure_image(self, image: str, tell: Tell) -> None:
+    def ensure_image(self, image: str, on_progress: OnProgress) -> None:
         """Have the image on the host: pulls it by its digest, telling how far it is; EngineError when it cannot be."""
-        self.images.ensure(image, tell)
+        self.images.ensure(image, on_progress)
 
-    def complaint(self, image: str, gpu: Gpu) -> str | None:
+    def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         """Say why the image cannot run on this GPU, or None. The image must be there. Asked once, then remembered."""
-        return self.images.complaint(image, gpu)
+        return self.images.incompatibility(image, gpu)
 
     # Starting
 
@@ -75,56 +75,57 @@ class DockerEngine:
         try:
             found = self._api.inspect(name)
             if found is None:
-                self._set_off(name, request, secrets, self._prepare(request))
+                self._create_and_start(name, request, secrets, self._prepare(request))
                 return
-            self._refuse_stranger(found, request)
+            self._refuse_foreign(found, request)
             if parse_inspect(found).status is Status.CREATED:
                 # Left by a controller that was killed in between.
-                self._set_off(name, request, secrets, None)
+                self._create_and_start(name, request, secrets, None)
         finally:
-            self._lookout.doubt(name, request.paths)
+            self._follower.invalidate(name, request.paths)
 
     def _prepare(self, request: Request) -> HostLayout:
         """Have everything on the host that the container needs."""
-        wanted, source = self._wanted(request), request.source
+        wanted, source = self._container(request), request.source
         self.ensure_image(wanted.image, lambda said: None)
-        place, shipper = self._side.place(), self._side.shipper()
-        tree = self._shipped(source, request, shipper) if source else place.inside
-        paths, job, number = place.paths, request.job_id, request.attempt
-        folders = (paths.record(job, number), paths.job(job, wanted.stay), self.checkpoint_folder(request))
+        layout, shipper = self._account.layout(), self._account.shipper()
+        tree = self._shipped(source, request, shipper) if source else layout.inside
+        paths, job, number = layout.paths, request.job_id, request.attempt
+        folders = (paths.record(job, number), paths.job(job, wanted.residence), self.checkpoint_folder(request))
         shipper.copy(tree, paths.work(job, number), *folders)
-        return place
+        return layout
 
     def _shipped(self, source: Path, request: Request, shipper: Shipper) -> str:
         """Ship the workdir with its config files as this attempt wants them."""
         tree = scan_workdir(source, request.paths.home)
         try:
-            tree, content = with_edits(tree, edited(source, request.edits))
-        except Unfit as error:
+            tree, content = with_edits(tree, edited_texts(source, request.edits))
+        except ConfigFileError as error:
             raise EngineError(str(error)) from None
         return shipper.ship(source, tree, content)
 
-    def _wanted(self, request: Request) -> Container:
+    def _container(self, request: Request) -> Container:
         if request.container is None:
             raise EngineError(f"{request.job_id} names no image, and {self.host} runs containers alone")
         return request.container
 
-    def _set_off(self, name: str, request: Request, secrets: Mapping[str, str], place: HostLayout | None) -> None:
+    def _create_and_start(
+        self, name: str, request: Request, secrets: Mapping[str, str], layout: HostLayout | None
+    ) -> None:
         """Create a container where there is none yet, and start it; one that cannot be started is not left behind."""
         try:
             if request.secrets:
-                self._side.put_secrets(request.paths, {key: secrets[key] for key in request.secrets})
-            if place is not None and not self._api.create(name, container_config(request, place)):
+                self._account.put_secrets(request.paths, {key: secrets[key] for key in request.secrets})
+            if layout is not None and not self._api.create(name, container_config(request, layout)):
                 raise HostUnreachable(f"{self.host}: somebody else is creating {name}")
             self._api.start(name)
-        except EngineError as error:
-            # Not when the host is away: the start may have reached it.
-            if type(error) is EngineError:
-                self._api.remove(name)
-                self._settler.remove_secrets(request.paths)
+        except EngineError:
+            # Not after a HostError: the start may have reached the host.
+            self._api.remove(name)
+            self._completion.remove_secrets(request.paths)
             raise
 
-    def _refuse_stranger(self, found: Mapping[str, Any], request: Request) -> None:
+    def _refuse_foreign(self, found: Mapping[str, Any], request: Request) -> None:
         borne = (found.get("Config") or {}).get("Labels") or {}
         ours = labels(self._store_id, request.job_id, request.attempt)
         if any(borne.get(key) != value for key, value in ours.items()):
@@ -136,9 +137,9 @@ class DockerEngine:
     def observe(self, paths: AttemptPaths) -> Observation:
         done = read_done(paths)
         if done is not None:
-            self._lookout.forget(paths)
+            self._follower.forget(paths)
             return done
-        return self._lookout.word(self._name(paths), paths)
+        return self._follower.observation(self._name(paths), paths)
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         name, asked = self._name(paths), paths.stop.exists()
@@ -149,45 +150,45 @@ class DockerEngine:
             status = parse_inspect(self._api.inspect(name)).status
             if status is Status.CREATED:
                 self._api.remove(name)
-                self._settler.remove_secrets(paths)
+                self._completion.remove_secrets(paths)
             elif status is Status.RUNNING and (force or not asked):
                 self._api.kill(name, "KILL" if force else "TERM")
-        except EngineError:
+        except (EngineError, HostError):
             if not asked:
                 paths.stop.unlink(missing_ok=True)
             raise
         finally:
             if force or not asked:
-                self._lookout.doubt(name, paths)
+                self._follower.invalidate(name, paths)
 
-    def strike(self, paths: AttemptPaths) -> None:
+    def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
         self._api.kill(self._name(paths), "KILL")
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        return read_part(paths.log, offset, size)
+        return read_local_log(paths.log, offset, size)
 
     # What an attempt left, and the host
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in a throw-away container of the attempt's image: nothing is written, nobody reached."""
-        self.ensure_image(self._wanted(request).image, lambda said: None)
-        return self._looks.at_attempt(argv, request, timeout)
+        self.ensure_image(self._container(request).image, lambda said: None)
+        return self._probe.in_attempt(argv, request, timeout)
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         folder = self.checkpoint_folder(request)
         with self._remote.files() as files:
             found = [(entry.path.rpartition("/")[2], entry) for entry in files.entries(folder)]
-            fit = [(name, entry) for name, entry in found if fnmatchcase(name, pattern) and not hidden(name)]
-            return [entry_there(files, name, entry) for name, entry in fit]
+            fit = [(name, entry) for name, entry in found if fnmatchcase(name, pattern) and not is_hidden(name)]
+            return [remote_entry(files, name, entry) for name, entry in fit]
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         folder = self.checkpoint_folder(request)
-        move_there(self._remote, folder, names, self.checkpoint_folder(replace(request, checkpoint_dir=aside)))
+        move_remote(self._remote, folder, names, self.checkpoint_folder(replace(request, checkpoint_dir=aside)))
 
     def checkpoint_folder(self, request: Request) -> str:
         """Return where the attempt's checkpoints lie on the host, as its files and commands know it."""
-        return checkpoint_folder(request, self._side.account(), self._store_id)
+        return checkpoint_folder(request, self._account.user(), self._store_id)
 
     def _name(self, paths: AttemptPaths) -> str:
         return container_name(self._store_id, paths.job_id, paths.number)

@@ -1,4 +1,4 @@
-"""Owns what is kept of one attempt that is followed, and the words for how long a host has been away."""
+"""Holds the state of one followed attempt, and the text for how long a host has been unreachable."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from rung.runner.engines.docker.log_copy import LogCopy
 from rung.runner.engines.docker.log_stream import LogStream
 from rung.runner.seams.engine import Observation
 
-# How long a host has been away is told in these steps, in seconds: a reason that changes each second helps nobody.
+# The time is shown in these steps, in seconds: a reason that changes every second helps nobody.
 STEPS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 @dataclass
 class FollowedAttempt:
-    """One attempt under the lookout's eyes."""
+    """One attempt that the log follower follows."""
 
     name: str
     paths: AttemptPaths
     copy: LogCopy
-    seen: ContainerState = field(default_factory=lambda: ContainerState(Status.ABSENT))
-    word: Observation | None = None
-    # Why it cannot be followed although its host is there, such as a full disk here.
-    trouble: str = ""
-    # Grows with whatever makes the last word doubtful; a look that began before does not count.
-    doubts: int = 1
-    looked: int = 0
+    state: ContainerState = field(default_factory=lambda: ContainerState(Status.ABSENT))
+    observation: Observation | None = None
+    # Why its log cannot be written here, such as a full disk.
+    disk_error: str = ""
+    # Grows with every event that may have changed the container; an inspection that began before does not count.
+    version: int = 1
+    inspected_version: int = 0
     stream: LogStream | None = None
     reopen_at: float = 0.0
     save_at: float = 0.0
-    settled: bool = False
+    finalized: bool = False
+
+    @property
+    def needs_inspection(self) -> bool:
+        return self.version > self.inspected_version
 
     @property
     def wants_stream(self) -> bool:
-        return self.stream is None and not self.settled and self.seen.status in (Status.RUNNING, Status.ENDED)
+        return self.stream is None and not self.finalized and self.state.status in (Status.RUNNING, Status.ENDED)
 
 
 def span(seconds: float) -> str:
-    """Return a time in words, rounded down to a step."""
+    """Return a time as text, rounded down to a step."""
     whole = max((step for step in STEPS if step <= seconds), default=0)
     if whole < 60:
         return f"{whole} s"

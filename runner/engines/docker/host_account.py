@@ -14,9 +14,9 @@ from rung.runner.files.ship import Shipper
 from rung.runner.seams.remote import Remote
 
 ASK_SECONDS = 30.0
-WHO = 'echo "$HOME"; id -u; id -g'
+USER_SCRIPT = 'echo "$HOME"; id -u; id -g'
 # Secrets may lie in memory alone; a folder of that name may be a plain one on the disk.
-SECRETS = """
+SECRETS_SCRIPT = """
 set -eu
 umask 077
 while read -r _ where type _; do [ "$where $type" = "/dev/shm tmpfs" ] && found=yes; done </proc/mounts
@@ -34,20 +34,20 @@ class HostAccount:
         self._lock = threading.Lock()
         self._known: tuple[RemoteUser, Shipper] | None = None
 
-    def account(self) -> RemoteUser:
+    def user(self) -> RemoteUser:
         """Return whom we are there; asked once."""
-        return self._both()[0]
+        return self._user_and_shipper()[0]
 
     def shipper(self) -> Shipper:
-        return self._both()[1]
+        return self._user_and_shipper()[1]
 
-    def place(self) -> HostLayout:
+    def layout(self) -> HostLayout:
         """Return where attempts lie there; the code that runs inside is there then, too."""
-        account, shipper = self._both()
-        return HostLayout(account, self.store_id, shipper.ship(INSIDE, scan_inside(INSIDE)))
+        user, shipper = self._user_and_shipper()
+        return HostLayout(user, self.store_id, shipper.ship(INSIDE, scan_inside(INSIDE)))
 
     def record_folder(self, paths: AttemptPaths) -> str:
-        return HostPaths(self.account().home, self.store_id).record(paths.job_id, paths.number)
+        return HostPaths(self.user().home, self.store_id).record(paths.job_id, paths.number)
 
     def script(self, script: str, *words: str) -> str:
         """Run a short script and return what it prints."""
@@ -60,20 +60,20 @@ class HostAccount:
     def put_secrets(self, paths: AttemptPaths, secrets: Mapping[str, str]) -> None:
         """Write secrets to the host's memory, for us alone; the wrapper inside takes and removes them."""
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)
-        self.script(SECRETS, folder)
+        self.script(SECRETS_SCRIPT, folder)
         with self.remote.files() as files:
             for name, value in secrets.items():
                 files.write(f"{folder}/{name}", [value.encode("utf-8", "surrogateescape")], 0o600)
 
-    def _both(self) -> tuple[RemoteUser, Shipper]:
+    def _user_and_shipper(self) -> tuple[RemoteUser, Shipper]:
         with self._lock:
             if self._known is None:
-                account = self._who()
-                self._known = account, Shipper(self.remote, HostPaths(account.home, self.store_id))
+                user = self._ask_user()
+                self._known = user, Shipper(self.remote, HostPaths(user.home, self.store_id))
             return self._known
 
-    def _who(self) -> RemoteUser:
-        said = self.script(WHO).split("\n")
+    def _ask_user(self) -> RemoteUser:
+        said = self.script(USER_SCRIPT).split("\n")
         try:
             home, uid, gid = said[0], int(said[1]), int(said[2])
         except (IndexError, ValueError):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu, kernels_for
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.image import BY_ID, repository
@@ -20,9 +20,9 @@ ARCHS_LABEL = "rung.cuda.archs"
 # get_arch_list() is empty without a GPU; the flags of its build are not.
 ASK_TORCH = "import torch; print('rung.cuda.archs', getattr(torch._C, '_cuda_getArchFlags', str)() or '')"
 ARCH = re.compile(r"(?:sm|compute)_[0-9]{2,3}[a-z]?")
-TOLD_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 # Runs a short command in a throw-away container of an image: exit code and output.
 Ask = Callable[[str, tuple[str, ...]], tuple[int, str]]
 
@@ -36,25 +36,23 @@ class Images:
         self._pulling: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def ensure(self, image: str, tell: Tell) -> None:
+    def ensure(self, image: str, on_progress: OnProgress) -> None:
         """Have an image on the host, pulling it by its digest when it is not there."""
         with self._lock:
             pulling = self._pulling.setdefault(image, threading.Lock())
         # Who wants the same image waits for whoever pulls it.
         with pulling:
             if self._api.image(image) is None:
-                self._pull(image, tell)
+                self._pull(image, on_progress)
 
-    def _pull(self, image: str, tell: Tell) -> None:
+    def _pull(self, image: str, on_progress: OnProgress) -> None:
         host = self._api.host
         if BY_ID.fullmatch(image):
             raise EngineError(f"{host} has no image {image}: send it there with `rung image send IMAGE {host}`")
-        progress = Progress(f"{host} is pulling {image.partition('@')[0]}", tell)
+        progress = Progress(f"{host} is pulling {image.partition('@')[0]}", on_progress)
         try:
             for said in self._api.pull(image):
-                progress.take(said)
-        except (HostUnreachable, HostRefused):
-            raise
+                progress.update(said)
         except EngineError as error:
             advice = f"is its registry within reach of {host}? `rung image send IMAGE {host}` needs none"
             raise EngineError(f"{error}; {advice}") from None
@@ -74,8 +72,6 @@ class Images:
         """Return what a tag means now, asked of its registry by the host; else what it means on the host itself."""
         try:
             return f"{repository(tag)}@{self._api.digest(tag)}"
-        except (HostUnreachable, HostRefused):
-            raise
         except EngineError as error:
             found = self._api.image(tag)
             if found is None:
@@ -83,7 +79,7 @@ class Images:
         digests = [name for name in found.get("RepoDigests") or () if repository(name) == repository(tag)]
         return str(digests[0] if digests else found["Id"])
 
-    def complaint(self, image: str, gpu: Gpu) -> str | None:
+    def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         """Say why an image has nothing to run on a GPU, or None when it has, or when nobody can tell."""
         archs = self._archs_of(image)
         if archs is None or kernels_for(gpu.capability, archs):
@@ -104,14 +100,14 @@ class Images:
         found = self._api.image(image)
         if found is None:
             raise EngineError(f"{self._api.host} has no image {image}")
-        archs = labelled(found)
+        archs = labelled_archs(found)
         if archs is None:
-            archs = self._asked(image)
+            archs = self._ask_torch(image)
         with self._lock:
             self._archs[image] = archs
         return archs
 
-    def _asked(self, image: str) -> tuple[str, ...] | None:
+    def _ask_torch(self, image: str) -> tuple[str, ...] | None:
         """Ask the torch in an image; None when there is none to ask."""
         for python in ("python", "python3"):
             code, output = self._ask(image, (python, "-c", ASK_TORCH))
@@ -120,7 +116,7 @@ class Images:
         return None
 
 
-def labelled(image: Mapping[str, Any]) -> tuple[str, ...] | None:
+def labelled_archs(image: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the arch list that an image's label gives; None without the label."""
     label = ((image.get("Config") or {}).get("Labels") or {}).get(ARCHS_LABEL)
     return tuple(ARCH.findall(label)) if isinstance(label, str) else None
@@ -129,23 +125,23 @@ def labelled(image: Mapping[str, Any]) -> tuple[str, ...] | None:
 class Progress:
     """Sums up what an engine tells of a pull, layer by layer, about once a second."""
 
-    def __init__(self, what: str, tell: Tell, now: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._tell, self._now = what, tell, now
+    def __init__(self, what: str, on_progress: OnProgress, now: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._on_progress, self._now = what, on_progress, now
         self._layers: dict[str, tuple[int, int]] = {}
-        self._told_at = 0.0
-        tell(what)
+        self._reported_at = 0.0
+        on_progress(what)
 
-    def take(self, said: Mapping[str, Any]) -> None:
+    def update(self, said: Mapping[str, Any]) -> None:
         detail = said.get("progressDetail")
         if not isinstance(detail, dict) or not detail.get("total") or said.get("status") != "Downloading":
             return
         # An engine that tells of more layers than any image has is not believed, and not remembered.
         if len(self._layers) < 1000:
             self._layers[str(said.get("id"))[:80]] = (int(detail.get("current", 0)), int(detail["total"]))
-        if self._now() - self._told_at >= TOLD_SECONDS:
-            self._told_at = self._now()
+        if self._now() - self._reported_at >= PROGRESS_SECONDS:
+            self._reported_at = self._now()
             current, total = (sum(pair[side] for pair in self._layers.values()) for side in (0, 1))
-            self._tell(f"{self._what}: {size_text(current)} of {size_text(total)}")
+            self._on_progress(f"{self._what}: {size_text(current)} of {size_text(total)}")
 
 
 def archive_id(manifest: bytes) -> str:

@@ -35,7 +35,7 @@ class Cursor:
     # after it is.
     anchors: list[list[int]] = field(default_factory=list)
 
-    def pass_over(self, at: int) -> None:
+    def count(self, at: int) -> None:
         """Count one more entry."""
         anchors = self.anchors
         while anchors and anchors[-1][0] > at:
@@ -61,7 +61,7 @@ class LogCopy:
     def __init__(self, paths: AttemptPaths) -> None:
         self._paths = paths
         self._cursor = _load(paths)
-        self._leave_out, self._first = 0, True
+        self._to_skip, self._first = 0, True
         self._saved = self._cursor.length
         self._file: IO[bytes] | None = None
 
@@ -78,7 +78,7 @@ class LogCopy:
     def begin(self) -> None:
         """Be ready for a new stream that begins at `since`; what was taken beyond the cursor is cut off."""
         anchor = self._cursor.anchor
-        self._leave_out, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
+        self._to_skip, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
         self.end()
         self._paths.folder.mkdir(parents=True, exist_ok=True)
         self._file = self._paths.log.open("ab", buffering=0)
@@ -98,11 +98,11 @@ class LogCopy:
                 self._first = False
                 if self._cursor.anchor is not None and each.at != self._cursor.anchor[0]:
                     new.append(GAP)
-                    self._leave_out = 0
-            if self._leave_out:
-                self._leave_out -= 1
+                    self._to_skip = 0
+            if self._to_skip:
+                self._to_skip -= 1
                 continue
-            self._cursor.pass_over(each.at)
+            self._cursor.count(each.at)
             new.append(each.piece)
         if new:
             self._write(b"".join(new))
@@ -115,7 +115,7 @@ class LogCopy:
             view = view[self._file.write(view) :]
         self._cursor.length += len(data)
 
-    def note(self, text: str) -> None:
+    def append_note(self, text: str) -> None:
         """Add a line of our own at the end of the copy, unless it stands there; no stream may follow it."""
         line = f"{text}\n".encode()
         with self._paths.log.open("a+b") as log:

@@ -23,34 +23,32 @@ NOT_FOUND = 127  # as a shell says it
 class Probe:
     """Runs throw-away containers on one host."""
 
-    def __init__(self, api: EngineApi, side: HostAccount) -> None:
-        self._api, self._side = api, side
+    def __init__(self, api: EngineApi, account: HostAccount) -> None:
+        self._api, self._account = api, account
 
-    def at_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+    def in_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a command that sees what an attempt of this job left: exit code, output, errors."""
-        place = self._side.place()
-        stay = request.container.stay if request.container else 1
-        self._side.script('umask 077; mkdir -p "$1"', place.paths.job(request.job_id, stay))
-        return self._run(probe_config(request, place, tuple(argv)), timeout)
+        layout = self._account.layout()
+        residence = request.container.residence if request.container else 1
+        self._account.script('umask 077; mkdir -p "$1"', layout.paths.job(request.job_id, residence))
+        return self._run(probe_config(request, layout, tuple(argv)), timeout)
 
-    def at_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
+    def in_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
         """Run a command in an image that belongs to no attempt: exit code and output."""
         nowhere = Path("/")
         env = {"HOME": "/tmp"}  # noqa: S108
         request = Request("look", 0, argv, nowhere, env, AttemptPaths(nowhere), nowhere, container=Container(image))
-        config = probe_config(request, HostLayout(self._side.account(), self._side.store_id, ""), argv)
+        config = probe_config(request, HostLayout(self._account.user(), self._account.store_id, ""), argv)
         config["HostConfig"]["Mounts"] = []
         try:
             code, output, _ = self._run(config, IMAGE_SECONDS)
-        except EngineError as error:
-            if type(error) is not EngineError:
-                raise
+        except EngineError:
             # The engine refuses to start a program that the image does not have.
             return NOT_FOUND, ""
         return code, output
 
     def _run(self, config: Mapping[str, Any], timeout: float) -> tuple[int, str, str]:
-        name = f"rung-{self._side.store_id}-look-{secrets.token_hex(6)}"
+        name = f"rung-{self._account.store_id}-look-{secrets.token_hex(6)}"
         try:
             self._api.create(name, config)
             self._api.start(name)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rung.jobs.config_files.edit import MAX_CHARS, find, set_keys
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 
 YAML = """\
 # Our best run so far.
@@ -141,14 +141,14 @@ def test_an_anchor_keeps_its_name_and_several_keys_are_set_one_after_the_other()
     ],
 )
 def test_what_cannot_be_set_is_told(name: str, text: str, key: str, said: str) -> None:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         find(text, name, key)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_value_that_the_place_would_turn_into_another_is_refused() -> None:
-    with pytest.raises(Unfit, match=r"cannot be set to 0\.5 there|is no plain value"):
+    with pytest.raises(ConfigFileError, match=r"cannot be set to 0\.5 there|is no plain value"):
         set_keys("a: !!int 1\n", "c.yaml", {"a": 0.5})
 
 

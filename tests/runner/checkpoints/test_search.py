@@ -1,4 +1,4 @@
-"""Owns the proof of what the history is told of checkpoints: what is out of use and why, and that there are none."""
+"""Tests what the history records about checkpoints: which are quarantined and why, and that there are none."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Context:
+def context(tmp_path: Path) -> Context:
     store = Store(tmp_path / "rung.db")
     engines = RealEngines({}, tmp_path, store.store_id)
     return Context(store, engines, HomePaths(tmp_path), {}, lambda: 5.0, lambda seconds: None)
 
 
-def a_job(parts: Context, mode: str, *attempts: Attempt) -> Job:
-    with parts.store.transaction():
+def a_job(context: Context, mode: str, *attempts: Attempt) -> Job:
+    with context.store.transaction():
         spec = JobSpec.model_validate({"name": "a", "run": "x", "knobs": {"mode": mode}})
-        job = parts.store.add_job(spec, Path("/"), at=1.0)
+        job = context.store.add_job(spec, Path("/"), at=1.0)
         for attempt in attempts:
-            parts.store.put_attempt(attempt)
+            context.store.put_attempt(attempt)
     return job
 
 
-def told(parts: Context, kind: str) -> list[str]:
-    return [event.data["because"] for event in parts.store.events() if event.kind == kind]
+def reasons(context: Context, kind: str) -> list[str]:
+    return [event.data["because"] for event in context.store.events() if event.kind == kind]
 
 
-def test_a_checkpoint_that_is_out_of_use_is_told_once(parts: Context) -> None:
+def test_a_quarantined_checkpoint_is_recorded_once(context: Context) -> None:
     second = Attempt("a-1", 2, "localhost", Knobs(), None, "", resumed_from="step_4.pt", fault=COULD_NOT)
-    job = a_job(parts, "flags", Attempt("a-1", 1, "localhost", Knobs(), None, ""), second)
+    job = a_job(context, "flags", Attempt("a-1", 1, "localhost", Knobs(), None, ""), second)
     for _ in range(2):
-        CheckpointSearch(parts, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
-    (because,) = told(parts, "quarantined")
+        CheckpointSearch(context, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
+    (because,) = reasons(context, "quarantined")
     assert because.startswith("step_4.pt is quarantined: attempt 2 could not load it")
 
 
 @pytest.mark.parametrize(("mode", "times"), [("zero-edit", 1), ("flags", 0)])
-def test_a_script_that_nobody_edited_and_that_saves_nothing_is_told_once(parts: Context, mode: str, times: int) -> None:
-    job = a_job(parts, mode, Attempt("a-1", 1, "localhost", Knobs(), None, ""))
+def test_a_zero_edit_script_that_saves_nothing_is_recorded_once(context: Context, mode: str, times: int) -> None:
+    job = a_job(context, mode, Attempt("a-1", 1, "localhost", Knobs(), None, ""))
     for _ in range(2):
-        CheckpointSearch(parts, lambda job, host: False)._take(job, Found())
-    assert len(told(parts, "no_checkpoint")) == times
-    assert all("every relaunch begins at step 0" in because for because in told(parts, "no_checkpoint"))
+        CheckpointSearch(context, lambda job, host: False)._take(job, Found())
+    assert len(reasons(context, "no_checkpoint")) == times
+    assert all("every relaunch begins at step 0" in because for because in reasons(context, "no_checkpoint"))

@@ -1,4 +1,4 @@
-"""Owns the proof of what is set aside before an attempt starts: all that is newer than what it goes on from, once."""
+"""Tests what is set aside before an attempt starts: everything newer than the checkpoint it resumes from, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.checkpoints.set_aside import Query, clear, in_the_way
+from rung.runner.checkpoints.set_aside import Query, files_to_set_aside, move_aside
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import FileEntry, Request
 from tests.support.pretend import PretendEngine, World
@@ -36,24 +36,24 @@ def files(**written: float) -> list[FileEntry]:
     return [FileEntry(name.replace("__", "."), 9, at) for name, at in written.items()]
 
 
-def test_what_is_newer_than_the_chosen_one_is_in_the_way_whatever_it_is_called() -> None:
+def test_files_newer_than_the_chosen_one_are_set_aside_whatever_their_name() -> None:
     found = files(step_40__pt=140.0, step_50__pt=150.0, last__pt=151.0, best__pt=130.0, events__log=160.0)
-    assert in_the_way(found, a_query("step_40.pt", 40)) == ["step_50.pt", "last.pt"]
+    assert files_to_set_aside(found, a_query("step_40.pt", 40)) == ["step_50.pt", "last.pt"]
 
 
-def test_from_scratch_everything_that_earlier_attempts_wrote_is_in_the_way_and_nothing_a_person_put_there() -> None:
+def test_from_scratch_everything_that_earlier_attempts_wrote_is_set_aside_and_nothing_a_person_put_there() -> None:
     found = files(step_40__pt=140.0, pretrained__pt=50.0, best__ckpt=150.0)
-    assert in_the_way(found, a_query(None, None)) == ["step_40.pt", "best.ckpt"]
+    assert files_to_set_aside(found, a_query(None, None)) == ["step_40.pt", "best.ckpt"]
 
 
-def test_the_jobs_own_word_decides_which_one_is_newer() -> None:
-    spoke = replace(FIRST, saved={"model_a.pt": 30, "model_b.pt": 60})
+def test_the_steps_in_the_jobs_log_decide_which_one_is_newer() -> None:
+    logged = replace(FIRST, saved={"model_a.pt": 30, "model_b.pt": 60})
     found = files(model_a__pt=150.0, model_b__pt=140.0, step_40__pt=145.0)
-    assert in_the_way(found, a_query("step_40.pt", 40, spoke)) == ["model_b.pt"]
+    assert files_to_set_aside(found, a_query("step_40.pt", 40, logged)) == ["model_b.pt"]
 
 
-def test_a_first_attempt_finds_its_way_clear() -> None:
-    assert in_the_way(files(step_40__pt=140.0), a_query(None, None, replace(FIRST, started_at=None))) == []
+def test_nothing_is_set_aside_when_no_attempt_has_started() -> None:
+    assert files_to_set_aside(files(step_40__pt=140.0), a_query(None, None, replace(FIRST, started_at=None))) == []
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def request_(tmp_path: Path) -> Request:
 
 def test_it_is_moved_within_the_jobs_own_folder_and_a_second_time_changes_nothing(request_: Request) -> None:
     engine, query = ProcessEngine(), a_query("step_40.pt", 40, pattern="step_*")
-    first = clear(engine, request_, query)
-    again = clear(engine, request_, query)
+    first = move_aside(engine, request_, query)
+    again = move_aside(engine, request_, query)
     assert set(first.names) == set(again.names) == {"step_50.pt", "step_60"} and first.aside is not None
     assert (first.aside / "step_60" / "model.safetensors").read_bytes() == b"y"
     assert [path.name for path in request_.checkpoint_dir.iterdir()] == ["step_40.pt"]
@@ -81,18 +81,18 @@ def test_it_is_moved_within_the_jobs_own_folder_and_a_second_time_changes_nothin
 
 @pytest.mark.parametrize("folder", ["/data/ckpt", "../elsewhere"])
 def test_a_folder_that_is_not_the_jobs_own_is_left_as_it_is(request_: Request, folder: str) -> None:
-    cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40, dir=folder, pattern="step_*"))
-    assert set(cleared.names) == {"step_50.pt", "step_60"} and cleared.aside is None
+    result = move_aside(ProcessEngine(), request_, a_query("step_40.pt", 40, dir=folder, pattern="step_*"))
+    assert set(result.names) == {"step_50.pt", "step_60"} and result.aside is None
     assert len(list(request_.checkpoint_dir.iterdir())) == 3
 
 
-def test_what_cannot_be_moved_is_told_and_stops_nothing(request_: Request) -> None:
+def test_a_file_that_cannot_be_moved_is_recorded_and_stops_nothing(request_: Request) -> None:
     (request_.paths.folder.parents[1] / ".set-aside").write_text("in the way")
-    cleared = clear(ProcessEngine(), request_, a_query("step_40.pt", 40))
-    assert "could not be set aside" in cleared.error and (request_.checkpoint_dir / "step_50.pt").exists()
+    result = move_aside(ProcessEngine(), request_, a_query("step_40.pt", 40))
+    assert "could not be set aside" in result.error and (request_.checkpoint_dir / "step_50.pt").exists()
 
 
-def test_on_a_host_the_way_is_cleared_before_the_attempt_starts_and_again_by_the_next_controller(
+def test_on_a_host_files_are_set_aside_before_the_attempt_starts_and_again_by_the_next_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = {"checkpoints": files(step_40__pt=2.0, step_50__pt=3.0), "attempt-2": []}
@@ -114,8 +114,8 @@ def test_on_a_host_the_way_is_cleared_before_the_attempt_starts_and_again_by_the
         world.until(lambda: moved)
         world.restart()
         world.until(lambda: f"{job}/2" in world.engine("ampere").there)
-        told = [event.data["files"] for event in world.store.events(job) if event.kind == "set_aside"]
+        recorded = [event.data["files"] for event in world.store.events(job) if event.kind == "set_aside"]
         assert moved[0] == ("step_40.pt", "step_50.pt") and set(moved[1:]) <= {()}
-        assert told == [["step_40.pt", "step_50.pt"]]
+        assert recorded == [["step_40.pt", "step_50.pt"]]
     finally:
         world.close()

@@ -1,4 +1,4 @@
-"""Owns the proof that checkpoints are looked into by the job's own Python alone, no more of them than needed."""
+"""Tests that only the job's own Python examines checkpoints, and no more of them than needed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
@@ -61,41 +62,45 @@ def attempt(fault: Fault | None = None) -> list[Attempt]:
     return [Attempt("a-1", 1, "h", Knobs(), None, "", fault=fault)]
 
 
-def test_the_newest_is_looked_at_first_and_the_look_ends_at_a_healthy_one(request_: Request) -> None:
+def test_the_newest_is_verified_first_and_a_healthy_one_ends_the_search(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
     engine = Asked(
         {"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": "w is nan"}, "step_200.pt": healthy(200)}
     )
     verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
     assert engine.asked == [["step_300.pt", "step_200.pt", "step_100.pt"]]
-    assert {name.partition(":")[0]: said["verdict"] for name, said in verdicts.items()} == {
+    assert {name.partition(":")[0]: said.verdict for name, said in verdicts.items()} == {
         "step_300.pt": "poisoned", "step_200.pt": "healthy",
     }  # fmt: skip
 
 
-def test_what_was_looked_at_before_is_not_looked_at_again(request_: Request) -> None:
+def test_a_file_with_a_verdict_is_not_verified_again(request_: Request) -> None:
     checkpoints(request_, 100, 200)
-    known = {entry.fingerprint: healthy(200) for entry in Asked({}).list_files(request_, "step_200*")}
+    known = {
+        entry.fingerprint: CheckpointVerdict("healthy", 200) for entry in Asked({}).list_files(request_, "step_200*")
+    }
     engine = Asked({})
     assert verify_enough(engine, request_, PATTERN, attempt(), None, known) == {}
     assert engine.asked == []
 
 
-def test_newer_files_are_looked_at_although_an_older_one_is_known_to_be_healthy(request_: Request) -> None:
+def test_newer_files_are_verified_although_an_older_one_is_known_to_be_healthy(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
-    known = {entry.fingerprint: healthy(100) for entry in Asked({}).list_files(request_, "step_100*")}
+    known = {
+        entry.fingerprint: CheckpointVerdict("healthy", 100) for entry in Asked({}).list_files(request_, "step_100*")
+    }
     engine = Asked({"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": ""}, "step_200.pt": healthy(200)})
     verify_enough(engine, request_, PATTERN, attempt(), None, known)
     assert engine.asked == [["step_300.pt", "step_200.pt"]]
 
 
-def test_a_file_written_anew_is_looked_at_again(request_: Request) -> None:
+def test_a_file_that_was_overwritten_is_verified_again(request_: Request) -> None:
     checkpoints(request_, 100)
     first = verify_enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {})
     (request_.checkpoint_dir / "step_100.pt").write_bytes(b"other")
     engine = Asked({"step_100.pt": {"verdict": "corrupt", "step": None, "detail": "torn"}})
     second = verify_enough(engine, request_, PATTERN, attempt(), None, first)
-    assert [said["verdict"] for said in second.values()] == ["corrupt"]
+    assert [said.verdict for said in second.values()] == ["corrupt"]
 
 
 def test_files_at_or_after_the_fault_are_not_even_opened(request_: Request) -> None:
@@ -106,7 +111,7 @@ def test_files_at_or_after_the_fault_are_not_even_opened(request_: Request) -> N
     assert engine.asked == [["step_100.pt"]]
 
 
-def test_many_files_share_a_call_and_all_are_looked_at_until_one_is_healthy(request_: Request) -> None:
+def test_many_files_share_a_call_and_all_are_verified_until_one_is_healthy(request_: Request) -> None:
     steps = range(1, 2 * AT_ONCE + 3)
     checkpoints(request_, *steps)
     bad = {f"step_{step}.pt": {"verdict": "poisoned", "step": step, "detail": ""} for step in steps}
@@ -124,12 +129,12 @@ def test_many_files_share_a_call_and_all_are_looked_at_until_one_is_healthy(requ
         (Asked({}, says='{"path": 3}\n[]\nnot json\n{"verdict": "healthy"}'), "exit code 0"),
     ],
 )
-def test_a_python_that_says_nothing_leaves_the_file_unverified_with_why(
+def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_why(
     request_: Request, engine: Asked, detail: str
 ) -> None:
     checkpoints(request_, 100)
     verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
-    assert list(verdicts.values()) == [{"verdict": "unverified", "step": None, "detail": detail}]
+    assert list(verdicts.values()) == [CheckpointVerdict("unverified", detail=detail)]
     assert len(engine.asked) == 1
 
 
@@ -137,8 +142,8 @@ def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Reques
     checkpoints(request_, 100)
     gone = Request(**{**vars(request_), "argv": ("/nowhere/python3", "x")})
     (said,) = verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {}).values()
-    assert said["verdict"] == "unverified"
-    assert "could not be run" in said["detail"]
+    assert said.verdict == "unverified"
+    assert "could not be run" in said.detail
 
 
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
@@ -146,10 +151,10 @@ def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) 
     other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
     evil = {"verdict": "healthy", "step": "5; rm", "detail": "\x1b[2Jfine"}
     verdicts = verify_enough(Asked({"step_100.pt": evil}, says=other), request_, PATTERN, attempt(), None, {})
-    assert list(verdicts.values()) == [{"verdict": "healthy", "step": None, "detail": "fine"}]
+    assert list(verdicts.values()) == [CheckpointVerdict("healthy", detail="fine")]
 
 
-def test_no_checkpoint_means_nothing_to_look_at(request_: Request) -> None:
+def test_no_checkpoint_means_nothing_to_verify(request_: Request) -> None:
     assert verify_enough(Asked({}), request_, PATTERN, attempt(), None, {}) == {}
     assert find_checkpoints(Asked({}), request_, PATTERN, {}) == []
 
@@ -159,18 +164,18 @@ def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: 
     engine = Asked({})
     (entry,) = engine.list_files(request_, PATTERN)
     (before,) = find_checkpoints(engine, request_, PATTERN, {})
-    (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: healthy(90)})
+    (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: CheckpointVerdict("healthy", 90)})
     assert (before.step, before.verdict) == (100, None)
     assert (after.step, after.verdict, after.written_at) == (90, "healthy", 100.0)
 
 
-def test_the_jobs_own_word_on_a_step_counts_most_and_an_epoch_is_none(request_: Request) -> None:
+def test_the_step_from_the_jobs_log_counts_most_and_an_epoch_is_no_step(request_: Request) -> None:
     request_.checkpoint_dir.mkdir()
     for name, at in (("epoch_3.pt", 130.0), ("epoch_4.pt", 140.0)):
         (request_.checkpoint_dir / name).touch()
         os.utime(request_.checkpoint_dir / name, (at, at))
     engine = Asked({})
-    known = {each.fingerprint: healthy(7) for each in engine.list_files(request_, "epoch_3*")}
+    known = {each.fingerprint: CheckpointVerdict("healthy", 7) for each in engine.list_files(request_, "epoch_3*")}
     ran = Attempt("a-1", 1, "h", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=1000)
     found = find_checkpoints(engine, request_, "epoch_*.pt", known, [replace(ran, saved={"epoch_3.pt": 300})])
     assert {each.name: (each.step, each.step_from) for each in found} == {
@@ -178,7 +183,7 @@ def test_the_jobs_own_word_on_a_step_counts_most_and_an_epoch_is_none(request_: 
     }  # fmt: skip
 
 
-def test_a_folder_is_looked_into_like_a_file(request_: Request) -> None:
+def test_a_folder_is_verified_like_a_file(request_: Request) -> None:
     (request_.checkpoint_dir / "checkpoint-5").mkdir(parents=True)
     engine = Asked({"checkpoint-5": healthy(5)})
     assert len(verify_enough(engine, request_, "checkpoint-*", attempt(), None, {})) == 1

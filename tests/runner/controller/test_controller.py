@@ -147,7 +147,7 @@ def test_the_lease_stays_with_the_job_while_it_recovers(build: Build) -> None:
     assert world.leases() == {"GPU-ampere-0": f"{job}/2"}
     world.until(lambda: running(world, job))
     assert world.job(other).state is JobState.QUEUED
-    assert (world.last(job).host, world.last(job).stay) == ("ampere", 1)
+    assert (world.last(job).host, world.last(job).residence) == ("ampere", 1)
 
 
 def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs_on_that_gpu(build: Build) -> None:
@@ -223,7 +223,7 @@ def test_a_job_moves_when_its_host_stays_away_for_too_long_and_not_a_second_befo
     lost, moved = world.store.attempts(job)
     assert (lost.host_lost, lost.outcome) == (True, Outcome.FAULT)
     assert lost.ended_at is not None and lost.ended_at - since >= 300
-    assert (moved.host, moved.stay) == ("pascal", 2)
+    assert (moved.host, moved.residence) == ("pascal", 2)
     assert "on another host than ampere" in moved.because
     # The GPU of the lost attempt is not free: it may still run there.
     assert world.leases() == {"GPU-ampere-0": f"{job}/1", "GPU-pascal-0": f"{job}/2"}
@@ -380,7 +380,7 @@ def test_retry_starts_a_job_again_on_the_host_with_its_files(build: Build) -> No
     world.until(lambda: world.job(job).ended)
     retry(world.store, world.job(job), {}, at=world.now)
     world.until(lambda: running(world, job))
-    assert (world.last(job).number, world.last(job).host, world.last(job).stay) == (2, host, 1)
+    assert (world.last(job).number, world.last(job).host, world.last(job).residence) == (2, host, 1)
 
 
 def test_a_restarted_controller_starts_nothing_twice(build: Build) -> None:
@@ -438,4 +438,4 @@ def test_a_job_that_waits_to_move_can_be_cancelled_and_retried(build: Build) -> 
     world.until(lambda: world.store.stale() == [])
     retry(world.store, world.job(job), {}, at=world.now)
     world.until(lambda: running(world, job))
-    assert (world.last(job).host, world.last(job).stay, world.last(job).number) == ("ampere", 2, 2)
+    assert (world.last(job).host, world.last(job).residence, world.last(job).number) == ("ampere", 2, 2)

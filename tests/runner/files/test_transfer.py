@@ -10,8 +10,8 @@ import pytest
 from rung.jobs.model.errors import EngineError
 from rung.runner.checkpoints.mirror import keep_newest
 from rung.runner.files import transfer
-from rung.runner.files.fingerprint import entry_here
-from rung.runner.files.transfer import checksum_here, checksum_on, deliver, fetch
+from rung.runner.files.fingerprint import local_entry
+from rung.runner.files.transfer import deliver, fetch, local_checksum, remote_checksum
 from rung.runner.seams.engine import FileEntry
 from rung.runner.ssh.remote import SshRemote
 
@@ -51,10 +51,10 @@ def test_a_checkpoint_folder_goes_there_and_back_and_is_known_again(tmp_path: Pa
     with titan.files() as files:
         found = files.stat(str(there / "checkpoint-5"))
         assert found is not None
-        entry = transfer.entry_there(files, "checkpoint-5", found)
+        entry = transfer.remote_entry(files, "checkpoint-5", found)
     assert (entry.size, entry.is_folder) == (9005, True)
     copy = fetch(titan, str(there), entry, here)
-    known = entry_here(copy, sampled=False)
+    known = local_entry(copy, sampled=False)
     assert known is not None and known.fingerprint == entry.fingerprint
     (tmp_path / "new" / "checkpoint-5").mkdir(parents=True)
     (tmp_path / "new" / "checkpoint-5" / "unfinished").touch()
@@ -74,7 +74,7 @@ def test_checkpoints_of_a_host_are_set_aside_there_once(tmp_path: Path, titan: S
     written(tmp_path / "ck", NAMES[1], b"abc")
     (tmp_path / "ck" / "step_9").mkdir()
     for _ in range(2):
-        transfer.move_there(
+        transfer.move_remote(
             titan, str(tmp_path / "ck"), [NAMES[1], "step_9", "gone"], str(tmp_path / ".set-aside" / "a 2")
         )
         assert sorted(path.name for path in (tmp_path / ".set-aside" / "a 2").iterdir()) == [NAMES[1], "step_9"]
@@ -103,13 +103,13 @@ def test_a_file_that_changes_on_the_way_gets_no_name(
     tmp_path: Path, titan: SshRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = written(tmp_path / "there", "a.pt", b"abc")
-    sum_on = checksum_on
+    sum_on = remote_checksum
 
     def changed(remote: SshRemote, path: str) -> str:
         Path(path).write_bytes(b"abX")
         return sum_on(remote, path)
 
-    monkeypatch.setattr(transfer, "checksum_on", changed)
+    monkeypatch.setattr(transfer, "remote_checksum", changed)
     with pytest.raises(EngineError, match="did not come through whole"):
         fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
     assert list((tmp_path / "here").iterdir()) == []
@@ -129,4 +129,4 @@ def test_a_file_that_is_gone_is_an_error_of_one_line(tmp_path: Path, titan: SshR
 def test_both_sides_sum_alike(tmp_path: Path, titan: SshRemote) -> None:
     written(tmp_path / "x", "a\\b.pt", b"abc")
     path = tmp_path / "x" / "a\\b.pt"
-    assert checksum_on(titan, str(path)) == checksum_here(path)
+    assert remote_checksum(titan, str(path)) == local_checksum(path)

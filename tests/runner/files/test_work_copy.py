@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.model.errors import EngineError, Unfit
+from rung.jobs.model.errors import ConfigFileError, EngineError
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.files import work_copy
 from rung.runner.files.ship import scan_workdir
 from rung.runner.files.tree import archive
-from rung.runner.files.work_copy import edited, make_copy, with_edits
+from rung.runner.files.work_copy import edited_texts, make_copy, with_edits
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.seams.engine import FileEdit
 
@@ -101,7 +101,7 @@ def test_a_config_that_changed_since_the_submit_is_an_error_of_the_start(source:
 def test_what_is_shipped_has_the_edit(source: Path) -> None:
     (source / "elsewhere").unlink()
     (source / ".gitignore").write_text("conf/\ndata/\nlatest\n")
-    tree, content = with_edits(scan_workdir(source, source / "home"), edited(source, [EDIT]))
+    tree, content = with_edits(scan_workdir(source, source / "home"), edited_texts(source, [EDIT]))
     data = b"".join(archive(tree, source, "t", {}, content))
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         names = tar.getnames()
@@ -109,7 +109,9 @@ def test_what_is_shipped_has_the_edit(source: Path) -> None:
         assert file is not None and file.read() == b"lr: 0.5  # ours\r\n"
     assert names.index("t/files/conf") < names.index("t/files/conf/c.yaml")
     assert "t/files/data" not in names
-    same, _ = with_edits(scan_workdir(source, source / "home"), edited(source, [FileEdit("conf/c.yaml", {"lr": 0.1})]))
+    same, _ = with_edits(
+        scan_workdir(source, source / "home"), edited_texts(source, [FileEdit("conf/c.yaml", {"lr": 0.1})])
+    )
     assert same.id != tree.id
 
 
@@ -132,5 +134,5 @@ def submit(source: Path, files: dict[str, Any]) -> None:
 )
 def test_a_file_or_a_key_that_is_not_there_is_refused_at_submit(source: Path, files: Any, said: str) -> None:
     submit(source, {"conf/c.yaml": {"lr": "lr"}})
-    with pytest.raises(Unfit, match=said):
+    with pytest.raises(ConfigFileError, match=said):
         submit(source, files)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from rung.jobs.model.host import Host
-from rung.runner.hosts.health import Health, health_command, parse_health, unwell
+from rung.runner.hosts.health import Health, failed_checks, health_command, parse_health
 from rung.runner.hosts.survey import Report
 from rung.runner.preflight.check_host import check_host
 from rung.runner.views.hosts_table import hosts_json, hosts_table
@@ -35,7 +35,7 @@ def test_a_host_without_the_script_says_nothing_and_that_is_no_fault() -> None:
 
 def test_what_a_look_from_here_says_anyway_is_not_said_twice() -> None:
     disk = Health("bad", "disk", "disk nearly full")
-    assert unwell((disk, TOOLKIT, Health("unknown", "xid", "may not see"))) == (TOOLKIT,)
+    assert failed_checks((disk, TOOLKIT, Health("unknown", "xid", "may not see"))) == (TOOLKIT,)
 
 
 def test_it_is_shown_by_check_and_by_hosts() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.model.errors import Unfit
+from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.launch.file_values import with_file_values
@@ -58,7 +58,7 @@ def test_a_precision_is_known_by_its_word_or_its_switch(tmp_path: Path, keys: An
     ],
 )
 def test_what_cannot_be_understood_is_told(tmp_path: Path, keys: Any, more: Any, said: str) -> None:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(ConfigFileError) as caught:
         knobs(tmp_path, keys, **more)
     assert said in str(caught.value)
 

@@ -111,7 +111,7 @@ def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, stat
 def test_a_connection_that_is_cut_is_made_again(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
     assert titan.run(["echo", "1"], timeout=pace.seconds(20)).out == b"1\n"
     before = titan.connection.transport()
-    titan.drop()
+    titan.drop_connection()
     wait_until(lambda: not before.is_alive())
 
     def answers() -> bool:

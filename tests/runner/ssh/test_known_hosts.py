@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.model.errors import HostRefused
-from rung.runner.ssh.known_hosts import HostKey, complaint, known_for, read_known_keys
+from rung.runner.ssh.known_hosts import HostKey, known_for, read_known_keys, why_refused
 
 OURS = HostKey("ssh-ed25519", base64.b64encode(b"ours").decode())
 OTHER = HostKey("ssh-ed25519", base64.b64encode(b"other").decode())
@@ -21,7 +21,7 @@ FILE = Path("/known hosts")
 def said(tmp_path: Path, text: str, name: str = "titan", shown: HostKey = OURS) -> str | None:
     path = tmp_path / "known_hosts"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    return complaint(known_for(read_known_keys([path]), name), name, shown, [FILE])
+    return why_refused(known_for(read_known_keys([path]), name), name, shown, [FILE])
 
 
 def line(hosts: str, key: HostKey = OURS) -> str:
@@ -103,6 +103,6 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_trust(tmp_path: Path) -> Non
 
 
 def test_the_line_that_mends_it_is_safe_in_a_shell() -> None:
-    told = complaint([], "[a;b]:22", OURS, [FILE])
+    told = why_refused([], "[a;b]:22", OURS, [FILE])
     assert told and told.endswith(f">> '{FILE}'")
     assert f"echo '[a;b]:22 {OURS.type} {OURS.base64}'" in told

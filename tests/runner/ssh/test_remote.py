@@ -20,8 +20,8 @@ from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.runner.seams.remote import (
     COMMAND_BYTES,
     OUTPUT_BYTES,
+    CommandResult,
     Files,
-    Ran,
     Remote,
     RemoteSocket,
     command_line,
@@ -96,7 +96,7 @@ def connections(server: Sshd) -> int:
 
 def test_a_command_gives_its_code_its_output_and_its_errors(titan: SshRemote) -> None:
     ran = titan.run(["sh", "-c", "cat; echo oops >&2; exit 7"], b"in\0put\xff", timeout=pace.seconds(60))
-    assert ran == Ran(7, b"in\0put\xff", b"oops\n")
+    assert ran == CommandResult(7, b"in\0put\xff", b"oops\n")
 
 
 def test_the_parts_are_what_the_seam_promises(titan: SshRemote, serve: Callable[..., str]) -> None:

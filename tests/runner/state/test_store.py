@@ -1,4 +1,4 @@
-"""Owns the proof that the store keeps what it was given, whole, in order, and whoever else is writing."""
+"""Tests that the store keeps everything it is given, complete and in order, also with several writers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.errors import EngineError, StoreError, TransitionError, UsageError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
@@ -130,12 +131,12 @@ def test_active_jobs_are_those_that_have_not_ended(store: Store) -> None:
     assert [job.id for job in store.jobs()] == [first, second]
 
 
-def test_a_verdict_stays_as_it_was_first_given(store: Store) -> None:
+def test_the_first_verdict_on_a_file_stays(store: Store) -> None:
     job_id = add(store)
     with store.transaction():
-        store.put_verdict(job_id, "f:1:2.0", {"verdict": "healthy", "step": 5})
-        store.put_verdict(job_id, "f:1:2.0", {"verdict": "poisoned"})
-    assert store.verdicts(job_id) == {"f:1:2.0": {"verdict": "healthy", "step": 5}}
+        store.put_verdict(job_id, "f:1:2.0", CheckpointVerdict("healthy", 5, "all finite", "torch"))
+        store.put_verdict(job_id, "f:1:2.0", CheckpointVerdict("poisoned"))
+    assert store.verdicts(job_id) == {"f:1:2.0": CheckpointVerdict("healthy", 5, "all finite", "torch")}
 
 
 floats = st.floats()
@@ -247,7 +248,7 @@ def test_a_store_of_version_2_gets_leases_and_keeps_its_attempts(tmp_path: Path)
     assert store._rows("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     assert (store.leases(), store.stale(), list(store.verdicts("old-1"))) == ([], [], ["a.pt:1:2.0"])
     (attempt,) = store.attempts("old-1")
-    assert (attempt.because, attempt.gpus, attempt.image, attempt.stay) == ("as submitted", (), None, 1)
+    assert (attempt.because, attempt.gpus, attempt.image, attempt.residence) == ("as submitted", (), None, 1)
     store.close()
 
 
@@ -290,13 +291,13 @@ def test_what_a_lost_attempt_holds_is_free_only_when_it_is_gone_for_sure(store: 
     (stale,) = store.stale()
     assert (stale.job_id, stale.attempt, stale.host) == (job, 1, "ampere")
     with store.transaction():
-        store.settle(stale)
+        store.remove_stale(stale)
     assert (store.leases(), store.stale()) == ([], [])
 
 
 def test_an_attempt_on_a_host_comes_back_as_it_was(store: Store) -> None:
     job = add(store)
-    attempt = replace(leased(job, 1, "GPU-1"), unreachable_since=5.0, host_lost=True, stay=3)
+    attempt = replace(leased(job, 1, "GPU-1"), unreachable_since=5.0, host_lost=True, residence=3)
     with store.transaction():
         store.put_attempt(attempt)
     assert store.attempts(job) == [attempt]

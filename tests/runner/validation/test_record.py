@@ -83,7 +83,7 @@ def test_both_runs_are_the_job_itself_but_for_precision_and_recovery(tmp_path):
 
 def test_a_validation_survives_the_store(tmp_path, store):
     with store.transaction():
-        made = find_or_begin(store, asked(tmp_path, of="ocr-1", holds=True))
+        made = find_or_begin(store, asked(tmp_path, for_job="ocr-1", blocks_job=True))
     assert validations(store) == [made] and made.id == "v1"
     decided = made.but(verdict=Verdict.FAIL, because="so it is", baseline="a", candidate="b")
     with store.transaction():

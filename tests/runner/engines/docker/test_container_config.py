@@ -37,7 +37,9 @@ def request(*, resumed_from: str | None = None, gpus: tuple[Gpu, ...] = (), **fi
     spec = JobSpec.model_validate({"name": "m", "run": run, "image": IMAGE, **fields})
     knobs = spec.knobs.knobs()
     job = Job("m-1", spec, JobState.QUEUED, "", 0.0, 0.0, knobs)
-    attempt = Attempt("m-1", 3, "turing", knobs, None, "", image=IMAGE, gpus=gpus, stay=2, resumed_from=resumed_from)
+    attempt = Attempt(
+        "m-1", 3, "turing", knobs, None, "", image=IMAGE, gpus=gpus, residence=2, resumed_from=resumed_from
+    )
     return build_request(job, attempt, HomePaths(Path("/h")), Path("/src"), {"HF_TOKEN": "geheim", "PATH": "/x"})
 
 
@@ -117,7 +119,7 @@ def test_the_folders_of_the_host_lie_where_the_paths_say() -> None:
 )
 def test_checkpoints_are_found_where_the_container_writes_them(folder: str, volumes: tuple[str], host: str) -> None:
     asked = request(checkpoint={"dir": folder}, volumes=volumes)
-    assert checkpoint_folder(asked, PLACE.account, "abc") == host
+    assert checkpoint_folder(asked, PLACE.user, "abc") == host
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from rung.runner.engines.docker.container_state import (
     ContainerState,
     Record,
     Status,
-    final,
     from_dict,
-    moment,
+    outcome,
     parse_inspect,
-    record_in,
+    parse_record,
+    parse_time,
     to_dict,
 )
 from rung.runner.seams.engine import Observation, Presence
@@ -42,10 +42,10 @@ def test_the_engines_state_is_one_of_four(found: dict[str, Any] | None, status: 
 
 
 def test_times_are_read_and_never_is_none() -> None:
-    assert moment("1970-01-01T00:00:10.5Z") == 10.5
-    assert moment("0001-01-01T00:00:00Z") is None
-    assert moment(None) is None
-    assert moment("rubbish") is None
+    assert parse_time("1970-01-01T00:00:10.5Z") == 10.5
+    assert parse_time("0001-01-01T00:00:00Z") is None
+    assert parse_time(None) is None
+    assert parse_time("rubbish") is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_times_are_read_and_never_is_none() -> None:
     ],
 )
 def test_a_record_is_there_whole_or_not_at_all(text: str, record: Record) -> None:
-    assert record_in(text) == record
+    assert parse_record(text) == record
 
 
 def ended(code: int, **more: Any) -> ContainerState:
@@ -80,21 +80,21 @@ def ended(code: int, **more: Any) -> ContainerState:
     ],
 )
 def test_an_end_with_a_record_is_an_end(seen: ContainerState, record: Record, word: Observation) -> None:
-    assert final(seen, record) == word
+    assert outcome(seen, record) == word
     assert from_dict(to_dict(word)) == word
 
 
 @pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), ContainerState(Status.ABSENT)])
 def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: ContainerState) -> None:
-    word = final(seen, Record(began=True))
+    word = outcome(seen, Record(began=True))
     assert word.presence is Presence.LOST
     assert "no completion record" in word.detail
 
 
 def test_an_end_for_want_of_memory_says_so() -> None:
-    assert "memory" in final(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
+    assert "memory" in outcome(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
 
 
 def test_an_end_is_never_before_its_start_whatever_the_engine_wrote_down() -> None:
-    word = final(ContainerState(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
+    word = outcome(ContainerState(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
     assert (word.started_at, word.ended_at) == (2.018, 2.018)

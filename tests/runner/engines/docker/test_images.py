@@ -6,7 +6,7 @@ import pytest
 
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.docker.followed_attempt import span
-from rung.runner.engines.docker.images import Progress, archive_id, labelled
+from rung.runner.engines.docker.images import Progress, archive_id, labelled_archs
 
 
 def test_a_pull_is_told_in_sums_about_once_a_second() -> None:
@@ -15,9 +15,9 @@ def test_a_pull_is_told_in_sums_about_once_a_second() -> None:
     progress = Progress("turing is pulling x", told.append, lambda: next(clock))
     for layer, current in (("a", 1 << 20), ("b", 1 << 20), ("a", 3 << 20)):
         detail = {"current": current, "total": 4 << 20}
-        progress.take({"status": "Downloading", "id": layer, "progressDetail": detail})
-    progress.take({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 2}})
-    progress.take({"status": "Downloading", "progressDetail": "rubbish"})
+        progress.update({"status": "Downloading", "id": layer, "progressDetail": detail})
+    progress.update({"status": "Extracting", "id": "a", "progressDetail": {"current": 1, "total": 2}})
+    progress.update({"status": "Downloading", "progressDetail": "rubbish"})
     assert told == [
         "turing is pulling x",
         "turing is pulling x: 1.0 MiB of 4.0 MiB",
@@ -26,10 +26,13 @@ def test_a_pull_is_told_in_sums_about_once_a_second() -> None:
 
 
 def test_the_label_gives_the_list_and_an_empty_one_says_none() -> None:
-    assert labelled({"Config": {"Labels": {"rung.cuda.archs": "sm_60 compute_90; rm -rf"}}}) == ("sm_60", "compute_90")
-    assert labelled({"Config": {"Labels": {"rung.cuda.archs": ""}}}) == ()
-    assert labelled({"Config": {"Labels": None}}) is None
-    assert labelled({}) is None
+    assert labelled_archs({"Config": {"Labels": {"rung.cuda.archs": "sm_60 compute_90; rm -rf"}}}) == (
+        "sm_60",
+        "compute_90",
+    )
+    assert labelled_archs({"Config": {"Labels": {"rung.cuda.archs": ""}}}) == ()
+    assert labelled_archs({"Config": {"Labels": None}}) is None
+    assert labelled_archs({}) is None
 
 
 def test_the_id_of_a_saved_image_is_that_of_its_config() -> None:

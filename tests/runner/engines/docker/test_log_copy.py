@@ -93,8 +93,8 @@ def test_a_note_of_ours_is_gone_when_the_log_is_read_again(tmp_path: Path) -> No
     copy.begin()
     copy.take([Entry(1, b"a\n")])
     copy.end()
-    copy.note("rung: a word")
-    copy.note("rung: a word")
+    copy.append_note("rung: a word")
+    copy.append_note("rung: a word")
     assert paths.log.read_bytes() == b"a\nrung: a word\n"
     copy.finish()
     again = LogCopy(paths)

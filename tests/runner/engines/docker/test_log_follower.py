@@ -12,7 +12,7 @@ import pytest
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.completion import write_done
-from rung.runner.engines.docker.container_state import Record, final
+from rung.runner.engines.docker.container_state import Record, outcome
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.seams.engine import Presence
 
@@ -63,7 +63,7 @@ class Scripted:
         self.left = Record(began=True)
         self.api = self
 
-    def hello(self) -> None: ...
+    def negotiate_version(self) -> None: ...
 
     def inspect(self, name: str) -> Any:
         if isinstance(self.state, Exception):
@@ -77,11 +77,11 @@ class Scripted:
         self.opened.append((since, follow))
         return Stream(self.logs.pop(0) if self.logs else HEAD)
 
-    def record(self, paths: AttemptPaths) -> Record:
+    def read_record(self, paths: AttemptPaths) -> Record:
         return self.left
 
-    def settle(self, name: str, paths: AttemptPaths, seen: Any) -> Any:
-        end = final(seen, self.left)
+    def finalize(self, name: str, paths: AttemptPaths, seen: Any) -> Any:
+        end = outcome(seen, self.left)
         write_done(paths, end)
         return end
 
@@ -114,9 +114,9 @@ def test_the_end_of_a_stream_is_not_the_end_of_the_job(
     engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.logs = [HEAD + line(1) + LAST, HEAD + line(1) + line(2) + LAST, HEAD + line(1) + line(2) + line(3)]
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
     wait_until(lambda: "line 3" in text(paths))
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
     assert text(paths) == "line 1\nline 2\nline 3\n"
     assert not paths.done.exists()
 
@@ -127,9 +127,9 @@ def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
     engine.state = {"Status": "exited", "ExitCode": 0}
     engine.left = Record(True, 0, 1.0)
     engine.logs = [HEAD + line(1)]
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
     wait_until(lambda: "line 1" in text(paths))
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
     assert engine.opened == [(None, False)]
 
 
@@ -139,8 +139,8 @@ def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from
     engine.state = {"Status": "exited", "ExitCode": 1}
     engine.left = Record(True, 1, 1.0)
     engine.logs = [HEAD + line(1) + line(2, kind=3)]
-    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.ENDED)
-    assert lookout.word(NAME, paths).exit_code == 1
+    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.ENDED)
+    assert lookout.observation(NAME, paths).exit_code == 1
     assert text(paths).startswith("line 1\nrung: the host cannot read the rest of this log: ")
 
 
@@ -149,11 +149,11 @@ def test_whatever_a_host_says_the_lookout_goes_on(
     engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
 ) -> None:
     engine.state = error
-    away = lookout.word(NAME, paths)
+    away = lookout.observation(NAME, paths)
     assert away.presence is Presence.UNREACHABLE
     assert away.detail.startswith("turing has not answered for 0 s: ")
     engine.state = {"Status": "running"}
-    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.RUNNING)
+    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.RUNNING)
 
 
 def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
@@ -161,18 +161,18 @@ def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
 ) -> None:
     paths.log.mkdir(parents=True)
     engine.logs = [HEAD + line(1)]
-    wait_until(lambda: lookout.word(NAME, paths).presence is Presence.WAITING)
-    assert "cannot be written here" in lookout.word(NAME, paths).detail
+    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.WAITING)
+    assert "cannot be written here" in lookout.observation(NAME, paths).detail
     paths.log.rmdir()
     wait_until(lambda: text(paths) == "line 1\n")
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
 
 
 def test_a_word_that_was_taken_back_is_not_given_again(
     engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "created"}
-    assert lookout.word(NAME, paths).presence is Presence.ABSENT
+    assert lookout.observation(NAME, paths).presence is Presence.ABSENT
     engine.state = {"Status": "running"}
-    lookout.doubt(NAME, paths)
-    assert lookout.word(NAME, paths).presence is Presence.RUNNING
+    lookout.invalidate(NAME, paths)
+    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
