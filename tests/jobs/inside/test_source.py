@@ -34,10 +34,11 @@ def test_it_is_python_3_8_and_needs_nothing_but_torch(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [each for each in FILES if each.name != "wrapper.py"], ids=lambda path: path.name)
 def test_annotations_are_not_evaluated(path: Path) -> None:
-    assert "from __future__ import annotations" in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert not text or "from __future__ import annotations" in text
 
 
 def test_importing_the_face_does_not_import_torch() -> None:
-    code = "import sys, rung_inside, rung_inside.verify, rung_inside.asked_knobs; sys.exit('torch' in sys.modules)"
+    code = "import sys, rung_inside, rung_inside.verify, rung_inside.contract.asked_knobs; sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60).returncode == 0

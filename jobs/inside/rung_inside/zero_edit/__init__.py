@@ -51,4 +51,4 @@ def _install(module: Any) -> None:
 
 
 def _install_part(name: str, module: Any) -> None:
-    importlib.import_module(f"rung_inside.zero_edit.{name}").install(module)
+    importlib.import_module(f"rung_inside.{name}").install(module)
