@@ -1,4 +1,4 @@
-"""Owns the part of a job file that says how FP16 is held against FP32: the metric, its better side, the bounds."""
+"""The part of a job file that says how FP16 is compared with FP32: the metric, its direction, the bounds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class ValidationSpec(Model):
         return self
 
 
-def off_word(value: Any) -> Any:
+def off_as_text(value: Any) -> Any:
     # YAML reads a bare `off` as False.
     return "off" if value is False or value is None else value

@@ -39,6 +39,7 @@ def test_annotations_are_not_evaluated(path: Path) -> None:
 
 
 def test_importing_the_face_does_not_import_torch() -> None:
-    code = "import sys, rung_inside, rung_inside.verify, rung_inside.contract.asked_knobs; sys.exit('torch' in sys.modules)"
+    names = "rung_inside, rung_inside.verify, rung_inside.contract.asked_knobs"
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60).returncode == 0

@@ -8,7 +8,7 @@ from rung.jobs.model.errors import SpecError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import parse_spec
-from rung.jobs.spec.precision_names import FRAMEWORKS, word_for, word_text
+from rung.jobs.spec.precision_names import FRAMEWORKS, script_value_for, script_value_text
 
 
 @pytest.mark.parametrize(
@@ -21,23 +21,23 @@ from rung.jobs.spec.precision_names import FRAMEWORKS, word_for, word_text
     ],
 )
 def test_a_framework_has_its_own_words(framework: str | None, words: list[str | None]) -> None:
-    assert [word_for(precision, {}, framework) for precision in Precision] == words
+    assert [script_value_for(precision, {}, framework) for precision in Precision] == words
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_can_be_told_the_precision_it_starts_with_and_fp32(framework: str) -> None:
-    said = [word_for(precision, {}, framework) for precision in (Precision.AMP_FP16, Precision.FP32)]
+    said = [script_value_for(precision, {}, framework) for precision in (Precision.AMP_FP16, Precision.FP32)]
     assert None not in said and len(set(said)) == 2
 
 
 def test_the_job_files_own_word_goes_first_and_yes_and_no_leave_no_third() -> None:
     own = {Precision.FP32: "32"}
-    assert word_for(Precision.FP32, own, "lightning") == "32"
-    assert word_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
-    assert word_for(Precision.BF16, own, None) == "bf16"
+    assert script_value_for(Precision.FP32, own, "lightning") == "32"
+    assert script_value_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
+    assert script_value_for(Precision.BF16, own, None) == "bf16"
     switch = {Precision.AMP_FP16: True, Precision.FP32: False}
-    assert word_for(Precision.FP32, switch, None) is False
-    assert word_for(Precision.NATIVE_FP16, switch, None) is None
+    assert script_value_for(Precision.FP32, switch, None) is False
+    assert script_value_for(Precision.NATIVE_FP16, switch, None) is None
 
 
 def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
@@ -46,7 +46,7 @@ def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
     again = JobSpec.model_validate_json(spec.model_dump_json())
     for words in (spec.knobs.precision_text, again.knobs.precision_text):
         assert [(type(word), word) for word in words.values()] == [(bool, True), (int, 32), (str, "16")]
-    assert [word_text(word) for word in words.values()] == ["true", "32", "16"]
+    assert [script_value_text(word) for word in words.values()] == ["true", "32", "16"]
 
 
 @pytest.mark.parametrize(
