@@ -26,9 +26,9 @@ def step_in_name(name: str) -> int | None:
 class CheckpointSpec(Model):
     """Where the job keeps its checkpoints."""
 
-    dir: Line = Field("checkpoints", description="A relative folder lies in the job's own folder under RUNG_HOME.")
+    dir: Line = Field("checkpoints", description="A relative folder is in the job's folder under RUNG_HOME.")
     pattern: Line = Field("step_*.pt", description="Name of a file or folder; * stands for the step.")
-    every: PositiveInt | None = Field(None, description="Steps between checkpoints, told to the script.")
+    every: PositiveInt | None = Field(None, description="Steps between checkpoints, passed to the script.")
     mirror: Annotated[Size | None, BeforeValidator(on_off)] = Field(
         "1g", description="A healthy checkpoint up to this size is copied here from a host now and then; off: never."
     )

@@ -66,9 +66,9 @@ def _why_precision_unreachable(spec: TakesKnobs, precision: Precision) -> str | 
         if script_value_for(precision, knobs.precision_text, knobs.framework) is not None:
             return None
         whose = f"knobs.framework {knobs.framework} and " if knobs.framework else ""
-        return f"the job cannot be told {precision}: {whose}knobs.precision_text has no word for it"
+        return f"the job cannot be set to {precision}: {whose}knobs.precision_text has no name for it"
     carried = [name for name in SWITCHES if list(_channels(spec, (name,)))]
     if precision is Precision.FP32 or any(SWITCHES[name] is precision for name in carried):
         return None
     only = " and ".join(f"{{{name}}}" for name in carried)
-    return f"the job cannot be told {precision}: {only} cannot say it"
+    return f"the job cannot be set to {precision}: {only} cannot express it"

@@ -30,7 +30,7 @@ def _config_file(text: str) -> str:
 
 def _framework(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"no framework whose words are known{nearest(name, FRAMEWORKS)}")
+        raise ValueError(f"unknown framework{nearest(name, FRAMEWORKS)}")
     return name
 
 
@@ -63,10 +63,10 @@ class KnobSpec(Model):
         None, description="What the run computes in: amp_fp16, and with zero-edit the script's own, unless stated."
     )
     precision_text: dict[Precision, Annotated[bool | int | float | Line, BeforeValidator(_single_value)]] = Field(
-        {}, description="The script's own word for a precision; in a file it may be true, false or a number."
+        {}, description="The script's name for a precision; in a file it may be true, false or a number."
     )
     framework: Annotated[str, AfterValidator(_framework)] | None = Field(
-        None, description=f"Whose words for a precision the script takes: {', '.join(FRAMEWORKS)}."
+        None, description=f"The framework whose names for a precision the script takes: {', '.join(FRAMEWORKS)}."
     )
     files: dict[ConfigFile, dict[str, Annotated[tuple[KeyPath, ...], Field(min_length=1)]]] = Field(
         {},

@@ -12,9 +12,9 @@ from rung.jobs.spec.fields import Line, Model, PositiveFloat
 class ValidationSpec(Model):
     """How the run as asked is compared with its FP32 baseline; differences are in per cent of the baseline's metric."""
 
-    metric: Line | None = Field(None, description="The number that is compared; success.metric where it is not said.")
+    metric: Line | None = Field(None, description="The number that is compared; success.metric by default.")
     better: Literal["lower", "higher"] | None = Field(
-        None, description="Which way the metric gets better; success.below and success.above tell it too."
+        None, description="Which way the metric gets better; by default from success.below or success.above."
     )
     pass_below: PositiveFloat = Field(1.0, description="PASS below this difference, in per cent.")
     marginal_below: PositiveFloat = Field(2.0, description="MARGINAL below this difference, FAIL from it on.")

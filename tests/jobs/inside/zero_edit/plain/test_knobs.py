@@ -1,4 +1,4 @@
-"""Owns the proof of the knobs on live objects of scripts that know nothing of Rung."""
+"""Tests the knobs on live objects of scripts that do not know Rung."""
 
 from __future__ import annotations
 

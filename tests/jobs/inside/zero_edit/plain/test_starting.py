@@ -1,4 +1,4 @@
-"""Owns the proof that zero-edit enters by every door a script is started through, and stays out elsewhere."""
+"""Tests that zero-edit starts however a script is started, and does nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_heard(start
     done = start("sh", "run.sh", knobs={"lr": 0.01}, RUNG_LOG=str(tmp_path / "log"))
     assert done.returncode == 1, done.stderr
     assert (tmp_path / "out.txt").read_text().startswith("trained by __main__\nTraceback ")
-    said = (tmp_path / "log").read_text().splitlines()
-    assert [line for line in said if " knobs " in line] == ["rung| knobs lr=0.01 clip=off precision=fp32"]
-    assert said[-1] == "ValueError: Training loss is nan"
-    assert said.count(said[-1]) == 1
-    assert not any(" note " in line for line in said)
+    log = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in log if " knobs " in line] == ["rung| knobs lr=0.01 clip=off precision=fp32"]
+    assert log[-1] == "ValueError: Training loss is nan"
+    assert log.count(log[-1]) == 1
+    assert not any(" note " in line for line in log)
 
 
 def test_a_script_that_fails_before_its_first_update_tells_its_precision_once(start: Start) -> None:
