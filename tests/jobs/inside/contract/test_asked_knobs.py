@@ -110,7 +110,7 @@ def test_growth_interval_survives_a_load_of_the_scaler(trained: Any, ask: Ask) -
     assert run.effective()["growth_interval"] == asked
 
 
-def test_an_empty_scaler_state_is_no_error_on_the_way_back_up(trained: Any, ask: Ask) -> None:
+def test_an_empty_scaler_state_is_no_error_when_going_back_to_amp(trained: Any, ask: Ask) -> None:
     asked = 8000
     ask(growth_interval=asked, precision="amp_fp16")
     made = trained()
@@ -120,7 +120,7 @@ def test_an_empty_scaler_state_is_no_error_on_the_way_back_up(trained: Any, ask:
 
 
 @pytest.mark.parametrize(("loaded", "kept"), [(0.0, 65536.0), (0.5, 65536.0), (1.0, 1.0), (512.0, 512.0)])
-def test_a_collapsed_scale_is_not_gone_on_with(loaded: float, kept: float, trained: Any, ask: Ask) -> None:
+def test_a_collapsed_scale_is_not_used_again(loaded: float, kept: float, trained: Any, ask: Ask) -> None:
     _, before = states_after_training(trained)
     ask(precision="amp_fp16")
     made = trained()
@@ -139,7 +139,7 @@ def test_eps_of_the_script_survives_a_load(trained: Any, ask: Ask) -> None:
     assert after.optimizer.param_groups[0]["eps"] == eps
 
 
-def test_a_schedulers_state_holds_nothing_of_ours(trained: Any) -> None:
+def test_a_schedulers_state_holds_nothing_of_rung(trained: Any) -> None:
     plain = trained().scheduler.state_dict()
     made, _ = states_after_training(trained)
     assert set(made.scheduler.state_dict()) == set(plain)
