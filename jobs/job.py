@@ -1,4 +1,4 @@
-"""Owns the nouns of the history: a `Job` and its `Attempt`s, as frozen data."""
+"""A `Job` and its `Attempt`s, as frozen data: what the history is made of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rung.jobs.spec.job_spec import JobSpec
 
 @dataclass(frozen=True)
 class Job:
-    """One thing a person asked to be trained, whatever number of attempts it takes."""
+    """One training that a person asked for, however many attempts it takes."""
 
     id: str
     spec: JobSpec
@@ -24,9 +24,9 @@ class Job:
     reason: str
     created_at: float
     updated_at: float
-    # The knobs as a person set them: the spec's, or those of the last `rung retry --set`.
+    # The knobs as a person set them: in the job file, or in the last `rung retry --set`.
     knobs: Knobs
-    # Attempts up to this number belong to an earlier try that a person has looked at; budgets count from here.
+    # Attempts up to this number belong to an earlier try. A person has looked at them, so budgets do not count them.
     settled: int = 0
     cancel_requested: bool = False
 
@@ -43,20 +43,20 @@ def advance(job: Job, to: JobState, *, reason: str, at: float) -> Job:
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, in the engine's and the log's words."""
+    """How an attempt ended."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
     FAULT = "fault"
     FELL_SHORT = "fell_short"
     CANCELLED = "cancelled"
-    # In good health, by Rung itself, to try a faster precision or the first lr again.
+    # Rung stopped a healthy run, to try a faster precision or the first lr again.
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One launch of a job: what was asked, what came of it, and why it was made."""
+    """One launch of a job: what was asked, how it ended, and why it was launched."""
 
     job_id: str
     number: int
@@ -65,24 +65,24 @@ class Attempt:
     rung: str | None
     because: str
     by_person: bool = False
-    # Rungs that were passed over or taken back when this attempt was decided, each with its reason.
+    # Rungs that were skipped or undone when this attempt was decided, each with its reason.
     skipped: tuple[tuple[str, str], ...] = ()
     undone: tuple[tuple[str, str], ...] = ()
-    # On a host: the GPUs it has to itself, the image it runs in, and which stay of the job on this host it belongs to.
-    # A job that comes back to a host begins a new one, in a new folder: what a lost attempt left there never mixes in.
+    # On a host: the GPUs that only this attempt uses, its image, and the number of the job's stay on a host.
+    # A job that comes back to a host starts a new stay in a new folder, apart from what a lost attempt left there.
     gpus: tuple[Gpu, ...] = ()
     image: str | None = None
     residence: int = 1
     resumed_from: str | None = None
     planned_step: int | None = None
-    # The stay in which that checkpoint was written, when it is another one and the file has to be brought here first.
+    # The host and stay that wrote the checkpoint, if it has to be copied here first.
     checkpoint_from: tuple[str, int] | None = None
-    # Until this moment the launch is held back (after an infra fault); None: at once.
+    # The launch waits until this time (after an infra fault); None: no wait.
     not_before: float | None = None
     effective: dict[str, Any] = field(default_factory=dict)
-    # Checkpoints by the job's own words: file name -> step, where it said so while saving.
+    # Checkpoints that the job reported when it saved them: file name -> step.
     saved: dict[str, int] = field(default_factory=dict)
-    # Proven from the job's own words, never from the file name.
+    # Read from the job's log, never from the file name.
     resumed_step: int | None = None
     first_step: int | None = None
     furthest_step: int | None = None
@@ -92,10 +92,10 @@ class Attempt:
     # The latest lr, grad_norm, scale and terms of the loss, and the latest speed by its unit.
     latest: dict[str, float] = field(default_factory=dict)
     throughput: dict[str, float] = field(default_factory=dict)
-    # The loss's level before things went wrong, the yardstick for "has it recovered".
+    # The level of the loss before the fault; a recovered run must reach it again.
     healthy_loss: float | None = None
     recovered: bool | None = None
-    # This attempt went back to a faster precision or the original lr after a clean stretch.
+    # This attempt went back to a faster precision or the original lr after enough clean steps.
     stepped_back: bool = False
     fault: Fault | None = None
     outcome: Outcome = Outcome.PENDING
@@ -105,7 +105,7 @@ class Attempt:
     ended_at: float | None = None
     # Since when the host has not answered; None while it does.
     unreachable_since: float | None = None
-    # Given up because its host stayed away; whatever still runs there no longer counts.
+    # Given up because its host did not come back; what still runs there does not count.
     host_lost: bool = False
 
     @property
@@ -115,7 +115,7 @@ class Attempt:
 
     @property
     def fault_step(self) -> int:
-        """Return the step the attempt came to: where its fault was, or the furthest seen."""
+        """Return the step of the fault, or the furthest step that was seen."""
         known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]
         if self.fault and self.fault.step is not None:
             return self.fault.step

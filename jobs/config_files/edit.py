@@ -1,6 +1,6 @@
-"""Owns setting keys of a config file: just the value's own text is replaced, the rest stays byte for byte.
+"""Sets keys of a config file by replacing only the text of each value.
 
-Comments, order, quotes and line ends are the person's. The text is the job's, so it is read with bounds and never run.
+Comments, order, quotes and line ends stay as they are. The text may be hostile: it is read with bounds, never run.
 """
 
 from __future__ import annotations
@@ -9,48 +9,48 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
-from rung.jobs.config_files.json_text import json_spot
-from rung.jobs.config_files.location import KeyPath, ValueSpan, no_value
-from rung.jobs.config_files.toml_text import toml_spot
-from rung.jobs.config_files.yaml_text import yaml_spot
+from rung.jobs.config_files.json_text import find_in_json
+from rung.jobs.config_files.location import KeyPath, ValueSpan, not_a_single_value
+from rung.jobs.config_files.toml_text import find_in_toml
+from rung.jobs.config_files.yaml_text import find_in_yaml
 from rung.jobs.model.errors import ConfigFileError
-from rung.jobs.spec.precision_names import Word
+from rung.jobs.spec.precision_names import ScriptValue
 
-# PyYAML reads about 100 kB a second; a config that people write has a few.
+# PyYAML reads about 100 kB a second; a config file that people write has a few kB.
 MAX_CHARS = 200_000
-# A key that holds a dot itself is written with a backslash before it.
+# A dot inside a key is written with a backslash before it.
 DOT = re.compile(r"(?<!\\)\.")
 
 KINDS: dict[str, Callable[[str, KeyPath], ValueSpan]] = {
-    ".yaml": yaml_spot,
-    ".yml": yaml_spot,
-    ".json": json_spot,
-    ".toml": toml_spot,
+    ".yaml": find_in_yaml,
+    ".yml": find_in_yaml,
+    ".json": find_in_json,
+    ".toml": find_in_toml,
 }
 
 
-def set_keys(text: str, name: str, values: Mapping[str, Word]) -> str:
-    """Return the text of a file with these keys set; raise Unfit where one cannot be."""
+def set_keys(text: str, name: str, values: Mapping[str, ScriptValue]) -> str:
+    """Return the text of a file with these keys set; raise Unfit if one cannot be set."""
     for key, value in values.items():
-        spot = find(text, name, key)
-        text = text[: spot.start] + spot.write(value) + text[spot.end :]
-        there = find(text, name, key).value
-        if (type(there), there) != (type(value), value):
+        span = find(text, name, key)
+        text = text[: span.start] + span.write(value) + text[span.end :]
+        written = find(text, name, key).value
+        if (type(written), written) != (type(value), value):
             raise ConfigFileError(f"{name}: {key}: cannot be set to {value!r} there")
     return text
 
 
 def find(text: str, name: str, key: str) -> ValueSpan:
-    """Return where a key's value stands in a file of this name; raise Unfit where there is none that can be set."""
+    """Return where the value of a key is in a file's text; raise Unfit if there is none that can be set."""
     if len(text) > MAX_CHARS:
         raise ConfigFileError(f"{name}: {len(text)} characters is no config file (at most {MAX_CHARS})")
     path = tuple(part.replace("\\.", ".") for part in DOT.split(key))
     try:
-        spot = KINDS[PurePosixPath(name).suffix](text, path)
-        if isinstance(spot.value, (dict, list)):
-            raise no_value(key, spot.value)
+        span = KINDS[PurePosixPath(name).suffix](text, path)
+        if isinstance(span.value, (dict, list)):
+            raise not_a_single_value(key, span.value)
     except ConfigFileError as error:
         raise ConfigFileError(f"{name}: {error}") from None
     except RecursionError:
         raise ConfigFileError(f"{name}: is nested too deeply") from None
-    return spot
+    return span

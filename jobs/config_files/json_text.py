@@ -1,4 +1,4 @@
-"""Owns finding a key's value in a JSON text, member by member."""
+"""Finds the value of a key in a JSON text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rung.jobs.model.errors import ConfigFileError
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def json_spot(text: str, path: KeyPath) -> ValueSpan:
+def find_in_json(text: str, path: KeyPath) -> ValueSpan:
     start = len(text) - len(text.removeprefix(BOM))
     try:
         json.loads(text[start:])
@@ -20,11 +20,11 @@ def json_spot(text: str, path: KeyPath) -> ValueSpan:
         value, end = json.JSONDecoder().raw_decode(text, _after_space(text, start))
     except json.JSONDecodeError as error:
         raise ConfigFileError(f"line {error.lineno}: is not JSON: {error.msg}") from None
-    return ValueSpan(_after_space(text, start), end, value, lambda word: json.dumps(word, ensure_ascii=False))
+    return ValueSpan(_after_space(text, start), end, value, lambda value: json.dumps(value, ensure_ascii=False))
 
 
 def _step(text: str, start: int, path: KeyPath, depth: int) -> int:
-    """Return where the value of a key begins; of a key that is given twice the last one counts, as for any reader."""
+    """Return where the value of a key starts; of a key that is given twice the last one counts, as for any reader."""
     members = _members(text, _after_space(text, start))
     if path[depth] not in members:
         raise missing(path, depth, list(members))
@@ -32,7 +32,7 @@ def _step(text: str, start: int, path: KeyPath, depth: int) -> int:
 
 
 def _members(text: str, start: int) -> dict[str, int]:
-    """Return where each member of an object or a list begins; none of anything else. The text is known to be JSON."""
+    """Return where each member of an object or a list starts; none for other values. The text is valid JSON."""
     members: dict[str, int] = {}
     opening, decoder = text[start], json.JSONDecoder()
     if opening not in "{[":

@@ -1,4 +1,4 @@
-"""Owns finding a key's value in a TOML text: tomlkit is asked where it would put another one."""
+"""Finds the value of a key in a TOML text, by letting tomlkit write a mark in its place."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in, no_value
+from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in, not_a_single_value
 from rung.jobs.model.errors import ConfigFileError
-from rung.jobs.spec.precision_names import Word
+from rung.jobs.spec.precision_names import ScriptValue
 
-# Stands in no text that people write.
+# Not in any text that people write.
 MARK = "rung\u2063mark"
 
 
-def toml_spot(text: str, path: KeyPath) -> ValueSpan:
+def find_in_toml(text: str, path: KeyPath) -> ValueSpan:
     body = text.removeprefix(BOM)
     try:
         document = tomlkit.parse(body)
@@ -27,7 +27,7 @@ def toml_spot(text: str, path: KeyPath) -> ValueSpan:
         holder = _step(holder, path, depth)
     value = _step(holder, path, len(path) - 1)
     if isinstance(value, (dict, list)):
-        raise no_value(".".join(path), value)
+        raise not_a_single_value(".".join(path), value)
     holder[int(path[-1]) if isinstance(holder, list) else path[-1]] = MARK
     marked, old = tomlkit.dumps(document), len(body)
     start = marked.find(f'"{MARK}"')
@@ -46,7 +46,7 @@ def _step(holder: Any, path: KeyPath, depth: int) -> Any:
     return holder[int(part) if isinstance(holder, list) else part]
 
 
-def _text(value: Word) -> str:
+def _text(value: ScriptValue) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)

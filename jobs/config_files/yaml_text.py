@@ -1,4 +1,4 @@
-"""Owns finding a key's value in a YAML text, by the marks of its nodes, and how a value is written there."""
+"""Finds the value of a key in a YAML text, and writes values as YAML."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import yaml
 
 from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in
 from rung.jobs.model.errors import ConfigFileError
-from rung.jobs.spec.precision_names import Word
+from rung.jobs.spec.precision_names import ScriptValue
 
-# What may stand before a value and is not part of it: an anchor, a tag.
+# An anchor or a tag may come before a value and is not part of it.
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
-def yaml_spot(text: str, path: KeyPath) -> ValueSpan:
+def find_in_yaml(text: str, path: KeyPath) -> ValueSpan:
     body = text.removeprefix(BOM)
     shift = len(text) - len(body)
     try:
@@ -49,7 +49,7 @@ def yaml_spot(text: str, path: KeyPath) -> ValueSpan:
 
 
 def _step(node: yaml.Node | None, path: KeyPath, depth: int) -> tuple[int, yaml.Node]:
-    """Return what must lie before the value in the text, where it is no alias, and the value's node."""
+    """Return the position that a value must come after (an alias does not), and the value's node."""
     part = path[depth]
     if isinstance(node, yaml.MappingNode):
         found = {str(key.value): (key.end_mark.index, value) for key, value in node.value}
@@ -74,18 +74,18 @@ def _value(node: yaml.ScalarNode, key: str) -> Any:
         raise ConfigFileError(f"{key}: is no plain value: {node.tag} {node.value[:60]!r}") from None
 
 
-def _text(style: str | None, *, empty: bool = False) -> Callable[[Word], str]:
-    def write(value: Word) -> str:
-        return " " * empty + _word(value, style)
+def _text(style: str | None, *, empty: bool = False) -> Callable[[ScriptValue], str]:
+    def write(value: ScriptValue) -> str:
+        return " " * empty + _value_text(value, style)
 
     return write
 
 
-def _word(value: Word, style: str | None) -> str:
+def _value_text(value: ScriptValue, style: str | None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        # YAML 1.1 takes a number with an exponent for text, unless it has a dot and a sign.
+        # YAML 1.1 reads a number with an exponent as text, unless it has a dot and a sign.
         digits, exponent, power = repr(value).partition("e")
         sign = "+" if power[:1].isdecimal() else ""
         return f"{digits}{'' if '.' in digits else '.0'}e{sign}{power}" if exponent else digits
@@ -98,7 +98,7 @@ def _word(value: Word, style: str | None) -> str:
 
 
 def _numeric(text: str) -> bool:
-    """Tell whether another reader of YAML would take a text for a number, such as 1e-3."""
+    """Return whether another reader of YAML would read a text as a number, such as 1e-3."""
     try:
         float(text)
     except ValueError:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Owns the life of one attempt in its container: hands over the secrets, starts the command once, waits, and writes how
-# it ended. Any POSIX shell will do, so that any image will. It must not judge anything, and it prints nothing of its own
-# unless it cannot go on, or the kernel killed something for want of memory: the engine may hear of that too late.
+# Runs one attempt in its container: exports the secrets, starts the command once, waits, and records how it ended.
+# It needs only a POSIX shell, so it works in any image. It judges nothing. It prints only if it cannot go on, or if the
+# kernel killed a process because memory ran out: the engine may learn that too late.
 #
 #   /rung/record/began      the command was about to start
 #   /rung/record/done.json  the exit code and the time, written when the command is gone
@@ -11,7 +11,7 @@
 
 exec 2>&1
 _rung_stop=
-# -1 is every process but this one; only as the first process of a container does that mean nobody else's.
+# -1 is every other process. Only in the first process of a container are those all of the container.
 [ $$ = 1 ] || { echo "rung: this is not the first process of a container"; exit 125; }
 trap '_rung_stop=yes; kill -TERM -1' TERM
 
@@ -19,7 +19,7 @@ if [ -e /rung/record/began ]; then
     echo "rung: this attempt has been started before; it runs once"
     exit 125
 fi
-# Its place on the disk is taken now: a run that filled the disk can still say how it ended.
+# The space is reserved now, so that a run that filled the disk can still record how it ended.
 if ! { printf '%128s' '' >/rung/record/done.draft && : >/rung/record/began; }; then
     echo "rung: the record of this attempt cannot be written"
     exit 125

@@ -1,7 +1,7 @@
-"""Owns the door by which Rung enters a script that knows nothing of it: Python imports this file at its start.
+"""Starts zero-edit and the measuring of usage: Python imports this file when it starts.
 
-Without RUNG_MODE=zero-edit and without RUNG_USAGE nothing of ours happens. In any case the sitecustomize that this one
-hides is run, if there is one.
+Without RUNG_MODE=zero-edit and RUNG_USAGE it does nothing. It always runs the sitecustomize that it hides, if there is
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _start() -> None:
 
 
 def _measure() -> None:
-    """Have the run's time and memory measured; a run that cannot be measured is as good as any other."""
+    """Measure time and memory; a run that cannot be measured goes on."""
     try:
         from rung_inside import usage
 
@@ -34,7 +34,7 @@ def _measure() -> None:
 
 
 def _run_hidden() -> None:
-    """Import the next sitecustomize on the path under its own name; what it raises is raised as without us."""
+    """Import the next sitecustomize on the path; what it raises goes to Python as usual."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

@@ -1,4 +1,4 @@
-"""Owns the word for what happened to a job. Names and data only; what to do about it is in recovery/."""
+"""The faults that can happen to a job, as data. What to do about them is in recovery/."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FaultKind(StrEnum):
     COMM_FAULT = "comm_fault"
     INFRA_FAULT = "infra_fault"
     UNKNOWN_EXIT = "unknown_exit"
-    # A rule of the job's own says what to do.
+    # A rule in the job file matched.
     RULE_STOP = "rule_stop"
     RULE_RETRY = "rule_retry"
 
@@ -36,17 +36,17 @@ class Fault:
     evidence: str
     line: int | None = None
     step: int | None = None
-    # The first step whose numbers were already out of hand; a checkpoint must be older than this.
+    # The first step with bad numbers; a checkpoint must be older than this.
     onset: int | None = None
-    # How the numbers went before: "spike" (one step to the next) or "drift" (over many), where they tell.
+    # How the numbers changed before: "spike" (from one step to the next) or "drift" (over many), where it is known.
     shape: str | None = None
-    # What the line alone does not say, as a sentence for a person: why it is this fault, or whose rule it was.
+    # What the line alone does not show, as a sentence for a person: why it is this fault, or which rule matched.
     note: str = ""
-    # What a replay of the failing step told, where the job made one: weights, inputs, fp32 ("finite" or not), where.
+    # The result of a replay of the failing step, if the job made one: weights, inputs, fp32 ("finite" or not), where.
     replay: Mapping[str, str] = field(default_factory=dict)
-    # The innermost line of the program's own that a traceback showed above the message, as `file:line: text`.
+    # The innermost line of the script in the traceback, as `file:line: text`.
     source: str = ""
-    # The first gradient norm that the run reported, where that was before the fault.
+    # The first gradient norm that the run reported, if that was before the fault.
     first_norm: float | None = None
 
     @property

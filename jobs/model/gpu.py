@@ -1,4 +1,4 @@
-"""Owns what Rung knows of a GPU: what it is called, what it can do, and the one word that wishes name it by."""
+"""What Rung knows about a GPU: its name, its capability, and the short type that job files use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# Words of a driver's name that tell the maker, the form or the packaging, never which GPU it is.
+# Parts of a driver's name for the maker, the form or the packaging. They do not identify the GPU.
 NOISE = re.compile(
     r"NVIDIA|TESLA|GEFORCE|QUADRO|GRID|DGX|PCIE|SXM\d*|NVL\d*|HBM\d\w*|\d+[GT]B|MAX|Q|LAPTOP|MOBILE|GPU"
     r"|GENERATION|WITH|DESIGN|BLACKWELL|PASCAL|TURING|SERVER|WORKSTATION|EDITION"
@@ -40,25 +40,25 @@ class Gpu:
 
     @property
     def fp16_tensor_cores(self) -> bool:
-        """Tell whether FP16 is many times faster than FP32; Pascal (sm_60) has no tensor cores."""
+        """Return whether FP16 is many times faster than FP32; Pascal (sm_60) has no tensor cores."""
         return self.capability >= (7, 0)
 
 
 def gpu_type(name: str) -> str:
-    """Return the word for a driver's name: `Tesla P100-PCIE-16GB` is P100, `NVIDIA TITAN RTX` is TITANRTX."""
+    """Return the type for a driver's name: `Tesla P100-PCIE-16GB` is P100, `NVIDIA TITAN RTX` is TITANRTX."""
     # What follows MIG names a slice of the GPU.
     words = [word for word in WORD.findall(name.upper().partition(" MIG ")[0]) if not NOISE.fullmatch(word)]
-    # The workstation cards A2000 to A6000 are sold as RTX A6000 and spoken of as A6000.
+    # The workstation cards A2000 to A6000 are sold as RTX A6000 and usually called A6000.
     if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d000", words[1]):
         words = words[1:]
     return "".join(words)[:32] or "GPU"
 
 
 def kernels_for(capability: tuple[int, int], archs: Iterable[str]) -> bool:
-    """Tell whether code built for these architectures runs on a GPU of this capability.
+    """Return whether code built for these architectures runs on a GPU of this capability.
 
     A kernel (sm_80) runs on its own major version from its minor on; PTX (compute_80) is compiled for anything newer. A
-    letter at the end ties either to the one capability.
+    letter at the end limits either to that one capability.
     """
     return any(_runs(capability, match) for arch in archs if (match := ARCH.fullmatch(arch)))
 

@@ -1,4 +1,4 @@
-"""Owns what a host is: a machine with GPUs that jobs can be sent to, as the list of hosts names it."""
+"""A host: a machine with GPUs that jobs can be sent to, as the list of hosts describes it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ ENGINE_SOCKET = "/var/run/docker.sock"
 
 @dataclass(frozen=True)
 class Host:
-    """One line of the list of hosts. None: not said there, so `~/.ssh/config` or the usual default says it."""
+    """One entry of the list of hosts. None: not given there, so `~/.ssh/config` or the usual default decides."""
 
     name: str
     address: str
     user: str | None = None
     port: int | None = None
     key: str | None = None
-    # Another host's name, or [user@]address[:port]; several with commas, the first is nearest to us.
+    # Another host's name, or [user@]address[:port]; several with commas, nearest first.
     jump: str | None = None
     known_hosts: str | None = None
     engine_socket: str = ENGINE_SOCKET
     groups: tuple[str, ...] = ()
 
     def should_have(self, gpu_type: str) -> bool:
-        """Tell whether the list of hosts puts it into the group of this type; the driver has the last word."""
+        """Return whether the list of hosts has it in the group of this GPU type; the driver's answer overrides it."""
         return gpu_type.lower() in self.groups

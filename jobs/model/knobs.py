@@ -1,4 +1,4 @@
-"""Owns the knobs: the settings of a training that Rung may change, and the names of the rungs that change them."""
+"""The knobs, which are the settings of a training that Rung may change, and the names of the rungs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RungName(StrEnum):
     INCREASE_GROWTH_INTERVAL = "increase_growth_interval"
     NATIVE_FP16 = "native_fp16"
     FP32 = "fp32"
-    # Further rungs: not on the default ladder, chosen by name or by `ladder: auto`.
+    # Not on the default ladder; used if named, or with `ladder: auto`.
     FP32_PARAMS = "fp32_params"
     BF16 = "bf16"
     SKIP_DATA = "skip_data"
@@ -31,18 +31,18 @@ class RungName(StrEnum):
 
 @dataclass(frozen=True)
 class Knobs:
-    """The settings asked of one attempt. None: not set by us (for `clip`, where the job states its knobs: off)."""
+    """The settings asked of one attempt. None: Rung does not set it (for `clip`, if the job states its knobs: off)."""
 
     lr: float | None = None
     clip: float | None = None
     growth_interval: int | None = None
-    # None: whatever the script computes in by itself.
+    # None: the precision that the script chooses.
     precision: Precision | None = None
     batch: int | None = None
     accumulation: int | None = None
-    # "fp32": trainable parameters are kept in FP32, whatever the script made them, under the precision it has.
+    # "fp32": trainable parameters are FP32, whatever dtype the script gave them; the precision stays.
     params: str | None = None
-    # "FIRST-LAST": updates by number that are left out, both ends included.
+    # "FIRST-LAST": numbers of the updates to skip, both included.
     skip: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,9 +65,9 @@ KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Knobs))
 
 
 def same_value(asked: Any, effective: Any) -> bool:
-    """Tell whether a live value is what was asked, up to how floats print."""
+    """Return whether a live value is the one asked, up to the rounding of printed floats."""
     if isinstance(asked, (int, float)) and isinstance(effective, (int, float)):
-        # Scripts print with %g, whose six digits are off by up to 5e-6; no rung changes a knob by so little.
+        # Scripts print six digits with %g, off by up to 5e-6; every rung changes a knob by more.
         return math.isclose(asked, effective, rel_tol=1e-5)
     return bool(asked == effective)
 
@@ -75,8 +75,8 @@ def same_value(asked: Any, effective: Any) -> bool:
 def not_taken(asked: Knobs, effective: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the knobs whose live value is not the one asked, as name: (asked, effective).
 
-    A knob the job said nothing of is not in `effective` and proves nothing either way. `growth_interval`
-    means nothing where there is no scaler, so it is not held against a run in another precision.
+    A knob that the job did not report is not in `effective` and proves nothing. `growth_interval` has no
+    meaning without a scaler, so it is not compared in other precisions.
     """
     wanted = asked.to_dict()
     if asked.precision not in (None, Precision.AMP_FP16):

@@ -1,4 +1,4 @@
-"""Owns every file name of the store: the one place that spells where a job's things lie. Touches no disk."""
+"""Every file and folder name of a store, on this machine, on hosts and in containers. Does not touch the disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
 def job_id(name: str, sequence: int) -> str:
-    """Return an id that is safe as a file name and in a shell, whatever the job is called."""
+    """Return an id that is safe as a file name and in a shell, for any job name."""
     plain = UNSAFE.sub("-", name.lower()).strip("-")[:40].strip("-") or "job"
     return f"{plain}-{sequence}"
 
 
 @dataclass(frozen=True)
 class AttemptPaths:
-    """The files of one launch. The wrapper inside the job knows these names too."""
+    """The files of one launch. The wrapper in the job uses these names too."""
 
     folder: Path
 
@@ -63,12 +63,12 @@ class AttemptPaths:
 
     @property
     def work(self) -> Path:
-        """The attempt's own copy of the workdir, where it has one on this machine."""
+        """The attempt's copy of the workdir, if it has one on this machine."""
         return self.folder / "work"
 
     @property
     def cursor(self) -> Path:
-        """How much of the log of an attempt on a host is here."""
+        """How much of the log of an attempt on a host has been copied here."""
         return self.folder / "cursor.json"
 
 
@@ -94,22 +94,22 @@ class HomePaths:
         return self.home / "jobs" / job_id
 
     def validation(self, name: str) -> Path:
-        """Return where the report of a validation lies."""
+        """Return the folder of a validation's report."""
         return self.home / "validations" / name
 
     def attempt(self, job_id: str, number: int) -> AttemptPaths:
         return AttemptPaths(self.job(job_id) / "attempts" / str(number))
 
     def mirror(self, job_id: str) -> Path:
-        """Return where copies of checkpoints lie that were written on a host."""
+        """Return the folder for copies of checkpoints that were written on a host."""
         return self.job(job_id) / "mirror"
 
     def checkpoints(self, job_id: str, folder: str) -> Path:
-        """Return the checkpoint folder; an absolute one stays as the job file says."""
+        """Return the checkpoint folder; an absolute path is used as it is."""
         return self.job(job_id) / folder
 
 
-# Where a container finds its things. The wrapper and the code inside know these names too.
+# Paths in a container. The wrapper and the code in the job use these names too.
 IN_WORK = "/rung/work"
 IN_JOB = "/rung/job"
 IN_RECORD = "/rung/record"
@@ -130,20 +130,20 @@ class HostPaths:
 
     @property
     def trees(self) -> str:
-        """What was shipped, each content once; never written to again."""
+        """Shipped work folders, each content once; never changed afterwards."""
         return f"{self.root}/trees"
 
     def job(self, job_id: str, residence: int) -> str:
-        """Return what a job writes and keeps for its next attempt: its checkpoints lie here."""
+        """Return the folder that a job keeps for its next attempt, with its checkpoints."""
         return f"{self.root}/jobs/{job_id}/stays/{residence}"
 
     def attempt(self, job_id: str, number: int) -> str:
         return f"{self.root}/jobs/{job_id}/attempts/{number}"
 
     def work(self, job_id: str, number: int) -> str:
-        """Return the attempt's own copy of what was shipped."""
+        """Return the attempt's copy of the shipped work folder."""
         return f"{self.attempt(job_id, number)}/work"
 
     def record(self, job_id: str, number: int) -> str:
-        """Return where the wrapper writes how the attempt ended."""
+        """Return the folder where the wrapper records how the attempt ended."""
         return f"{self.attempt(job_id, number)}/record"

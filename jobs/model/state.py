@@ -18,7 +18,7 @@ class JobState(StrEnum):
 
 _S = JobState
 
-# Few states, many reasons: the why is `Job.reason`, never a new state.
+# Few states, many reasons: why a job is in a state is in `Job.reason`, never in a new state.
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.QUEUED: frozenset({_S.LAUNCHING, _S.FAILED, _S.CANCELLED}),
     _S.LAUNCHING: frozenset({_S.RUNNING, _S.RECOVERING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
@@ -26,7 +26,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.STOPPING: frozenset({_S.RECOVERING, _S.CANCELLED}),
     _S.RECOVERING: frozenset({_S.LAUNCHING, _S.FAILED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
-    # A person may take a job up again: rung retry.
+    # A person may start a job again: rung retry.
     _S.FAILED: frozenset({_S.QUEUED}),
     _S.CANCELLED: frozenset({_S.QUEUED}),
 }

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show on a terminal."""
+"""Makes text from outside safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = re.compile(
 
 
 def clean(text: str) -> str:
-    """Return the text without anything that could steer a terminal; tabs become spaces."""
+    """Return the text without anything that controls a terminal; tabs become spaces."""
     if text.isprintable():
         return text
     text = ESCAPE.sub("", text)

@@ -1,4 +1,4 @@
-"""Owns the part of a job file that says where checkpoints lie and what they are called."""
+"""The part of a job file that gives the folder and the names of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, Size, on_off
 
-# The code inside the job reads names by the same rules.
+# The code in the job reads names by the same rules.
 STEP_IN_NAME = re.compile(r"(?:step|iteration|iter)s?[_=-]?(\d+)", re.IGNORECASE)
 NUMBER_IN_NAME = re.compile(r"(?:^|[_=.-]|ckpt|checkpoint|model)(\d+)(?=$|[_=.-])", re.IGNORECASE)
 EPOCH_IN_NAME = re.compile(r"(?<![a-z])(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
 
 
 def step_in_name(name: str) -> int | None:
-    """Return the step that a checkpoint's name tells; a number that is called an epoch is none."""
+    """Return the step in a checkpoint's name; the number of an epoch does not count."""
     stem, dot, ending = name.rpartition(".")
     plain = EPOCH_IN_NAME.sub("", name if ending.isdigit() or not dot else stem)
     found = STEP_IN_NAME.findall(plain) or NUMBER_IN_NAME.findall(plain)
@@ -26,9 +26,9 @@ def step_in_name(name: str) -> int | None:
 class CheckpointSpec(Model):
     """Where the job keeps its checkpoints."""
 
-    dir: Line = Field("checkpoints", description="A relative folder lies in the job's own folder under RUNG_HOME.")
+    dir: Line = Field("checkpoints", description="A relative folder is in the job's folder under RUNG_HOME.")
     pattern: Line = Field("step_*.pt", description="Name of a file or folder; * stands for the step.")
-    every: PositiveInt | None = Field(None, description="Steps between checkpoints, told to the script.")
+    every: PositiveInt | None = Field(None, description="Steps between checkpoints, passed to the script.")
     mirror: Annotated[Size | None, BeforeValidator(on_off)] = Field(
         "1g", description="A healthy checkpoint up to this size is copied here from a host now and then; off: never."
     )

@@ -1,4 +1,4 @@
-"""Owns the fields that the parts of a job file share: sizes, durations, numbers, lines; each with its own refusal."""
+"""Field types that the parts of a job file share: sizes, durations, numbers, lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a text such as 16g or 512m means."""
+    """Return the number of bytes for a text such as 16g or 512m."""
     match = SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * 1024 ** ("kmgt".index(match[2].lower()) + 1)) if match else 0
     if size < 1:
@@ -37,7 +37,7 @@ def on_off(value: Any) -> Any:
 
 
 def duration(value: Any) -> Any:
-    """Read 90s, 30m and 2h as seconds; `off` is no bound at all."""
+    """Read 90s, 30m and 2h as seconds; `off` means no bound."""
     match = DURATION.fullmatch(value) if isinstance(value, str) else None
     if match:
         return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
@@ -54,11 +54,11 @@ Line = Annotated[str, AfterValidator(no_control)]
 Size = Annotated[str, AfterValidator(_size)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 PositiveFloat = Annotated[float, BeforeValidator(not_bool), Field(gt=0, allow_inf_nan=False)]
-# No count of steps, samples or cores comes near the bound; beyond it JSON readers lose digits.
+# Beyond this bound JSON readers lose digits; no count of steps, samples or cores comes near it.
 PositiveInt = Annotated[int, BeforeValidator(not_bool), Field(ge=1, le=2**53)]
 FiniteFloat = Annotated[float, BeforeValidator(not_bool), Field(allow_inf_nan=False)]
 
 
 class Model(BaseModel):
-    # By alias: a field whose name pydantic has for itself is stored as the job file spells it.
+    # By alias: pydantic reserves some names, and such a field is stored as the job file spells it.
     model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)

@@ -1,4 +1,4 @@
-"""Owns how images are named: by digest, by id, or by a tag that a lock file pins. Pure; no registry is asked here."""
+"""Names of images: by digest, by id, or by a tag that a lock file pins. Asks no registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rung.jobs.model.gpu import gpu_type
 
-# A name as registries know it: host and port first where there is one; no scheme, no upper case in the path.
+# A name as registries write it: an optional host and port first, no scheme, no upper case in the path.
 NAME = r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,254}(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+){0,40}"
 TAG = re.compile(rf"{NAME}(?::[\w][\w.-]{{0,127}})?")
 BY_DIGEST = re.compile(rf"({NAME})(?::[\w][\w.-]{{0,127}})?@(sha256:[0-9a-f]{{64}})")
@@ -18,12 +18,12 @@ LONGEST = 500
 
 
 def is_pinned(image: str) -> bool:
-    """Tell whether a name can only ever mean one image."""
+    """Return whether a name can only mean one image."""
     return len(image) <= LONGEST and bool(BY_DIGEST.fullmatch(image) or BY_ID.fullmatch(image))
 
 
 def is_tag(image: str) -> bool:
-    """Tell whether a name could be pinned by asking a registry."""
+    """Return whether a registry could pin this name."""
     return len(image) <= LONGEST and not BY_ID.fullmatch(image) and bool(TAG.fullmatch(image))
 
 
@@ -36,20 +36,20 @@ def repository(image: str) -> str:
 
 
 def for_gpu(image: str | Mapping[str, str], kind: str) -> str | None:
-    """Return the image for a type of GPU, or for `cpu`; None when a map has none for it."""
+    """Return the image for a type of GPU, or for `cpu`; None if a map has none for it."""
     if isinstance(image, str):
         return image
     return next((name for key, name in image.items() if gpu_type(key) == gpu_type(kind)), None)
 
 
 def names_in(image: Any) -> list[str]:
-    """Return the texts of an `image` field, whatever was written there."""
+    """Return the texts of an `image` field of any shape."""
     values = image.values() if isinstance(image, dict) else [image]
     return [value for value in values if isinstance(value, str)]
 
 
 def with_pins(image: Any, pins: Mapping[str, str]) -> Any:
-    """Return an `image` field with every tag that the lock file knows replaced by what it is pinned to."""
+    """Return an `image` field with every tag of the lock file replaced by its pinned name."""
     if isinstance(image, dict):
         return {kind: with_pins(name, pins) for kind, name in image.items()}
     return pins.get(image, image) if isinstance(image, str) else image

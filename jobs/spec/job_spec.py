@@ -1,4 +1,4 @@
-"""Owns the job file's shape as a whole: what a person may ask for. Loading is in specfile."""
+"""The whole job file as one frozen model. `load` reads it from YAML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Success(Model):
 
 
 class JobSpec(Model):
-    """What was asked: one training job."""
+    """What a person asked for: one training job."""
 
     name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(no_control)]
     run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
@@ -94,7 +94,7 @@ class JobSpec(Model):
 
     @field_validator("run", mode="before")
     @classmethod
-    def _words(cls, value: Any) -> Any:
+    def _split_words(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         try:
@@ -130,7 +130,7 @@ class JobSpec(Model):
 
     @property
     def validated_metric(self) -> str | None:
-        """Return the number by which FP16 is held against FP32; None where the job file names none."""
+        """Return the metric that FP16 and FP32 are compared by; None if the job file names none."""
         return self.validation.metric or (self.success.metric if self.success else None)
 
     @model_validator(mode="after")
@@ -139,8 +139,8 @@ class JobSpec(Model):
             return self
         if self.validated_metric is None:
             raise ValueError("recovery.validate: before needs a number to compare: name it in success.metric")
-        if deaf := why_unreachable(self, "precision", Precision.FP32):
-            raise ValueError(f"recovery.validate: before cannot be done, since {deaf}")
+        if reason := why_unreachable(self, "precision", Precision.FP32):
+            raise ValueError(f"recovery.validate: before cannot be done, since {reason}")
         return self
 
     @property

@@ -1,6 +1,6 @@
-"""Owns the doors by which a knob reaches a script: the command, a variable, a key of a file, or Rung's code inside it.
+"""The channels by which a knob reaches a script: the command, a variable, a key of a file, or Rung's code in the job.
 
-Knowing them before a launch is what lets a rung be skipped with its reason, where a relaunch would change nothing.
+They are known before a launch, so a rung that would change nothing is skipped with its reason.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.knob_spec import KnobSpec
-from rung.jobs.spec.precision_names import SWITCHES, word_for
+from rung.jobs.spec.precision_names import SWITCHES, script_value_for
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16)\}")
 
 
 class TakesKnobs(Protocol):
-    """What of a job file says how knobs reach the script."""
+    """The fields of a job file that decide how knobs reach the script."""
 
     @property
     def run(self) -> tuple[str, ...]: ...
@@ -35,7 +35,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def channels(spec: TakesKnobs, knob: str) -> list[str]:
-    """Return every way by which a change of this knob reaches the script, in words; none: it cannot."""
+    """Return the names of all channels of this knob; none: it cannot reach the script."""
     return list(dict.fromkeys(_channels(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
 
 
@@ -50,25 +50,25 @@ def _channels(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:
-    """Say why this knob (set to this value) cannot reach the script; None where it can."""
+    """Return why this knob (set to this value) cannot reach the script; None if it can."""
     if not channels(spec, knob):
         carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
         return f"the job cannot receive {knob}: {carried}"
     if knob == "precision" and value is not None and spec.knobs.mode == "flags":
-        return _unspoken(spec, Precision(value))
+        return _why_precision_unreachable(spec, Precision(value))
     return None
 
 
-def _unspoken(spec: TakesKnobs, precision: Precision) -> str | None:
-    """Say why a script that is told its precision in words or by switches cannot be told this one."""
+def _why_precision_unreachable(spec: TakesKnobs, precision: Precision) -> str | None:
+    """Return why neither a text nor a switch can give the script this precision; None if one can."""
     knobs = spec.knobs
     if list(_channels(spec, ("precision",))):
-        if word_for(precision, knobs.precision_text, knobs.framework) is not None:
+        if script_value_for(precision, knobs.precision_text, knobs.framework) is not None:
             return None
         whose = f"knobs.framework {knobs.framework} and " if knobs.framework else ""
-        return f"the job cannot be told {precision}: {whose}knobs.precision_text has no word for it"
+        return f"the job cannot be set to {precision}: {whose}knobs.precision_text has no name for it"
     carried = [name for name in SWITCHES if list(_channels(spec, (name,)))]
     if precision is Precision.FP32 or any(SWITCHES[name] is precision for name in carried):
         return None
     only = " and ".join(f"{{{name}}}" for name in carried)
-    return f"the job cannot be told {precision}: {only} cannot say it"
+    return f"the job cannot be set to {precision}: {only} cannot express it"

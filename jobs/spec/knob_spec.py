@@ -1,4 +1,4 @@
-"""Owns the part of a job file that says which settings Rung may change, and how they reach the script."""
+"""The part of a job file that gives the settings Rung may change, and how they reach the script."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, on_of
 from rung.jobs.spec.precision_names import FRAMEWORKS, SWITCHES
 from rung.jobs.spec.yaml_reader import nearest
 
-# torch's own, for a script that is told its settings and need not state them all.
+# torch's own defaults, for job files that do not state these knobs.
 DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
 FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
-# What a key of a file may be set to: as with placeholders, a knob, or where the checkpoints are.
+# What a placeholder or a key of a file may be set to.
 PLACEHOLDERS = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
 
 
@@ -30,11 +30,11 @@ def _config_file(text: str) -> str:
 
 def _framework(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"no framework whose words are known{nearest(name, FRAMEWORKS)}")
+        raise ValueError(f"unknown framework{nearest(name, FRAMEWORKS)}")
     return name
 
 
-def _word(value: Any) -> Any:
+def _single_value(value: Any) -> Any:
     if isinstance(value, (dict, list)) or value is None:
         raise ValueError("give a text, a number, or yes or no")
     return value
@@ -45,7 +45,7 @@ KeyPath = Annotated[Line, Field(min_length=1, max_length=500)]
 
 
 class KnobSpec(Model):
-    """The settings Rung may change, as the job has them at first, and how they reach the script."""
+    """The settings Rung may change, with their first values, and how they reach the script."""
 
     mode: Literal["flags", "inside", "zero-edit"] = Field(
         "flags",
@@ -62,11 +62,11 @@ class KnobSpec(Model):
     precision: Precision | None = Field(
         None, description="What the run computes in: amp_fp16, and with zero-edit the script's own, unless stated."
     )
-    precision_text: dict[Precision, Annotated[bool | int | float | Line, BeforeValidator(_word)]] = Field(
-        {}, description="The script's own word for a precision; in a file it may be true, false or a number."
+    precision_text: dict[Precision, Annotated[bool | int | float | Line, BeforeValidator(_single_value)]] = Field(
+        {}, description="The script's name for a precision; in a file it may be true, false or a number."
     )
     framework: Annotated[str, AfterValidator(_framework)] | None = Field(
-        None, description=f"Whose words for a precision the script takes: {', '.join(FRAMEWORKS)}."
+        None, description=f"The framework whose names for a precision the script takes: {', '.join(FRAMEWORKS)}."
     )
     files: dict[ConfigFile, dict[str, Annotated[tuple[KeyPath, ...], Field(min_length=1)]]] = Field(
         {},
@@ -81,15 +81,15 @@ class KnobSpec(Model):
         """Take one key or a list of them for a knob."""
         if not isinstance(value, dict):
             return value
-        return {file: _listed(keys) if isinstance(keys, dict) else keys for file, keys in value.items()}
+        return {file: _with_key_lists(keys) if isinstance(keys, dict) else keys for file, keys in value.items()}
 
     def knobs(self) -> Knobs:
-        """Return the knobs of the first attempt; what zero-edit leaves unsaid is the script's own business."""
+        """Return the knobs of the first attempt; with zero-edit, knobs that are not stated stay the script's own."""
         stated = {name: getattr(self, name) for name in KNOB_NAMES if getattr(self, name, None) is not None}
         return Knobs(**(stated if self.mode == "zero-edit" else DEFAULTS | stated))
 
 
-def _listed(keys: dict[Any, Any]) -> dict[Any, Any]:
+def _with_key_lists(keys: dict[Any, Any]) -> dict[Any, Any]:
     for name in keys:
         if name not in PLACEHOLDERS:
             raise ValueError(f"{name}: no such knob{nearest(str(name), PLACEHOLDERS)}")

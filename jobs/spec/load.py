@@ -1,4 +1,4 @@
-"""Owns reading a job file: YAML to a frozen JobSpec, with every problem of the file named at once, by line."""
+"""Reads a job file into a frozen JobSpec, and reports all problems at once, each with its line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rung.jobs.spec.yaml_reader import Location, YamlFile, nearest, path_text
 
 
 def load_spec(path: Path) -> JobSpec:
-    """Return the job a file asks for, or raise a SpecError that names every problem with its line."""
+    """Return the job of a file, or raise a SpecError that names every problem with its line."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -30,7 +30,7 @@ def load_spec(path: Path) -> JobSpec:
 
 
 def load_pins(path: Path) -> dict[str, str]:
-    """Return what a lock file pins its tags to; nothing where there is none."""
+    """Return the pinned name of each tag in a lock file; empty if there is no file."""
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -39,7 +39,7 @@ def load_pins(path: Path) -> dict[str, str]:
         raise SpecError([f"{path}: cannot be read: {error.strerror}"]) from None
     file = YamlFile(raw, "a lock file of images", "a tag and its digest")
     if file.problems or not file.readable:
-        raise SpecError([f"{path}:{problem}" for problem in file.told()])
+        raise SpecError([f"{path}:{problem}" for problem in file.problem_lines()])
     wrong = [tag for tag, pinned in file.data.items() if not isinstance(pinned, str) or not is_pinned(pinned)]
     if wrong:
         raise SpecError([f"{path}:{file.line((tag,))}: {tag}: is not pinned by digest or id" for tag in wrong])
@@ -47,16 +47,16 @@ def load_pins(path: Path) -> dict[str, str]:
 
 
 def images_in(raw: bytes) -> Any:
-    """Return the `image` field of a job file as it is written there, pinned or not."""
+    """Return the `image` field as the job file has it, pinned or not."""
     file = YamlFile(raw, "a job file", "name: and run:")
     return file.data.get("image") if file.readable else None
 
 
 def parse_spec(raw: bytes, pins: Mapping[str, str] | None = None) -> JobSpec:
-    """Return the JobSpec in these bytes, its images pinned where they are tags; problems read `LINE: what`."""
+    """Return the JobSpec in these bytes, with its image tags pinned; each problem is `LINE: what`."""
     file = YamlFile(raw, "a job file", "name: and run:")
     if not file.readable:
-        raise SpecError(file.told())
+        raise SpecError(file.problem_lines())
     if pins and "image" in file.data:
         file.data["image"] = with_pins(file.data["image"], pins)
     try:
@@ -64,13 +64,13 @@ def parse_spec(raw: bytes, pins: Mapping[str, str] | None = None) -> JobSpec:
     except ValidationError as error:
         file.problems += [_problem(detail, file) for detail in error.errors()]
     if file.problems:
-        raise SpecError(file.told())
+        raise SpecError(file.problem_lines())
     return spec
 
 
 def _problem(detail: ErrorDetails, file: YamlFile) -> tuple[int, str]:
-    """Turn one of pydantic's errors into a line number and a sentence."""
-    location = _written(detail["loc"], file.data, missing=detail["type"] == "missing")
+    """Turn an error of pydantic into a line number and a sentence."""
+    location = _location_in_file(detail["loc"], file.data, missing=detail["type"] == "missing")
     line, name = file.line(location), path_text(location)
     if detail["type"] == "extra_forbidden":
         return line, f"{name}: unknown key{_nearest(location)}"
@@ -83,8 +83,8 @@ def _problem(detail: ErrorDetails, file: YamlFile) -> tuple[int, str]:
     return line, f"{name}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-def _written(location: Location, data: Any, *, missing: bool) -> Location:
-    """Cut a pydantic location down to the part that stands in the file (it adds names of union members)."""
+def _location_in_file(location: Location, data: Any, *, missing: bool) -> Location:
+    """Cut a pydantic location to the part that is in the file; it adds names of union members."""
     written: list[str | int] = []
     for index, part in enumerate(location):
         inside = (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))

@@ -1,6 +1,6 @@
-"""Owns how a precision is said to a script: each framework's own words, and the switches that name one precision each.
+"""The names of each precision in each framework, and the switches that stand for one precision each.
 
-What the job file says itself (`knobs.precision_text`) goes before a framework's words.
+A name in the job file (`knobs.precision_text`) comes before a framework's name.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from rung.jobs.model.knobs import Precision
 
-# A precision in a config file may be a switch or a number there, and stays one.
-Word = bool | int | float | str
+# In a config file a precision may be a switch or a number, and keeps that type.
+ScriptValue = bool | int | float | str
 
 AMP, NATIVE, BF16, FP32 = Precision.AMP_FP16, Precision.NATIVE_FP16, Precision.BF16, Precision.FP32
 
-# A precision without a word here cannot be asked of that framework. "": by saying nothing, so the option is left out.
+# A framework cannot do a precision that is not here. "": the option is left out.
 FRAMEWORKS: Mapping[str, Mapping[Precision, str]] = MappingProxyType(
     {
         "accelerate": {AMP: "fp16", BF16: "bf16", FP32: "no"},
@@ -30,20 +30,22 @@ FRAMEWORKS: Mapping[str, Mapping[Precision, str]] = MappingProxyType(
     }
 )
 
-# Switches as transformers, DeepSpeed and fairseq have them: each is on for one precision, and FP32 is all of them off.
+# Switches of transformers, DeepSpeed and fairseq: each is on for one precision, and in FP32 all are off.
 SWITCHES: Mapping[str, Precision] = MappingProxyType({"fp16": AMP, "bf16": BF16})
 
 
-def word_for(precision: Precision, own: Mapping[Precision, Word], framework: str | None) -> Word | None:
-    """Return the word for a precision, or None where the script has none for it."""
-    if precision in own:
-        return own[precision]
+def script_value_for(
+    precision: Precision, script_names: Mapping[Precision, ScriptValue], framework: str | None
+) -> ScriptValue | None:
+    """Return what the script calls a precision, or None if it has no name for it."""
+    if precision in script_names:
+        return script_names[precision]
     if framework is not None:
         return FRAMEWORKS[framework].get(precision)
-    # Whose words are yes and no has no use for Rung's name of a third precision.
-    return None if any(not isinstance(word, str) for word in own.values()) else precision.value
+    # A script that takes yes and no does not understand Rung's name of a third precision.
+    return None if any(not isinstance(value, str) for value in script_names.values()) else precision.value
 
 
-def word_text(word: Word) -> str:
-    """Return a word as a command line or a variable has it."""
-    return str(word).lower() if isinstance(word, bool) else str(word)
+def script_value_text(value: ScriptValue) -> str:
+    """Return a value as text for a command line or a variable."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

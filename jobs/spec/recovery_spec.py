@@ -1,4 +1,4 @@
-"""Owns the part of a job file that says how far Rung may go: the ladder, the bounds, early warning, own rules."""
+"""The part of a job file that limits recovery: the ladder, the bounds, early warning, rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic import (
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import RungName
 from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, duration, not_bool, on_off
-from rung.jobs.spec.validation_spec import off_word
+from rung.jobs.spec.validation_spec import off_as_text
 
 DEFAULT_LADDER = (
     RungName.RAISE_CLIP,
@@ -29,16 +29,16 @@ DEFAULT_LADDER = (
     RungName.NATIVE_FP16,
     RungName.FP32,
 )
-# What `ladder: auto` may use besides.
+# `ladder: auto` may use these too.
 FURTHER_RUNGS = (RungName.FP32_PARAMS, RungName.BF16, RungName.SKIP_DATA, RungName.LOWER_BATCH)
 AUTO = "auto"
 CLEAN_STEPS = re.compile(r"(?:after\s+)?([0-9]{1,15})(?:\s+clean)?(?:\s+steps?)?")
 
 
 def compile_rule(pattern: str) -> Any:
-    """Return a person's pattern, compiled so that no line of a log can make it take long.
+    """Compile a pattern of the job file so that no line of a log can make it slow.
 
-    RE2 matches in time linear in the line, whatever the pattern; so it knows no lookaround and no backreferences.
+    RE2 matches in linear time for any pattern; so it has no lookaround and no backreferences.
     """
     options = re2.Options()
     options.log_errors = False
@@ -58,7 +58,7 @@ class RuleAction(StrEnum):
 
 
 class Rule(Model):
-    """A signature of the user's own: a pattern, and the fault it shows or what to do."""
+    """A signature of the user: a pattern, and the fault it shows or the action to take."""
 
     name: Line
     pattern: Annotated[str, Field(min_length=1, max_length=500)]
@@ -84,7 +84,7 @@ class Rule(Model):
 
 
 class RungSpec(Model):
-    """One rung of the ladder, with the values it may use where the defaults do not fit."""
+    """One rung of the ladder, with the values it may use instead of the defaults."""
 
     rung: RungName
     values: tuple[PositiveFloat, ...] = ()
@@ -126,7 +126,7 @@ STEP_BACK_SCHEMA = {
 
 
 def _clean_steps(value: Any) -> Any:
-    """Read `after 2000 clean steps` as 2000; `off` is never."""
+    """Read `after 2000 clean steps` as 2000; `off` means never."""
     match = CLEAN_STEPS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match:
         return int(match[1])
@@ -142,7 +142,7 @@ def _on_off_defaults(value: Any) -> Any:
 class Recovery(Model):
     """How far Rung may go, and in which order."""
 
-    # None: auto. Whoever wants to know which rungs there are asks `rungs`.
+    # None: auto. `rungs` has the rungs in both cases.
     ladder: Annotated[tuple[RungSpec, ...] | None, WithJsonSchema(LADDER_SCHEMA)] = Field(
         tuple(RungSpec(rung=name) for name in DEFAULT_LADDER),
         description="Rungs in order: a name, or {name: [values]}; auto: all of them, ordered by what helped before.",
@@ -162,8 +162,8 @@ class Recovery(Model):
     step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps), WithJsonSchema(STEP_BACK_SCHEMA)] = Field(
         None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."
     )
-    # pydantic has a `validate` of its own.
-    gate: Annotated[Literal["off", "before"], BeforeValidator(off_word)] = Field(
+    # pydantic reserves the name `validate`.
+    gate: Annotated[Literal["off", "before"], BeforeValidator(off_as_text)] = Field(
         "off",
         alias="validate",
         description="before: the job waits for its validation against FP32, and runs in FP32 if that fails.",
@@ -171,12 +171,12 @@ class Recovery(Model):
 
     @property
     def auto(self) -> bool:
-        """Tell whether the order of the rungs is left to what helped before."""
+        """Return whether the rungs are ordered by what helped before."""
         return self.ladder is None
 
     @property
     def rungs(self) -> tuple[RungSpec, ...]:
-        """Return the rungs the job may use, in the order of the job file or of the default ladder."""
+        """Return the rungs that the job may use, in the order of the job file or the default ladder."""
         if self.ladder is not None:
             return self.ladder
         return tuple(RungSpec(rung=name) for name in (*DEFAULT_LADDER, *FURTHER_RUNGS))

@@ -1,4 +1,4 @@
-"""Owns the part of a job file that says how FP16 is held against FP32: the metric, its better side, the bounds."""
+"""The part of a job file that says how FP16 is compared with FP32: the metric, its direction, the bounds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rung.jobs.spec.fields import Line, Model, PositiveFloat
 class ValidationSpec(Model):
     """How the run as asked is compared with its FP32 baseline; differences are in per cent of the baseline's metric."""
 
-    metric: Line | None = Field(None, description="The number that is compared; success.metric where it is not said.")
+    metric: Line | None = Field(None, description="The number that is compared; success.metric by default.")
     better: Literal["lower", "higher"] | None = Field(
-        None, description="Which way the metric gets better; success.below and success.above tell it too."
+        None, description="Which way the metric gets better; by default from success.below or success.above."
     )
     pass_below: PositiveFloat = Field(1.0, description="PASS below this difference, in per cent.")
     marginal_below: PositiveFloat = Field(2.0, description="MARGINAL below this difference, FAIL from it on.")
@@ -26,6 +26,6 @@ class ValidationSpec(Model):
         return self
 
 
-def off_word(value: Any) -> Any:
+def off_as_text(value: Any) -> Any:
     # YAML reads a bare `off` as False.
     return "off" if value is False or value is None else value

@@ -1,6 +1,6 @@
-"""Owns reading YAML that people write: plain values, with the line of each, and bounds before anything is built.
+"""Reads YAML that people write into plain values, with the line of each, within bounds on size and depth.
 
-The text is hostile input. What a value means is the business of the file's own reader (specfile, the runner's hosts).
+The text may be hostile. Its callers (`load`, the list of hosts) check what the values mean.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Location = tuple[str | int, ...]
 
 
 class YamlFile:
-    """The plain values of one text, the line of each, and the problems found on the way as (line, what)."""
+    """The plain values of one text, the line of each, and the problems as (line, what)."""
 
     def __init__(self, raw: bytes, kind: str, start: str) -> None:
-        """Read the text; `kind` and `start` are the words for it in messages (a job file, name: and run:)."""
+        """Read the text; messages use `kind` (a job file) and `start` (name: and run:)."""
         self.lines: dict[Location, int] = {}
         self.problems: list[tuple[int, str]] = []
         self._values = 0
@@ -41,13 +41,13 @@ class YamlFile:
             self.problems = [(1, f"{kind} is a mapping that starts with {start}")]
 
     def line(self, at: Location) -> int:
-        """Return the line of a value, or of the nearest thing around it that stands in the file."""
+        """Return the line of a value, or of the nearest value around it that is in the file."""
         while at not in self.lines:
             at = at[:-1]
         return self.lines[at]
 
-    def told(self) -> list[str]:
-        """Return every problem once, in the order of the file."""
+    def problem_lines(self) -> list[str]:
+        """Return every problem once, in the order of the lines."""
         return [f"{line}: {what}" for line, what in sorted(set(self.problems))]
 
     def _build(self, node: yaml.Node, at: Location) -> Any:
@@ -91,7 +91,7 @@ def path_text(location: Iterable[str | int]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Name the known word nearest to a wrong one, or list them all."""
+    """Return a hint with the known name nearest to a wrong one, or with all of them."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(names)}"
@@ -123,7 +123,7 @@ def _line(node: yaml.Node) -> int:
 def _scalar(node: yaml.Node) -> Any:
     try:
         value = yaml.SafeLoader("").construct_object(node)
-    # PyYAML's own constructors trip over values that do not fit their tag (!!int "", !!bool maybe).
+    # PyYAML's constructors raise these for values that do not fit their tag (!!int "", !!bool maybe).
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
         what = getattr(error, "problem", None) or f"it does not fit {node.tag.rpartition(':')[2]}"
         raise _Refused(_line(node), f"cannot be read as a value: {what}") from None

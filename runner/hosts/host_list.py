@@ -73,12 +73,12 @@ def parse_hosts(raw: bytes) -> list[Host]:
     """Return the hosts in these bytes, or raise an InventoryError whose problems read `LINE: what`."""
     file = YamlFile(raw, "a list of hosts", "all:")
     if not file.readable:
-        raise InventoryError(file.told())
+        raise InventoryError(file.problem_lines())
     reader = _Reader(file)
     hosts = [host for entry in Inventory(file).entries() if (host := reader.host(entry))]
     reader.refuse_circles({host.name: host for host in hosts})
     if file.problems:
-        raise InventoryError(file.told())
+        raise InventoryError(file.problem_lines())
     return hosts
 
 

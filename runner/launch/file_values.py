@@ -12,7 +12,7 @@ from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_spec import KnobSpec
-from rung.jobs.spec.precision_names import SWITCHES, word_for
+from rung.jobs.spec.precision_names import SWITCHES, script_value_for
 from rung.runner.files.work_copy import read_keys
 
 NUMBERS = ("lr", "clip", "growth_interval", "batch", "accumulation")
@@ -58,7 +58,7 @@ def _precision(knobs: KnobSpec, found: Mapping[str, tuple[str, Any]]) -> dict[st
     if "precision" in found:
         where, value = found["precision"]
         for precision in Precision:
-            word = word_for(precision, knobs.precision_text, knobs.framework)
+            word = script_value_for(precision, knobs.precision_text, knobs.framework)
             if (type(word), word) == (type(value), value):
                 return {"precision": precision}
         raise ConfigFileError(f"{where}: {value!r} stands for no precision; say which in knobs.precision_text")

@@ -9,7 +9,7 @@ from pathlib import Path
 from rung.jobs.job import Attempt
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import PLACEHOLDER, placeholders
-from rung.jobs.spec.precision_names import SWITCHES, Word, word_for, word_text
+from rung.jobs.spec.precision_names import SWITCHES, ScriptValue, script_value_for, script_value_text
 from rung.runner.seams.engine import FileEdit
 
 # A Hydra override: a key, a group or a package without a dash before it, `=`, and a value that Hydra's grammar reads.
@@ -18,12 +18,12 @@ OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=")
 HYDRA_PLAIN = re.compile(r"[\w/\-+.%*:]*", re.ASCII)
 
 
-def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, Word | None]:
+def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, ScriptValue | None]:
     """Return the value for every placeholder; None where there is nothing to say."""
     asked, knobs = attempt.asked, spec.knobs
-    values: dict[str, Word | None] = asked.to_dict()
+    values: dict[str, ScriptValue | None] = asked.to_dict()
     if asked.precision is not None:
-        word = word_for(asked.precision, knobs.precision_text, knobs.framework)
+        word = script_value_for(asked.precision, knobs.precision_text, knobs.framework)
         values["precision"] = asked.precision.value if word is None else word
     values |= {name: asked.precision is on if asked.precision else None for name, on in SWITCHES.items()}
     values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else None
@@ -31,13 +31,13 @@ def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) ->
     return values
 
 
-def texts(values: Mapping[str, Word | None]) -> dict[str, str]:
+def texts(values: Mapping[str, ScriptValue | None]) -> dict[str, str]:
     """Return every value as text; empty where there is nothing to say."""
     return {name: "" if value is None else _text(value) for name, value in values.items()}
 
 
-def _text(value: Word) -> str:
-    return number(value) if isinstance(value, float) else word_text(value)
+def _text(value: ScriptValue) -> str:
+    return number(value) if isinstance(value, float) else script_value_text(value)
 
 
 def number(value: float) -> str:
@@ -46,12 +46,12 @@ def number(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
-def file_edits(spec: JobSpec, values: Mapping[str, Word | None]) -> tuple[FileEdit, ...]:
+def file_edits(spec: JobSpec, values: Mapping[str, ScriptValue | None]) -> tuple[FileEdit, ...]:
     """Return what is to be set in which file; where there is nothing to say, the file's own value stays."""
     return tuple(FileEdit(file, _edits(keys, values)) for file, keys in spec.knobs.files.items())
 
 
-def _edits(keys: Mapping[str, tuple[str, ...]], values: Mapping[str, Word | None]) -> dict[str, Word]:
+def _edits(keys: Mapping[str, tuple[str, ...]], values: Mapping[str, ScriptValue | None]) -> dict[str, ScriptValue]:
     named = {key: values[name] for name, several in keys.items() for key in several}
     return {key: value for key, value in named.items() if value is not None}
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
-from rung.jobs.spec.precision_names import Word
+from rung.jobs.spec.precision_names import ScriptValue
 from rung.jobs.spec.volume import Volume
 
 
@@ -60,7 +60,7 @@ class FileEdit:
     """Keys of one config file in the workdir that are set for an attempt, in its own copy."""
 
     path: str
-    values: Mapping[str, Word]
+    values: Mapping[str, ScriptValue]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Shows the face of the code that runs with a job: two lines make a training script cooperate.
+"""The public functions of the code that runs in a job: two lines make a training script cooperate.
 
-Standard library and torch only, Python 3.8 and torch 1.13 onwards. Torch is imported by the parts that need it, not
-here: the script has it anyway, and the wrapper around the script must not pay for it.
+Standard library and torch only, Python 3.8 and torch 1.13 onwards. Only the parts that need torch import it, so
+that other users of this package start fast.
 
     import rung_inside
     run = rung_inside.attach(model, optimizer, scheduler, device="cuda")
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rung_inside.attach.report import report
-from rung_inside.contract.asked_knobs import asked as knobs
+from rung_inside.contract.asked_knobs import knobs
 from rung_inside.contract.records import metric
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ def attach(
     device: Any = "cpu",
     defaults: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Make the knobs true on the live objects, say so in the log, and return the run to train with.
+    """Set the knobs on the live objects, report them in the log, and return the run to train with.
 
-    `defaults` are the script's own knobs where Rung asks for none: clip, growth_interval, precision; and
-    init_scale, the scaler's first scale. The learning rate's default is the optimizer's own.
+    `defaults` are the script's knobs where Rung asks for none: clip, growth_interval, precision; and init_scale,
+    the first scale of the scaler. The default learning rate is the optimizer's.
     """
     run: Run = import_module("rung_inside.attach.run").Run(model, optimizer, scheduler, device, defaults or {})
     return run
 
 
 def save(path_or_step: Any, state: Mapping[str, Any]) -> str:
-    """Write a checkpoint so that its final name never holds half a file; an int is a step, named by the pattern."""
+    """Write a checkpoint, whole or not at all; an int is a step, and the pattern gives its name."""
     path: str = import_module("rung_inside.attach.checkpoint").save(path_or_step, state)
     return path

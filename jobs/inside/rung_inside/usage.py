@@ -1,7 +1,7 @@
-"""Owns the measuring of what a run takes: time from update to update, peak memory, the GPU; one record at its end.
+"""Measures a run: time from update to update, peak memory, the GPU. Writes one record at the end.
 
-On only where RUNG_USAGE is set, as it is for the two runs of a validation. Whatever the script does goes on as without
-it: a hook after each update of an optimizer takes the time, nothing waits for the GPU.
+Only with RUNG_USAGE set, as in the two runs of a validation. A hook after each update of an optimizer takes the time;
+nothing waits for the GPU, and the script runs unchanged.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ WARM_UP = 10
 
 
 class Stopwatch:
-    """Takes the time of each update and forgets all but four numbers."""
+    """Takes the time of each update."""
 
     def __init__(self) -> None:
         self.updates = 0
-        self._first_at = self._settled_at = self._last_at = 0.0
+        self._first_at = self._warm_at = self._last_at = 0.0
 
     def update(self, *_: Any) -> None:
         self.updates += 1
@@ -32,12 +32,12 @@ class Stopwatch:
         if self.updates == 1:
             self._first_at = self._last_at
         if self.updates == WARM_UP + 1:
-            self._settled_at = self._last_at
+            self._warm_at = self._last_at
 
     def seconds_per_step(self) -> float | None:
-        """Return the mean time from update to update, without the first ones where there are enough others."""
+        """Return the mean time from update to update, without the first ones if there are enough others."""
         if self.updates > 2 * WARM_UP:
-            return (self._last_at - self._settled_at) / (self.updates - WARM_UP - 1)
+            return (self._last_at - self._warm_at) / (self.updates - WARM_UP - 1)
         return (self._last_at - self._first_at) / (self.updates - 1) if self.updates > 1 else None
 
 
@@ -50,19 +50,19 @@ def start() -> None:
 
 def _watch(torch: Any) -> None:
     stopwatch = Stopwatch()
-    # By its full name: torch.optim takes the attribute away.
+    # By its full name: torch.optim removes the attribute.
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stopwatch.update)
-    atexit.register(_tell, stopwatch, torch)
+    atexit.register(_report, stopwatch, torch)
 
 
-def _tell(stopwatch: Stopwatch, torch: Any) -> None:
-    # After an error the last line is for the error; and a process that updated nothing did not train.
+def _report(stopwatch: Stopwatch, torch: Any) -> None:
+    # After an error the error must be the last line. A process without updates did not train.
     if stopwatch.updates == 0 or hasattr(sys, "last_type"):
         return
     seconds = stopwatch.seconds_per_step()
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    told = {"updates": stopwatch.updates, "seconds_per_step": seconds and records.short(seconds), "rss_bytes": rss}
-    records.emit("usage", **told, **_gpu(torch))
+    values = {"updates": stopwatch.updates, "seconds_per_step": seconds and records.short(seconds), "rss_bytes": rss}
+    records.emit("usage", **values, **_gpu(torch))
 
 
 def _gpu(torch: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Owns the life of one attempt on its host: starts the command once, waits, and writes how it ended.
+"""Runs one attempt on its host: starts the command once, waits, and records how it ended.
 
-Runs as `python -I wrapper.py FOLDER`, standard library only, Python 3.8+. It leaves the process that started it, so it
-survives the controller. It must not read the log or judge anything. `--end FOLDER` ends what a killed wrapper left.
+Runs as `python -I wrapper.py FOLDER`, standard library only, Python 3.8+. It is no child of the process that started
+it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left.
 FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
     running.json  the command's process group
-    done.json     the exit code or signal, written when the command is gone: the engine's word for "ended"
+    done.json     the exit code or signal, written when the command is gone; the engine then knows that it has ended
     log           everything the command prints
 """
 
@@ -24,11 +24,11 @@ import time
 from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
-# Set in the command's environment alone: by it, whatever the job leaves behind is known to be the job's.
+# Only in the environment of the command, so that processes left behind by the job can be found.
 MARK = "RUNG_FOLDER"
 # Room for the longest completion record.
 DONE_BYTES = 256
-# A process may have forked while the others were ended; what forks faster than this is not caught.
+# A process may fork while the others are killed; one that forks faster than this is not caught.
 SWEEPS = 20
 
 
@@ -40,11 +40,11 @@ def main(arguments: list[str]) -> int:
 
 
 def start(folder: str) -> int:
-    """Go on in a process of our own, and return as soon as the claim is made or given up."""
+    """Go on in a new process, and return as soon as the claim is made or given up."""
     claimed, claiming = os.pipe()
     if os.fork():
         os.close(claiming)
-        # Whoever started us waits for the claim and no longer; no byte means that none could be made.
+        # The caller waits only for the claim; no byte means that none could be made.
         return 0 if os.read(claimed, 1) else 1
     os.setsid()
     mine = claim(folder)
@@ -54,7 +54,7 @@ def start(folder: str) -> int:
         return 0
     with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
         request = json.load(file)
-    # Its place on the disk is taken now: a run that filled the disk can still say how it ended.
+    # The space is reserved now, so that a run that filled the disk can still record how it ended.
     write(folder, "done.draft", b" " * DONE_BYTES)
     with open(os.path.join(folder, "log"), "ab") as log:
         ending = run(folder, request, log)
@@ -68,7 +68,7 @@ def start(folder: str) -> int:
 
 
 def claim(folder: str) -> bool:
-    """Make claim.json, whole or not at all; False when another wrapper has it."""
+    """Make claim.json, whole or not at all; False if another wrapper made it first."""
     draft = os.path.join(folder, "claim.%d" % os.getpid())
     with open(draft, "w", encoding="utf-8") as file:
         json.dump(dict(identity(os.getpid()), claimed_at=time.time()), file)
@@ -84,7 +84,7 @@ def claim(folder: str) -> bool:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return what tells this process from a later one with the same pid: its start time and the boot it belongs to."""
+    """Return what distinguishes this process from a later one with the same pid: its start time and the boot id."""
     with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
         # The name in parentheses may hold anything; the fields after the last one are plain numbers.
         started = file.read().rpartition(")")[2].split()[19]
@@ -93,7 +93,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
-    """Run the command to its end and say how that was."""
+    """Run the command and return how it ended."""
     group: list[int] = []
 
     def forward(number: int, frame: object) -> None:
@@ -123,12 +123,12 @@ def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
 
 
 def prepare(limits: dict[str, int]) -> None:
-    """Set up the command's process just before it runs: a group of its own, an end with us, its limits."""
+    """Prepare the process of the command: its own group, killed with the wrapper, with its limits."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if limits.get("memory"):
-        # RLIMIT_DATA counts what a process really writes; RLIMIT_AS would count torch's reservations too.
+        # RLIMIT_DATA counts what a process writes; RLIMIT_AS also counts what torch only reserves.
         resource.setrlimit(resource.RLIMIT_DATA, (limits["memory"], limits["memory"]))
     if limits.get("cpus"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: limits["cpus"]])
@@ -140,7 +140,7 @@ def kill(group: int, number: int) -> None:
 
 
 def end_leftovers(folder: str) -> None:
-    """End every process that carries the attempt's mark in its environment, whatever group it went to."""
+    """Kill every process with the attempt's mark in its environment, whatever its group."""
     mark = f"{MARK}={folder}".encode("utf-8", "surrogateescape")
     for _ in range(SWEEPS):
         found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if carries(pid, mark)]

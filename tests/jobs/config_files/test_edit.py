@@ -1,4 +1,4 @@
-"""Owns the proof that setting a key of a config file changes that value and not one byte beside it."""
+"""Tests that setting a key of a config file changes its value and no other byte."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_anchor_keeps_its_name_and_several_keys_are_set_one_after_the_other()
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "key", "said"),
+    ("name", "text", "key", "message"),
     [
         ("c.yaml", YAML, "optimizer.lrr", "c.yaml: optimizer.lrr: there is no such key; did you mean 'lr'?"),
         ("c.yaml", YAML, "model.lr", "model: there is no such key; known here: optimizer, train, stages"),
@@ -140,10 +140,10 @@ def test_an_anchor_keeps_its_name_and_several_keys_are_set_one_after_the_other()
         ("c.yaml", "a: 1\n" + "#" * MAX_CHARS, "a", "is no config file"),
     ],
 )
-def test_what_cannot_be_set_is_told(name: str, text: str, key: str, said: str) -> None:
+def test_what_cannot_be_set_is_refused_with_a_reason(name: str, text: str, key: str, message: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         find(text, name, key)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

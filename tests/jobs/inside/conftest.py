@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 INSIDE = ROOT / "jobs" / "inside"
 
 with warnings.catch_warnings():
-    # torch tells at its first import that numpy is not there; nothing here needs it.
+    # torch warns at its first import that numpy is missing; nothing here needs it.
     warnings.simplefilter("ignore")
     import torch
 
@@ -24,11 +24,11 @@ VARIABLES = ("KNOBS", "CHECKPOINT", "CHECKPOINT_DIR", "CHECKPOINT_PATTERN", "CHE
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Start each test as a process of its own would: no variables set, nothing said, one seed."""
+    """Start each test as a process of its own would: no variables set, nothing reported, one seed."""
     for name in VARIABLES:
         monkeypatch.delenv(f"RUNG_{name}", raising=False)
     monkeypatch.delenv("RANK", raising=False)
-    records._said.clear()
+    records._last_reported.clear()
     torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -37,13 +37,13 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[str, str]]]:
-    """Return the records of one word written since the last call, each as a dict of texts."""
+def records_of(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[str, str]]]:
+    """Return the records of one kind written since the last call, each as a dict of texts."""
     kept: list[str] = []
 
-    def read(word: str) -> list[dict[str, str]]:
+    def read(kind: str) -> list[dict[str, str]]:
         kept.extend(capsys.readouterr().out.splitlines())
-        start = f"rung| {word} "
+        start = f"rung| {kind} "
         return [
             dict(pair.split("=", 1) for pair in line[len(start) :].split()) for line in kept if line.startswith(start)
         ]
@@ -95,6 +95,6 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
         monkeypatch.setenv("RUNG_KNOBS", json.dumps({**dict.fromkeys(names), **knobs}))
         monkeypatch.setenv("RUNG_CHECKPOINT", checkpoint)
         monkeypatch.setenv("RUNG_CHECKPOINT_DIR", str(tmp_path))
-        records._said.clear()
+        records._last_reported.clear()
 
     return asking

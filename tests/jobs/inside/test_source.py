@@ -1,4 +1,4 @@
-"""Checks what the code that runs with a job may be made of: Python 3.8 syntax, the standard library, torch, itself."""
+"""Tests that the code in a job is Python 3.8 and uses only the standard library, torch and itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def test_annotations_are_not_evaluated(path: Path) -> None:
     assert not text or "from __future__ import annotations" in text
 
 
-def test_importing_the_face_does_not_import_torch() -> None:
-    code = "import sys, rung_inside.verify, rung_inside.contract.asked_knobs; sys.exit('torch' in sys.modules)"
+def test_importing_the_package_does_not_import_torch() -> None:
+    names = "rung_inside, rung_inside.verify, rung_inside.contract.asked_knobs"
+    code = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
     assert pace.run([sys.executable, "-c", code], env=environment, check=False, usual=60).returncode == 0

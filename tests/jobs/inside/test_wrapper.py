@@ -1,4 +1,4 @@
-"""Owns the proof of the wrapper by itself: one claim, records whole or not at all, and an end that is always told."""
+"""Tests the wrapper alone: one claim, files whole or not at all, and an end that is always recorded."""
 
 from __future__ import annotations
 
@@ -81,16 +81,16 @@ def test_a_claim_that_cannot_be_made_is_not_a_start(tmp_path: Path) -> None:
 
 
 def test_term_to_the_wrapper_goes_on_to_the_command(tmp_path: Path, wait_until: Wait) -> None:
-    request(tmp_path, "sh", "-c", "trap 'echo told; exit 9' TERM; echo ready; while :; do sleep 0.01; done")
+    request(tmp_path, "sh", "-c", "trap 'echo terminated; exit 9' TERM; echo ready; while :; do sleep 0.01; done")
     assert finished(wrap(tmp_path)) == 0
     wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
     os.kill(record(tmp_path, "claim.json")["pid"], signal.SIGTERM)
     wait_until((tmp_path / "done.json").exists)
     assert record(tmp_path, "done.json")["exit_code"] == 9
-    assert (tmp_path / "log").read_text().endswith("told\n")
+    assert (tmp_path / "log").read_text().endswith("terminated\n")
 
 
-def test_a_hang_up_of_the_terminal_is_nothing_to_the_wrapper(tmp_path: Path, wait_until: Wait) -> None:
+def test_a_hang_up_of_the_terminal_does_not_end_the_wrapper(tmp_path: Path, wait_until: Wait) -> None:
     request(tmp_path, "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 6")
     assert finished(wrap(tmp_path)) == 0
     wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
@@ -101,7 +101,7 @@ def test_a_hang_up_of_the_terminal_is_nothing_to_the_wrapper(tmp_path: Path, wai
 
 
 @pytest.mark.parametrize("limit", [{"memory": 2**70}, {"cpus": 10**6}])
-def test_a_limit_beyond_the_machine_ends_in_a_record_all_the_same(
+def test_a_limit_beyond_the_machine_still_ends_in_a_record(
     tmp_path: Path, wait_until: Wait, limit: dict[str, int]
 ) -> None:
     request(tmp_path, "true", limits=limit)

@@ -1,4 +1,4 @@
-"""Owns the proof that a GPU is known by one word, whatever its driver calls it."""
+"""Tests the type of a GPU for each name of a driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rung.jobs.model.host import Host
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("name", "type_name"),
     [
         ("NVIDIA TITAN RTX", "TITANRTX"),
         ("TITAN RTX", "TITANRTX"),
@@ -41,13 +41,13 @@ from rung.jobs.model.host import Host
         ("", "GPU"),
     ],
 )
-def test_every_drivers_name_has_its_word(name: str, word: str) -> None:
-    assert gpu_type(name) == word == Gpu(name, (7, 5)).type
+def test_every_drivers_name_has_its_type(name: str, type_name: str) -> None:
+    assert gpu_type(name) == type_name == Gpu(name, (7, 5)).type
 
 
 @given(st.text(max_size=200))
 @settings(deadline=None)
-def test_the_word_is_plain_whatever_the_name_is(name: str) -> None:
+def test_the_type_is_plain_whatever_the_name_is(name: str) -> None:
     assert re.fullmatch(r"[A-Z0-9]{1,32}", gpu_type(name))
 
 

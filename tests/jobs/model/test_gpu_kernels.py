@@ -1,4 +1,4 @@
-"""Owns the proof of which builds run on which GPU."""
+"""Tests which builds run on which GPU."""
 
 from __future__ import annotations
 

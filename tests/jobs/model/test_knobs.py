@@ -1,4 +1,4 @@
-"""Owns the proof of the knobs: how they are written down, compared, and held against what a job says it runs with."""
+"""Tests the knobs: how they are stored, and how asked and effective values are compared."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_contract_has_eight_knobs() -> None:
 
 
 @given(any_knobs)
-def test_what_was_asked_took_when_the_job_says_the_same(knobs: Knobs) -> None:
+def test_what_was_asked_took_when_the_job_reports_the_same(knobs: Knobs) -> None:
     assert not_taken(knobs, knobs.to_dict()) == {}
 
 
@@ -60,7 +60,7 @@ def test_another_value_is_a_difference(asked: Any, effective: Any) -> None:
     assert not same_value(asked, effective)
 
 
-def test_the_old_lr_after_a_plain_resume_is_told_with_both_values() -> None:
+def test_the_old_lr_after_a_plain_resume_is_shown_with_both_values() -> None:
     asked = Knobs(lr=5e-4, growth_interval=8000)
     ignored = not_taken(asked, {"lr": 1e-3, "growth_interval": 2000, "precision": "amp_fp16"})
     assert ignored == {"lr": (5e-4, 1e-3), "growth_interval": (8000, 2000)}
@@ -70,7 +70,7 @@ def test_clipping_that_stayed_off_did_not_take() -> None:
     assert not_taken(Knobs(clip=1.0), {"clip": None}) == {"clip": (1.0, None)}
 
 
-def test_a_knob_the_job_says_nothing_of_proves_nothing() -> None:
+def test_a_knob_that_the_job_does_not_report_proves_nothing() -> None:
     assert not_taken(Knobs(lr=1.0, clip=2.0), {}) == {}
 
 

@@ -1,4 +1,4 @@
-"""Owns the proof that every file of a home has one place, and that no job name can lead out of it."""
+"""Tests that every file of a home has one path, and that no job name leads out of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof that the table of transitions is the only way a job changes state."""
+"""Tests that a job changes state only by the table of transitions."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_running_is_entered_only_from_launching() -> None:
     assert [state for state in S if S.RUNNING in TRANSITIONS[state]] == [S.LAUNCHING]
 
 
-def test_a_wrong_arrow_is_one_of_our_errors() -> None:
+def test_a_wrong_transition_is_a_rung_error() -> None:
     assert issubclass(TransitionError, RungError)

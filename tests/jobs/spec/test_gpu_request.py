@@ -1,4 +1,4 @@
-"""Which GPUs a wish accepts, and how it is written."""
+"""Tests which GPUs a request accepts, and how it is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0), memory=40 * GIB)
 ALL = (P100, TITAN, A100)
 
 
-def wishes(text: str) -> tuple[GpuRequest, ...]:
+def requests(text: str) -> tuple[GpuRequest, ...]:
     return parse_spec(f"name: a\nrun: x\nresources:\n  gpu: {text}\n".encode()).resources.gpu
 
 
@@ -37,14 +37,14 @@ def wishes(text: str) -> tuple[GpuRequest, ...]:
         ("{type: TITANRTX, memory: '>=40g'}", []),
     ],
 )
-def test_a_wish_takes_the_gpus_it_means(text: str, accepted: list[Gpu]) -> None:
-    (wish,) = wishes(text)
-    assert [gpu for gpu in ALL if wish.fits(gpu)] == accepted
+def test_a_request_accepts_the_gpus_it_names(text: str, accepted: list[Gpu]) -> None:
+    (request,) = requests(text)
+    assert [gpu for gpu in ALL if request.fits(gpu)] == accepted
 
 
-def test_wishes_keep_their_order_and_their_counts_through_the_store() -> None:
+def test_requests_keep_their_order_and_their_counts_through_the_store() -> None:
     spec = parse_spec(b"name: a\nrun: x\nresources: {gpu: [P100:2, A100, {capability: '>=7.5', count: 4}]}\n")
-    assert [(wish.type, wish.count) for wish in spec.resources.gpu] == [("P100", 2), ("A100", 1), (None, 4)]
+    assert [(request.type, request.count) for request in spec.resources.gpu] == [("P100", 2), ("A100", 1), (None, 4)]
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
@@ -62,13 +62,13 @@ def test_wishes_keep_their_order_and_their_counts_through_the_store() -> None:
         "{typ: A100}",
     ],
 )
-def test_a_wish_that_means_nothing_is_refused_with_its_line(text: str) -> None:
+def test_a_request_without_a_meaning_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(SpecError, match=r"^4: resources\.gpu"):
-        wishes(text)
+        requests(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("A100", "an A100"),
         ("P100:1", "a P100"),
@@ -76,8 +76,8 @@ def test_a_wish_that_means_nothing_is_refused_with_its_line(text: str) -> None:
         ("{capability: '>=7.5'}", "a GPU with capability >=7.5"),
     ],
 )
-def test_a_wish_can_be_said_in_a_sentence(text: str, said: str) -> None:
-    assert wishes(text)[0].text == said
+def test_a_request_has_a_text_for_people(text: str, shown: str) -> None:
+    assert requests(text)[0].text == shown
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Owns the proof of how images are named: what is pinned, what is a tag, and what a lock file makes of it."""
+"""Tests the names of images: what is pinned, what is a tag, and how a lock file pins it."""
 
 from __future__ import annotations
 

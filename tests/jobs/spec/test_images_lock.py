@@ -1,4 +1,4 @@
-"""Owns the proof of images.lock: read beside the job file, bounded, and never taken for more than it says."""
+"""Tests images.lock: read beside the job file, with bounds and checks."""
 
 from __future__ import annotations
 

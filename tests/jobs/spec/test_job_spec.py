@@ -1,4 +1,4 @@
-"""Owns the proof of the job file's shape: defaults, small languages inside it, and the schema editors read."""
+"""Tests the job file: its defaults, the short forms in it, and its JSON schema."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> No
     ("written", "steps"),
     [("after 2000 clean steps", 2000), (2000, 2000), ("2000 steps", 2000), ("off", None), (False, None)],
 )
-def test_a_step_back_is_written_as_people_say_it(written: Any, steps: int | None) -> None:
+def test_a_step_back_is_written_as_people_write_it(written: Any, steps: int | None) -> None:
     made = spec(recovery={"step_back": written})
     assert made.recovery.step_back == steps
     assert JobSpec.model_validate_json(made.model_dump_json()) == made

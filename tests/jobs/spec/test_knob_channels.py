@@ -1,4 +1,4 @@
-"""Owns the proof that it is known before a launch by which doors a knob reaches the script, and why by none."""
+"""Tests which channels of a knob are known before a launch, and the reason if there is none."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def spec(run: str = "train", **fields: Any) -> JobSpec:
         (spec(knobs={"files": {"ds.json": {"bf16": "bf16.enabled"}}}), "precision", ["ds.json: bf16.enabled"]),
     ],
 )
-def test_every_door_is_found(job: JobSpec, knob: str, found: list[str]) -> None:
+def test_every_channel_is_found(job: JobSpec, knob: str, found: list[str]) -> None:
     assert channels(job, knob) == found
     assert (why_unreachable(job, knob) is None) is bool(found)
 
 
-def test_a_knob_without_a_door_is_told_in_a_sentence_that_names_the_doors() -> None:
-    said = "the job cannot receive clip: nothing in run, envs or files carries {clip}, and knobs.mode is flags"
-    assert why_unreachable(spec("train {lr}"), "clip") == said
+def test_a_knob_without_a_channel_has_a_reason_that_names_the_channels() -> None:
+    reason = "the job cannot receive clip: nothing in run, envs or files carries {clip}, and knobs.mode is flags"
+    assert why_unreachable(spec("train {lr}"), "clip") == reason
 
 
 @pytest.mark.parametrize(
-    ("job", "sayable"),
+    ("job", "reachable"),
     [
         (spec("train {precision}"), set(Precision)),
         (spec("train {precision}", knobs={"framework": "accelerate"}), set(Precision) - {Precision.NATIVE_FP16}),
@@ -60,14 +60,16 @@ def test_a_knob_without_a_door_is_told_in_a_sentence_that_names_the_doors() -> N
         (spec("train {fp16}", knobs={"mode": "inside"}), set(Precision)),
     ],
 )
-def test_a_precision_that_the_script_has_no_word_for_cannot_be_received(job: JobSpec, sayable: set[Precision]) -> None:
-    assert {each for each in Precision if why_unreachable(job, "precision", each.value) is None} == sayable
+def test_a_precision_that_the_script_has_no_name_for_cannot_be_received(
+    job: JobSpec, reachable: set[Precision]
+) -> None:
+    assert {each for each in Precision if why_unreachable(job, "precision", each.value) is None} == reachable
 
 
 def test_the_rung_is_skipped_with_that_reason() -> None:
     job = spec("train {precision}", knobs={"framework": "accelerate"})
     knobs = job.knobs.knobs()
-    said = {step.rung.value: apply_rung(step, RungContext(job, knobs, knobs)) for step in job.recovery.ladder}
-    assert "accelerate and knobs.precision_text has no word for it" in str(said["native_fp16"])
-    assert str(said["raise_clip"]).startswith("the job cannot receive clip")
-    assert said["fp32"] == knobs.but(precision=Precision.FP32)
+    results = {step.rung.value: apply_rung(step, RungContext(job, knobs, knobs)) for step in job.recovery.ladder}
+    assert "accelerate and knobs.precision_text has no name for it" in str(results["native_fp16"])
+    assert str(results["raise_clip"]).startswith("the job cannot receive clip")
+    assert results["fp32"] == knobs.but(precision=Precision.FP32)

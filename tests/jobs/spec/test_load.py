@@ -1,4 +1,4 @@
-"""Owns the proof that a bad job file of any kind ends in clear lines with line numbers, and a good one in a spec."""
+"""Tests that a bad job file of any kind gives clear messages with line numbers, and a good one a spec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bomb() -> str:
     return text
 
 
-# What is wrong: the file, the line it is told with, and a part of what is told.
+# What is wrong: the file, the line in the message, and a part of the message.
 BAD: dict[str, tuple[str | bytes, int, str]] = {
     "empty": ("", 1, "is empty"),
     "only comments": ("# nothing\n\n# here\n", 1, "is empty"),
@@ -164,9 +164,9 @@ def test_a_bad_file_is_refused_with_its_line(kind: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         load_spec(path)
     _, line, words = BAD[kind]
-    told = [problem for problem in raised.value.problems if words in problem]
-    assert len(told) == 1, raised.value.problems
-    assert told[0].startswith(f"{path}:{line}: ")
+    matching = [problem for problem in raised.value.problems if words in problem]
+    assert len(matching) == 1, raised.value.problems
+    assert matching[0].startswith(f"{path}:{line}: ")
 
 
 @everyone
@@ -177,13 +177,13 @@ def test_the_command_line_refuses_it_in_clear_lines_and_writes_nothing(
     monkeypatch.setattr(sys, "argv", ["rung", "launch", str(path)])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert ended.value.code == 2
-    assert said.out == ""
-    lines = said.err.splitlines()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
     assert lines
     assert all(line.startswith(f"rung: {path}:") and line.isprintable() for line in lines)
-    assert BAD[kind][2] in said.err
+    assert BAD[kind][2] in captured.err
     assert not home.exists()
 
 
@@ -220,7 +220,7 @@ def test_a_python_tag_runs_nothing(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_all_problems_of_a_file_are_told_at_once_in_order() -> None:
+def test_all_problems_of_a_file_are_reported_at_once_in_order() -> None:
     text = "\n".join(
         [
             "nam: a",  # 1, and name is missing
@@ -241,8 +241,8 @@ def test_all_problems_of_a_file_are_told_at_once_in_order() -> None:
     )
     with pytest.raises(SpecError) as raised:
         parse_spec(text.encode())
-    told = [problem.split(":")[:2] for problem in raised.value.problems]
-    assert [(int(line), what.strip()) for line, what in told] == [
+    located = [problem.split(":")[:2] for problem in raised.value.problems]
+    assert [(int(line), what.strip()) for line, what in located] == [
         (1, "nam"),
         (1, "name"),
         (2, "run"),
@@ -262,7 +262,7 @@ def test_line_numbers_hold_with_either_line_ending_and_a_byte_order_mark(ending:
         parse_spec(raw)
 
 
-def test_nine_thousand_problems_take_no_nine_thousand_squared_steps() -> None:
+def test_nine_thousand_problems_do_not_take_quadratic_time() -> None:
     began = time.process_time()
     with pytest.raises(SpecError) as raised:
         parse_spec(f"name: a\nrun: [{','.join('1' * 9000)}]".encode())
@@ -271,7 +271,7 @@ def test_nine_thousand_problems_take_no_nine_thousand_squared_steps() -> None:
     assert time.process_time() - began < 8
 
 
-def test_the_largest_file_is_read_in_bearable_time() -> None:
+def test_the_largest_file_is_read_in_little_time() -> None:
     began = time.process_time()
     with pytest.raises(SpecError):
         parse_spec((HEAD + "- a\n" * ((MAX_BYTES - len(HEAD)) // 4)).encode())
@@ -317,12 +317,12 @@ def test_whatever_stands_under_a_known_key_never_breaks_the_reader(data: dict[st
     ("name", "words"),
     [("missing.yaml", "No such file or directory"), (".", "Is a directory"), ("a" * 300, "File name too long")],
 )
-def test_a_path_that_cannot_be_read_is_told(name: str, words: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_is_reported(name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=f"cannot be read: {words}; give the path of a job file"):
         load_spec(tmp_path / name)
 
 
-def test_a_path_that_is_no_text_is_told(rung: Rung, tmp_path: Path) -> None:
+def test_a_path_that_is_no_text_is_reported(rung: Rung, tmp_path: Path) -> None:
     ran = rung("launch", os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x1b[31m.yaml"))
     assert ran.code == 2
     assert "No such file" in ran.err
@@ -354,7 +354,7 @@ def test_a_good_file_becomes_what_it_says() -> None:
     assert (knobs.lr, knobs.clip, knobs.growth_interval, knobs.precision) == (1e-3, None, 1000, Precision.BF16)
     assert made.run[-2:] == ("--resume", "{checkpoint}")
     assert made.image == {"p100": f"r/a@sha256:{'0' * 64}", "a100": f"r/b@sha256:{'0' * 64}"}
-    assert [wish.text for wish in made.resources.gpu] == ["a TITANRTX"]
+    assert [request.text for request in made.resources.gpu] == ["a TITANRTX"]
     assert made.success is not None and made.success.below == 2.0
     assert made.recovery.rungs[0].values == (10.0, 1.0)
     assert made.recovery.max_attempts == 3

@@ -1,4 +1,4 @@
-"""Owns the proof that a precision is said in the script's own words, or known not to be sayable."""
+"""Tests which name of a precision a script gets, and when it has none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rung.jobs.model.errors import SpecError
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import parse_spec
-from rung.jobs.spec.precision_names import FRAMEWORKS, word_for, word_text
+from rung.jobs.spec.precision_names import FRAMEWORKS, script_value_for, script_value_text
 
 
 @pytest.mark.parametrize(
@@ -20,24 +20,24 @@ from rung.jobs.spec.precision_names import FRAMEWORKS, word_for, word_text
         (None, ["amp_fp16", "native_fp16", "bf16", "fp32"]),
     ],
 )
-def test_a_framework_has_its_own_words(framework: str | None, words: list[str | None]) -> None:
-    assert [word_for(precision, {}, framework) for precision in Precision] == words
+def test_a_framework_has_its_own_names(framework: str | None, words: list[str | None]) -> None:
+    assert [script_value_for(precision, {}, framework) for precision in Precision] == words
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_framework_can_be_told_the_precision_it_starts_with_and_fp32(framework: str) -> None:
-    said = [word_for(precision, {}, framework) for precision in (Precision.AMP_FP16, Precision.FP32)]
-    assert None not in said and len(set(said)) == 2
+def test_every_framework_has_a_name_for_amp_fp16_and_fp32(framework: str) -> None:
+    names = [script_value_for(precision, {}, framework) for precision in (Precision.AMP_FP16, Precision.FP32)]
+    assert None not in names and len(set(names)) == 2
 
 
-def test_the_job_files_own_word_goes_first_and_yes_and_no_leave_no_third() -> None:
+def test_the_name_in_the_job_file_goes_first_and_yes_and_no_leave_no_third() -> None:
     own = {Precision.FP32: "32"}
-    assert word_for(Precision.FP32, own, "lightning") == "32"
-    assert word_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
-    assert word_for(Precision.BF16, own, None) == "bf16"
+    assert script_value_for(Precision.FP32, own, "lightning") == "32"
+    assert script_value_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
+    assert script_value_for(Precision.BF16, own, None) == "bf16"
     switch = {Precision.AMP_FP16: True, Precision.FP32: False}
-    assert word_for(Precision.FP32, switch, None) is False
-    assert word_for(Precision.NATIVE_FP16, switch, None) is None
+    assert script_value_for(Precision.FP32, switch, None) is False
+    assert script_value_for(Precision.NATIVE_FP16, switch, None) is None
 
 
 def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
@@ -46,13 +46,13 @@ def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
     again = JobSpec.model_validate_json(spec.model_dump_json())
     for words in (spec.knobs.precision_text, again.knobs.precision_text):
         assert [(type(word), word) for word in words.values()] == [(bool, True), (int, 32), (str, "16")]
-    assert [word_text(word) for word in words.values()] == ["true", "32", "16"]
+    assert [script_value_text(word) for word in words.values()] == ["true", "32", "16"]
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "message"),
     [
-        ("{framework: lightening}", "knobs.framework: no framework whose words are known; did you mean 'lightning'?"),
+        ("{framework: lightening}", "knobs.framework: unknown framework; did you mean 'lightning'?"),
         ("{precision_text: {fp32: [1]}}", "knobs.precision_text.fp32: give a text, a number, or yes or no"),
         ("{files: {c.ini: {lr: a}}}", "c.ini: give a file that ends in .yaml, .yml, .json, .toml"),
         ("{files: {../c.yaml: {lr: a}}}", "../c.yaml: give a path in workdir"),
@@ -61,7 +61,7 @@ def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
         ("{files: {c.yaml: {lr: 3}}}", "knobs.files.c.yaml.lr"),
     ],
 )
-def test_what_is_wrong_in_the_job_file_is_told(knobs: str, said: str) -> None:
+def test_what_is_wrong_in_the_job_file_is_reported(knobs: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(f"name: a\nrun: x\nknobs: {knobs}\n".encode())
-    assert said in str(caught.value)
+    assert message in str(caught.value)

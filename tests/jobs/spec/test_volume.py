@@ -1,4 +1,4 @@
-"""Owns the proof of volumes: what may be mounted where, and what would give a container the host."""
+"""Tests volumes: what may be mounted where, and what would give a container control of the host."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
         "        run   nothing -> opt.clip=1",
     ]
     assert list(rungs["fp32"].files["c.yaml"])[2:4] == ["-amp: true # c", "+amp: false # c"]
-    assert rungs["native_fp16"].skipped.endswith("knobs.precision_text has no word for it")
+    assert rungs["native_fp16"].skipped.endswith("knobs.precision_text has no name for it")
     assert rungs["increase_growth_interval"].skipped.startswith("the job cannot receive growth_interval")
     assert rungs["lower_batch"].skipped == "the job states no batch"
 

@@ -1,4 +1,4 @@
-"""Owns checkpoint files inside the job: their names, writing them atomically, and loading them without running code."""
+"""Names checkpoint files, writes them atomically, and loads them without running code."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 import torch
 
-from rung_inside.contract.records import emit, first_rank
+from rung_inside.contract.records import emit, is_first_rank
 
 DEFAULT_DIR = "checkpoints"
 DEFAULT_PATTERN = "step_*.pt"
 
 
 def path_of(step: int) -> str:
-    """Return where the checkpoint of a step lies, by the folder and pattern that the job was given."""
+    """Return the path of a step's checkpoint, from the job's folder and pattern."""
     folder = os.environ.get("RUNG_CHECKPOINT_DIR") or DEFAULT_DIR
     pattern = os.environ.get("RUNG_CHECKPOINT_PATTERN") or DEFAULT_PATTERN
     return os.path.join(folder, pattern.replace("*", str(step), 1))
 
 
-def interval(own: int | None = None) -> int | None:
-    """Return the steps between checkpoints: those asked for, else the script's own."""
+def interval(default: int | None = None) -> int | None:
+    """Return the steps between checkpoints: as asked, or else the default of the script."""
     text = os.environ.get("RUNG_CHECKPOINT_EVERY", "").strip()
-    return int(text) if text else own
+    return int(text) if text else default
 
 
 def save(path_or_step: Any, state: Mapping[str, Any]) -> str:
-    """Write a checkpoint whole or not at all, say so, and return its path; only the first rank writes."""
+    """Write a checkpoint whole or not at all, report it, and return its path; only the first rank writes."""
     path = path_of(path_or_step) if isinstance(path_or_step, int) else os.fspath(path_or_step)
-    if first_rank():
-        write(path, plain(state))
+    if is_first_rank():
+        write(path, without_numpy(state))
         step = path_or_step if isinstance(path_or_step, int) else state.get("step")
         emit("saved", step=step, file=os.path.basename(path))
     return path
@@ -66,19 +66,19 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def plain(value: Any) -> Any:
-    """Return `value` with numpy scalars as Python numbers, which a load without running code refuses otherwise."""
+def without_numpy(value: Any) -> Any:
+    """Return `value` with numpy scalars as Python numbers; a load without running code refuses numpy scalars."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: without_numpy(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(plain(item) for item in value)
+        return type(value)(without_numpy(item) for item in value)
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         return value.item()
     return value
 
 
 def load(path: str) -> dict[str, Any]:
-    """Return a checkpoint's content on the CPU; a file that wants to run code is refused."""
+    """Return the content of a checkpoint on the CPU; refuse a file that would run code."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     missing = [name for name in ("step", "model", "optimizer") if not isinstance(state, dict) or name not in state]
     if missing:

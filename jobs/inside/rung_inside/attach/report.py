@@ -9,7 +9,7 @@ from rung_inside.contract import records
 
 
 def report(step: int, loss: Any = None, optimizer: Any = None, scaler: Any = None, **values: Any) -> None:
-    """Report one step of a script that keeps its own loop, with the live lr and scale where it hands them over."""
+    """Report one step of a script that keeps its own loop, with the live lr and scale if it passes their objects."""
     effective: dict[str, Any] = {}
     if optimizer is not None:
         effective["lr"] = base_lr(optimizer)
@@ -18,5 +18,5 @@ def report(step: int, loss: Any = None, optimizer: Any = None, scaler: Any = Non
         effective["growth_interval"] = scaler.get_growth_interval()
         values.setdefault("scale", scaler.get_scale())
     if effective:
-        records.say_knobs(effective)
+        records.report_knobs(effective)
     records.emit("step", step=step, loss=loss, **values)

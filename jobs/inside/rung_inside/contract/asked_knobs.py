@@ -1,7 +1,7 @@
-"""Owns the knobs inside the job: what was asked (RUNG_KNOBS), and keeping it true whatever the script loads later.
+"""Reads the knobs that Rung asks for (RUNG_KNOBS), and keeps them set whatever the script loads later.
 
-A plain `load_state_dict` brings back the old lr, base lrs, eps and growth_interval; so every load on an object held
-here is followed by the knobs again. Needs no torch of its own.
+A plain `load_state_dict` brings back the old lr, base lrs, eps and growth_interval; so the knobs are set again after
+every load. Needs no torch.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 NAMES = ("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip")
-# What a script may say of its own that is no knob.
-OWN_NAMES = (*NAMES, "init_scale")
+# init_scale is no knob, but a script may give it.
+SCRIPT_NAMES = (*NAMES, "init_scale")
 PRECISIONS = ("amp_fp16", "native_fp16", "bf16", "fp32")
-# GradScaler's own initial value, for a scale that is of no use.
+# GradScaler's initial value, in place of a scale that has collapsed.
 FRESH_SCALE = 65536.0
-# A loss scale below 1 is a collapse, not a setting to go on with.
+# A loss scale below 1 has collapsed.
 LOWEST_USEFUL_SCALE = 1.0
 
 
-def asked() -> dict[str, Any]:
-    """Return the knobs asked of this attempt by name; empty when the script was started by hand."""
+def knobs() -> dict[str, Any]:
+    """Return the knobs asked of this attempt by name; empty if the script was started by hand."""
     text = os.environ.get("RUNG_KNOBS", "").strip()
     if not text:
         return {}
@@ -36,21 +36,21 @@ def asked() -> dict[str, Any]:
 
 
 def wanted(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs to make true: those asked, and the script's own where nothing is asked. No clip means off."""
-    given = {name: value for name, value in asked().items() if value is not None or name == "clip"}
+    """Return the knobs to set: those asked, and the script's for the others. No clip means off."""
+    given = {name: value for name, value in knobs().items() if value is not None or name == "clip"}
     merged = {**defaults, **given}
-    unknown = sorted(set(merged) - set(OWN_NAMES))
+    unknown = sorted(set(merged) - set(SCRIPT_NAMES))
     if unknown:
-        raise ValueError(f"unknown knob {unknown[0]!r}; known: {', '.join(OWN_NAMES)}")
+        raise ValueError(f"unknown knob {unknown[0]!r}; known: {', '.join(SCRIPT_NAMES)}")
     if merged.get("precision", PRECISIONS[0]) not in PRECISIONS:
         raise ValueError(f"unknown precision {merged['precision']!r}; known: {', '.join(PRECISIONS)}")
     return merged
 
 
 def after_load(thing: Any, then: Callable[[], None], before: Callable[[Any], Any] | None = None) -> None:
-    """Follow every `load_state_dict` of this one object by `then`; `before` may change or (None) refuse what is loaded.
+    """Call `then` after every `load_state_dict` of this object; `before` may change the state, or skip the load (None).
 
-    The object gets a class of its own rather than an attribute: a scheduler's state_dict is its __dict__.
+    The object gets a new class instead of an attribute, since a scheduler's state_dict is its __dict__.
     """
     cls = type(thing)
 
@@ -64,7 +64,7 @@ def after_load(thing: Any, then: Callable[[], None], before: Callable[[Any], Any
 
 
 def usable_scaler_state(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a scaler state that can be loaded: None for that of a run without a scaler, no collapsed scale."""
+    """Return a scaler state without a collapsed scale; None for the state of a run without a scaler."""
     if not state:
         return None
     scale = state.get("scale", FRESH_SCALE)
@@ -73,13 +73,13 @@ def usable_scaler_state(state: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**state, "scale": FRESH_SCALE, "_growth_tracker": 0}
 
 
-def own_eps(optimizer: Any) -> list[Any]:
-    """Return each group's eps as the script built it (None where the optimizer has none)."""
+def script_eps(optimizer: Any) -> list[Any]:
+    """Return the eps that the script gave each group (None if the optimizer has none)."""
     return [group.get("eps") for group in optimizer.param_groups]
 
 
 def restore_eps(optimizer: Any, eps: list[Any]) -> None:
-    """Put the script's own eps back; a checkpoint's may be one that FP16 does not survive."""
+    """Put the script's eps back; that of a checkpoint may be too small for FP16."""
     for index, group in enumerate(optimizer.param_groups):
         if "eps" in group and index < len(eps) and eps[index] is not None:
             group["eps"] = eps[index]

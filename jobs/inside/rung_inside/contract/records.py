@@ -1,6 +1,6 @@
-"""Owns the records: one line each in the job's log, `rung| WORD key=value ...`, which people can read past.
+"""Writes records to the job's log, one line each: `rung| KIND key=value ...`.
 
-Writes and flushes lines, nothing else. Only the first rank of a distributed run speaks.
+Only the first rank of a distributed run writes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 PREFIX = "rung|"
-# Text that a reader splitting on spaces and on the first "=" gets back unchanged.
+# Text that survives a reader who splits on spaces and on the first "=".
 PLAIN = re.compile(r"[A-Za-z0-9_./:+@%,~-]+")
 
-_said: dict[str, Any] = {}
+_last_reported: dict[str, Any] = {}
 
 
-def first_rank() -> bool:
-    """Tell whether this process speaks and saves for the run; torchrun and its kin set RANK, spawned ranks do not."""
+def is_first_rank() -> bool:
+    """Return whether this process reports and saves for the run; torchrun sets RANK, spawned ranks do not have it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
@@ -29,7 +29,7 @@ def first_rank() -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as it stands in a record: numbers bare, plain words bare, any other text JSON-quoted."""
+    """Return a value as text for a record: numbers and plain words as they are, other text JSON-quoted."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, (int, float)):
@@ -40,7 +40,7 @@ def text_of(value: Any) -> str:
 
 
 def _number(value: Any) -> float | str:
-    """Return what a tensor or numpy scalar holds as a Python number, or any other thing's text."""
+    """Return a tensor or numpy scalar as a Python number, and other values as text."""
     try:
         number: float = value.item()
     except (AttributeError, RuntimeError, ValueError):
@@ -48,34 +48,34 @@ def _number(value: Any) -> float | str:
     return number
 
 
-def line(word: str, values: Mapping[str, Any]) -> str:
-    """Return one record; values that are None are left out."""
+def line(kind: str, values: Mapping[str, Any]) -> str:
+    """Return one record without the values that are None."""
     pairs = [f"{key}={text_of(value)}" for key, value in values.items() if value is not None]
-    return " ".join([PREFIX, word, *pairs])
+    return " ".join([PREFIX, kind, *pairs])
 
 
 def short(value: float) -> float:
-    """Return a measured number with the six digits that are worth a reader's eye."""
+    """Return a measured number rounded to six digits."""
     return float(f"{value:.6g}")
 
 
-def emit(word: str, **values: Any) -> None:
+def emit(kind: str, **values: Any) -> None:
     """Write one record, whole and at once."""
-    if first_rank():
-        write(line(word, values) + "\n")
+    if is_first_rank():
+        write(line(kind, values) + "\n")
 
 
 def write(text: str) -> None:
-    """Write whole lines to the attempt's log, or where that is not known to where the script prints."""
-    if not _to_the_log(text):
+    """Write whole lines to the attempt's log, or to stdout if the log is not known."""
+    if not _write_to_log(text):
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
-def errors_go_elsewhere() -> bool:
-    """Tell whether what is printed as an error does not reach the attempt's log."""
+def stderr_bypasses_log() -> bool:
+    """Return whether stderr does not reach the attempt's log."""
     log = os.environ.get("RUNG_LOG", "")
-    # In a container the log is made of both outputs of its first process.
+    # In a container the log has both outputs of the first process.
     reached = [log, "/proc/1/fd/2"] if log.startswith("/proc/1/") else [log]
     try:
         here = os.fstat(sys.stderr.fileno())
@@ -84,15 +84,15 @@ def errors_go_elsewhere() -> bool:
         return False
 
 
-def _to_the_log(text: str) -> bool:
-    """Write to the attempt's own log where that is known: the script's shell may have sent its output elsewhere."""
+def _write_to_log(text: str) -> bool:
+    """Write to the attempt's log if it is known; a shell may have sent stdout elsewhere."""
     path = os.environ.get("RUNG_LOG")
     if not path:
         return False
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     try:
-        # Never made by us: a path that is not there belongs to another machine or container.
+        # Never create it: a missing path belongs to another machine or container.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     except (OSError, ValueError):
         return False
@@ -104,10 +104,10 @@ def _to_the_log(text: str) -> bool:
         os.close(descriptor)
 
 
-def say_knobs(values: Mapping[str, Any]) -> None:
-    """Write the effective knobs when they differ from what was last said."""
-    if dict(values) != _said.get("knobs"):
-        _said["knobs"] = dict(values)
+def report_knobs(values: Mapping[str, Any]) -> None:
+    """Write the effective knobs if they changed since the last report."""
+    if dict(values) != _last_reported.get("knobs"):
+        _last_reported["knobs"] = dict(values)
         emit("knobs", **values)
 
 

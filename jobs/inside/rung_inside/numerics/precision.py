@@ -1,9 +1,9 @@
-"""Owns what the run computes in: parameter dtypes, autocast and the loss scaler; and reads back what is really so.
+"""Sets what a run computes in (dtypes of parameters, autocast, the loss scaler), and names what is in force.
 
 amp_fp16     trainable parameters FP32, autocast to FP16, a GradScaler
 bf16         trainable parameters FP32, autocast to BF16, no scaler
 fp32         all parameters FP32, no autocast, no scaler
-native_fp16  all parameters FP16, no autocast, no scaler; the optimizer needs native.Compensated
+native_fp16  all parameters FP16, no autocast, no scaler; the optimizer needs Fp32Shadows
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Any
 
 import torch
 
+from rung_inside.numerics.nested_tensors import map_tensors
+
 AUTOCAST = {"amp_fp16": torch.float16, "bf16": torch.bfloat16}
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def cast_parameters(model: torch.nn.Module, precision: str | None) -> None:
-    """Give the parameters the dtype their precision needs; None leaves them as the script made them."""
+    """Give the parameters the dtype that a precision needs; None leaves them as the script made them."""
     if precision == "native_fp16":
         model.half()
         model.register_forward_pre_hook(_halve_inputs)
@@ -26,7 +29,7 @@ def cast_parameters(model: torch.nn.Module, precision: str | None) -> None:
     elif precision == "fp32":
         model.float()
     elif precision in AUTOCAST:
-        # Only trainable ones: a frozen FP16 body under FP32 adapters is a sound way to save memory.
+        # Only trainable ones: frozen FP16 weights under FP32 adapters save memory and do no harm.
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_floating_point():
                 parameter.data = parameter.data.float()
@@ -37,26 +40,18 @@ def _halve_inputs(_model: torch.nn.Module, inputs: Any) -> Any:
 
 
 def _float_outputs(_model: torch.nn.Module, _inputs: Any, outputs: Any) -> Any:
-    # The loss is worth FP32 in every precision; a sum of squares passes 65504 soon.
+    # The loss needs FP32 in every precision: a sum of squares soon passes 65504.
     return convert(outputs, torch.float32)
 
 
-def convert(value: Any, dtype: torch.dtype) -> Any:
-    """Return `value` with every floating-point tensor in it as `dtype`, through lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if type(value) in (list, tuple):
-        return type(value)(convert(item, dtype) for item in value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(convert(item, dtype) for item in value))
-    if type(value) is dict:
-        return {key: convert(item, dtype) for key, item in value.items()}
-    return value
+def convert(value: Any, dtype: torch.dtype, sources: tuple[torch.dtype, ...] = FLOATING) -> Any:
+    """Return `value` with every tensor in it that has one of the dtypes `sources` as `dtype`."""
+    return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.dtype in sources else tensor)
 
 
 @contextlib.contextmanager
 def autocast(device_type: str, precision: str | None) -> Iterator[None]:
-    """Compute in the lower precision where this one autocasts."""
+    """Autocast if this precision does."""
     dtype = AUTOCAST.get(precision or "")
     if dtype is None:
         yield
@@ -77,7 +72,7 @@ def make_scaler(device_type: str, precision: str | None, wanted: Mapping[str, An
 
 
 def live_autocast(device_type: str) -> torch.dtype | None:
-    """Return the dtype autocast computes in at this very moment, None when it is off."""
+    """Return the dtype of autocast now; None if it is off."""
     if hasattr(torch, "get_autocast_dtype"):
         return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
     if device_type == "cpu":
@@ -85,25 +80,18 @@ def live_autocast(device_type: str) -> torch.dtype | None:
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
-def read_precision(model: torch.nn.Module, autocast_dtype: torch.dtype | None, scaler: Any) -> str:
-    """Name the precision that the live objects amount to; a combination that is none of ours is spelled out."""
-    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    trainable = {p.dtype for p in model.parameters() if p.is_floating_point() and p.requires_grad}
-    if autocast_dtype is None and not scaler.is_enabled():
+def name_precision(dtypes: set[Any], trainable: set[Any], autocast: Any, scaled: bool) -> str:
+    """Return the name of the precision that these dtypes, autocast and scaler make; others are spelled out."""
+    if autocast is None and not scaled:
         if dtypes == {torch.float16}:
             return "native_fp16"
         if dtypes == {torch.float32}:
             return "fp32"
     elif trainable <= {torch.float32}:
         for name, dtype in AUTOCAST.items():
-            if autocast_dtype == dtype and scaler.is_enabled() == (name == "amp_fp16"):
+            if autocast == dtype and scaled == (name == "amp_fp16"):
                 return name
-    return _spelled_out(dtypes, autocast_dtype, scaler)
-
-
-def _spelled_out(dtypes: set[torch.dtype], autocast_dtype: torch.dtype | None, scaler: Any) -> str:
-    parts = ["+".join(sorted(str(dtype).replace("torch.", "") for dtype in dtypes)) or "no"]
-    parts.append("parameters")
-    parts.append(f"autocast_{str(autocast_dtype).replace('torch.', '')}" if autocast_dtype else "no_autocast")
-    parts.append("scaler" if scaler.is_enabled() else "no_scaler")
+    parts = ["+".join(sorted(str(dtype).replace("torch.", "") for dtype in dtypes)) or "no", "parameters"]
+    parts.append(f"autocast_{str(autocast).replace('torch.', '')}" if autocast else "no_autocast")
+    parts.append("scaler" if scaled else "no_scaler")
     return "_".join(parts)

@@ -1,4 +1,4 @@
-"""Owns the end of a script: what is still to be said comes before the traceback, or before the interpreter is gone."""
+"""Calls functions when a script fails, before its traceback is printed, and when it ends."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from rung_inside.patching import patch
 
 
 def install(_torch: Any) -> None:
-    on_failure(_tell_the_log)
+    on_failure(_write_traceback)
 
 
-def _tell_the_log(error: BaseException) -> None:
-    """Write the traceback where Rung reads, when the script's shell has sent it elsewhere."""
-    if records.errors_go_elsewhere():
+def _write_traceback(error: BaseException) -> None:
+    """Write the traceback to the attempt's log if stderr goes elsewhere."""
+    if records.stderr_bypasses_log():
         records.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
 
 def on_end(then: Callable[[], Any]) -> None:
-    """Call `then` when the script fails, before its traceback is printed, and when it ends."""
+    """Call `then` if the script fails, and when it ends."""
     on_failure(lambda _error: then())
     atexit.register(patch.quietly, then)
 
 
 def on_failure(then: Callable[[BaseException], Any]) -> None:
-    """Call `then(error)` at an exception that nobody caught, before its traceback is printed."""
-    own = sys.excepthook
+    """Call `then(error)` for an uncaught exception, before its traceback is printed."""
+    previous = sys.excepthook
 
-    def told(kind: Any, error: Any, trace: Any) -> None:
+    def hook(kind: Any, error: Any, trace: Any) -> None:
         patch.quietly(then, error)
-        own(kind, error, trace)
+        previous(kind, error, trace)
 
-    sys.excepthook = told
+    sys.excepthook = hook

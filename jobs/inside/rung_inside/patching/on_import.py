@@ -1,7 +1,6 @@
-"""Owns the moment after an import: runs a callback once a module of a given name has been imported by the script.
+"""Calls a function right after the script has imported a given module.
 
-The module's own loader stays what it is, only its `exec_module` is followed by the callbacks, once; so importlib,
-inspect and resources see nothing of us.
+The module keeps its loader; only `exec_module` is wrapped, once. So importlib, inspect and resources work as usual.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _waiting: dict[str, list[Callable[[Any], None]]] = {}
 
 
 def when_imported(name: str, then: Callable[[Any], None]) -> None:
-    """Call `then(module)` as soon as the module is there: now, or right after its import."""
+    """Call `then(module)` now if the module is imported, or else right after its import."""
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         patch.quietly(then, module)
@@ -27,33 +26,33 @@ def when_imported(name: str, then: Callable[[Any], None]) -> None:
 
 
 class _Finder:
-    """Finds nothing by itself: asks the finders after it, and follows the loaders of the names that are waited for."""
+    """Asks the other finders, and hooks the loaders of the modules that are waited for."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in _waiting:
             return None
-        spec = _found_by_others(self, name, path, target)
+        spec = _find_elsewhere(self, name, path, target)
         if spec is not None and spec.loader is not None:
-            patch.quietly(_follow, spec.loader, name)
+            patch.quietly(_hook_loader, spec.loader, name)
         return spec
 
 
-def _found_by_others(own: _Finder, name: str, path: Any, target: Any) -> Any:
+def _find_elsewhere(ours: _Finder, name: str, path: Any, target: Any) -> Any:
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        spec = find(name, path, target) if finder is not own and find is not None else None
+        spec = find(name, path, target) if finder is not ours and find is not None else None
         if spec is not None:
             return spec
     return None
 
 
-def _follow(loader: Any, name: str) -> None:
+def _hook_loader(loader: Any, name: str) -> None:
     exec_module = loader.exec_module
 
-    def followed(module: Any) -> None:
+    def exec_and_call(module: Any) -> None:
         del loader.exec_module
         exec_module(module)
         for then in _waiting.pop(name, ()):
             patch.quietly(then, module)
 
-    loader.exec_module = followed
+    loader.exec_module = exec_and_call

@@ -1,6 +1,6 @@
-"""Owns how a method or function of somebody else's is replaced: once, looking like the original, our errors swallowed.
+"""Replaces methods and functions of other code, once each.
 
-What the script's own code raises goes through unchanged; what our hooks raise becomes one `rung| note` line.
+What the script's code raises passes unchanged; what Rung's hooks raise becomes one `rung| note` line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _noted: set[str] = set()
 
 
 def note(text: str) -> None:
-    """Say something that a person may want to know, once each."""
+    """Write a note for a person, each text once."""
     if text not in _noted:
         _noted.add(text)
         # A script may have closed its output.
@@ -27,16 +27,16 @@ def note(text: str) -> None:
 
 
 def quietly(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what our own code returns; None and a note when it raises, for a run must not die of us."""
+    """Return the result of Rung's own code; None and a note if it raises, since it must not end a run."""
     try:
         return action(*args, **kwargs)
     except Exception as error:
-        complain(action, error)
+        note_error(action, error)
         return None
 
 
-def complain(action: Callable[..., Any], error: Exception) -> None:
-    """Say what our own code raised, once."""
+def note_error(action: Callable[..., Any], error: Exception) -> None:
+    """Write a note about what Rung's own code raised."""
     where = getattr(action, "__qualname__", str(action))
     note(f"{getattr(action, '__module__', '')}.{where}: {type(error).__name__}: {error}"[:400])
 
@@ -44,7 +44,7 @@ def complain(action: Callable[..., Any], error: Exception) -> None:
 def wrap(owner: Any, name: str, around: Callable[..., Any]) -> bool:
     """Replace `owner.name` (class or module) by a call of `around(original, *args, **kwargs)`.
 
-    False when it is not there or has this hook already. `around` must guard its own parts with `quietly`.
+    False if it does not exist or has this hook already. `around` must guard its own parts with `quietly`.
     """
     original = getattr(owner, name, None)
     hook = f"{around.__module__}.{around.__qualname__}"

@@ -1,3 +1,3 @@
-"""Owns looking into checkpoints of every kind, inside the job's own environment: a file for each kind."""
+"""Verifies checkpoints of every kind in the environment of the job."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns folders of torch.distributed.checkpoint: `.metadata`, written last, and the files that it names."""
+"""Reads folders of torch.distributed.checkpoint: `.metadata`, written last, and the files that it names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDING = ".distcp"
 
 
 def read_sharded(folder: str, full: bool) -> Content:
-    """Return what a sharded folder holds, once all that its metadata names is there at full length."""
+    """Return what a sharded folder holds, if every file in its metadata is there at full length."""
     parts = _parts(folder)
     _check_whole(folder, parts)
     state: dict[str, Any] = {}
@@ -29,14 +29,14 @@ def read_sharded(folder: str, full: bool) -> Content:
 
 
 def _parts(folder: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name of every part with its file, offset and length, by the metadata."""
+    """Return the name of every part with its file, offset and length from the metadata."""
     path = os.path.join(folder, METADATA)
     if not os.path.isfile(path):
         raise Unfit(UNFINISHED, f"{METADATA}, which is written last, is not there")
     try:
         with open(path, "rb") as file:
-            said = PlainUnpickler(file).load()
-        found = said["storage_data"]
+            metadata = PlainUnpickler(file).load()
+        found = metadata["storage_data"]
         parts = [(str(index.get("fqn", "")), where) for index, where in found.items()]
         for _, where in parts:
             if os.path.isabs(where["relative_path"]) or ".." in where["relative_path"].split("/"):

@@ -1,21 +1,21 @@
-"""Owns the verdict on checkpoints of every kind, as a command run in the job's own environment.
+"""Gives a verdict on checkpoints of every kind, as a command in the environment of the job.
 
     python -m rung_inside.verify [--first-healthy] [--sampled] PATH...
 
 Prints one JSON line for each path, in order and at once: {"path", "verdict", "step", "detail", "kind", "look"}. Reads
-only; runs nothing that a checkpoint brings along. `--sampled` is the cheap look of a listing: no checksums, and of each
-large tensor only samples. Verdicts:
+only; runs no code of a checkpoint. `--sampled` is the cheap check of a listing: no checksums, and of each large tensor
+only samples. Verdicts:
 
     healthy           loads, everything is finite, the step is known
-    no_step           the same, but neither the content nor the name tells the step
+    no_step           the same, but neither the content nor the name has the step
     needs_allow_list  whole and finite, but torch.load takes it only with weights_only=False or an allow-list
     poisoned          a tensor is not finite; the detail names it
     corrupt           bytes have changed since it was written (checksum)
     truncated         a file ends too early
-    unfinished        a folder whose last file is not there
-    refused           loading it would run code; the detail tells which
+    unfinished        the last file of a folder is missing
+    refused           loading it would run code; the detail names it
     unreadable        no file, no permission, or no checkpoint at all
-    unverified        of a kind that cannot be looked into here
+    unverified        of a kind that cannot be checked here
 
 Exit code 0 when it could run, 2 for wrong usage, 3 without torch.
 """
@@ -40,14 +40,14 @@ __all__ = ["examine", "is_finite", "main", "step_of", "tensors_in"]
 
 
 def examine(path: str, full: bool = True) -> dict[str, Any]:
-    """Return the verdict on one checkpoint; never raises for anything it holds."""
+    """Return the verdict on one checkpoint; never raises, whatever it holds."""
     step: int | None = None
     kind = ""
     try:
         content = _read(path, full)
         kind, step = content.kind, step_of(content.state, path)
         check_finite(content.tensors, full)
-        verdict, detail = _sound(content, step)
+        verdict, detail = _verdict(content, step)
     except Unfit as unfit:
         verdict, detail = unfit.verdict, unfit.detail
     except OSError as error:
@@ -67,7 +67,7 @@ def _read(path: str, full: bool) -> Content:
     return read_safetensors(path, full) if path.endswith(".safetensors") else read_torch(path, full)
 
 
-def _sound(content: Content, step: int | None) -> tuple[str, str]:
+def _verdict(content: Content, step: int | None) -> tuple[str, str]:
     """Return the verdict on a checkpoint that is whole and finite."""
     if content.foreign:
         names = ", ".join(content.foreign[:3]) + (
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
         print(f"cannot verify checkpoints: {sys.executable} has no torch ({error})", file=sys.stderr)
         return 3
     if options.sampled:
-        # A listing may be asked for beside a training that computes.
+        # A listing may run beside a training.
         torch.set_num_threads(1)
     for path in options.paths:
         result = examine(path, full=not options.sampled)

@@ -1,6 +1,6 @@
-"""Owns checkpoints that are folders: which kind one is, whether all of it is there, and what its files hold.
+"""Reads checkpoints that are folders: their kind, whether they are complete, and what their files hold.
 
-A folder is whole only when the file that its kind writes last is there; until then it is unfinished, not corrupt.
+A folder is complete only if the file that its kind writes last is there; until then it is unfinished, not corrupt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rung_inside.verify.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABL
 
 TRAINER_STATE = "trainer_state.json"
 TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".pkl")
-# States of random generators: integers alone, pickled in ways that torch.load refuses.
+# States of random generators: only integers, pickled in ways that torch.load refuses.
 RANDOM = re.compile(r"(?:rng_state|random_states).*")
 WEIGHTS = re.compile(r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)[\w.-]*\.(?:safetensors|bin)")
 INDEX = re.compile(r".*\.(?:safetensors|bin)\.index\.json")
@@ -44,7 +44,7 @@ def read_folder(folder: str, full: bool) -> Content:
 
 
 def _names(folder: str) -> list[str]:
-    """Return every file of the folder by its path in it; links to elsewhere are not followed."""
+    """Return the path of every file in the folder; links to elsewhere are not followed."""
     found = []
     for place, _, files in os.walk(folder):
         found += [os.path.relpath(os.path.join(place, name), folder) for name in files]
@@ -54,7 +54,7 @@ def _names(folder: str) -> list[str]:
 
 
 def kind_of(folder: str, names: list[str]) -> str:
-    """Tell by its files which program wrote a folder; one still being written is known by its first files."""
+    """Return which program wrote a folder, by its files; also for one that is still being written."""
     tops = {name for name in names if "/" not in name}
     if METADATA in tops or any(name.endswith(ENDING) for name in tops):
         return "dcp"
@@ -68,7 +68,7 @@ def kind_of(folder: str, names: list[str]) -> str:
 
 
 def _missing(folder: str, kind: str, names: list[str]) -> str | None:
-    """Say what is not there yet of a folder of this kind, the file written last above all."""
+    """Return what is missing in a folder of this kind, first of all the file written last."""
     tops = {name for name in names if "/" not in name}
     if kind == "hf" and TRAINER_STATE not in tops:
         return f"{TRAINER_STATE}, which is written last, is not there"
@@ -121,7 +121,7 @@ def _zipped(path: str) -> bool:
 
 
 def _named(name: str, read: Any, path: str, full: bool) -> Content:
-    """Read one file of a folder; what is wrong with it is told with its name."""
+    """Read one file of a folder; an error names the file."""
     try:
         content: Content = read(path, full)
     except Unfit as unfit:
@@ -146,7 +146,7 @@ def _joined(kind: str, contents: list[tuple[str, Content]], state: dict[str, Any
 
 
 def _kept(name: str) -> bool:
-    """Tell whether a file matters for the allow-list: the framework loads its own arguments by itself."""
+    """Return whether a file matters for the allow-list; the framework loads its own arguments itself."""
     return os.path.basename(name) != "training_args.bin"
 
 

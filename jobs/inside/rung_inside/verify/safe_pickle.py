@@ -1,7 +1,7 @@
-"""Owns reading a pickle without running anything of it: tensors and plain data come out, every class is a dummy.
+"""Reads a pickle without running any of its code: it returns tensors and plain data, and a dummy for every class.
 
-For files that torch.load(weights_only=True) refuses because of a harmless class, and for a torch that has no such
-option. What the pickle would call is noted by name and never looked up.
+For files that torch.load(weights_only=True) refuses because of a harmless class, and for a torch without that option.
+What the pickle would call is recorded by name and never imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STORAGES = {
     "ByteStorage": "uint8", "BoolStorage": "bool", "UntypedStorage": "uint8",
     "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128",
 }  # fmt: skip
-# Plain data that people keep in checkpoints, and the job's own classes; loading such a file runs nothing else.
+# Plain data that people keep in checkpoints, and classes of the job; loading such a file runs nothing else.
 HARMLESS = re.compile(
     r"numpy\.(?:_?core\.(?:multiarray|numeric)\.\w+|ndarray|dtype|dtypes\.\w+|random\.\w+\.\w+|\w*(?:int|float)\d+)"
     r"|argparse\.Namespace|types\.SimpleNamespace|datetime\.\w+|pathlib\.\w+|_codecs\.encode|copyreg\._reconstructor"
@@ -33,17 +33,17 @@ HARMLESS = re.compile(
 )
 
 
-# Under these names of Python 2 a pickle reaches modules of today.
+# Names of Python 2 modules, which a pickle maps to modules of Python 3.
 OLD_NAMES = {name.partition(".")[0] for name in _compat_pickle.IMPORT_MAPPING}
 
 
 def is_harmless(name: str) -> bool:
-    """Tell whether loading a class of this name runs nothing but torch's, plain data's, or the job's own code."""
-    return HARMLESS.fullmatch(name) is not None or _jobs_own(name.partition(".")[0])
+    """Return whether loading a class of this name runs only code of torch, of plain data, or of the job."""
+    return HARMLESS.fullmatch(name) is not None or _is_of_the_job(name.partition(".")[0])
 
 
-def _jobs_own(module: str) -> bool:
-    """Tell whether a module lies with the script, or nowhere that we see. Looked for, not imported."""
+def _is_of_the_job(module: str) -> bool:
+    """Return whether a module is with the script, or cannot be found. It is not imported."""
     if module in OLD_NAMES or not module.isidentifier():
         return False
     try:
@@ -57,14 +57,14 @@ def _jobs_own(module: str) -> bool:
 
 
 def _installed(path: str) -> bool:
-    """Tell whether a file is no script's: one of Python's own, of an installed package, or none at all."""
+    """Return whether a file is of Python, of an installed package, or does not exist."""
     standard = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
     packages = {"site-packages", "dist-packages"} & set(path.split(os.sep))
     return bool(packages) or path.startswith(standard) or not os.path.exists(path)
 
 
 class Dummy(dict):  # type: ignore[type-arg]
-    """Stands for an object of any class; keeps what it was given, so that tensors in it are found."""
+    """Replaces an object of any class; keeps its data, so that tensors in it are found."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(named)
@@ -91,14 +91,14 @@ class Dummy(dict):  # type: ignore[type-arg]
 
 
 class Ordered(dict):  # type: ignore[type-arg]
-    """Stands for an OrderedDict: that of a state dict has its `_metadata` as an attribute, which tells nothing here."""
+    """Replaces an OrderedDict; that of a state dict has the attribute `_metadata`, which is not needed here."""
 
     def __setstate__(self, state: Any) -> None:
-        """Take no attributes."""
+        """Ignore attributes."""
 
 
 class Storage:
-    """The raw numbers of some tensors: where they lie is filled in when it is known."""
+    """The raw numbers of some tensors; buffer and offset are set when they are known."""
 
     def __init__(self, dtype: Any, count: int) -> None:
         self.dtype, self.count = dtype, count
@@ -113,8 +113,8 @@ class Storage:
         return torch.frombuffer(self.buffer, dtype=self.dtype, count=self.count, offset=self.offset)
 
 
-class Later:
-    """A tensor that is made when it is asked for."""
+class LazyTensor:
+    """A tensor that is made when it is needed."""
 
     def __init__(self, storage: Storage, offset: int, size: Any, stride: Any, dtype: Any = None) -> None:
         self.storage, self.offset, self.size, self.stride, self.dtype = storage, offset, size, stride, dtype
@@ -126,7 +126,7 @@ class Later:
 
 
 class PlainUnpickler(pickle._Unpickler):
-    """The unpickler in Python, with every name answered by us."""
+    """The unpickler in Python, with its own answer for every name."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, encoding="utf-8")
@@ -140,14 +140,14 @@ class PlainUnpickler(pickle._Unpickler):
         self.foreign[f"{module}.{name}"] = None
         return type("Dummy", (Dummy,), {})
 
-    def persistent_load(self, word: Any) -> Any:
-        if isinstance(word, tuple) and len(word) > 1 and word[0] == "module":
-            return word[1]  # the old format keeps a class's source beside it
-        if not isinstance(word, tuple) or len(word) < 5 or word[0] != "storage" or word[1] is None:
+    def persistent_load(self, pid: Any) -> Any:
+        if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
+            return pid[1]  # the old format keeps a class's source beside it
+        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage" or pid[1] is None:
             raise Unfit(UNVERIFIED, "holds a storage of an unknown kind")
-        key, count = str(word[2]), int(word[4])
+        key, count = str(pid[2]), int(pid[4])
         if key not in self.storages:
-            self.storages[key] = Storage(word[1], count)
+            self.storages[key] = Storage(pid[1], count)
         return self.storages[key]
 
 
@@ -169,12 +169,12 @@ def _known(module: str, name: str) -> Any:
     return REBUILT.get(name) if module in ("torch._utils", "torch._tensor") else None
 
 
-def _tensor(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> Later:
-    return Later(storage, offset, size, stride)
+def _tensor(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> LazyTensor:
+    return LazyTensor(storage, offset, size, stride)
 
 
-def _typed_tensor(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> Later:
-    return Later(storage, offset, size, stride, rest[2])
+def _typed_tensor(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> LazyTensor:
+    return LazyTensor(storage, offset, size, stride, rest[2])
 
 
 def _parameter(data: Any, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Owns .safetensors files: a length, a JSON header, raw numbers. Read without the package, which an image may lack."""
+"""Reads .safetensors files (a length, a JSON header, raw numbers) without the package, which an image may lack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
     "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
-# The package's own bound.
+# The bound of the package.
 MOST_HEADER = 100_000_000
 
 
@@ -64,7 +64,7 @@ def _tensors(path: str, header: dict[str, Any], begin: int) -> Iterator[tuple[st
     if not header:
         return
     with open(path, "rb") as file:
-        # A private copy, since torch warns of memory that it may not write to; nothing is written.
+        # A private copy, because torch warns about read-only memory; nothing is written.
         numbers = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     for name, entry in header.items():
         yield name, _tensor(numbers, entry, begin, name)

@@ -1,6 +1,6 @@
-"""Owns the step that a checkpoint tells: what is written inside, else its name, else the optimizer's own count.
+"""Finds the step of a checkpoint: in its content, else in its name, else in the optimizer's count.
 
-An epoch is no step. The job's own word while saving is better than all of this; the controller knows it, not this.
+An epoch is no step. What the job reported while saving is better; only the controller knows it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import re
 from typing import Any
 
-from rung_inside.verify.finiteness import made
+from rung_inside.verify.finiteness import as_tensor
 
 KEYS = ("step", "global_step", "iteration", "iter_num", "iter", "num_updates", "current_step", "completed_steps")
-# Where frameworks keep their counters, when not at the top.
+# Where frameworks keep their counters, if not at the top.
 FOLDERS = ("meta", "trainer_state", "train_state", "training_state", "extra_state", "trainer", "progress", "state")
 STEP_IN_NAME = re.compile(r"(?:step|iteration|iter)s?[_=-]?(\d+)", re.IGNORECASE)
 NUMBER_IN_NAME = re.compile(r"(?:^|[_=.-]|ckpt|checkpoint|model)(\d+)(?=$|[_=.-])", re.IGNORECASE)
@@ -21,26 +21,26 @@ EPOCH_IN_NAME = re.compile(r"(?<![a-z])(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
 
 
 def step_of(content: Any, path: str) -> int | None:
-    """Return the step that the content tells, else the one in the name, else the optimizer's count of its updates."""
+    """Return the step in the content, else in the name, else the optimizer's count of updates."""
     inside = _inside(content)
     if inside is not None:
         return inside
-    said, number = in_name(path)
+    named, number = in_name(path)
     counted = _updates(content)
-    if said is not None:
-        return said
-    # A bare number may be an epoch: that one is smaller than the count of updates.
+    if named is not None:
+        return named
+    # A bare number may be an epoch, which is smaller than the count of updates.
     if number is not None and number >= (counted or 0):
         return number
     return counted
 
 
 def in_name(path: str) -> tuple[int | None, int | None]:
-    """Return the number that a name calls a step, and the last bare number that it does not call an epoch."""
+    """Return the number that a name calls a step, and the last other number that is no epoch."""
     name = os.path.basename(path.rstrip("/"))
     stem = EPOCH_IN_NAME.sub("", os.path.splitext(name)[0] if not name.split(".")[-1].isdigit() else name)
-    said, bare = STEP_IN_NAME.findall(stem), NUMBER_IN_NAME.findall(stem)
-    return (int(said[-1]) if said else None), (int(bare[-1]) if bare else None)
+    named, bare = STEP_IN_NAME.findall(stem), NUMBER_IN_NAME.findall(stem)
+    return (int(named[-1]) if named else None), (int(bare[-1]) if bare else None)
 
 
 def _inside(content: Any) -> int | None:
@@ -49,7 +49,7 @@ def _inside(content: Any) -> int | None:
     places = [content, *(content[name] for name in FOLDERS if isinstance(content.get(name), dict))]
     for place in places:
         for key in KEYS:
-            step = whole(place.get(key))
+            step = as_count(place.get(key))
             if step is not None:
                 return step
     return None
@@ -66,13 +66,13 @@ def _updates(content: Any) -> int | None:
 
 
 def _count(state: dict[Any, Any]) -> int | None:
-    steps = [whole(each.get("step")) for each in state.values() if isinstance(each, dict)]
+    steps = [as_count(each.get("step")) for each in state.values() if isinstance(each, dict)]
     return max((step for step in steps if step), default=None)
 
 
-def whole(value: Any) -> int | None:
-    """Return a value as a count, or None when it is none."""
-    value = made(value)
+def as_count(value: Any) -> int | None:
+    """Return a value as a count, or None if it is none."""
+    value = as_tensor(value)
     if hasattr(value, "numel"):
         if value.numel() != 1:
             return None

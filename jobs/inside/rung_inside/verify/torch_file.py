@@ -1,4 +1,4 @@
-"""Owns files that torch.save has written: an archive, or the older format. Loading them runs nothing of their own."""
+"""Reads files of torch.save, an archive or the older format, without running their code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCAL_HEADER = 30
 
 
 def read_torch(path: str, full: bool) -> Content:
-    """Return what a file of torch.save holds, after its checksums when the look is a full one."""
+    """Return what a file of torch.save holds; a full check also checks its checksums."""
     with open(path, "rb") as file:
         head = file.read(len(ZIP_MAGIC))
     if not head:
@@ -32,7 +32,7 @@ def read_torch(path: str, full: bool) -> Content:
 
 
 def check_archive(source: Any, full: bool) -> None:
-    """Check that the archive has its end and, for a full look, the CRCs that torch.save writes and torch.load skips."""
+    """Check that the archive is complete and, if `full`, the CRCs that torch.save writes and torch.load skips."""
     try:
         archive = zipfile.ZipFile(source)
     except (zipfile.BadZipFile, EOFError, ValueError, OverflowError):
@@ -50,15 +50,15 @@ def check_archive(source: Any, full: bool) -> None:
 
 
 def load(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
-    """Return the content of a path or a file in memory, and the classes that stand in the way of a plain load."""
+    """Return the content of a path or a file in memory, and the classes that a plain load refuses."""
     import torch
 
     known = inspect.signature(torch.load).parameters
     if "weights_only" not in known:
-        return _plainly(source, zipped)
+        return _load_with_dummies(source, zipped)
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     if zipped and "mmap" in known and isinstance(source, str):
-        # Reads no more than the scan touches: a checkpoint may be larger than the memory.
+        # Reads only what the check touches: a checkpoint may be larger than the memory.
         options["mmap"] = True
     try:
         return torch.load(source, **options), ()
@@ -67,11 +67,11 @@ def load(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
     except pickle.UnpicklingError as error:
         if "truncated" in str(error):
             raise Unfit(TRUNCATED, "the pickle ends too early") from None
-        return _plainly(source, zipped)
+        return _load_with_dummies(source, zipped)
 
 
-def _plainly(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
-    """Read a file with every class a dummy; a class that is not known to be harmless is a refusal."""
+def _load_with_dummies(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
+    """Read a file with a dummy for every class; refuse one that is not known to be harmless."""
     try:
         state, foreign = _from_archive(source) if zipped else _from_old_file(source)
     except Unfit:
@@ -104,7 +104,7 @@ def _from_archive(source: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _data_offset(buffer: Any, entry: zipfile.ZipInfo) -> int:
-    """Return where an entry's bytes begin; its own header may be padded otherwise than the index says."""
+    """Return where the bytes of an entry start; its header may be padded differently from the index."""
     if entry.compress_type != zipfile.ZIP_STORED:
         raise Unfit(UNVERIFIED, f"{entry.filename} is compressed")
     header = entry.header_offset
@@ -113,7 +113,7 @@ def _data_offset(buffer: Any, entry: zipfile.ZipInfo) -> int:
 
 
 def _from_old_file(source: Any) -> tuple[Any, tuple[str, ...]]:
-    """Read the format before torch 1.6: three pickles of facts, the content, the keys, then the numbers."""
+    """Read the format before torch 1.6: three pickles of metadata, the content, the keys, then the numbers."""
     buffer = _mapped(source)
     file = io.BytesIO(buffer) if not isinstance(source, str) else open(source, "rb")  # noqa: SIM115
     with file:
@@ -134,5 +134,5 @@ def _mapped(source: Any) -> Any:
     if not isinstance(source, str):
         return bytearray(source.getbuffer())
     with open(source, "rb") as file:
-        # A private copy, since torch warns of memory that it may not write to; nothing is written.
+        # A private copy, because torch warns about read-only memory; nothing is written.
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -1,4 +1,4 @@
-"""Owns the words for what was found in a checkpoint, and how a look ends early with one of them."""
+"""The verdicts on a checkpoint, and the exception that ends a check with one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNVERIFIED = "unverified"
 
 
 class Unfit(Exception):
-    """Ends the look into one checkpoint with a verdict other than healthy."""
+    """Ends the check of one checkpoint with a verdict other than healthy."""
 
     def __init__(self, verdict: str, detail: str) -> None:
         super().__init__(detail)
@@ -27,12 +27,12 @@ class Unfit(Exception):
 
 @dataclass
 class Content:
-    """What a checkpoint holds: its kind, its tensors by name, the plain data that may tell the step."""
+    """What a checkpoint holds: its kind, its tensors by name, the plain data that may have the step."""
 
     kind: str
     tensors: Iterator[tuple[str, Any]]
     state: Any = None
-    # Classes that torch.load would refuse unless they are on its allow-list; nothing of them was run.
+    # Classes that torch.load refuses unless they are on its allow-list; none of them was run.
     foreign: tuple[str, ...] = ()
     note: str = ""
 

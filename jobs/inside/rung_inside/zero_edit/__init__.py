@@ -1,7 +1,7 @@
-"""Owns zero-edit: makes the knobs true on the live objects of a script that was not written for Rung.
+"""Zero-edit: sets the knobs on the live objects of a script that was not written for Rung.
 
-Nothing happens until the script imports torch, or a framework. Each part patches one thing and has
-`install(module)`, called once that module has been imported.
+Nothing happens until the script imports torch or a framework. Each part patches one thing and has
+`install(module)`, called after that import.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from rung_inside.patching import on_import, patch
 
-# Which module's import brings which part; the order is the order of patching.
+# The import that installs each part, in the order of patching.
 PARTS = (
-    # The first to be asked to speak of a failure speaks last.
+    # The first hook for failures runs last.
     ("torch", "patching.on_exit"),
     ("torch", "zero_edit.hooks.backward"),
     ("torch", "zero_edit.hooks.forward"),
@@ -37,7 +37,7 @@ PARTS = (
 
 
 def start() -> None:
-    """Wait for the script's own imports; without RUNG_MODE=zero-edit do nothing at all."""
+    """Wait for the imports of the script; without RUNG_MODE=zero-edit do nothing."""
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return
     for trigger in dict.fromkeys(trigger for trigger, _ in PARTS):

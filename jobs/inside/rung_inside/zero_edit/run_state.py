@@ -1,17 +1,17 @@
-"""Owns what is known of the running training: its live objects (held weakly), its count of updates, and the events.
+"""The state of the running training: its live objects (held weakly), its count of updates, and its events.
 
 Events, and what their callbacks are given:
 
     forward(module, args, kwargs)   a root module is about to be called
     backward(loss)                  the loss that backward starts from, without the scaler's scale
     clipped(norm)                   gradients have been clipped; their norm before that, as a tensor
-    unscaled(optimizer)             the gradients of this optimizer are true ones from here on
-    before_update(optimizer)        they are final: clipped, and about to be used
-    updated(optimizer, skipped)     the update is over; skipped: True, False, or None where only the GPU knows
+    unscaled(optimizer)             the gradients of this optimizer are unscaled from now on
+    before_update(optimizer)        the gradients are final: clipped, and about to be used
+    updated(optimizer, skipped)     the update is over; skipped: True, False, or None if only the GPU knows
     loaded(path, state)             torch.load has read a file
     saved(path, state)              torch.save has written one
 
-Must not import torch: it is asked before torch is there.
+Must not import torch: it is used before torch is imported.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rung_inside.patching import patch
 
 EVENTS = ("forward", "backward", "clipped", "unscaled", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
-_asked: list[Any] = []
+_asked_knobs: list[Any] = []
 
 
-class Weakly:
-    """Holds things in the order they came, without keeping them alive."""
+class WeakList:
+    """Holds objects in their order, without keeping them alive."""
 
     def __init__(self) -> None:
         self._references: list[weakref.ref[Any]] = []
 
     def add(self, thing: Any) -> bool:
-        """Take a thing in; False when it was there."""
+        """Add an object; False if it was there."""
         if thing in self:
             return False
         self._references = [each for each in self._references if each() is not None]
@@ -48,14 +48,14 @@ class Weakly:
         self._references = [each for each in self._references if each() is not thing]
 
     def __contains__(self, thing: object) -> bool:
-        # A plain loop: asked several times in every update.
+        # A plain loop, because this runs several times in every update.
         for each in self._references:  # noqa: SIM110
             if each() is thing:
                 return True
         return False
 
     def is_only(self, thing: Any) -> bool:
-        """Tell whether it is this thing alone that is held."""
+        """Return whether this object is the only one."""
         return len(self._references) == 1 and self._references[0]() is thing
 
     def __iter__(self) -> Iterator[Any]:
@@ -66,35 +66,35 @@ class Weakly:
         return len(list(iter(self)))
 
 
-# `root`: whether this thread is inside the call of a root module.
-inside = threading.local()
-optimizers = Weakly()
-scalers = Weakly()
-# Modules that the script calls itself, not those called inside them; only ones with something to train.
-models = Weakly()
+# `in_root`: whether this thread is in the call of a root module.
+thread = threading.local()
+optimizers = WeakList()
+scalers = WeakList()
+# Root modules: those that the script itself calls, if they have parameters to train.
+models = WeakList()
 
 
-class _Count:
-    """Counts updates: optimizers that take turns share a number, so that it is the script's iteration."""
+class _UpdateCounter:
+    """Counts updates. Optimizers that take turns share a number, so that it is the script's iteration."""
 
     def __init__(self) -> None:
-        # The step that the count goes on from, once it is known what was really loaded.
+        # The step of the checkpoint that was loaded, once it is known.
         self.first: int | None = None
         self.updates = 0
-        self._turn = Weakly()
+        self._turn = WeakList()
 
     def begin(self, optimizer: Any) -> None:
-        # One whose turn it was and that is gone has been replaced: this is not its neighbour but its successor.
+        # If the optimizer of the last update is gone, this one has replaced it and does not share its number.
         if self._turn.is_only(optimizer):
             self.updates += 1
             return
         if not len(self._turn) or optimizer in self._turn:
             self.updates += 1
-            self._turn = Weakly()
+            self._turn = WeakList()
         self._turn.add(optimizer)
 
 
-_count = _Count()
+_count = _UpdateCounter()
 
 
 def begin_update(optimizer: Any) -> int:
@@ -109,7 +109,7 @@ def updates() -> int:
 
 
 def resume_at(step: int) -> None:
-    """Count from this step on: that of the checkpoint that the script has loaded, whatever it was asked to."""
+    """Count from this step on: that of the checkpoint that the script has really loaded."""
     _count.first = step
 
 
@@ -126,28 +126,28 @@ def step() -> int:
     return first_step() + _count.updates
 
 
-def asked(name: str) -> Any:
-    """Return what is asked of a knob, None for the script's own; asked many times in every update, so read once."""
-    if not _asked:
-        _asked.append(patch.quietly(asked_knobs.asked) or {})
-    return _asked[0].get(name)
+def asked_knob(name: str) -> Any:
+    """Return the value asked for a knob, or None; read once, because every update needs it many times."""
+    if not _asked_knobs:
+        _asked_knobs.append(patch.quietly(asked_knobs.knobs) or {})
+    return _asked_knobs[0].get(name)
 
 
-def on(event: str, callback: Callable[..., Any]) -> None:
-    """Have `callback` called at every such event."""
+def subscribe(event: str, callback: Callable[..., Any]) -> None:
+    """Call `callback` at every such event."""
     if callback not in _callbacks[event]:
         _callbacks[event].append(callback)
 
 
-def off(event: str, callback: Callable[..., Any]) -> None:
-    """Call it no more; one that is being told of now still hears it to the end."""
+def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
+    """Stop calling `callback`; a publish that is running still calls it."""
     _callbacks[event] = [each for each in _callbacks[event] if each != callback]
 
 
 def publish(event: str, *values: Any) -> None:
-    """Tell all who asked for it; what they raise is swallowed."""
+    """Call all callbacks of an event; what they raise becomes a note."""
     for callback in _callbacks[event]:
         try:
             callback(*values)
         except Exception as error:
-            patch.complain(callback, error)
+            patch.note_error(callback, error)

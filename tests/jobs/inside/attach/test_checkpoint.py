@@ -1,4 +1,4 @@
-"""Checks that a checkpoint's final name never holds half a file, whatever happens while it is written."""
+"""Tests that a checkpoint's final name never holds half a file, whatever happens while it is written."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def test_save_by_step_uses_the_pattern_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[[str], list[dict[str, str]]]
+def test_save_by_step_uses_the_pattern_and_reports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records_of: Callable[[str], list[dict[str, str]]]
 ) -> None:
     monkeypatch.setenv("RUNG_CHECKPOINT_DIR", str(tmp_path / "new" / "folder"))
     path = rung_inside.save(7, {"step": 7})
     assert path.endswith("new/folder/step_7.pt") and names_in(tmp_path / "new" / "folder") == ["step_7.pt"]
-    assert said("saved") == [{"step": "7", "file": "step_7.pt"}]
+    assert records_of("saved") == [{"step": "7", "file": "step_7.pt"}]
 
 
 def test_a_save_that_fails_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_numpy_scalars_are_saved_as_plain_numbers() -> None:
             return 2.5
 
     Scalar.__module__ = "numpy"
-    assert checkpoint.plain({"best": Scalar(), "all": [Scalar(), 1]}) == {"best": 2.5, "all": [2.5, 1]}
+    assert checkpoint.without_numpy({"best": Scalar(), "all": [Scalar(), 1]}) == {"best": 2.5, "all": [2.5, 1]}

@@ -1,4 +1,4 @@
-"""Checks the run: clipping, skipping, reporting, saving and resuming across every precision."""
+"""Tests the run: clipping, skipping, reporting, saving and resuming across every precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from rung_inside.attach import checkpoint
 from rung_inside.numerics import grad_norm
 
-Said = Callable[[str], list[dict[str, str]]]
+RecordsOf = Callable[[str], list[dict[str, str]]]
 Ask = Callable[..., None]
 PRECISIONS = ("amp_fp16", "native_fp16", "fp32", "bf16")
 
@@ -24,8 +24,8 @@ def attach(made: Any) -> Any:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_each_precision_is_true_on_the_live_objects_and_read_back(
-    precision: str, trained: Any, ask: Ask, said: Said
+def test_each_precision_is_set_on_the_live_objects_and_read_back(
+    precision: str, trained: Any, ask: Ask, records_of: RecordsOf
 ) -> None:
     ask(precision=precision, clip=1.0)
     made = trained()
@@ -34,21 +34,21 @@ def test_each_precision_is_true_on_the_live_objects_and_read_back(
     dtypes = {parameter.dtype for parameter in made.model.parameters()}
     assert dtypes == {torch.float16 if precision == "native_fp16" else torch.float32}
     assert run.scaler.is_enabled() == (precision == "amp_fp16")
-    assert [record["precision"] for record in said("knobs")] == [precision]
-    assert ("scale" in said("step")[0]) == (precision == "amp_fp16")
+    assert [record["precision"] for record in records_of("knobs")] == [precision]
+    assert ("scale" in records_of("step")[0]) == (precision == "amp_fp16")
 
 
-def test_a_run_from_scratch_says_so(trained: Any, ask: Ask, said: Said) -> None:
+def test_a_run_from_scratch_reports_step_0(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(precision="fp32")
     assert attach(trained()).resume() == 0
-    assert said("resumed") == [{"step": "0", "file": "none"}]
+    assert records_of("resumed") == [{"step": "0", "file": "none"}]
 
 
-def test_step_records_count_the_steps_done(trained: Any, ask: Ask, said: Said) -> None:
+def test_step_records_count_the_steps_done(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(precision="amp_fp16", lr=0.01)
     made = trained()
     made.steps(attach(made), 0, 2)
-    first, second = said("step")
+    first, second = records_of("step")
     assert (first["step"], second["step"]) == ("1", "2")
     assert (first["lr"], second["lr"]) == ("0.001", "0.002")
     assert first["skipped"] == "0" and float(first["grad_norm"]) > 0 and float(first["scale"]) == 65536
@@ -56,7 +56,7 @@ def test_step_records_count_the_steps_done(trained: Any, ask: Ask, said: Said) -
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_clipping_bounds_the_update_and_reports_the_norm_before(
-    precision: str, trained: Any, ask: Ask, said: Said
+    precision: str, trained: Any, ask: Ask, records_of: RecordsOf
 ) -> None:
     # The schedule starts at a tenth, so the first step has an lr of 1.
     ask(precision=precision, clip=0.01, lr=10.0)
@@ -68,12 +68,14 @@ def test_clipping_bounds_the_update_and_reports_the_norm_before(
         predicted = made.model(inputs)
     run.step(((predicted.float() - 50 * targets) ** 2).mean(), 0)
     after = torch.cat([value.flatten() for value in run.state(1)["model"].values()])
-    assert float(said("step")[0]["grad_norm"]) > 1
+    assert float(records_of("step")[0]["grad_norm"]) > 1
     assert float((after - before).norm()) == pytest.approx(0.01, rel=0.02)
 
 
 @pytest.mark.parametrize("precision", ["amp_fp16", "native_fp16"])
-def test_a_gradient_that_is_not_finite_skips_the_step(precision: str, trained: Any, ask: Ask, said: Said) -> None:
+def test_a_gradient_that_is_not_finite_skips_the_step(
+    precision: str, trained: Any, ask: Ask, records_of: RecordsOf
+) -> None:
     ask(precision=precision, clip=1.0)
     made = trained()
     run = attach(made)
@@ -83,11 +85,11 @@ def test_a_gradient_that_is_not_finite_skips_the_step(precision: str, trained: A
     with run.autocast():
         predicted = made.model(inputs)
     run.step((predicted.float() * math.inf).sum(), 1)
-    assert [record["skipped"] for record in said("step")] == ["0", "1"]
+    assert [record["skipped"] for record in records_of("step")] == ["0", "1"]
     after = run.state(2)["model"]
     assert all(torch.equal(before[name], after[name]) for name in before)
     made.steps(run, 2, 3)
-    assert said("step")[-1]["skipped"] == "0"
+    assert records_of("step")[-1]["skipped"] == "0"
 
 
 def test_gradients_whose_squares_overflow_are_clipped_not_zeroed() -> None:
@@ -118,7 +120,7 @@ def test_micro_batches_add_up_to_one_step(trained: Any, ask: Ask) -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_due_follows_what_is_asked_and_else_the_scripts_wish(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_follows_what_is_asked_and_else_the_scripts_default(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = attach(trained())
     assert [step for step in range(21) if run.due(step, every=10)] == [10, 20]
     assert not run.due(10)
@@ -167,7 +169,9 @@ def test_a_resume_restores_the_random_numbers(trained: Any, ask: Ask) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_resume_says_where_it_is_after_the_knobs_were_applied_again(trained: Any, ask: Ask, said: Said) -> None:
+def test_a_resume_reports_its_step_after_the_knobs_were_applied_again(
+    trained: Any, ask: Ask, records_of: RecordsOf
+) -> None:
     ask(lr=1e-2, growth_interval=2000, precision="amp_fp16")
     made = trained()
     run = attach(made)
@@ -178,12 +182,14 @@ def test_a_resume_says_where_it_is_after_the_knobs_were_applied_again(trained: A
     run = attach(made)
     run.resume()
     made.steps(run, 12, 14)
-    assert said("resumed") == [{"step": "12", "file": "step_12.pt"}]
-    assert said("knobs")[1:] == [{"lr": "0.001", "clip": "1.0", "growth_interval": "5000", "precision": "amp_fp16"}]
-    assert said("step")[-1]["lr"] == "0.001"
+    assert records_of("resumed") == [{"step": "12", "file": "step_12.pt"}]
+    assert records_of("knobs")[1:] == [
+        {"lr": "0.001", "clip": "1.0", "growth_interval": "5000", "precision": "amp_fp16"}
+    ]
+    assert records_of("step")[-1]["lr"] == "0.001"
 
 
-def test_any_precision_resumes_from_any_other(trained: Any, ask: Ask, said: Said) -> None:
+def test_any_precision_resumes_from_any_other(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     path, losses, step = "", [], 0
     for precision in ("amp_fp16", "native_fp16", "fp32", "amp_fp16", "bf16", "native_fp16", "amp_fp16"):
         ask(path, precision=precision, clip=1.0)
@@ -199,7 +205,7 @@ def test_any_precision_resumes_from_any_other(trained: Any, ask: Ask, said: Said
         losses.append(made.held_out(run))
     assert all(after < 1.1 * before for before, after in pairwise(losses))
     assert losses[-1] < losses[0] / 4
-    assert all(record["skipped"] == "0" for record in said("step"))
+    assert all(record["skipped"] == "0" for record in records_of("step"))
 
 
 def test_saving_in_native_fp16_loses_less_than_an_fp16_rounding(trained: Any, ask: Ask) -> None:

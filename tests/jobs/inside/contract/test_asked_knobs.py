@@ -1,4 +1,4 @@
-"""Checks that what was asked is true on the live objects, whatever is loaded later, and is read back honestly."""
+"""Tests that the knobs asked are set on the live objects, whatever is loaded later, and are read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import rung_inside
 import torch
 from rung_inside.contract import asked_knobs
 
-Said = Callable[[str], list[dict[str, str]]]
+RecordsOf = Callable[[str], list[dict[str, str]]]
 Ask = Callable[..., None]
 
 
@@ -22,18 +22,20 @@ def states_after_training(trained: Any, **options: Any) -> tuple[Any, Any]:
     return made, run
 
 
-def test_nothing_asked_leaves_the_scripts_own_values(trained: Any, said: Said) -> None:
+def test_nothing_asked_leaves_the_scripts_own_values(trained: Any, records_of: RecordsOf) -> None:
     made = trained(lr=0.02)
     rung_inside.attach(made.model, made.optimizer, made.scheduler, defaults={"precision": "amp_fp16", "clip": 3.0})
-    assert said("knobs") == [{"lr": "0.02", "clip": "3.0", "growth_interval": "2000", "precision": "amp_fp16"}]
+    assert records_of("knobs") == [{"lr": "0.02", "clip": "3.0", "growth_interval": "2000", "precision": "amp_fp16"}]
     assert rung_inside.knobs() == {}
 
 
-def test_asked_knobs_win_over_the_scripts_own_and_no_clip_means_off(trained: Any, ask: Ask, said: Said) -> None:
+def test_asked_knobs_win_over_the_scripts_own_and_no_clip_means_off(
+    trained: Any, ask: Ask, records_of: RecordsOf
+) -> None:
     ask(lr=0.5, clip=None, growth_interval=50, precision="fp32")
     made = trained(lr=0.02)
     rung_inside.attach(made.model, made.optimizer, made.scheduler, defaults={"precision": "amp_fp16", "clip": 3.0})
-    assert said("knobs") == [{"lr": "0.5", "clip": "off", "precision": "fp32"}]
+    assert records_of("knobs") == [{"lr": "0.5", "clip": "off", "precision": "fp32"}]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"precision": "fp8"}'])
@@ -108,7 +110,7 @@ def test_growth_interval_survives_a_load_of_the_scaler(trained: Any, ask: Ask) -
     assert run.effective()["growth_interval"] == asked
 
 
-def test_an_empty_scaler_state_is_no_error_on_the_way_back_up(trained: Any, ask: Ask) -> None:
+def test_an_empty_scaler_state_is_no_error_when_going_back_to_amp(trained: Any, ask: Ask) -> None:
     asked = 8000
     ask(growth_interval=asked, precision="amp_fp16")
     made = trained()
@@ -118,7 +120,7 @@ def test_an_empty_scaler_state_is_no_error_on_the_way_back_up(trained: Any, ask:
 
 
 @pytest.mark.parametrize(("loaded", "kept"), [(0.0, 65536.0), (0.5, 65536.0), (1.0, 1.0), (512.0, 512.0)])
-def test_a_collapsed_scale_is_not_gone_on_with(loaded: float, kept: float, trained: Any, ask: Ask) -> None:
+def test_a_collapsed_scale_is_not_used_again(loaded: float, kept: float, trained: Any, ask: Ask) -> None:
     _, before = states_after_training(trained)
     ask(precision="amp_fp16")
     made = trained()
@@ -137,7 +139,7 @@ def test_eps_of_the_script_survives_a_load(trained: Any, ask: Ask) -> None:
     assert after.optimizer.param_groups[0]["eps"] == eps
 
 
-def test_a_schedulers_state_holds_nothing_of_ours(trained: Any) -> None:
+def test_a_schedulers_state_holds_nothing_of_rung(trained: Any) -> None:
     plain = trained().scheduler.state_dict()
     made, _ = states_after_training(trained)
     assert set(made.scheduler.state_dict()) == set(plain)
@@ -148,14 +150,14 @@ def test_a_loaded_object_is_still_of_its_own_class(trained: Any) -> None:
     assert isinstance(made.optimizer, torch.optim.AdamW) and type(made.optimizer).__name__ == "AdamW"
 
 
-def test_an_lr_overwritten_by_the_script_shows_in_the_record(trained: Any, ask: Ask, said: Said) -> None:
+def test_an_lr_overwritten_by_the_script_shows_in_the_record(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(lr=1e-3)
     made = trained()
     optimizer = torch.optim.SGD(made.model.parameters(), lr=1e-3)
     run = rung_inside.attach(made.model, optimizer)
     optimizer.param_groups[0]["lr"] = 0.05
     made.steps(run, 0, 1)
-    assert [record["lr"] for record in said("knobs")] == ["0.001", "0.05"]
+    assert [record["lr"] for record in records_of("knobs")] == ["0.001", "0.05"]
 
 
 def test_an_lr_overwritten_beside_a_schedule_shows_too(trained: Any, ask: Ask) -> None:
@@ -168,7 +170,7 @@ def test_an_lr_overwritten_beside_a_schedule_shows_too(trained: Any, ask: Ask) -
     assert run.effective()["lr"] == overwritten
 
 
-def test_a_script_that_autocasts_by_itself_is_not_in_fp32(trained: Any, ask: Ask, said: Said) -> None:
+def test_a_script_that_autocasts_by_itself_is_not_in_fp32(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(precision="fp32")
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer)
@@ -178,7 +180,7 @@ def test_a_script_that_autocasts_by_itself_is_not_in_fp32(trained: Any, ask: Ask
     with torch.autocast("cpu", dtype=torch.float16):
         loss = made.model(made.batch(0)[0]).float().sum()
     run.step(loss, 1)
-    assert [record["precision"] for record in said("knobs")] == [
+    assert [record["precision"] for record in records_of("knobs")] == [
         "fp32",
         "float32_parameters_autocast_float16_no_scaler",
     ]
@@ -192,4 +194,4 @@ def test_unknown_defaults_are_refused(trained: Any) -> None:
 
 def test_asked_returns_only_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNG_KNOBS", '{"batch": 16, "clip": null, "other": 1}')
-    assert asked_knobs.asked() == {"clip": None, "batch": 16}
+    assert asked_knobs.knobs() == {"clip": None, "batch": 16}

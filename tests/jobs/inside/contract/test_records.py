@@ -1,4 +1,4 @@
-"""Checks the records: the exact lines that the controller and people read."""
+"""Tests the exact lines of the records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import rung_inside
 import torch
 from rung_inside.contract import records
 
-Said = Callable[[str], list[dict[str, str]]]
+RecordsOf = Callable[[str], list[dict[str, str]]]
 
 
 def test_a_record_is_one_line_with_its_mark_and_plain_numbers() -> None:
@@ -36,11 +36,11 @@ def test_text_that_could_be_misread_is_json_quoted_on_one_line(text: str) -> Non
     assert shown.isprintable() and shown.isascii()
 
 
-def test_plain_file_names_stand_bare() -> None:
+def test_plain_file_names_are_not_quoted() -> None:
     assert records.text_of("step_500.pt") == "step_500.pt"
 
 
-def test_only_the_first_rank_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_first_rank_writes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RANK", "3")
     rung_inside.metric(1, val_loss=0.5)
     monkeypatch.setenv("RANK", "0")
@@ -48,22 +48,22 @@ def test_only_the_first_rank_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().out == "rung| metric step=2 val_loss=0.25\n"
 
 
-def test_knobs_are_said_once_and_again_when_one_changes(said: Said) -> None:
+def test_knobs_are_reported_once_and_again_when_one_changes(records_of: RecordsOf) -> None:
     for lr in (0.1, 0.1, 0.2):
-        records.say_knobs({"lr": lr})
-    assert said("knobs") == [{"lr": "0.1"}, {"lr": "0.2"}]
+        records.report_knobs({"lr": lr})
+    assert records_of("knobs") == [{"lr": "0.1"}, {"lr": "0.2"}]
 
 
-def test_report_shows_the_live_lr_of_a_script_that_keeps_its_own_loop(said: Said) -> None:
+def test_report_shows_the_live_lr_of_a_script_that_keeps_its_own_loop(records_of: RecordsOf) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
     scaler = torch.amp.GradScaler("cpu", growth_interval=7, init_scale=8.0)
     rung_inside.report(3, loss=torch.tensor(1.5), optimizer=optimizer, scaler=scaler, grad_norm=2.0)
-    assert said("knobs") == [{"lr": "0.5", "growth_interval": "7"}]
-    assert said("step") == [{"step": "3", "loss": "1.5", "grad_norm": "2.0", "lr": "0.5", "scale": "8.0"}]
+    assert records_of("knobs") == [{"lr": "0.5", "growth_interval": "7"}]
+    assert records_of("step") == [{"step": "3", "loss": "1.5", "grad_norm": "2.0", "lr": "0.5", "scale": "8.0"}]
 
 
 def test_report_shows_the_wrong_lr_of_a_script_that_ignores_what_was_asked(
-    said: Said, ask: Callable[..., None]
+    records_of: RecordsOf, ask: Callable[..., None]
 ) -> None:
     ask(lr=1e-4)
     weight = torch.nn.Parameter(torch.zeros(1))
@@ -71,4 +71,4 @@ def test_report_shows_the_wrong_lr_of_a_script_that_ignores_what_was_asked(
     optimizer = torch.optim.SGD([weight], lr=rung_inside.knobs()["lr"])
     optimizer.load_state_dict(old)
     rung_inside.report(1, loss=1.0, optimizer=optimizer)
-    assert said("knobs") == [{"lr": "0.001"}]
+    assert records_of("knobs") == [{"lr": "0.001"}]

@@ -1,4 +1,4 @@
-"""Checks the verdicts on checkpoint files: every kind of bad file has its own word, and no file runs code."""
+"""Tests the verdicts on checkpoint files: every kind of bad file has its own verdict, and no file runs code."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def healthy_state(step: int = 5) -> Saved:
 
 def test_a_sound_checkpoint_is_healthy(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.pt", healthy_state())
-    told = {"path": path, "verdict": "healthy", "step": 5, "detail": ""}
-    assert examine.examine(path) == {**told, "kind": "torch", "look": "full"}
+    expected = {"path": path, "verdict": "healthy", "step": 5, "detail": ""}
+    assert examine.examine(path) == {**expected, "kind": "torch", "look": "full"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -68,7 +68,7 @@ def test_a_finite_tensor_whose_sum_overflows_is_healthy(tmp_path: Path) -> None:
     assert examine.examine(saved(tmp_path / "a.pt", state))["verdict"] == "healthy"
 
 
-def test_a_mask_of_zeros_and_minus_infinity_is_no_poison(tmp_path: Path) -> None:
+def test_a_mask_of_zeros_and_minus_infinity_is_not_poisoned(tmp_path: Path) -> None:
     mask = torch.full((4, 4), float("-inf")).triu(1)
     assert examine.examine(saved(tmp_path / "a.pt", {"step": 1, "mask": mask}))["verdict"] == "healthy"
 
@@ -107,7 +107,7 @@ def test_a_file_written_without_checksums_is_judged_by_its_content(tmp_path: Pat
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_bomb_is_refused_and_does_not_go_off(tmp_path: Path, zipped: bool) -> None:
+def test_a_pickle_bomb_is_refused_and_does_not_run(tmp_path: Path, zipped: bool) -> None:
     trace = tmp_path / "went off"
     path = saved(tmp_path / "a.pt", {"step": 1, "x": Bomb(trace)}, _use_new_zipfile_serialization=zipped)
     result = examine.examine(path)
@@ -174,7 +174,7 @@ def test_the_step_comes_from_inside_or_else_from_the_name(content: Any, name: st
     assert examine.step_of(content, f"/some/step_77/{name}") == step
 
 
-def test_a_sound_file_without_a_step_says_no_step(tmp_path: Path) -> None:
+def test_a_sound_file_without_a_step_is_no_step(tmp_path: Path) -> None:
     result = examine.examine(saved(tmp_path / "model.pt", {"weight": torch.ones(2)}))
     assert (result["verdict"], result["step"]) == ("no_step", None)
 

@@ -1,4 +1,4 @@
-"""Owns the proof of what is said of checkpoint folders: whole only with their last file, and all files looked into."""
+"""Tests the verdicts on checkpoint folders: complete only with their last file, and all files are checked."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def sharded_folder(folder: Path) -> Path:
 
 
 def examined(path: Path) -> tuple[str, int | None, str]:
-    said = examine.examine(str(path))
-    return said["verdict"], said["step"], said["kind"]
+    result = examine.examine(str(path))
+    return result["verdict"], result["step"], result["kind"]
 
 
 KINDS: dict[str, tuple[Callable[[Path], Path], str, int, str, str]] = {
@@ -82,14 +82,14 @@ def test_a_folder_is_healthy_with_its_last_file_and_unfinished_without_it(tmp_pa
     assert examined(folder) == ("healthy", step, word)
     assert examine.examine(str(folder), full=False)["verdict"] == "healthy"
     (folder / last).rename(tmp_path / last)
-    said = examine.examine(str(folder))
-    assert said["verdict"] == "unfinished" and last in said["detail"]
+    result = examine.examine(str(folder))
+    assert result["verdict"] == "unfinished" and last in result["detail"]
     (tmp_path / last).rename(folder / last)
     for file in sorted(each for each in folder.iterdir() if each.suffix in (".safetensors", ".bin", ".pt", ".distcp")):
         whole = file.read_bytes()
         file.write_bytes(whole[: int(len(whole) * 0.8)])
-        said = examine.examine(str(folder))
-        assert said["verdict"] == "truncated" and file.name in said["detail"], file.name
+        result = examine.examine(str(folder))
+        assert result["verdict"] == "truncated" and file.name in result["detail"], file.name
         file.write_bytes(whole)
     assert examined(folder)[0] == "healthy"
 
@@ -111,8 +111,8 @@ def test_a_shard_that_the_index_names_must_be_there(tmp_path: Path) -> None:
     folder = trainer_folder(tmp_path / "checkpoint-100", sharded=True)
     assert examined(folder) == ("healthy", 100, "hf")
     (folder / "model-00002-of-00002.safetensors").unlink()
-    said = examine.examine(str(folder))
-    assert said["verdict"] == "unfinished" and "model-00002-of-00002.safetensors" in said["detail"]
+    result = examine.examine(str(folder))
+    assert result["verdict"] == "unfinished" and "model-00002-of-00002.safetensors" in result["detail"]
     (folder / "model.safetensors.index.json").write_text('{"weight_map":')
     assert examined(folder)[0] == "corrupt"
 
@@ -122,14 +122,14 @@ def test_numbers_that_are_not_finite_are_found_in_weights_and_in_the_optimizer(t
     state = load_file(folder / "model.safetensors")
     state["weight"][2, 3] = float("nan")
     save_file(state, folder / "model.safetensors")
-    said = examine.examine(str(folder))
-    assert said["verdict"] == "poisoned" and "model.safetensors: weight" in said["detail"]
+    result = examine.examine(str(folder))
+    assert result["verdict"] == "poisoned" and "model.safetensors: weight" in result["detail"]
     other = accelerate_folder(tmp_path / "step_60")
     optimizer = torch.load(other / "optimizer.bin", weights_only=True)
     optimizer["state"][1]["exp_avg"][0] = float("inf")
     torch.save(optimizer, other / "optimizer.bin")
-    said = examine.examine(str(other))
-    assert said["verdict"] == "poisoned" and "optimizer.bin: state.1.exp_avg" in said["detail"]
+    result = examine.examine(str(other))
+    assert result["verdict"] == "poisoned" and "optimizer.bin: state.1.exp_avg" in result["detail"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -137,8 +137,8 @@ def test_numbers_that_are_not_finite_are_found_in_a_sharded_folder(tmp_path: Pat
     model, optimizer = trained()
     optimizer["state"][0]["exp_avg"][0, 0] = float("nan")
     dcp.save({"model": model.state_dict(), "optim": optimizer, "step": 7}, checkpoint_id=tmp_path / "d", no_dist=True)
-    said = examine.examine(str(tmp_path / "d"))
-    assert (said["verdict"], said["step"]) == ("poisoned", 7) and "optim.state.0.exp_avg" in said["detail"]
+    result = examine.examine(str(tmp_path / "d"))
+    assert (result["verdict"], result["step"]) == ("poisoned", 7) and "optim.state.0.exp_avg" in result["detail"]
     (tmp_path / "d" / "__0_0.distcp").unlink()
     assert examined(tmp_path / "d")[0] == "unfinished"
     (tmp_path / "d" / ".metadata").write_bytes(b"\x80\x04junk")

@@ -1,4 +1,4 @@
-"""Owns running a training with one of the frameworks in a process of its own, and reading what it told."""
+"""Runs a training with a framework in its own process, and reads its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSIDE = Path(__file__).parents[4] / "jobs" / "inside"
 LEAN = Path(__file__).parents[3] / "lean"
 
 
-class Told(dict):
+class Output(dict):
     """What the training wrote, by name; the records before a name belong to it."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -27,12 +27,12 @@ class Told(dict):
                 values = json.loads(line)
                 self[values.pop("name")] = values
 
-    def records(self, word: str, name: str) -> list[str]:
-        """Return the records of one word that one of the trainings wrote, in order."""
+    def records(self, kind: str, name: str) -> list[str]:
+        """Return the records of one kind that one of the trainings wrote, in order."""
         ends = [index for index, line in enumerate(self.lines) if line.startswith('{"name"')]
         end = next(index for index in ends if self.lines[index].startswith(f'{{"name": "{name}"'))
         begin = max((index for index in ends if index < end), default=0)
-        prefix = f"rung| {word} "
+        prefix = f"rung| {kind} "
         return [line.removeprefix(prefix) for line in self.lines[begin:end] if line.startswith(prefix)]
 
     def knobs(self, name: str) -> dict[str, str]:
@@ -42,10 +42,10 @@ class Told(dict):
 
 @pytest.fixture(scope="module")
 def frameworks(tmp_path_factory):
-    def run(script: str, *words: str) -> Told:
+    def run(script: str, *arguments: str) -> Output:
         folder = tmp_path_factory.mktemp("training")
         done = pace.run(
-            [sys.executable, HERE / script, *words, folder],
+            [sys.executable, HERE / script, *arguments, folder],
             env={**os.environ, "PYTHONPATH": f"{INSIDE}{os.pathsep}{LEAN}", "PYTHONWARNINGS": "ignore"},
             cwd=folder,
             capture_output=True,
@@ -53,8 +53,8 @@ def frameworks(tmp_path_factory):
             usual=240,
         )
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        told = Told(done.stdout.splitlines())
-        assert not [line for line in told.lines if line.startswith("rung| note")]
-        return told
+        output = Output(done.stdout.splitlines())
+        assert not [line for line in output.lines if line.startswith("rung| note")]
+        return output
 
     return run

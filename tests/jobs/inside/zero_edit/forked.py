@@ -1,4 +1,4 @@
-"""Owns running many small trainings, each as if its process had just begun, after one long import of a framework."""
+"""Runs many small trainings, each in a fork, after one long import of a framework."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Owns the proof of the knobs on Lightning's Trainer, and that without any it trains bit for bit as it would alone."""
+"""Tests the knobs on Lightning's Trainer, and that a training without knobs is the same bit for bit."""
 
 import pytest
 
@@ -6,17 +6,17 @@ PACKAGES = ["lightning.pytorch", pytest.param("pytorch_lightning", marks=pytest.
 
 
 @pytest.fixture(scope="module", params=PACKAGES)
-def told(frameworks, request, once):
+def trained(frameworks, request, once):
     return once(request.param, lambda: frameworks("with_lightning.py", request.param))
 
 
-def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(told):
-    assert told["same"]["weights"] == told["without"]["weights"]
-    assert told["by_hand"]["weights"] == told["without_by_hand"]["weights"]
+def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(trained):
+    assert trained["same"]["weights"] == trained["without"]["weights"]
+    assert trained["by_hand"]["weights"] == trained["without_by_hand"]["weights"]
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "word", "effective"),
+    ("name", "dtype", "setting", "effective"),
     [
         ("fp32", "float32", "32-true", "fp32"),
         ("native_fp16", "float16", "32-true", "native_fp16"),
@@ -25,22 +25,22 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(tol
         ("from_true", "float32", "32-true", "fp32"),
     ],
 )
-def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(told, name, dtype, word, effective):
-    assert told[name]["dtypes"] == [f"torch.{dtype}"] and told[name]["word"] == word
-    assert told.knobs(name)["precision"] == effective
+def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(trained, name, dtype, setting, effective):
+    assert trained[name]["dtypes"] == [f"torch.{dtype}"] and trained[name]["setting"] == setting
+    assert trained.knobs(name)["precision"] == effective
 
 
-def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(told):
-    assert told["tightened"]["arguments"] == [0.25, 2] and told.knobs("tightened")["accumulation"] == "2"
+def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(trained):
+    assert trained["tightened"]["arguments"] == [0.25, 2] and trained.knobs("tightened")["accumulation"] == "2"
     for name in ("tightened", "clip_by_hand", "clip_in_fp32"):
-        assert told.knobs(name)["clip"] == "0.25"
+        assert trained.knobs(name)["clip"] == "0.25"
 
 
-def test_each_update_is_counted_once(told):
-    assert told["same"]["updates"] == 8 and told["by_hand"]["updates"] == 8
+def test_each_update_is_counted_once(trained):
+    assert trained["same"]["updates"] == 8 and trained["by_hand"]["updates"] == 8
 
 
-def test_a_saved_file_is_told_and_fit_goes_on_from_the_one_chosen(told):
-    assert told.records("saved", "saved") == ["step=4 file=half-way.ckpt"]
-    assert told["resumed"]["first"] == 4
-    assert told.records("resumed", "resumed") == ["step=4 file=half-way.ckpt"]
+def test_a_saved_file_is_reported_and_fit_goes_on_from_the_one_chosen(trained):
+    assert trained.records("saved", "saved") == ["step=4 file=half-way.ckpt"]
+    assert trained["resumed"]["first"] == 4
+    assert trained.records("resumed", "resumed") == ["step=4 file=half-way.ckpt"]

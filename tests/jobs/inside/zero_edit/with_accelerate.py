@@ -43,7 +43,7 @@ def train(half=False, clip=True, save=None, load=None, unit=1.0):
     return {
         "weights": weights(model),
         "dtypes": sorted(dtypes),
-        "word": accelerator.mixed_precision,
+        "setting": accelerator.mixed_precision,
         "accumulation": accelerator.gradient_accumulation_steps,
     }
 

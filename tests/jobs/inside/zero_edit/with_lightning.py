@@ -62,7 +62,7 @@ def train(steps=8, half=False, manual=False, save=None, ckpt_path=None, **option
         "weights": weights(model),
         "dtypes": sorted(model.dtypes),
         "first": model.first,
-        "word": trainer.precision,
+        "setting": trainer.precision,
         "arguments": [trainer.gradient_clip_val, trainer.accumulate_grad_batches],
     }
 

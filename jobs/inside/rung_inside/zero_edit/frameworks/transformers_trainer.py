@@ -1,7 +1,7 @@
-"""Owns transformers' Trainer: its arguments say what the knobs ask, it resumes where Rung has chosen, it tells saves.
+"""Sets the arguments of transformers' Trainer to the knobs, chooses its checkpoint, and reports its saves.
 
-What it computes with (autocast, scaler, clipping, optimizer) is torch's and made true there; the arguments follow, so
-that the Trainer decides nothing by values that are no longer so.
+Autocast, scaler, clipping and optimizer are torch's and are set there. The arguments must agree, because the Trainer
+makes decisions by them.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ ALL_FLAGS = ("fp16", "bf16", "fp16_full_eval", "bf16_full_eval")
 
 
 def install(_transformers: Any) -> None:
-    """Patch the parts as they are imported: transformers loads its own modules when they are first asked for."""
+    """Patch each module after its import; transformers imports its modules when they are first used."""
     on_import.when_imported("transformers.training_args", _patch_arguments)
     on_import.when_imported("transformers.trainer", _patch_trainer)
     on_import.when_imported("transformers.trainer_callback", _patch_callbacks)
 
 
 def _patch_arguments(module: Any) -> None:
-    # Before it, so that the Trainer's own checks see what will be used.
-    patch.before(module.TrainingArguments, "__post_init__", _ask)
+    # Before it, so that the Trainer's checks see the values that will be used.
+    patch.before(module.TrainingArguments, "__post_init__", _set_arguments)
 
 
-def _ask(arguments: Any, *_: Any, **__: Any) -> None:
-    # The filter writes the running mean in place of a NaN loss; it is a matter of the log alone.
+def _set_arguments(arguments: Any, *_: Any, **__: Any) -> None:
+    # The filter logs the running mean instead of a NaN loss; it changes only the log.
     _set(arguments, "logging_nan_inf_filter", False)
-    _ask_precision(arguments, run_state.asked("precision"))
-    clip, own = run_state.asked("clip"), getattr(arguments, "max_grad_norm", None)
-    if clip is not None and (not own or own > clip):
+    _ask_precision(arguments, run_state.asked_knob("precision"))
+    clip, given = run_state.asked_knob("clip"), getattr(arguments, "max_grad_norm", None)
+    if clip is not None and (not given or given > clip):
         _set(arguments, "max_grad_norm", clip)
     for knob, name in (("batch", "per_device_train_batch_size"), ("accumulation", "gradient_accumulation_steps")):
-        if run_state.asked(knob) is not None:
-            _set(arguments, name, run_state.asked(knob))
+        if run_state.asked_knob(knob) is not None:
+            _set(arguments, name, run_state.asked_knob(knob))
             _set(arguments, "auto_find_batch_size", False)
 
 
@@ -51,7 +51,7 @@ def _ask_precision(arguments: Any, precision: Any) -> None:
     for flag in ALL_FLAGS:
         if getattr(arguments, flag, False) or flag == FLAGS[precision]:
             _set(arguments, flag, flag == FLAGS[precision])
-    # transformers 4 leaves the word in the environment, where accelerate looks for it.
+    # transformers 4 leaves the precision in the environment, where accelerate reads it.
     os.environ.pop("ACCELERATE_MIXED_PRECISION", None)
 
 
@@ -65,8 +65,8 @@ def _patch_trainer(module: Any) -> None:
 
 
 def _train(train: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
-    own = args[0] if args else kwargs.pop("resume_from_checkpoint", None)
-    return train(trainer, patch.quietly(framework_resume.instead_of, own, _whole), *args[1:], **kwargs)
+    given = args[0] if args else kwargs.pop("resume_from_checkpoint", None)
+    return train(trainer, patch.quietly(framework_resume.choose_checkpoint, given, _whole), *args[1:], **kwargs)
 
 
 def _whole(folder: str) -> bool:
@@ -74,20 +74,20 @@ def _whole(folder: str) -> bool:
 
 
 def _patch_callbacks(module: Any) -> None:
-    patch.before(module.CallbackHandler, "on_train_begin", _begun)
+    patch.before(module.CallbackHandler, "on_train_begin", _on_begin)
     # The Trainer calls this when the folder has its last file.
     patch.before(module.CallbackHandler, "on_save", _saved)
 
 
-def _begun(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
-    effective_knobs.tell("batch", arguments.per_device_train_batch_size)
-    effective_knobs.tell("accumulation", arguments.gradient_accumulation_steps)
+def _on_begin(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    effective_knobs.set_framework_knob("batch", arguments.per_device_train_batch_size)
+    effective_knobs.set_framework_knob("accumulation", arguments.gradient_accumulation_steps)
     chosen = os.environ.get("RUNG_CHECKPOINT", "")
     if chosen and state.global_step:
-        framework_resume.say_loaded(chosen, state.global_step)
+        framework_resume.report_loaded(chosen, state.global_step)
 
 
 def _saved(_handler: Any, arguments: Any, state: Any, *_: Any, **__: Any) -> None:
     folder = os.path.join(arguments.output_dir, f"checkpoint-{state.global_step}")
     if state.is_world_process_zero and os.path.isdir(folder):
-        framework_resume.say_saved(folder)
+        framework_resume.report_saved(folder)

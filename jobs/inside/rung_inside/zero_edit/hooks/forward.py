@@ -1,7 +1,7 @@
-"""Owns finding the root modules, those that the script calls itself, and what happens around each of their calls.
+"""Finds the root modules, those that the script itself calls, and wraps each of their calls.
 
-Every module's call is watched only until the roots cover what the optimizers train; then the root's class alone is, so
-that a training step pays for one call and not for each layer. No hook is left on a module: it would be pickled with it.
+Every module's call is watched only until the roots hold all that the optimizers train. Then only the class of the root
+is, so that a step costs one extra call and not one for each layer. A module gets no hook: it would be pickled with it.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import param_dtype
 
-_inside = run_state.inside
-_own_call = torch.nn.Module.__call__
+_thread = run_state.thread
+_torch_call = torch.nn.Module.__call__
 _patched: set[type] = set()
 
 
 def install(_torch: Any) -> None:
-    seek()
+    watch_modules()
 
 
-def seek() -> None:
-    """Watch every module's call until the roots are known; asked again when an optimizer is made."""
-    if torch.nn.Module.__call__ is _own_call and not _covered():
-        torch.nn.Module.__call__ = _seeking_call  # type: ignore[method-assign]
+def watch_modules() -> None:
+    """Watch every module's call until the roots are known; called again for every new optimizer."""
+    if torch.nn.Module.__call__ is _torch_call and not _roots_are_known():
+        torch.nn.Module.__call__ = _watching_call  # type: ignore[method-assign]
 
 
-def _stop_seeking() -> None:
-    # Somebody may have replaced it after us; then ours stays below, and passes on.
-    if torch.nn.Module.__call__ is _seeking_call:
-        torch.nn.Module.__call__ = _own_call  # type: ignore[method-assign]
+def _stop_watching() -> None:
+    # Other code may have replaced it since; then ours stays below and only passes calls on.
+    if torch.nn.Module.__call__ is _watching_call:
+        torch.nn.Module.__call__ = _torch_call  # type: ignore[method-assign]
 
 
-def _seeking_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-    if not getattr(_inside, "root", False) and _trainable(module):
-        patch.quietly(_take, module)
-    return _around(_own_call, module, args, kwargs)
+def _watching_call(module: Any, *args: Any, **kwargs: Any) -> Any:
+    if not getattr(_thread, "in_root", False) and _trainable(module):
+        patch.quietly(_add_root, module)
+    return _call_module(_torch_call, module, args, kwargs)
 
 
 def _trainable(module: Any) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _take(module: Any) -> None:
-    """Take a module in as a root; roots that turn out to be parts of it are none any more."""
-    # A part that is called by itself, as checkpointing does in the backward pass, is still a part.
+def _add_root(module: Any) -> None:
+    """Add a module as a root, and remove roots that are parts of it."""
+    # A part may be called alone, as checkpointing does in the backward pass.
     if any(part is module for root in run_state.models for part in root.modules()):
         return
     run_state.models.add(module)
@@ -58,12 +58,12 @@ def _take(module: Any) -> None:
         if id(other) in parts:
             run_state.models.remove(other)
     _patch_class(type(module))
-    if _covered():
-        _stop_seeking()
+    if _roots_are_known():
+        _stop_watching()
 
 
-def _covered() -> bool:
-    """Tell whether all that the optimizers train belongs to known roots."""
+def _roots_are_known() -> bool:
+    """Return whether all that the optimizers train belongs to known roots."""
     trained = {
         id(each) for optimizer in run_state.optimizers for group in optimizer.param_groups for each in group["params"]
     }
@@ -75,11 +75,11 @@ def _patch_class(cls: Any) -> None:
     if cls in _patched or cls is torch.nn.Module:
         return
     _patched.add(cls)
-    own = cls.__dict__.get("__call__")
+    class_call = cls.__dict__.get("__call__")
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
-        # Looked up at the call: tracers replace Module.__call__ for a while.
-        return _around(own or _next_call(cls, self), self, args, kwargs)
+        # Looked up at each call: tracers replace Module.__call__ for a while.
+        return _call_module(class_call or _next_call(cls, self), self, args, kwargs)
 
     cls.__call__ = __call__
 
@@ -93,34 +93,34 @@ def _next_call(cls: Any, module: Any) -> Callable[..., Any]:
     return unbound
 
 
-def _around(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
-    """Do the call; when it is a root's, with its inputs and outputs in the precision asked, and told of."""
-    if getattr(_inside, "root", False) or module not in run_state.models:
+def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+    """Call a module; publish the call of a root, with its inputs and outputs in the precision asked."""
+    if getattr(_thread, "in_root", False) or module not in run_state.models:
         return call(module, *args, **kwargs)
-    _inside.root = True
-    if not param_dtype.asked():
+    _thread.in_root = True
+    if not param_dtype.is_asked():
         try:
             run_state.publish("forward", module, args, kwargs)
             return call(module, *args, **kwargs)
         finally:
-            _inside.root = False
+            _thread.in_root = False
     try:
-        args, kwargs = patch.quietly(param_dtype.enter, module, args, kwargs) or (args, kwargs)
+        args, kwargs = patch.quietly(param_dtype.cast_inputs, module, args, kwargs) or (args, kwargs)
         run_state.publish("forward", module, args, kwargs)
-        with param_dtype.computing(module):
+        with param_dtype.bf16_autocast(module):
             result = call(module, *args, **kwargs)
     finally:
-        _inside.root = False
-    changed = patch.quietly(param_dtype.leave, result)
+        _thread.in_root = False
+    changed = patch.quietly(param_dtype.cast_outputs, result)
     return result if changed is None else changed
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[None]:
-    """Let a root module be called by ourselves: not told of, and its inputs left as they are."""
-    before = getattr(_inside, "root", False)
-    _inside.root = True
+def unwatched() -> Iterator[None]:
+    """Call root modules without publishing the call or casting its inputs."""
+    before = getattr(_thread, "in_root", False)
+    _thread.in_root = True
     try:
         yield
     finally:
-        _inside.root = before
+        _thread.in_root = before

@@ -1,7 +1,7 @@
-"""Owns the loss scaler: growth_interval, a state that can be loaded, off where the precision asked has no scaler.
+"""Sets growth_interval of the loss scaler, makes its state loadable, and disables it if the precision has none.
 
-Switched off means disabled as by the script itself, so that every method does what torch does then. A state saved by
-a scaler that we switched off is the one it would have gone on with, so that any later run can load it.
+A scaler is disabled as the script itself would do it, so that every method works as torch defines. A disabled scaler
+saves the state that it would have used, so that any later run can load it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import optimizer_step
 
 WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
-# The scalers that we switched off, with the state that each would have.
-_off: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+# The scalers that Rung disabled, with the state that each would have.
+_disabled: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def install(torch: Any) -> None:
     cls = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    patch.after(cls, "__init__", _made)
+    patch.after(cls, "__init__", _on_made)
     patch.wrap(cls, "load_state_dict", _load)
     patch.wrap(cls, "state_dict", _state)
     patch.after(cls, "unscale_", _unscaled)
     patch.wrap(cls, "step", _step)
 
 
-def _made(_result: Any, scaler: Any, *_: Any, **__: Any) -> None:
+def _on_made(_result: Any, scaler: Any, *_: Any, **__: Any) -> None:
     run_state.scalers.add(scaler)
-    if scaler.is_enabled() and run_state.asked("precision") in WITHOUT_SCALER:
-        _off[scaler] = {
+    if scaler.is_enabled() and run_state.asked_knob("precision") in WITHOUT_SCALER:
+        _disabled[scaler] = {
             "scale": scaler._init_scale,
             "growth_factor": scaler._growth_factor,
             "backoff_factor": scaler._backoff_factor,
@@ -44,45 +44,45 @@ def _made(_result: Any, scaler: Any, *_: Any, **__: Any) -> None:
 
 
 def _set_growth_interval(scaler: Any) -> None:
-    interval = run_state.asked("growth_interval")
+    interval = run_state.asked_knob("growth_interval")
     if interval is not None and scaler.is_enabled():
         scaler.set_growth_interval(int(interval))
 
 
 def _load(original: Callable[..., Any], scaler: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-    if scaler in _off:
+    if scaler in _disabled:
         if state_dict:
-            _off[scaler] = dict(state_dict)
+            _disabled[scaler] = dict(state_dict)
         return None
     state = patch.quietly(asked_knobs.usable_scaler_state, state_dict) if scaler.is_enabled() else state_dict
-    # An empty one is that of a run without a scaler: the fresh state is the right one to go on with.
+    # An empty state is from a run without a scaler: the fresh state is right.
     result = original(scaler, state, *args, **kwargs) if state is not None else None
     patch.quietly(_set_growth_interval, scaler)
     return result
 
 
 def _state(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
-    return dict(_off[scaler]) if scaler in _off else original(scaler, *args, **kwargs)
+    return dict(_disabled[scaler]) if scaler in _disabled else original(scaler, *args, **kwargs)
 
 
 def _unscaled(_result: Any, scaler: Any, optimizer: Any) -> None:
     if scaler.is_enabled():
         run_state.publish("unscaled", optimizer)
-        optimizer_step.scaled_gradients_are_true(optimizer)
+        optimizer_step.on_unscaled(optimizer)
 
 
 def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Step through the scaler, as one update of the optimizer whether or not it comes to that."""
+    """Step through the scaler, and count one update even if the scaler skips it."""
     if not scaler.is_enabled():
         return original(scaler, optimizer, *args, **kwargs)
-    update = patch.quietly(optimizer_step.begin, optimizer)
+    update = patch.quietly(optimizer_step.begin_update, optimizer)
     if update is None:
         return original(scaler, optimizer, *args, **kwargs)
     try:
         if _stage(scaler, optimizer) == "UNSCALED":
             update.prepare()
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
-            # It unscales in its own kernel, too late for a clip of ours.
+            # It unscales in its own kernel, too late to clip.
             if update.wants_clip():
                 scaler.unscale_(optimizer)
             else:

@@ -1,7 +1,7 @@
-"""Owns the update: what happens around `step()` of every optimizer, called by the script or by a scaler.
+"""Wraps `step()` of every optimizer, called by the script or by a scaler.
 
-The asked lr is a factor on the script's own, there only while the optimizer steps: no schedule, checkpoint or print of
-the script ever sees it, so nothing can undo it or save it.
+The asked lr is a factor on the script's lr, set only while the optimizer steps. No schedule, checkpoint or print of
+the script sees it, so nothing can undo it or save it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from rung_inside.numerics.fp16_master_weights import StandIns
+from rung_inside.numerics.fp16_master_weights import Fp32Shadows
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import forward
 from rung_inside.zero_edit.knobs import grad_clip, param_dtype
-from rung_inside.zero_edit.knobs.lr_factor import Factor, see_first
+from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_first_lr
 
-# The updates under way, by optimizer.
-_under_way: dict[int, Update] = {}
-# Which optimizers only hold another one.
-_covers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+# The updates in progress, by optimizer.
+_in_progress: dict[int, Update] = {}
+# Whether an optimizer only wraps another one.
+_wrapper_optimizers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def install(_torch: Any) -> None:
@@ -31,36 +31,36 @@ def install(_torch: Any) -> None:
 
 
 def _made(_result: Any, optimizer: Any, *_: Any, **__: Any) -> None:
-    take_in(optimizer)
+    register(optimizer)
     for cls in type(optimizer).__mro__:
         if "step" in cls.__dict__ and cls is not torch.optim.Optimizer:
             patch.wrap(cls, "step", _step)
 
 
-def take_in(optimizer: Any) -> None:
-    """Know an optimizer from here on."""
-    if not _holds_another(optimizer) and run_state.optimizers.add(optimizer):
-        see_first(optimizer)
-        forward.seek()
+def register(optimizer: Any) -> None:
+    """Register an optimizer, unless it only wraps another one."""
+    if not _is_wrapper_optimizer(optimizer) and run_state.optimizers.add(optimizer):
+        record_first_lr(optimizer)
+        forward.watch_modules()
 
 
-def _holds_another(optimizer: Any) -> bool:
-    """Tell whether it is only a cover: the optimizer inside it does the update, and is seen doing it."""
-    known = _covers.get(optimizer)
+def _is_wrapper_optimizer(optimizer: Any) -> bool:
+    """Return whether it only wraps another optimizer, whose update is the one that counts."""
+    known = _wrapper_optimizers.get(optimizer)
     if known is None:
         known = any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values())
-        # One that is still being made may be a cover in a moment.
+        # An optimizer that is still being made may become a wrapper.
         if getattr(optimizer, "param_groups", None):
-            _covers[optimizer] = known
+            _wrapper_optimizers[optimizer] = known
     return known
 
 
-def _within(optimizer: Any) -> Any:
-    """Return the optimizer inside all covers."""
-    if not _holds_another(optimizer):
+def _innermost(optimizer: Any) -> Any:
+    """Return the optimizer inside all wrapper optimizers."""
+    if not _is_wrapper_optimizer(optimizer):
         return optimizer
     inner = next((each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)), None)
-    return optimizer if inner is None else _within(inner)
+    return optimizer if inner is None else _innermost(inner)
 
 
 class Update:
@@ -74,56 +74,56 @@ class Update:
         self._prepared = False
 
     def wants_clip(self) -> bool:
-        return bool(patch.quietly(grad_clip.wanted, self.optimizer))
+        return bool(patch.quietly(grad_clip.is_due, self.optimizer))
 
     def prepare(self) -> None:
-        """Clip the true gradients where that is still to be done, and tell that they are final."""
+        """Clip the unscaled gradients if that is due, and publish that they are final."""
         patch.quietly(grad_clip.clip, self.optimizer)
         if not self._prepared:
             self._prepared = True
             run_state.publish("before_update", self.optimizer)
 
     def end(self, *, known: bool = True) -> None:
-        _under_way.pop(id(self.optimizer), None)
+        _in_progress.pop(id(self.optimizer), None)
         run_state.publish("updated", self.optimizer, self.skipped if known else None)
 
 
-def begin(optimizer: Any) -> Update:
-    """Count an update of this optimizer, or of the one that it covers, and know it to be under way."""
-    optimizer = _within(optimizer)
+def begin_update(optimizer: Any) -> Update:
+    """Count an update of this optimizer, or of the one that it wraps, and mark it as in progress."""
+    optimizer = _innermost(optimizer)
     if optimizer not in run_state.optimizers:
-        take_in(optimizer)
-    update = _under_way[id(optimizer)] = Update(optimizer)
+        register(optimizer)
+    update = _in_progress[id(optimizer)] = Update(optimizer)
     return update
 
 
-def scaled_gradients_are_true(optimizer: Any) -> None:
-    """Clip now, when the scaler unscales only in its own step."""
-    update = _under_way.get(id(_within(optimizer)))
+def on_unscaled(optimizer: Any) -> None:
+    """Clip now, for a scaler that unscales only in its own step."""
+    update = _in_progress.get(id(_innermost(optimizer)))
     if update is not None:
         update.prepare()
 
 
 def _left_out(number: int) -> bool:
-    if run_state.asked("skip") is None:
+    if run_state.asked_knob("skip") is None:
         return False
-    first, _, last = str(run_state.asked("skip")).partition("-")
+    first, _, last = str(run_state.asked_knob("skip")).partition("-")
     return first.isdigit() and last.isdigit() and int(first) <= number <= int(last)
 
 
 def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    update = _under_way.get(id(optimizer))
-    if (update is not None and update.stepping) or _holds_another(optimizer):
+    update = _in_progress.get(id(optimizer))
+    if (update is not None and update.stepping) or _is_wrapper_optimizer(optimizer):
         return original(optimizer, *args, **kwargs)
     if update is not None:
-        return _do(update, original, args, kwargs)
-    update = patch.quietly(begin, optimizer)
+        return _run_step(update, original, args, kwargs)
+    update = patch.quietly(begin_update, optimizer)
     if update is None:
         return original(optimizer, *args, **kwargs)
     try:
         if _closure(args, kwargs) is None:
             update.prepare()
-        return _do(update, original, args, kwargs)
+        return _run_step(update, original, args, kwargs)
     finally:
         update.end()
 
@@ -133,14 +133,14 @@ def _closure(args: Any, kwargs: Any) -> Any:
     return found if callable(found) else None
 
 
-def _do(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Let the optimizer step with the knobs on it, or leave this update out."""
+def _run_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Step the optimizer with the knobs set, or leave this update out."""
     closure = _closure(args, kwargs)
     if update.left_out:
-        # Its batch is still drawn and its loss still seen.
+        # Its batch is still used up and its loss still reported.
         return closure() if closure is not None else None
-    if closure is None and run_state.asked("lr") is None and run_state.asked("precision") is None:
-        return _do_plainly(update, original, args, kwargs)
+    if closure is None and run_state.asked_knob("lr") is None and run_state.asked_knob("precision") is None:
+        return _run_plain_step(update, original, args, kwargs)
     step = _Step(update)
     if closure is not None:
         args, kwargs = step.around_closure(closure, args, kwargs)
@@ -160,15 +160,15 @@ def _do(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) ->
 
 
 class _NotFinite(Exception):
-    """Ends the optimizer's step right after its closure, in native FP16, before anything has changed."""
+    """Ends the optimizer's step right after its closure in native FP16, before anything changes."""
 
     def __init__(self, loss: Any) -> None:
         super().__init__()
         self.loss = loss
 
 
-def _do_plainly(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Let the optimizer step as it is, where nothing is asked that it would have to carry."""
+def _run_plain_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Step the optimizer as it is, if neither lr nor precision is asked."""
     update.stepping = True
     try:
         result = original(update.optimizer, *args, **kwargs)
@@ -179,24 +179,24 @@ def _do_plainly(update: Update, original: Callable[..., Any], args: Any, kwargs:
 
 
 class _Step:
-    """Puts lr factor and FP32 stand-ins on an optimizer, and takes them off while its closure runs."""
+    """Sets the lr factor and FP32 shadows on an optimizer, and removes them while its closure runs."""
 
     def __init__(self, update: Update) -> None:
         self._update = update
-        self._factor = Factor(update.optimizer)
-        self._stand_ins = StandIns(update.optimizer) if run_state.asked("precision") == "native_fp16" else None
+        self._factor = LrFactor(update.optimizer)
+        self._shadows = Fp32Shadows(update.optimizer) if run_state.asked_knob("precision") == "native_fp16" else None
 
     def enter(self) -> None:
         patch.quietly(self._factor.enter)
-        if self._stand_ins is not None:
-            patch.quietly(self._stand_ins.enter)
+        if self._shadows is not None:
+            patch.quietly(self._shadows.enter)
 
     def finite(self) -> bool:
-        return self._stand_ins is None or patch.quietly(self._stand_ins.finite) is not False
+        return self._shadows is None or patch.quietly(self._shadows.finite) is not False
 
     def leave(self, *, write: bool) -> None:
-        if self._stand_ins is not None:
-            patch.quietly(self._stand_ins.leave, write=write)
+        if self._shadows is not None:
+            patch.quietly(self._shadows.leave, write=write)
         patch.quietly(self._factor.leave)
 
     def around_closure(self, closure: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -219,12 +219,12 @@ class _Step:
 
 
 def _load(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Load a state without its being cast to FP16, where the precision is ours: second moments would flush to zero."""
-    if not param_dtype.asked() or _holds_another(optimizer):
+    """Load a state without a cast to FP16, in which second moments would become zero."""
+    if not param_dtype.is_asked() or _is_wrapper_optimizer(optimizer):
         return original(optimizer, *args, **kwargs)
-    stand_ins = StandIns(optimizer)
-    patch.quietly(stand_ins.enter)
+    shadows = Fp32Shadows(optimizer)
+    patch.quietly(shadows.enter)
     try:
         return original(optimizer, *args, **kwargs)
     finally:
-        patch.quietly(stand_ins.leave, write=False)
+        patch.quietly(shadows.leave, write=False)

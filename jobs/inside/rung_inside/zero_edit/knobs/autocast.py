@@ -1,6 +1,6 @@
-"""Owns autocast in the precision asked: its dtype, or off; and remembers what the script computed in.
+"""Sets the dtype of autocast to the precision asked, or disables it; and records which dtypes were used.
 
-All spellings (torch.autocast, torch.cuda.amp.autocast, as a context or a decorator) make an object of one class.
+All forms (torch.autocast, torch.cuda.amp.autocast, as a context or a decorator) make an object of one class.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _seen: set[Any] = set()
 
 def install(_torch: Any) -> None:
     cls = torch.autocast
-    if run_state.asked("precision") is not None:
+    if run_state.asked_knob("precision") is not None:
         patch.after(cls, "__init__", _made)
     patch.before(cls, "__enter__", _entered)
-    # One that was entered before, around the whole training.
-    run_state.on("forward", _forward)
+    # For an autocast that was entered before, around the whole training.
+    run_state.subscribe("forward", _forward)
 
 
 def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
-    wanted = run_state.asked("precision")
+    wanted = run_state.asked_knob("precision")
     if wanted in ("fp32", "native_fp16"):
         context._enabled = False
     elif wanted == "bf16" and context.fast_dtype == torch.float16:
         context.fast_dtype = torch.bfloat16
     elif wanted == "amp_fp16" and any(scaler.is_enabled() for scaler in run_state.scalers):
-        # Without a scaler FP16 gradients flush to zero; then the script's own dtype is the better one.
+        # Without a scaler small FP16 gradients become zero; then the script's dtype is better.
         context.fast_dtype = torch.float16
 
 
@@ -48,8 +48,8 @@ def _entered(context: Any, *_: Any) -> None:
         _seen.add(context.fast_dtype)
 
 
-def seen() -> Any:
-    """Return the dtype that autocast computed in since the last call; None when it was off all the time."""
+def take_seen_dtype() -> Any:
+    """Return the dtype that autocast used since the last call; None if it was off all the time."""
     found = next(iter(_seen), None)
     _seen.clear()
     return found

@@ -1,6 +1,6 @@
-"""Owns the learning rate asked: a factor on what the script's schedule says, in force only during a step.
+"""Applies the learning rate asked as a factor on the script's lr, only during a step.
 
-The factor is what is asked over what the script gave its first optimizer when it built it, for all groups alike.
+The factor is the lr asked divided by the lr that the script gave its first optimizer. It is the same for all groups.
 """
 
 from __future__ import annotations
@@ -9,62 +9,62 @@ from typing import Any
 
 from rung_inside.zero_edit import run_state
 
-# The lr that the script gave its first optimizer, and what the newest step multiplied it with.
-_first: list[float] = []
-_newest: list[float] = [1.0]
-# The groups that have the factor on them now; covers and what they cover share theirs.
+# The lr that the script gave its first optimizer, and the factor of the newest step.
+_first_lr: list[float] = []
+_newest_factor: list[float] = [1.0]
+# Groups with the factor applied now; a wrapper optimizer shares its groups with the one inside.
 _multiplied: set[int] = set()
 
 
-def see_first(optimizer: Any) -> None:
-    """Keep the first lr of all."""
+def record_first_lr(optimizer: Any) -> None:
+    """Record the lr of the first optimizer."""
     groups = getattr(optimizer, "param_groups", ())
-    own = groups[0].get("initial_lr", groups[0].get("lr")) if groups else None
-    if not _first and own is not None and float(own) > 0:
-        _first.append(float(own))
+    script_lr = groups[0].get("initial_lr", groups[0].get("lr")) if groups else None
+    if not _first_lr and script_lr is not None and float(script_lr) > 0:
+        _first_lr.append(float(script_lr))
 
 
-def in_force() -> Any:
-    """Return the script's first lr as the newest step really used it; None where no optimizer has an lr."""
-    if not _first:
+def effective_lr() -> Any:
+    """Return the script's first lr as the newest step used it; None if no optimizer has an lr."""
+    if not _first_lr:
         return None
-    asked = run_state.asked("lr")
-    used = _first[0] * _newest[0]
+    asked = run_state.asked_knob("lr")
+    used = _first_lr[0] * _newest_factor[0]
     return float(asked) if asked is not None and abs(used - asked) <= 1e-12 * abs(asked) else used
 
 
 def newest_factor() -> float:
-    """Return what the newest step multiplied the script's own lr with."""
-    return _newest[0]
+    """Return the factor of the newest step."""
+    return _newest_factor[0]
 
 
-class Factor:
-    """Multiplies one optimizer's lrs, and puts them back."""
+class LrFactor:
+    """Multiplies the lrs of one optimizer, and restores them."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self._saved: list[tuple[Any, Any, Any]] = []
 
     def enter(self) -> None:
-        asked = run_state.asked("lr")
-        if asked is None or not _first:
+        asked = run_state.asked_knob("lr")
+        if asked is None or not _first_lr:
             return
         for group in self._optimizer.param_groups:
-            own = group.get("lr")
-            if own is None or id(group) in _multiplied:
+            script_lr = group.get("lr")
+            if script_lr is None or id(group) in _multiplied:
                 continue
-            used = own * (float(asked) / _first[0])
+            used = script_lr * (float(asked) / _first_lr[0])
             group["lr"] = used
             _multiplied.add(id(group))
-            self._saved.append((group, own, used))
+            self._saved.append((group, script_lr, used))
         if self._saved:
-            _, own, used = self._saved[0]
-            _newest[0] = float(used) / float(own) if float(own) else float(asked) / _first[0]
+            _, script_lr, used = self._saved[0]
+            _newest_factor[0] = float(used) / float(script_lr) if float(script_lr) else float(asked) / _first_lr[0]
 
     def leave(self) -> None:
-        for group, own, used in self._saved:
+        for group, script_lr, used in self._saved:
             _multiplied.discard(id(group))
-            # What the optimizer itself has set meanwhile stays.
+            # Keep an lr that the optimizer itself has set.
             if group["lr"] is used:
-                group["lr"] = own
+                group["lr"] = script_lr
         self._saved = []

@@ -1,8 +1,8 @@
-"""Owns the replay: at the first number that is not finite, what of the step is to blame, told in one `replay` record.
+"""Replays a step after the first number that is not finite, and reports its cause in one `replay` record.
 
-Are the weights finite and have they grown, are the inputs finite, does the same forward in FP32 give finite outputs,
-and out of which module comes the first bad number. Made when a loss that is not finite is read, after eight updates
-skipped in a row, and at an exception that nobody caught. At most eight in a run, at doubling distances.
+Are the weights finite and have they grown? Are the inputs finite? Does the same forward in FP32 give finite outputs?
+Which module returns the first bad number? Runs after a loss that is not finite, after eight skipped updates in a row,
+and at an uncaught exception. At most eight times in a run, at doubling distances.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from typing import Any
 import torch
 
 from rung_inside.contract import records
-from rung_inside.numerics import finite
+from rung_inside.numerics import finite, grad_norm
+from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.replay import rerun_forward
 
-MOST = 8
-# Updates skipped in a row beside finite losses: more than a scaler needs to find its scale again.
+MOST_REPLAYS = 8
+# Skipped updates in a row with finite losses: more than a scaler needs to find its scale.
 SKIPPED = 8
-# Growth of the weights as a whole that is worth a word.
+# Smallest growth of the norm of the weights that is reported.
 GROWN = 2.0
 FINITE, NONFINITE, FAILED, UNKNOWN = "finite", "nonfinite", "failed", "unknown"
-# Exceptions that tell of the world outside and not of numbers.
+# Exceptions that are not about numbers.
 _OUTSIDE = (OSError, ImportError, SyntaxError, NameError, MemoryError, KeyboardInterrupt)
 
 
 class Call:
-    """The latest call of a root module in training: what it was given, and how it computed."""
+    """The latest call of a root module in training: its arguments, device and autocast."""
 
     __slots__ = ("args", "autocast", "device", "kwargs", "module")
 
@@ -43,27 +44,27 @@ class Call:
 
     @property
     def is_fp32(self) -> bool:
-        """Tell whether the script computes all of it in FP32 by itself."""
-        tensors = [*self.module.parameters(), *finite.tensors_in([self.args, self.kwargs])]
+        """Return whether the script itself computes all of it in FP32."""
+        tensors = [*self.module.parameters(), *tensors_in([self.args, self.kwargs])]
         return self.autocast is None and not any(each.dtype in rerun_forward.HALVES for each in tensors)
 
 
 class _State:
-    """What is held between updates; the arguments of one call, and nothing older."""
+    """What is kept between updates: the arguments of the latest call, and nothing older."""
 
     def __init__(self) -> None:
         self.module: Any = None
         self.args: Any = ()
         self.kwargs: Any = {}
-        # What autocast computed in on CUDA and on the CPU; None: it was off.
+        # The dtypes of autocast on CUDA and on the CPU; None: off.
         self.casts: tuple[Any, Any] = (None, None)
         self.made = 0
         self.last_step = -1
         self.busy = False
-        # From the first bad number on: a script that ends by itself must not take the model away before we looked.
+        # Kept alive from the first bad number on, so that a script that ends cannot free the model first.
         self.held: Any = None
         self.skipped = 0
-        # The norm of each model's weights before its first update, still on its device.
+        # The norm of each model's weights before its first update, as a tensor on its device.
         self.norms: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -72,19 +73,19 @@ _now = _State()
 
 def install(_torch: Any) -> None:
     rerun_forward.install()
-    run_state.on("forward", _see_forward)
-    on_exit.on_failure(_see_exception)
-    atexit.register(patch.quietly, _see_exit)
+    run_state.subscribe("forward", _on_forward)
+    on_exit.on_failure(_on_exception)
+    atexit.register(patch.quietly, _on_exit)
 
 
-def _see_forward(module: Any, args: Any, kwargs: Any) -> None:
+def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
     if _now.busy or not torch.is_grad_enabled():
         return
     held = _now.module
     if held is None or held() is not module:
         _now.module = weakref.ref(module)
         if module not in _now.norms:
-            _now.norms[module] = finite.norm(module.parameters())
+            _now.norms[module] = grad_norm.norm(module.parameters())
     _now.args, _now.kwargs = args, kwargs
     _now.casts = (
         torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None,
@@ -93,7 +94,7 @@ def _see_forward(module: Any, args: Any, kwargs: Any) -> None:
 
 
 def _of_cpu() -> tuple[Any, Any]:
-    """Return how to ask whether autocast is on for the CPU, and in what; torch 2.4 has a word for all devices."""
+    """Return the functions for state and dtype of autocast on the CPU; torch 2.4 has one for all devices."""
     try:
         torch.is_autocast_enabled("cpu")
         return partial(torch.is_autocast_enabled, "cpu"), partial(torch.get_autocast_dtype, "cpu")
@@ -104,97 +105,97 @@ def _of_cpu() -> tuple[Any, Any]:
 _on_cpu, _cpu_dtype = _of_cpu()
 
 
-def bad_number(step: int) -> None:
-    """Take a loss that is not finite, read at this update."""
+def on_nonfinite_loss(step: int) -> None:
+    """Replay for a loss that is not finite, read at this update."""
     model = _now.module() if _now.module else None
     _now.held = _now.held or model
     _replay(step)
 
 
-def see_skipped(step: int, *, skipped: bool) -> None:
-    """Take whether an update was skipped; many in a row are gradients that are never finite."""
+def on_update(step: int, *, skipped: bool) -> None:
+    """Count skipped updates, and replay after many in a row."""
     _now.skipped = _now.skipped + 1 if skipped else 0
     if _now.skipped == SKIPPED:
         _replay(step, grads=True)
 
 
-def _see_exception(error: BaseException) -> None:
+def _on_exception(error: BaseException) -> None:
     text = str(error)
     outside = isinstance(error, _OUTSIDE) or "out of memory" in text or "CUDA error" in text or "NCCL" in text
     if _now.module is not None and not outside and run_state.step() + 1 > _now.last_step + 1:
-        _make(run_state.step() + 1)
+        _run_replay(run_state.step() + 1)
 
 
-def _see_exit() -> None:
-    """Look once more where a run ends without a word: only what is bad is told."""
+def _on_exit() -> None:
+    """Replay at the end of a run that had none, and report only bad results."""
     if _now.module is not None and _now.module() is not None and not _now.made:
-        _make(run_state.step() + 1, only_bad=True)
+        _run_replay(run_state.step() + 1, only_bad=True)
 
 
 def _replay(step: int, *, grads: bool = False) -> None:
     if not _now.made or step >= _now.last_step + 2**_now.made:
-        _make(step, grads=grads)
+        _run_replay(step, grads=grads)
 
 
-def _make(step: int, *, grads: bool = False, only_bad: bool = False) -> None:
-    if _now.busy or _now.made >= MOST:
+def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> None:
+    if _now.busy or _now.made >= MOST_REPLAYS:
         return
     _now.made += 1
     _now.last_step = step
     _now.busy = True
     try:
-        told = patch.quietly(_look, grads) or {"weights": UNKNOWN, "inputs": UNKNOWN, "fp32": FAILED}
+        result = patch.quietly(_examine, grads) or {"weights": UNKNOWN, "inputs": UNKNOWN, "fp32": FAILED}
     finally:
         _now.busy = False
-    if not only_bad or NONFINITE in told.values():
-        records.emit("replay", step=step, **told)
+    if not only_bad or NONFINITE in result.values():
+        records.emit("replay", step=step, **result)
 
 
-def _word(good: bool) -> str:
+def _label(good: bool) -> str:
     return FINITE if good else NONFINITE
 
 
-def _look(grads: bool) -> dict[str, str]:
-    """Return what the replay tells, in the words of its record."""
+def _examine(grads: bool) -> dict[str, str]:
+    """Return the values of the replay record."""
     module = _now.held or (_now.module() if _now.module else None)
     if module is None:
         return {"weights": UNKNOWN, "inputs": UNKNOWN, "fp32": UNKNOWN}
     weights = finite.all_finite([*module.parameters(), *module.buffers()])
     call = Call(module)
-    told = {
-        "weights": _word(weights),
-        **_grown(module),
-        "inputs": _word(finite.all_finite(finite.tensors_in([call.args, call.kwargs]))),
+    result = {
+        "weights": _label(weights),
+        **_growth(module),
+        "inputs": _label(finite.all_finite(tensors_in([call.args, call.kwargs]))),
         "fp32": UNKNOWN,
     }
     if weights:
-        # With weights that are not finite every forward is bad, and tells nothing.
-        with rerun_forward.untouched(call.device):
-            told.update(_rerun(call, grads))
-    return told
+        # With weights that are not finite every forward is bad and shows nothing.
+        with rerun_forward.preserved_state(call.device):
+            result.update(_rerun(call, grads))
+    return result
 
 
-def _grown(module: Any) -> dict[str, str]:
-    """Return by what the weights have grown as a whole since the first update, where that says something."""
-    before, now = _now.norms.get(module), finite.norm(module.parameters())
+def _growth(module: Any) -> dict[str, str]:
+    """Return the growth of the norm of the weights since the first update, if it is large."""
+    before, now = _now.norms.get(module), grad_norm.norm(module.parameters())
     ratio = float(now) / float(before) if before is not None and now is not None and float(before) > 0 else 0.0
     return {"grown": f"{ratio:.3g}"} if GROWN <= ratio < float("inf") else {}
 
 
 def _rerun(call: Call, grads: bool) -> dict[str, str]:
-    told: dict[str, str] = {}
-    told["fp32"], where = _outputs(call, wide=True)
+    result: dict[str, str] = {}
+    result["fp32"], where = _outputs(call, wide=True)
     if not call.is_fp32:
-        _, own = _outputs(call, wide=False)
-        where = own or where
-    elif told["fp32"] == FINITE and not grads and _now.held is not None:
-        # The script computes in FP32 already, and its model is well: the bad number came after it.
-        told["fp32"] = NONFINITE
+        _, where_in_script = _outputs(call, wide=False)
+        where = where_in_script or where
+    elif result["fp32"] == FINITE and not grads and _now.held is not None:
+        # The script computes in FP32, and its model gives finite outputs: the bad number came after it.
+        result["fp32"] = NONFINITE
     if grads:
-        told["grads"] = _gradients(call)
-    elif not where and told["fp32"] in (FINITE, NONFINITE) and _now.held is not None:
+        result["grads"] = _gradients(call)
+    elif not where and result["fp32"] in (FINITE, NONFINITE) and _now.held is not None:
         where = "loss"
-    return {**told, "where": where} if where else told
+    return {**result, "where": where} if where else result
 
 
 def _outputs(call: Call, *, wide: bool) -> tuple[str, str]:
@@ -204,12 +205,12 @@ def _outputs(call: Call, *, wide: bool) -> tuple[str, str]:
         return UNKNOWN, ""
     except Exception:
         return FAILED, ""
-    return _word(good), where
+    return _label(good), where
 
 
 def _gradients(call: Call) -> str:
     try:
-        return _word(rerun_forward.gradients_finite(call))
+        return _label(rerun_forward.gradients_finite(call))
     except rerun_forward.CannotRun:
         return UNKNOWN
     except Exception:

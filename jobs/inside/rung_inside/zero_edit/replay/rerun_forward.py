@@ -1,7 +1,7 @@
-"""Owns running one forward pass of the script's again, with nothing of the run changed by it.
+"""Runs one forward pass of the script again, without changing the run.
 
-Parameters and buffers are stood in for by copies, the generators of chance are put back, no gradient is touched, and no
-other rank is needed. A forward that cannot be run alone is not run.
+It uses copies of parameters and buffers, restores the random generators, and touches no gradient. A forward that needs
+other ranks is not run.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Any
 import torch
 
 from rung_inside.numerics import finite
+from rung_inside.numerics.nested_tensors import map_tensors, tensors_in
 from rung_inside.patching import patch
-from rung_inside.zero_edit.hooks.forward import unseen
+from rung_inside.zero_edit.hooks.forward import unwatched
 
-# While a forward is run in FP32: where the autocasts that wanted otherwise are put.
+# The list of suspended autocasts, while a forward runs in FP32.
 _suspended: list[list[Any]] = []
 HALVES = (torch.float16, torch.bfloat16)
 
 
 class CannotRun(Exception):
-    """This forward needs more than one process, or more than we know of."""
+    """This forward needs other processes, or has no gradient to check."""
 
 
-def bare(module: Any) -> Any:
-    """Return the module itself without the wrappers that speak to other ranks or compile it."""
+def unwrapped(module: Any) -> Any:
+    """Return the module without wrappers that compile it or communicate with other ranks."""
     for _ in range(8):
         inner = getattr(module, "_orig_mod", None)
         if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
@@ -41,31 +42,31 @@ def bare(module: Any) -> Any:
     return module
 
 
-def _must_be_alone(module: Any) -> None:
+def _check_one_process(module: Any) -> None:
     for each in module.modules():
         if type(each).__name__ in ("FullyShardedDataParallel", "SyncBatchNorm", "DeepSpeedEngine"):
             raise CannotRun(type(each).__name__)
 
 
 @contextlib.contextmanager
-def untouched(device: torch.device) -> Iterator[None]:
-    """Put back chance, warnings and compilation as they were."""
+def preserved_state(device: torch.device) -> Iterator[None]:
+    """Restore random generators and warnings afterwards."""
     numpy = sys.modules.get("numpy.random")
-    chance, state = random.getstate(), numpy.get_state() if numpy else None
+    random_state, state = random.getstate(), numpy.get_state() if numpy else None
     devices = [device.index or 0] if device.type == "cuda" else []
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=devices):
             warnings.simplefilter("ignore")
             yield
     finally:
-        random.setstate(chance)
+        random.setstate(random_state)
         if numpy:
             numpy.set_state(state)
 
 
 @contextlib.contextmanager
 def _uncompiled(module: Any) -> Iterator[None]:
-    """Have modules that were compiled in place run as they are written."""
+    """Run modules that were compiled in place without their compiled code."""
     held = {each: each._compiled_call_impl for each in module.modules() if getattr(each, "_compiled_call_impl", None)}
     try:
         for each in held:
@@ -87,35 +88,35 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in HALVES else tensor
 
 
-def _stand_ins(module: Any, *, wide: bool, grads: bool) -> dict[str, torch.Tensor]:
+def _copies(module: Any, *, wide: bool, grads: bool) -> dict[str, torch.Tensor]:
     held: dict[str, torch.Tensor] = {}
     for name, tensor in module.named_parameters():
-        stand_in = tensor.detach()
-        stand_in = _wide(stand_in) if wide else stand_in
-        held[name] = stand_in.requires_grad_() if grads and tensor.requires_grad else stand_in
+        copy = tensor.detach()
+        copy = _wide(copy) if wide else copy
+        held[name] = copy.requires_grad_() if grads and tensor.requires_grad else copy
     for name, tensor in module.named_buffers():
-        # A running mean moves in place with every forward: ours moves in a copy.
+        # Every forward changes running means in place, so it gets copies.
         held[name] = (_wide(tensor) if wide else tensor).clone()
     return held
 
 
 def forward(call: Any, *, wide: bool, grads: bool = False) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return what the module returns for the same arguments, and its parameters: in FP32, or as the script had it."""
-    module = bare(call.module)
-    _must_be_alone(module)
-    held = _stand_ins(module, wide=wide, grads=grads)
-    args, kwargs = (finite.mapped(each, _wide) if wide else each for each in (call.args, call.kwargs))
+    """Return the output for the same arguments, and the parameters used: in FP32 (`wide`), or as in the script."""
+    module = unwrapped(call.module)
+    _check_one_process(module)
+    held = _copies(module, wide=wide, grads=grads)
+    args, kwargs = (map_tensors(each, _wide) if wide else each for each in (call.args, call.kwargs))
     kind, dtype = call.device.type, call.autocast
     cast = torch.autocast(kind, enabled=False) if wide or dtype is None else torch.autocast(kind, dtype=dtype)
-    with unseen(), _uncompiled(module), torch.set_grad_enabled(grads), cast, _own_casts(off=wide) as own:
+    with unwatched(), _uncompiled(module), torch.set_grad_enabled(grads), cast, _suspended_autocasts(off=wide) as casts:
         output = _functional_call()(module, held, args, kwargs)
-    call.autocast = call.autocast or next((context.fast_dtype for context in own if context.device == kind), None)
+    call.autocast = call.autocast or next((context.fast_dtype for context in casts if context.device == kind), None)
     return output, held
 
 
 @contextlib.contextmanager
-def _own_casts(*, off: bool) -> Iterator[list[Any]]:
-    """Keep off the autocasts that a model enters in its own forward, as Accelerate has it; yields which were on."""
+def _suspended_autocasts(*, off: bool) -> Iterator[list[Any]]:
+    """Disable autocasts that a model enters in its own forward, as with Accelerate; yield those that were on."""
     held: list[Any] = []
     _suspended[:] = [held] if off else []
     try:
@@ -126,44 +127,44 @@ def _own_casts(*, off: bool) -> Iterator[list[Any]]:
             context._enabled = True
 
 
-def _keep_off(context: Any, *_: Any) -> None:
+def _suspend(context: Any, *_: Any) -> None:
     if _suspended and context._enabled:
         context._enabled = False
         _suspended[0].append(context)
 
 
 def install() -> None:
-    patch.before(torch.autocast, "__enter__", _keep_off)
+    patch.before(torch.autocast, "__enter__", _suspend)
 
 
 def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:
-    """Run the forward; return whether its outputs are sane, and the module out of which the first bad number came."""
-    module = bare(call.module)
+    """Run the forward; return whether its outputs are sane, and the module that returned the first bad number."""
+    module = unwrapped(call.module)
     bad: list[str] = []
     handles = []
 
-    def look(name: str) -> Any:
+    def watch(name: str) -> Any:
         def hook(_: Any, args: Any, output: Any) -> None:
-            if not bad and not finite.all_sane(finite.tensors_in(output)):
+            if not bad and not finite.all_sane(tensors_in(output)):
                 bad.append(name)
 
         return hook
 
     try:
         for name, each in module.named_modules():
-            handles.append(each.register_forward_hook(look(name or type(module).__name__)))
+            handles.append(each.register_forward_hook(watch(name or type(module).__name__)))
         output, _ = forward(call, wide=wide)
     finally:
         for handle in handles:
             handle.remove()
-    return finite.all_sane(finite.tensors_in(output)), bad[0] if bad else ""
+    return finite.all_sane(tensors_in(output)), bad[0] if bad else ""
 
 
 def gradients_finite(call: Any) -> bool:
-    """Tell whether the gradients of the outputs are finite in FP32; `.grad` is not touched."""
+    """Return whether the gradients of the outputs are finite in FP32; `.grad` is not changed."""
     output, held = forward(call, wide=True, grads=True)
     wanted = [each for each in held.values() if each.requires_grad]
-    ends = [each for each in finite.tensors_in(output) if each.requires_grad and each.is_floating_point()]
+    ends = [each for each in tensors_in(output) if each.requires_grad and each.is_floating_point()]
     if not ends or not wanted:
         raise CannotRun("no gradient")
     loss = getattr(output, "loss", None)
@@ -176,6 +177,6 @@ def gradients_finite(call: Any) -> bool:
 
 
 def _probe(end: torch.Tensor) -> torch.Tensor:
-    # Not a plain sum: that of a softmax is 1, whatever its inputs are.
+    # Not a plain sum: for a softmax that is always 1.
     weights = torch.randn(end.shape, device=end.device, dtype=end.dtype)
     return torch.where(torch.isfinite(end), end * weights, torch.zeros_like(end)).sum()

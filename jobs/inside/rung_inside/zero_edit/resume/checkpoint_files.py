@@ -1,7 +1,7 @@
-"""Owns the sight of checkpoint files: which the script writes, at which update, and which one it went on from.
+"""Reports the checkpoint files that the script writes, and publishes those that it loads.
 
-Paths are told by their first part below RUNG_CHECKPOINT_DIR, so that a checkpoint in a folder has the folder's name.
-What lies elsewhere (pretrained weights, data) is nobody's business.
+The name of a checkpoint is the first part of its path below RUNG_CHECKPOINT_DIR, so one in a folder has the folder's
+name. Files elsewhere (pretrained weights, data) are not reported.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from rung_inside.contract import records
 from rung_inside.patching import on_import, patch
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.resume.checkpoint_paths import below, path_of
+from rung_inside.zero_edit.resume.checkpoint_paths import name_in_folder, path_of
 
-# The name and update of what was last told, and of what was written: a file may get its final name afterwards.
-_told: list[Any] = [None]
+# The name and update last reported; and the update of each file written, since it may get its final name later.
+_last_reported: list[Any] = [None]
 _written: dict[str, int] = {}
-# The update at which something was written that has no name yet, as into a buffer.
-_nameless: list[int] = [-1]
+# The update of the last write without a file name, such as into a buffer.
+_unnamed_step: list[int] = [-1]
 
 
 def install(torch: Any) -> None:
     patch.after(torch, "save", _saved)
-    # Other modules of torch call it by its home.
+    # Other modules of torch call it from there.
     torch.serialization.save = torch.save
     patch.after(torch, "load", _loaded)
     torch.serialization.load = torch.load
@@ -47,42 +47,42 @@ def _install_sharded(module: Any) -> None:
 def _saved(_result: Any, state: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
     path = path_of(kwargs.get("f", kwargs.get("filename", target)))
     if path is None:
-        _nameless[0] = run_state.step()
+        _unnamed_step[0] = run_state.step()
         return
     run_state.publish("saved", path, state if state is not None else kwargs.get("obj"))
-    tell(path, run_state.step())
+    report_saved(path, run_state.step())
 
 
 def _saved_sharded(_result: Any, state: Any = None, *_: Any, **kwargs: Any) -> None:
     path = path_of(kwargs.get("checkpoint_id"))
     if path is not None:
         run_state.publish("saved", path, state)
-        tell(path, run_state.step())
+        report_saved(path, run_state.step())
 
 
 def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
     """Follow a file to its final name."""
     old, new = path_of(kwargs.get("src", source)), path_of(kwargs.get("dst", target))
-    if old is None or new is None or below(new) is None:
+    if old is None or new is None or name_in_folder(new) is None:
         return
-    step = _written.get(os.path.abspath(old), _nameless[0])
+    step = _written.get(os.path.abspath(old), _unnamed_step[0])
     if step >= 0:
-        _nameless[0] = -1
-        tell(new, step)
+        _unnamed_step[0] = -1
+        report_saved(new, step)
 
 
-def tell(path: str, step: int) -> None:
+def report_saved(path: str, step: int) -> None:
     """Report a file or folder that holds the run after this update, once."""
     if len(_written) > 64:
         del _written[next(iter(_written))]
     _written[os.path.abspath(path)] = step
     _written[os.path.dirname(os.path.abspath(path))] = step
-    name = below(path)
+    name = name_in_folder(path)
     if name is None:
         folder = os.path.dirname(path) or os.curdir
         patch.note(f"files are saved to {folder}: Rung resumes only from checkpoint.dir, so name that folder there")
-    elif _told[0] != (name, step):
-        _told[0] = (name, step)
+    elif _last_reported[0] != (name, step):
+        _last_reported[0] = (name, step)
         records.emit("saved", step=step, file=name)
 
 

@@ -1,4 +1,4 @@
-"""The path of a file that is saved or loaded, and its name in the checkpoint folder."""
+"""Finds the path of a file that is saved or loaded, and its name in the checkpoint folder."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 def path_of(target: Any) -> str | None:
-    """Return the path of a file that is given by its name or as an open file; None for a buffer."""
+    """Return the path of a file given by name or as an open file; None for a buffer."""
     if isinstance(target, (str, os.PathLike)):
         return os.fsdecode(target)
     named = getattr(target, "path", None) or getattr(target, "name", None)
     return named if isinstance(named, str) else None
 
 
-def below(path: str) -> str | None:
-    """Return the first part of a path below the checkpoint folder; None when it lies elsewhere."""
+def name_in_folder(path: str) -> str | None:
+    """Return the first part of a path below the checkpoint folder; None if it is elsewhere."""
     folder = os.environ.get("RUNG_CHECKPOINT_DIR", "")
     if not folder:
         return None

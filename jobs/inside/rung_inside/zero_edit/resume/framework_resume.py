@@ -1,4 +1,4 @@
-"""Owns where a framework's own resume goes on from: the checkpoint that Rung has chosen, and no other of this run's."""
+"""Makes a framework resume from the checkpoint that Rung chose, and from no other of this run."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume import checkpoint_files
 
 
-def instead_of(own: Any, usable: Callable[[str], bool]) -> Any:
-    """Return what to resume from where the script says `own` (a path, a word such as "last", True, or nothing)."""
+def choose_checkpoint(given: Any, usable: Callable[[str], bool]) -> Any:
+    """Return what to resume from if the script gives `given` (a path, "last", True, or None)."""
     chosen = os.environ.get("RUNG_CHECKPOINT", "")
     if chosen and usable(chosen):
         return chosen
-    return None if own and not chosen and _passed_over(own) else own
+    return None if given and not chosen and _was_rejected(given) else given
 
 
-def _passed_over(own: Any) -> bool:
-    """Tell whether Rung knew this checkpoint and has decided to begin anew instead."""
+def _was_rejected(given: Any) -> bool:
+    """Return whether Rung knew this checkpoint and decided to start from scratch."""
     if os.environ.get("RUNG_ATTEMPT", "1") in ("", "1"):
         return False
-    if not isinstance(own, (str, os.PathLike)) or not os.path.exists(own):
-        return True  # True, "last" and their like: the newest one, which Rung knows
-    path, folder = os.path.abspath(os.fspath(own)), os.environ.get("RUNG_CHECKPOINT_DIR", "")
+    if not isinstance(given, (str, os.PathLike)) or not os.path.exists(given):
+        return True  # True, "last" and similar: the newest checkpoint, which Rung knows
+    path, folder = os.path.abspath(os.fspath(given)), os.environ.get("RUNG_CHECKPOINT_DIR", "")
     known = fnmatch.fnmatch(os.path.basename(path), os.environ.get("RUNG_CHECKPOINT_PATTERN") or "*")
     return bool(folder) and os.path.dirname(path) == os.path.abspath(folder) and known
 
 
-def say_loaded(path: Any, step: Any) -> None:
-    """Tell of a checkpoint that the framework has loaded in ways that torch.load does not show."""
+def report_loaded(path: Any, step: Any) -> None:
+    """Publish a checkpoint that the framework loaded without torch.load."""
     run_state.publish("loaded", os.fspath(path), {"step": step})
 
 
-def say_saved(path: Any) -> None:
-    """Report a checkpoint that is whole now, with the count of updates that it holds."""
-    checkpoint_files.tell(os.fspath(path), run_state.step())
+def report_saved(path: Any) -> None:
+    """Report a complete checkpoint with its count of updates."""
+    checkpoint_files.report_saved(os.fspath(path), run_state.step())

@@ -1,4 +1,4 @@
-"""Owns numbers on their way from a GPU: many at once, by one copy into pinned memory that nobody waits for."""
+"""Copies numbers from a GPU without waiting: many at once, by one copy into pinned memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-# Copies are at least this far apart, in seconds; updates that are quicker travel together.
-APART = 0.02
-FIRST = 32
-MOST = 256
+# Faster updates share one copy.
+MIN_SECONDS_APART = 0.02
+FIRST_COPIES = 32
+MOST_HELD = 256
 
 
 class Submitted(NamedTuple):
-    """One update as it is sent."""
+    """One update as it is submitted."""
 
     step: int
     skipped: bool | None
@@ -21,7 +21,7 @@ class Submitted(NamedTuple):
 
 
 class Received(NamedTuple):
-    """One update as it is read; norm and scale of those that travelled together are known of the newest alone."""
+    """One update as it is received; of those in one copy only the newest has norm and scale."""
 
     step: int
     loss: float | None
@@ -37,8 +37,8 @@ class AsyncReadback:
 
     def __init__(self) -> None:
         self._held: list[tuple[Submitted, Any, Any]] = []
-        self._flying: list[Submitted] = []
-        # Which numbers travel behind the losses.
+        self._in_flight: list[Submitted] = []
+        # Which numbers follow the losses in the buffer.
         self._has_flags = self._has_norm = self._has_scale = False
         self._buffer: Any = None
         self._event: Any = None
@@ -46,21 +46,21 @@ class AsyncReadback:
         self._sent = 0
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._held or self._flying)
+    def is_pending(self) -> bool:
+        return bool(self._held or self._in_flight)
 
-    def add(self, sent: Submitted, loss: Any, flag: Any) -> None:
-        """Take one update: its loss, and the flag by which only the GPU knows whether it was skipped."""
-        self._held.append((sent, loss, flag))
-        if len(self._held) > MOST:
+    def add(self, submitted: Submitted, loss: Any, flag: Any) -> None:
+        """Add one update: its loss, and the flag on the GPU for whether it was skipped."""
+        self._held.append((submitted, loss, flag))
+        if len(self._held) > MOST_HELD:
             del self._held[0]
 
     def should_send(self, now: float) -> bool:
-        return not self._flying and (now - self._sent_at >= APART or self._sent < FIRST)
+        return not self._in_flight and (now - self._sent_at >= MIN_SECONDS_APART or self._sent < FIRST_COPIES)
 
     def send(self, now: float, norm: Any, scale: Any) -> None:
-        """Let all that is held travel to the host, behind what the GPU is doing."""
-        if not self._held or self._flying:
+        """Start the copy of all held numbers to the host, after the current work of the GPU."""
+        if not self._held or self._in_flight:
             return
         device = self._held[-1][1].device
         held, self._held = [each for each in self._held if each[1].device == device], []
@@ -73,41 +73,41 @@ class AsyncReadback:
         self._has_norm, self._has_scale = norm is not None, scale is not None
         numbers += flags if self._has_flags else []
         self._copy(torch.stack([*numbers, *(each for each in (norm, scale) if each is not None)]))
-        self._flying = [sent for sent, _, _ in held]
+        self._in_flight = [submitted for submitted, _, _ in held]
         self._sent_at = now
         self._sent += 1
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:
-            self._buffer = torch.empty(2 * MOST + 2, dtype=torch.float32, pin_memory=True)
+            self._buffer = torch.empty(2 * MOST_HELD + 2, dtype=torch.float32, pin_memory=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._buffer[: len(numbers)].copy_(numbers, non_blocking=True)
         self._event.record(torch.cuda.current_stream(numbers.device))
 
     def arrived(self) -> bool:
-        return bool(self._flying) and bool(self._event.query())
+        return bool(self._in_flight) and bool(self._event.query())
 
     def wait(self) -> None:
-        if self._flying:
+        if self._in_flight:
             self._event.synchronize()
 
     def take(self) -> list[Received]:
-        """Return the updates that have arrived, the oldest first."""
-        flying, self._flying = self._flying, []
-        if not flying:
+        """Return the updates that have arrived, oldest first."""
+        in_flight, self._in_flight = self._in_flight, []
+        if not in_flight:
             return []
-        count = len(flying)
+        count = len(in_flight)
         values = iter(self._buffer[: 2 * count + 2].tolist())
-        losses = [next(values) for _ in flying]
-        skips = [bool(next(values)) if self._has_flags else sent.skipped for sent in flying]
+        losses = [next(values) for _ in in_flight]
+        skips = [bool(next(values)) if self._has_flags else submitted.skipped for submitted in in_flight]
         norm = next(values) if self._has_norm else None
         scale = next(values) if self._has_scale else None
-        seen = [
-            Received(sent.step, losses[index], sent.lr, None, None, skips[index], False)
-            for index, sent in enumerate(flying)
+        received = [
+            Received(submitted.step, losses[index], submitted.lr, None, None, skips[index], False)
+            for index, submitted in enumerate(in_flight)
         ]
-        seen[-1] = seen[-1]._replace(norm=norm, scale=scale, is_last=True)
-        return seen
+        received[-1] = received[-1]._replace(norm=norm, scale=scale, is_last=True)
+        return received
 
 
 def _usable(value: Any, device: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Owns what is in force: reads the knobs from the live objects after every update, and says them when they change."""
+"""Reads the knobs from the live objects after an update, and reports them if they changed."""
 
 from __future__ import annotations
 
@@ -8,97 +8,82 @@ from typing import Any
 import torch
 
 from rung_inside.contract import records
+from rung_inside.numerics import precision
 from rung_inside.patching import on_exit
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import autocast, grad_clip, lr_factor, param_dtype
 
-# What changes later changes seldom, and reading it costs more than the rest of an update.
+# Later changes are rare, and reading costs more than the other work of an update.
 FIRST = 64
 EVERY = 16
-# The precision as last read, and what it was read from.
+# The name of the precision for each optimizer, autocast dtype and scaler.
 _read: dict[Any, str] = {}
-_leading: list[weakref.ref[Any]] = []
+_first_optimizer: list[weakref.ref[Any]] = []
 
 
-# Knobs that a framework has and plain torch has not: batch, accumulation.
-_of_frameworks: dict[str, Any] = {}
+# Knobs that only frameworks have: batch, accumulation.
+_framework_knobs: dict[str, Any] = {}
 
 
-def tell(name: str, value: Any) -> None:
-    """Take what a framework says of a knob of its own."""
-    _of_frameworks[name] = value
+def set_framework_knob(name: str, value: Any) -> None:
+    """Record the value of a knob that only the framework has."""
+    _framework_knobs[name] = value
 
 
 def install(_torch: Any) -> None:
-    run_state.on("updated", _say)
-    on_exit.on_end(_say_at_last)
+    run_state.subscribe("updated", _report)
+    on_exit.on_end(_report_at_end)
 
 
-def _say(optimizer: Any, _skipped: Any) -> None:
-    """Speak for the first optimizer: others beside it, such as a GAN's, may be clipped or not as they like."""
+def _report(optimizer: Any, _skipped: Any) -> None:
+    """Report the knobs of the first optimizer; others, such as a GAN's, may be clipped differently."""
     if run_state.updates() > FIRST and run_state.updates() % EVERY:
         return
-    leading = _leading[0]() if _leading else None
-    if leading is None:
-        _leading[:] = [weakref.ref(optimizer)]
-    if leading in (None, optimizer):
-        records.say_knobs(knobs(optimizer))
+    first = _first_optimizer[0]() if _first_optimizer else None
+    if first is None:
+        _first_optimizer[:] = [weakref.ref(optimizer)]
+    if first in (None, optimizer):
+        records.report_knobs(read_knobs(optimizer))
 
 
-def _say_at_last() -> None:
-    """Speak for a script that failed before its first update: of what no update is needed to know."""
+def _report_at_end() -> None:
+    """Report what is known of a script that failed before its first update."""
     optimizer = next(iter(run_state.optimizers), None)
-    if _leading or optimizer is None or not run_state.models:
+    if _first_optimizer or optimizer is None or not run_state.models:
         return
-    # Once: a failure is followed by the end.
-    _leading[:] = [weakref.ref(optimizer)]
-    known = knobs(optimizer)
+    # Once: the end comes after a failure too.
+    _first_optimizer[:] = [weakref.ref(optimizer)]
+    known = read_knobs(optimizer)
     del known["clip"]
-    if run_state.asked("lr") is not None:
+    if run_state.asked_knob("lr") is not None:
         del known["lr"]
-    records.say_knobs(known)
+    records.report_knobs(known)
 
 
-def knobs(optimizer: Any) -> dict[str, Any]:
-    """Return the values in force; batch and accumulation only where a framework has them."""
+def read_knobs(optimizer: Any) -> dict[str, Any]:
+    """Return the values in force; batch and accumulation only if a framework has them."""
     scaler = next((each for each in run_state.scalers if each.is_enabled()), None)
     return {
-        "lr": lr_factor.in_force(),
-        "clip": grad_clip.used(optimizer),
+        "lr": lr_factor.effective_lr(),
+        "clip": grad_clip.take_used_bound(optimizer),
         "growth_interval": scaler.get_growth_interval() if scaler is not None else None,
-        "precision": _precision(optimizer, autocast.seen(), scaler is not None),
-        "params": _params(optimizer) if run_state.asked("params") is not None else None,
-        "skip": run_state.asked("skip"),
-        **_of_frameworks,
+        "precision": _precision(optimizer, autocast.take_seen_dtype(), scaler is not None),
+        "params": _params(optimizer) if run_state.asked_knob("params") is not None else None,
+        "skip": run_state.asked_knob("skip"),
+        **_framework_knobs,
     }
 
 
 def _precision(optimizer: Any, autocast: Any, scaled: bool) -> str:
-    """Name the precision that the live objects amount to; a combination that is none of ours is spelled out."""
+    """Return the name of the precision in force."""
     key = (id(optimizer), autocast, scaled)
     if key not in _read:
-        _read[key] = _named(_trained_dtypes(optimizer), autocast, scaled)
+        dtypes = trained = _trained_dtypes(optimizer)
+        if torch.float16 in trained and autocast is None and not scaled:
+            # Batch norms stay FP32 in native FP16.
+            dtypes = {torch.float16}
+        _read[key] = precision.name_precision(dtypes, trained, autocast, scaled)
     return _read[key]
-
-
-def _named(trained: set[Any], autocast: Any, scaled: bool) -> str:
-    found: dict[Any, str] = {
-        (torch.float16, None, False): "native_fp16",
-        (torch.float32, None, False): "fp32",
-        (torch.float32, torch.bfloat16, False): "bf16",
-        (torch.float32, torch.float16, True): "amp_fp16",
-    }
-    main = torch.float16 if torch.float16 in trained and autocast is None else None
-    dtype = main or (next(iter(trained)) if len(trained) == 1 else None)
-    named = found.get((dtype, autocast, scaled))
-    return named or _spelled_out(trained, autocast, scaled)
-
-
-def _spelled_out(trained: set[Any], autocast: Any, scaled: bool) -> str:
-    parts = ["+".join(sorted(str(dtype).replace("torch.", "") for dtype in trained)) or "no", "parameters"]
-    parts.append(f"autocast_{str(autocast).replace('torch.', '')}" if autocast else "no_autocast")
-    parts.append("scaler" if scaled else "no_scaler")
-    return "_".join(parts)
 
 
 def _trained_dtypes(optimizer: Any) -> set[Any]:
@@ -107,4 +92,4 @@ def _trained_dtypes(optimizer: Any) -> set[Any]:
 
 
 def _params(optimizer: Any) -> str:
-    return "fp16" if _trained_dtypes(optimizer) & set(param_dtype.SIXTEEN) else "fp32"
+    return "fp16" if _trained_dtypes(optimizer) & set(param_dtype.HALF_DTYPES) else "fp32"

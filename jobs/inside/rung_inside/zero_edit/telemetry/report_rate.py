@@ -1,18 +1,18 @@
-"""Owns how often a fast training reports: often while it is young, later by the clock, so that no log grows fast."""
+"""Limits how often a fast training reports: often at first, later by the clock, so that no log grows fast."""
 
 from __future__ import annotations
 
-# The first updates are all reported: most faults that a script has come there.
+# The first updates are all reported, because most faults of a script appear there.
 FIRST = 32
 # A record at most every 20 ms per second of age, up to 20 a second; in long runs fewer, down to one a second.
 YOUNG, STEADY = 1 / 50, 0.05
 OLD, SLOWEST = 1 / 2400, 1.0
-# Bad news in a row is told at once so many times; then by the clock like all other.
+# So many bad updates in a row are reported at once; then by the clock like all others.
 URGENT = 64
 
 
-class Pace:
-    """Says whether a report is due. `now` is any clock in seconds that does not go back."""
+class ReportRate:
+    """Decides whether a report is due. `now` is any monotonic clock in seconds."""
 
     __slots__ = ("_began", "_due", "_reports", "_urgent")
 
@@ -23,21 +23,21 @@ class Pace:
         self._urgent = 0
 
     def due(self, now: float) -> bool:
-        """Tell whether an ordinary update is to be reported now."""
+        """Return whether an ordinary update is reported now."""
         return now >= self._due or self._reports < FIRST
 
-    def due_at_once(self, now: float) -> bool:
-        """Tell whether bad news is to be reported now."""
+    def due_urgent(self, now: float) -> bool:
+        """Return whether a bad update is reported now."""
         self._urgent += 1
         return self._urgent <= URGENT or self.due(now)
 
     @property
-    def is_calm(self) -> bool:
-        """Tell whether the newest update was no bad news."""
+    def newest_was_good(self) -> bool:
+        """Return whether the newest update was good."""
         return self._urgent == 0
 
-    def calm(self) -> None:
-        """Take an update that is no bad news."""
+    def saw_good(self) -> None:
+        """Record a good update."""
         self._urgent = 0
 
     def reported(self, now: float) -> None:

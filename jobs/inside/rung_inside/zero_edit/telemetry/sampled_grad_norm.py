@@ -1,4 +1,4 @@
-"""Owns the gradient norm of scripts that never reckon it: now and then, at a cost that stays far below the step's."""
+"""Samples the gradient norm of scripts that do not compute it, at a cost far below that of a step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-# At least so many updates lie between two norms, and more where one costs above this share of the time between.
+# Updates between two norms; more if a norm costs above this share of the time between them.
 EVERY = 16
 SHARE = 0.003
 
 
-class _Turn:
+class _Schedule:
     """Counts the updates until the next norm."""
 
     def __init__(self) -> None:
@@ -21,20 +21,20 @@ class _Turn:
         self.every = EVERY
 
 
-_turn = _Turn()
+_schedule = _Schedule()
 
 
-def now_and_then(optimizer: Any) -> Any:
-    """Return the norm of an optimizer's gradients as a tensor where they are, or None when it is not its turn."""
-    _turn.left -= 1
-    if _turn.left > 0:
+def sampled_norm(optimizer: Any) -> Any:
+    """Return the norm of an optimizer's gradients as a tensor on their device, or None if it is not due."""
+    _schedule.left -= 1
+    if _schedule.left > 0:
         return None
     began = perf_counter()
-    step_time = (began - _turn.at) / _turn.every if _turn.at else 0.0
+    step_time = (began - _schedule.at) / _schedule.every if _schedule.at else 0.0
     norm = _norm(optimizer)
     cost = perf_counter() - began
-    _turn.every = min(4096, max(EVERY, int(cost / (SHARE * step_time)) if step_time else EVERY))
-    _turn.left, _turn.at = _turn.every, began
+    _schedule.every = min(4096, max(EVERY, int(cost / (SHARE * step_time)) if step_time else EVERY))
+    _schedule.left, _schedule.at = _schedule.every, began
     return norm
 
 
@@ -47,7 +47,7 @@ def _norm(optimizer: Any) -> Any:
     ]
     if not gradients or any(each.device != gradients[0].device for each in gradients):
         return None
-    # Half gradients overflow in their own squares; those of a few kinds are left to whoever clips them.
+    # Squares of half gradients overflow; mixed dtypes are left to the clipping.
     if any(each.dtype != gradients[0].dtype for each in gradients) or gradients[0].dtype == torch.float16:
         return None
     norms = torch._foreach_norm(gradients) if hasattr(torch, "_foreach_norm") else [each.norm() for each in gradients]

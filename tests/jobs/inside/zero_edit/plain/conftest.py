@@ -1,4 +1,4 @@
-"""Starts strangers' trainings as Rung would: many in forks of one process, or one as a command of its own."""
+"""Starts trainings that do not know Rung: many in forks of one process, or one as a command."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ INSIDE = HERE.parents[4] / "jobs" / "inside"
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of one training."""
+    """The result of one training."""
 
     result: Any
     error: str
-    said: str
+    output: str
 
-    def records(self, word: str) -> list[dict[str, str]]:
-        start = f"rung| {word} "
-        lines = [line[len(start) :] for line in self.said.splitlines() if line.startswith(start)]
+    def records(self, kind: str) -> list[dict[str, str]]:
+        start = f"rung| {kind} "
+        lines = [line[len(start) :] for line in self.output.splitlines() if line.startswith(start)]
         return [dict(pair.split("=", 1) for pair in shlex.split(line)) for line in lines]
 
     @property
@@ -52,7 +52,7 @@ def all_of(trainings: str, cases: Mapping[str, Sequence[Any]]) -> dict[str, Trai
     )
     assert done.returncode == 0, done.stderr
     return {
-        name: Trained(got.get("result"), got.get("error", ""), got["said"])
+        name: Trained(got.get("result"), got.get("error", ""), got["output"])
         for name, got in json.loads(done.stdout.splitlines()[-1]).items()
     }
 

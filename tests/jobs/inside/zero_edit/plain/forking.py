@@ -36,10 +36,10 @@ def train(function, knobs, variables, folder):
 
 def forked(function, knobs, variables, folder):
     """Return what a training came to in a process of its own: its result or error, and what it printed."""
-    said, got = folder / "said", folder / "got"
+    output, got = folder / "output", folder / "got"
     child = os.fork()
     if not child:
-        out = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        out = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
         try:
@@ -51,7 +51,7 @@ def forked(function, knobs, variables, folder):
         sys.stdout.flush()
         os._exit(0)
     os.waitpid(child, 0)
-    return {**json.loads(got.read_text()), "said": said.read_text()}
+    return {**json.loads(got.read_text()), "output": output.read_text()}
 
 
 def warm_up():

@@ -1,4 +1,4 @@
-"""Holds trainings that are cut in two, some to compare bit for bit, and longer ones judged by what they learned."""
+"""Trainings that stop and resume, trainings to compare bit for bit, and longer ones to compare by loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def batch(step, count=32):
 
 
 class Watched(torch.optim.AdamW):
-    """Notes what its steps really use."""
+    """Records the lr that its steps really use."""
 
     used = ()
 
@@ -26,7 +26,7 @@ class Watched(torch.optim.AdamW):
 
 
 class Script:
-    """One training as a stranger has it: AMP, a schedule, clipping, and a checkpoint of everything."""
+    """A training that does not know Rung: AMP, a schedule, clipping, and a checkpoint of everything."""
 
     def __init__(self, half=False, amp=True):
         self.model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))

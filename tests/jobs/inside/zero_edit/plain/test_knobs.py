@@ -1,4 +1,4 @@
-"""Owns the proof of the knobs on live objects of scripts that know nothing of Rung."""
+"""Tests the knobs on live objects of scripts that do not know Rung."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def trained(train: Callable[..., Any], once: Callable[..., Any]) -> Any:
     return once("knobs", lambda: train("trainings.py", CASES))
 
 
-def test_nothing_of_ours_went_wrong(trained: Any) -> None:
+def test_no_hook_of_rung_failed(trained: Any) -> None:
     assert {name: got.error for name, got in trained.items() if got.error and name not in FAIL} == {}
     noted = {name: got.records("note") for name, got in trained.items() if got.records("note")}
     assert set(noted) == {"broken"}
 
 
-def test_a_part_of_ours_that_breaks_costs_one_note_and_the_rung_did_not_take(trained: Any) -> None:
+def test_a_hook_that_fails_costs_one_note_and_the_rung_does_not_take(trained: Any) -> None:
     broken = trained["broken"]
     assert broken.result == trained["sgd_alone"].result
     assert broken.knobs["lr"] == "0.05"
@@ -85,7 +85,7 @@ def test_the_script_its_schedule_and_its_checkpoints_see_their_own_lr(trained: A
     assert trained["sgd"].result["last"] == 0.1
 
 
-def test_one_factor_is_for_all_optimizers_and_only_the_first_speaks(trained: Any) -> None:
+def test_one_factor_is_for_all_optimizers_and_only_the_first_reports(trained: Any) -> None:
     assert trained["two_optimizers"].result["rate"] == pytest.approx(0.001, rel=1e-3)
     assert trained["two_alone"].records("knobs") == [{"lr": "0.1", "clip": "1.0", "precision": "fp32"}]
 
@@ -193,7 +193,7 @@ def test_native_fp16_leaves_an_update_out_whose_gradients_are_not_finite(trained
     assert still(trained["not_finite"].result["moved"]) == [2]
 
 
-def test_fp32_reaches_what_a_forward_casts_by_hand_and_a_failure_before_any_update_still_tells(trained: Any) -> None:
+def test_fp32_reaches_what_a_forward_casts_by_hand_and_a_failure_before_any_update_is_reported(trained: Any) -> None:
     assert "without overflow" in trained["by_hand"].error
     assert trained["by_hand_fp32"].knobs["precision"] == "fp32"
 
@@ -209,5 +209,5 @@ def test_native_fp16_works_with_closures(trained: Any) -> None:
     assert trained["native_lbfgs"].result["dtype"] == "torch.float16"
 
 
-def test_nothing_of_ours_is_left_on_models_or_in_their_files(trained: Any) -> None:
+def test_nothing_of_rung_is_left_on_models_or_in_their_files(trained: Any) -> None:
     assert trained["left_alone"].result == {"ours": False, "call": "_wrapped_call_impl", "layer": "_wrapped_call_impl"}

@@ -1,4 +1,4 @@
-"""Owns the proof that no resume undoes a knob, native FP16 learns as FP32 does, and without knobs no bit changes."""
+"""Tests that no resume undoes a knob, native FP16 learns as FP32 does, and without knobs no bit changes."""
 
 from __future__ import annotations
 

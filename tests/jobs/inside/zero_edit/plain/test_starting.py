@@ -1,4 +1,4 @@
-"""Owns the proof that zero-edit enters by every door a script is started through, and stays out elsewhere."""
+"""Tests that zero-edit starts however a script is started, and does nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ dist.destroy_process_group()
 """
 
 
-def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_heard(start: Start, tmp_path: Path) -> None:
+def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__main__.py").write_text(TRAINING + "raise ValueError('Training loss is nan')\n")
     (tmp_path / "run.sh").write_text(f"'{sys.executable}' -m package > out.txt 2>&1\n")
@@ -66,21 +66,21 @@ def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_heard(start
     done = start("sh", "run.sh", knobs={"lr": 0.01}, RUNG_LOG=str(tmp_path / "log"))
     assert done.returncode == 1, done.stderr
     assert (tmp_path / "out.txt").read_text().startswith("trained by __main__\nTraceback ")
-    said = (tmp_path / "log").read_text().splitlines()
-    assert [line for line in said if " knobs " in line] == ["rung| knobs lr=0.01 clip=off precision=fp32"]
-    assert said[-1] == "ValueError: Training loss is nan"
-    assert said.count(said[-1]) == 1
-    assert not any(" note " in line for line in said)
+    log = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in log if " knobs " in line] == ["rung| knobs lr=0.01 clip=off precision=fp32"]
+    assert log[-1] == "ValueError: Training loss is nan"
+    assert log.count(log[-1]) == 1
+    assert not any(" note " in line for line in log)
 
 
-def test_a_script_that_fails_before_its_first_update_tells_its_precision_once(start: Start) -> None:
+def test_a_script_that_fails_before_its_first_update_reports_its_precision_once(start: Start) -> None:
     done = start(sys.executable, "-c", FAILING, knobs={"lr": 0.01})
     assert "without overflow" in done.stderr
     knobs = [line for line in done.stdout.splitlines() if line.startswith("rung| knobs ")]
     assert knobs == ["rung| knobs growth_interval=2000 precision=amp_fp16"]
 
 
-def test_every_rank_has_the_knobs_and_one_speaks(start: Start, tmp_path: Path) -> None:
+def test_every_rank_has_the_knobs_and_one_reports(start: Start, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = start(*launcher, "train.py", knobs={"lr": 0.01, "precision": "native_fp16", "clip": 1.0})

@@ -1,4 +1,4 @@
-"""Holds small trainings written as strangers write them: none knows of Rung, each returns what there is to see."""
+"""Small trainings that do not know Rung; each returns what its test checks."""
 
 from __future__ import annotations
 
@@ -502,10 +502,10 @@ def in_pieces(_folder):
 
 
 def with_a_broken_part(folder):
-    """Train although what puts the lr on an optimizer fails each time."""
+    """Train although setting the lr on an optimizer always fails."""
     from rung_inside.zero_edit.knobs import lr_factor
 
-    lr_factor.Factor.enter = lambda _: 1 / 0
+    lr_factor.LrFactor.enter = lambda _: 1 / 0
     return optimized("sgd", 0.05)
 
 

@@ -1,6 +1,6 @@
 """Runs trainings of silent.py as Rung would start each, to their very end, in forks of one process that has torch.
 
-python forks.py    reads [[name, function, variables], ...] and writes {name: {result, said}}, as JSON
+python forks.py    reads [[name, function, variables], ...] and writes {name: {result, output}}, as JSON
 """
 
 import atexit
@@ -36,7 +36,7 @@ def forked(function, variables):
     (folder / "got").write_text("null")
     child = os.fork()
     if not child:
-        out = os.open(folder / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        out = os.open(folder / "output", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
         # As the interpreter ends a script: no traceback for SystemExit, then whatever waits for the end.
@@ -50,7 +50,7 @@ def forked(function, variables):
         sys.stdout.flush()
         os._exit(0)
     os.waitpid(child, 0)
-    return {"result": json.loads((folder / "got").read_text()), "said": (folder / "said").read_text()}
+    return {"result": json.loads((folder / "got").read_text()), "output": (folder / "output").read_text()}
 
 
 if __name__ == "__main__":

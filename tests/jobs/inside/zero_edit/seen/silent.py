@@ -1,4 +1,4 @@
-"""Trainings that print nothing, as a stranger would write them; each gets a folder and returns what JSON can hold."""
+"""Trainings that print nothing and do not know Rung; each gets a folder and returns what JSON can hold."""
 
 import math
 import os

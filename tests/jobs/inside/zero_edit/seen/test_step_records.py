@@ -1,4 +1,4 @@
-"""Owns the proof of what is seen of a script that prints nothing: its updates, the step that fails, its checkpoints."""
+"""Tests what is reported of a script that prints nothing: its updates, the step that fails, its checkpoints."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def done(once):
 
 def trained():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNG_", "PYTHON"))}
-    told = pace.run(
+    finished = pace.run(
         [sys.executable, HERE / "forks.py"],
         input=json.dumps([[name, *case] for name, case in CASES.items()]),
         env={**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1"},
@@ -55,13 +55,13 @@ def trained():
         usual=300,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
 
 
-def records(case, word):
-    start = f"rung| {word} "
-    lines = [line.removeprefix(start) for line in case["said"].splitlines() if line.startswith(start)]
+def records(case, kind):
+    start = f"rung| {kind} "
+    lines = [line.removeprefix(start) for line in case["output"].splitlines() if line.startswith(start)]
     return [dict(pair.split("=", 1) for pair in line.split()) for line in lines]
 
 
@@ -73,47 +73,47 @@ def about(values):
     return [pytest.approx(value, rel=1e-4) for value in values]
 
 
-def test_every_one_of_the_first_updates_is_told_with_its_true_loss_and_lr(done):
+def test_every_one_of_the_first_updates_is_reported_with_its_true_loss_and_lr(done):
     case = done["plain"]
     steps = records(case, "step")
     assert [int(record["step"]) for record in steps[:32]] == list(range(1, 33))
     assert losses(case)[:32] == about(case["result"]["losses"][:32])
     assert [float(record["lr"]) for record in steps[:32]] == about(case["result"]["lrs"][:32])
     assert any(float(record.get("grad_norm", 0)) > 0 for record in steps)
-    # Whatever was left out in between, the last one is told.
+    # Whatever was left out in between, the last one is reported.
     assert steps[-1]["step"] == "40"
 
 
-def test_the_lr_told_is_the_one_that_the_step_used(done):
-    told = [float(record["lr"]) for record in records(done["lr asked"], "step")[:32]]
-    assert told == about(lr / 10 for lr in done["lr asked"]["result"]["lrs"][:32])
+def test_the_lr_reported_is_the_one_that_the_step_used(done):
+    reported = [float(record["lr"]) for record in records(done["lr asked"], "step")[:32]]
+    assert reported == about(lr / 10 for lr in done["lr asked"]["result"]["lrs"][:32])
 
 
 def test_the_loss_of_an_update_is_the_sum_over_its_micro_batches(done):
     assert losses(done["accumulating"]) == about(done["accumulating"]["result"])
 
 
-def test_of_two_nets_in_turns_the_first_is_told(done):
+def test_of_two_nets_that_take_turns_the_first_is_reported(done):
     case = done["taking_turns"]
     assert losses(case) == about(case["result"])
     assert [int(record["step"]) for record in records(case, "step")] == [1, 2, 3, 4, 5]
 
 
 def test_the_newest_loss_of_a_closure_is_that_of_its_update(done):
-    told, asked = losses(done["closures"]), done["closures"]["result"]
-    assert len(told) == 3 and told[-1] == pytest.approx(asked[-1], rel=1e-4)
+    reported, asked = losses(done["closures"]), done["closures"]["result"]
+    assert len(reported) == 3 and reported[-1] == pytest.approx(asked[-1], rel=1e-4)
 
 
-def test_a_quick_run_is_told_now_and_then_and_its_nan_at_once(done):
+def test_a_fast_run_is_reported_by_the_clock_and_its_nan_at_once(done):
     steps = records(done["quick"], "step")
     assert 32 <= len(steps) < 1500
     assert steps[-1]["step"] == "2500" and math.isnan(float(steps[-1]["loss"]))
-    # How it came about shows in the updates before, which are told with it and before the replay.
+    # How it came about shows in the updates before, which are reported with it and before the replay.
     assert {"2499", "2498"} <= {record["step"] for record in steps}
-    assert done["quick"]["said"].index("step=2499 ") < done["quick"]["said"].index("rung| replay")
+    assert done["quick"]["output"].index("step=2499 ") < done["quick"]["output"].index("rung| replay")
 
 
-def test_a_skipped_update_is_told_with_its_scale(done):
+def test_a_skipped_update_is_reported_with_its_scale(done):
     steps = records(done["one_infinite_batch"], "step")
     assert [record["skipped"] for record in steps] == ["0"] * 5 + ["1"] + ["0"] * 6
     assert steps[5]["scale"] == "1024.0" and steps[6]["scale"] == "512.0"
@@ -124,39 +124,39 @@ def test_a_replay_changes_nothing_of_the_run(done):
     assert done["one_infinite_batch"]["result"] == done["one_infinite_batch alone"]["result"]
 
 
-def test_a_batch_that_is_bad_in_every_precision_is_told(done):
+def test_a_batch_that_is_bad_in_every_precision_is_recognized(done):
     (replay,) = records(done["guarded"], "replay")
     assert replay == {"step": "7", "weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite", "where": "0"}
 
 
-def test_a_script_that_ends_itself_takes_no_news_with_it(done):
+def test_a_script_that_ends_itself_still_reports_its_last_update(done):
     assert records(done["guarded"], "step")[-1] == {"step": "7", "loss": "nan", "lr": "0.01"}
 
 
-def test_an_overflow_of_fp16_alone_is_told_with_its_module(done):
+def test_an_overflow_of_fp16_alone_is_reported_with_its_module(done):
     replay = records(done["overflowing"], "replay")[0]
     assert replay == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
 
 
-def test_a_replay_tells_of_weights_that_the_first_updates_threw_off(done):
+def test_a_replay_reports_weights_that_grew_in_the_first_updates(done):
     replay = records(done["thrown"], "replay")[0]
     assert float(replay["grown"]) > 3
     assert all("grown" not in each for each in records(done["overflowing"], "replay"))
 
 
 def test_an_exception_is_replayed_before_its_traceback(done):
-    said = done["half_mask"]["said"]
+    output = done["half_mask"]["output"]
     (replay,) = records(done["half_mask"], "replay")
     assert replay["fp32"] == "finite" and replay["step"] == "1"
-    assert said.index("rung| replay") < said.index("Traceback") < said.index("without overflow")
+    assert output.index("rung| replay") < output.index("Traceback") < output.index("without overflow")
 
 
-def test_gradients_that_are_never_finite_are_told_from_an_overflow(done):
+def test_gradients_that_are_never_finite_are_distinguished_from_an_overflow(done):
     replay = records(done["rough"], "replay")[0]
     assert replay["step"] == "8" and replay["fp32"] == "finite" and replay["grads"] == "nonfinite"
 
 
-def test_a_checkpoint_is_told_with_its_update_under_its_final_name(done):
+def test_a_checkpoint_is_reported_with_its_update_under_its_final_name(done):
     assert {"step": "40", "file": "epoch2.pt"} in records(done["plain"], "saved")
     assert [record["file"] for record in records(done["plain"], "saved")][1::2] == ["epoch1.pt", "epoch2.pt"]
 
@@ -174,19 +174,19 @@ def test_a_checkpoint_is_told_with_its_update_under_its_final_name(done):
 def test_the_count_begins_where_the_script_really_went_on_from(done, name, resumed, first):
     assert records(done[name], "resumed") == [resumed]
     assert int(records(done[name], "step")[0]["step"]) == first
-    assert ("rung| note" in done[name]["said"]) == (name not in ("resumed", "from scratch"))
+    assert ("rung| note" in done[name]["output"]) == (name not in ("resumed", "from scratch"))
 
 
-def test_nothing_else_is_noted_and_nothing_warned(done):
+def test_there_are_no_other_notes_and_no_warnings(done):
     for name, case in done.items():
         if not name.startswith("resumed"):
-            assert "rung| note" not in case["said"], name
-        assert "Warning" not in case["said"], name
+            assert "rung| note" not in case["output"], name
+        assert "Warning" not in case["output"], name
 
 
-def test_what_is_told_makes_a_fault_with_its_replay(done):
+def test_the_records_make_a_fault_with_its_replay(done):
     detector = Detector()
-    for number, line in enumerate(done["guarded"]["said"].splitlines(), 1):
+    for number, line in enumerate(done["guarded"]["output"].splitlines(), 1):
         detector.feed(Line(number, line))
     fault = detector.finding(ended=True)
     assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 7)

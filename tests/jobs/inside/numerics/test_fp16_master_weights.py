@@ -1,15 +1,18 @@
-"""Checks native FP16: it survives Adam's eps, learns as FP32 does, and does not lose small updates."""
+"""Tests native FP16: it survives Adam's eps, learns as FP32 does, and does not lose small updates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import rung_inside
 import torch
-from rung_inside.numerics import native_fp16
+from rung_inside.attach.native_fp16 import NativeFp16
+from rung_inside.numerics import fp16_master_weights
+from rung_inside.numerics.fp16_master_weights import master, set_master
 
 Ask = Callable[..., None]
 # Predicting the mean of these targets gives 0.43.
@@ -24,7 +27,7 @@ def held_out_after(trained: Any, ask: Ask, precision: str) -> float:
     return float(made.held_out(run))
 
 
-def test_plain_fp16_adamw_is_nan_at_once_which_is_why_this_exists() -> None:
+def test_plain_fp16_adamw_is_nan_after_one_step() -> None:
     weight = torch.nn.Parameter(torch.ones(4, dtype=torch.float16))
     optimizer = torch.optim.AdamW([weight], lr=1e-3, eps=1e-8)
     weight.grad = torch.tensor([1e-4, 0, 0, 0], dtype=torch.float16)
@@ -42,20 +45,19 @@ def test_adamw_with_a_tiny_eps_learns_as_well_as_in_fp32(trained: Any, ask: Ask)
 def test_updates_far_below_an_fp16_step_add_up() -> None:
     weight = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
     optimizer = torch.optim.SGD([weight], lr=1e-5)
-    compensated = native_fp16.Compensated(optimizer)
+    NativeFp16(torch.nn.ParameterList([weight]), optimizer)
     for _ in range(200):
         weight.grad = torch.ones_like(weight)
         optimizer.step()
-    assert compensated.master(weight).tolist() == pytest.approx([1 - 200e-5] * 3, abs=1e-5)
+    assert master(weight).tolist() == pytest.approx([1 - 200e-5] * 3, abs=1e-5)
     assert weight.dtype == torch.float16
 
 
 @pytest.mark.parametrize("value", [1e-3, 0.1, 1.0, 333.33, 60000.0])
-def test_a_weight_and_its_rest_hold_22_bits(value: float) -> None:
+def test_a_weight_and_its_residual_hold_22_bits(value: float) -> None:
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float16))
-    compensated = native_fp16.Compensated(torch.optim.SGD([weight], lr=1.0))
-    compensated.adopt(weight, torch.tensor([value]))
-    assert float(compensated.master(weight)) == pytest.approx(value, rel=2**-21)
+    set_master(weight, torch.tensor([value]))
+    assert float(master(weight)) == pytest.approx(value, rel=2**-21)
 
 
 @pytest.mark.parametrize("made_by", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.NAdam])
@@ -75,10 +77,13 @@ def test_the_shadows_take_no_memory_between_steps(trained: Any, ask: Ask) -> Non
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
     made.steps(run, 0, 1)
-    assert [shadow.numel() for group in made.optimizer.param_groups for shadow in group["params"]] == [0] * 4
+    weights = list(made.model.parameters())
+    assert [fp16_master_weights._masters[id(weight)].fp32_shadow.numel() for weight in weights] == [0] * 4
+    held = [weight for group in made.optimizer.param_groups for weight in group["params"]]
+    assert list(map(id, held)) == list(map(id, weights))
 
 
-def test_a_script_with_its_own_loop_gets_the_compensation_too(trained: Any, ask: Ask) -> None:
+def test_a_script_with_its_own_loop_gets_the_shadows_too(trained: Any, ask: Ask) -> None:
     ask(precision="native_fp16", lr=1e-1)
     made = trained()
     rung_inside.attach(made.model, made.optimizer)
@@ -94,7 +99,7 @@ def test_a_script_with_its_own_loop_gets_the_compensation_too(trained: Any, ask:
     assert losses[-1] < losses[0] / 2
 
 
-def test_a_schedule_made_after_attach_still_steps_the_compensated_optimizer(trained: Any, ask: Ask) -> None:
+def test_a_schedule_made_after_attach_still_steps_the_wrapped_optimizer(trained: Any, ask: Ask) -> None:
     ask(precision="native_fp16")
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer)
@@ -105,7 +110,7 @@ def test_a_schedule_made_after_attach_still_steps_the_compensated_optimizer(trai
     assert any(not torch.equal(before[name], value) for name, value in run.state(1)["model"].items())
 
 
-def test_loading_weights_replaces_the_rests_of_the_old_ones(trained: Any, ask: Ask) -> None:
+def test_loading_weights_replaces_the_residuals_of_the_old_ones(trained: Any, ask: Ask) -> None:
     ask(precision="native_fp16")
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
@@ -114,6 +119,41 @@ def test_loading_weights_replaces_the_rests_of_the_old_ones(trained: Any, ask: A
     made.model.load_state_dict(fresh)
     for value in run.state(5)["model"].values():
         assert torch.allclose(value, torch.full_like(value, 0.3), rtol=2**-21)
+
+
+def earlier_state(model: torch.nn.Module, second_moment: float) -> dict[str, Any]:
+    """Return a checkpoint of native FP16 as Rung wrote it when the optimizer held the shadows all the time."""
+    weights = {name: torch.full(value.shape, 1 / 3) for name, value in model.state_dict().items()}
+    moments = {
+        index: {
+            "step": torch.tensor(7.0),
+            "exp_avg": torch.zeros(value.shape),
+            "exp_avg_sq": torch.full(value.shape, second_moment),
+        }
+        for index, value in enumerate(weights.values())
+    }
+    options = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "amsgrad": False}
+    flags = {"foreach": None, "maximize": False, "capturable": False, "differentiable": False, "fused": None}
+    group = {**options, **flags, "initial_lr": 1e-2, "params": [0, 1, 2, 3]}
+    optimizer = {"state": moments, "param_groups": [group]}
+    return {"step": 7, "model": weights, "optimizer": optimizer, "scaler": {}, "scheduler": {}, "rng": {}}
+
+
+def test_a_checkpoint_of_an_earlier_version_loads(trained: Any, ask: Ask, tmp_path: Path) -> None:
+    made = trained()
+    # FP16 would round this second moment to zero.
+    torch.save(earlier_state(made.model, 1e-9), tmp_path / "step_7.pt")
+    ask(str(tmp_path / "step_7.pt"), precision="native_fp16")
+    run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
+    assert run.resume() == 7
+    for value in run.state(7)["model"].values():
+        assert torch.allclose(value, torch.full_like(value, 1 / 3), rtol=2**-21)
+    for weight in made.model.parameters():
+        moment = made.optimizer.state[weight]["exp_avg_sq"]
+        assert moment.dtype == torch.float32 and torch.equal(moment, torch.full_like(moment, 1e-9))
+    made.steps(run, 7, 9)
+    saved = run.state(9)["optimizer"]
+    assert list(saved["state"]) == [0, 1, 2, 3] and saved["param_groups"][0]["params"] == [0, 1, 2, 3]
 
 
 def test_inputs_are_halved_through_tuples_and_dicts_and_outputs_come_back_in_fp32(ask: Ask) -> None:
