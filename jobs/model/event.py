@@ -4,43 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
-
-
-class EventKind(StrEnum):
-    SUBMITTED = "submitted"
-    STATE = "state"
-    DECIDED = "decided"
-    STARTED = "started"
-    FAULT = "fault"
-    NOT_TAKEN = "not_taken"
-    RECOVERED = "recovered"
-    STEPPING_BACK = "stepping_back"
-    ENDED = "ended"
-    STOPPED = "stopped"
-    RETRIED = "retried"
-    CANCEL_REQUESTED = "cancel_requested"
-    CHECKPOINT = "checkpoint"
-    NO_CHECKPOINT = "no_checkpoint"
-    QUARANTINED = "quarantined"
-    SET_ASIDE = "set_aside"
-    MIRRORED = "mirrored"
-    NOT_MIRRORED = "not_mirrored"
-    UNREACHABLE = "unreachable"
-    REACHABLE = "reachable"
-    HOST_LOST = "host_lost"
-    STALE_GONE = "stale_gone"
-    VALIDATING = "validating"
-    VALIDATED = "validated"
-    UNEXPECTED_ERROR = "stumbled"
-
 
 Data = Mapping[str, Any]
 
 
-def _reason(data: Data) -> str:
+def reason(data: Data) -> str:
     pairs = ", ".join(f"{name}={value}" for name, value in data.items())
     return str(data.get("because") or data.get("diagnosis") or pairs)
 
@@ -66,48 +36,48 @@ def _not_taken(data: Data) -> str:
     return "; ".join(f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
 
 
-@dataclass(frozen=True)
-class EventStyle:
-    """How an event is shown: its words, its colour, and whether `-f` shows it."""
+class EventKind(StrEnum):
+    """The stored name, whether `-f` shows the event, in which colour, and how its data is described."""
 
-    text: Callable[[Data], str] = _reason
-    colour: str | None = None
-    followed: bool = True
+    followed: bool
+    colour: str | None
+    describe: Callable[[Data], str]
+
+    def __new__(
+        cls, value: str, followed: bool, colour: str | None = None, describe: Callable[[Data], str] = reason
+    ) -> EventKind:
+        kind = str.__new__(cls, value)
+        kind._value_ = value
+        kind.followed, kind.colour, kind.describe = followed, colour, describe
+        return kind
+
+    SUBMITTED = "submitted", True
+    STATE = "state", False, None, _transition
+    DECIDED = "decided", True, "yellow"
+    STARTED = "started", False, None, _command
+    FAULT = "fault", True, "red", _fault
+    NOT_TAKEN = "not_taken", True, "red", _not_taken
+    RECOVERED = "recovered", True, "green"
+    STEPPING_BACK = "stepping_back", False
+    ENDED = "ended", False
+    STOPPED = "stopped", True, "red"
+    RETRIED = "retried", True
+    CANCEL_REQUESTED = "cancel_requested", False
+    CHECKPOINT = "checkpoint", True, None, _checkpoint
+    NO_CHECKPOINT = "no_checkpoint", False
+    QUARANTINED = "quarantined", False
+    SET_ASIDE = "set_aside", False
+    MIRRORED = "mirrored", True
+    NOT_MIRRORED = "not_mirrored", True, "red"
+    UNREACHABLE = "unreachable", True, "yellow"
+    REACHABLE = "reachable", True, "green"
+    HOST_LOST = "host_lost", True, "red"
+    STALE_GONE = "stale_gone", True
+    VALIDATING = "validating", True
+    VALIDATED = "validated", True
+    UNEXPECTED_ERROR = "stumbled", True, "red"
 
 
-_K = EventKind
-_FOLLOWED, _HIDDEN = EventStyle(), EventStyle(followed=False)
-_BAD, _GOOD, _CHANGE = EventStyle(colour="red"), EventStyle(colour="green"), EventStyle(colour="yellow")
-
-STYLES: dict[str, EventStyle] = {
-    _K.SUBMITTED: _FOLLOWED,
-    _K.STATE: EventStyle(_transition, followed=False),
-    _K.DECIDED: _CHANGE,
-    _K.STARTED: EventStyle(_command, followed=False),
-    _K.FAULT: EventStyle(_fault, "red"),
-    _K.NOT_TAKEN: EventStyle(_not_taken, "red"),
-    _K.RECOVERED: _GOOD,
-    _K.STEPPING_BACK: _HIDDEN,
-    _K.ENDED: _HIDDEN,
-    _K.STOPPED: _BAD,
-    _K.RETRIED: _FOLLOWED,
-    _K.CANCEL_REQUESTED: _HIDDEN,
-    _K.CHECKPOINT: EventStyle(_checkpoint),
-    _K.NO_CHECKPOINT: _HIDDEN,
-    _K.QUARANTINED: _HIDDEN,
-    _K.SET_ASIDE: _HIDDEN,
-    _K.MIRRORED: _FOLLOWED,
-    _K.NOT_MIRRORED: _BAD,
-    _K.UNREACHABLE: _CHANGE,
-    _K.REACHABLE: _GOOD,
-    _K.HOST_LOST: _BAD,
-    _K.STALE_GONE: _FOLLOWED,
-    _K.VALIDATING: _FOLLOWED,
-    _K.VALIDATED: _FOLLOWED,
-    _K.UNEXPECTED_ERROR: _BAD,
-}
-
-
-def style_of(kind: str) -> EventStyle:
-    """Return how an event is shown; a newer Rung may have written a kind that is unknown here."""
-    return STYLES.get(kind, _HIDDEN)
+def find_kind(name: str) -> EventKind | None:
+    """Return a kind by its stored name; a newer Rung may have written one that is unknown here."""
+    return next((kind for kind in EventKind if kind == name), None)

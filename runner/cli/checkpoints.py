@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from rung.jobs.model.terminal_text import clean
 
 if TYPE_CHECKING:
     from rung.jobs.spec.job_spec import JobSpec
@@ -41,12 +40,11 @@ def checkpoints(job: str, as_json: bool) -> None:
     """
     from rung.runner.checkpoints.listing import checkpoint_rows
     from rung.runner.context import Context
-    from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
 
     session = Session.open()
     found = session.store.find(job)
-    engines = RealEngines(os.environ, Path.home(), session.store.store_id)
+    engines = session.engines()
     try:
         context = Context(session.store, engines, session.paths, os.environ, time.time, time.sleep)
         rows, notes = checkpoint_rows(context, found)
@@ -64,8 +62,7 @@ def checkpoints(job: str, as_json: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from rung.jobs.model.terminal_text import clean
-    from rung.runner.views.tables import table
+    from rung.runner.views.tables import table, terminal_width
 
     headers = ["CHECKPOINT", "STEP", "KIND", "SIZE", "AGE", "VERDICT", "LOOK", "RESUMED BY", "WHERE", "WHY"]
     cells = [
@@ -83,8 +80,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    # Piped output is not cut: programs read it.
-    return table(headers, cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000)
+    return table(headers, cells, terminal_width())
 
 
 def size_text(size: float) -> str:

@@ -44,7 +44,7 @@ def drill(fault: str, host: str | None, image: str | None, home: Path | None, as
     if not as_json:
         click.echo(f"drill {fault}: {DRILLS[fault].what}")
     try:
-        verdict = DrillRun(session, engines, _quiet if as_json else _show).run(fault, image)
+        verdict = DrillRun(session, engines, (lambda event: None) if as_json else _show).run(fault, image)
     finally:
         engines.close()
     if as_json:
@@ -58,7 +58,6 @@ def drill(fault: str, host: str | None, image: str | None, home: Path | None, as
 
 def _open(fault: str, host: str | None, image: str | None, home: Path | None) -> tuple[Session, RealEngines]:
     """Return the session and the engines of a drill."""
-    from rung.runner.engine_pool import RealEngines
     from rung.runner.session.session import Session
     from rung.runner.state.home import find_home
 
@@ -69,7 +68,7 @@ def _open(fault: str, host: str | None, image: str | None, home: Path | None) ->
         # A controller that knows only one host must not supervise jobs on the others.
         os.environ["RUNG_HOME"] = str(find_home(os.environ).home / "drills")
     session = Session.open(create=True)
-    return session, RealEngines(os.environ, Path.home(), session.store.store_id, only=host)
+    return session, session.engines(only=host)
 
 
 def _refuse_impossible(fault: str, host: str | None, image: str | None) -> None:
@@ -85,10 +84,6 @@ def _refuse_impossible(fault: str, host: str | None, image: str | None) -> None:
         raise UsageError(f"--image {image}: pin the image by digest: name@sha256:..., or by its id: sha256:...")
     if host is not None and all(host != each.name for each in find_hosts(os.environ)):
         raise UsageError(f"--host {host}: is not in the list of hosts; `rung hosts` shows it")
-
-
-def _quiet(event: Event) -> None:
-    return
 
 
 def _show(event: Event) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.errors import RungError
+from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
 from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
@@ -90,20 +91,13 @@ def queue(as_json: bool) -> None:
     """List all jobs with their states."""
     from rung.runner.state.home import find_home
     from rung.runner.views.history import queue as rows
-    from rung.runner.views.tables import queue_table
+    from rung.runner.views.tables import queue_table, terminal_width
 
     found = rows(_session().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
     else:
-        click.echo(queue_table(found, _width()) if found else "no jobs yet: submit one with `rung launch FILE`")
-
-
-def _width() -> int:
-    import shutil
-
-    # Piped output is not cut: programs read it.
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+        click.echo(queue_table(found, terminal_width()) if found else "no jobs yet: submit one with `rung launch FILE`")
 
 
 @cli.command()
@@ -198,13 +192,14 @@ def hosts(as_json: bool) -> None:
     from rung.runner.hosts.host_list import default_list
     from rung.runner.session.session import survey_hosts
     from rung.runner.views.hosts_table import hosts_json, hosts_table
+    from rung.runner.views.tables import terminal_width
 
     found = survey_hosts(health_command(quick=True))
     if as_json:
         _print_json(hosts_json(found))
     else:
         nothing = f"no hosts yet: list them in {default_list(os.environ)}, or in the file that RUNG_HOSTS names"
-        click.echo(hosts_table(found, _width()) if found else nothing)
+        click.echo(hosts_table(found, terminal_width()) if found else nothing)
 
 
 @cli.command()
@@ -276,8 +271,6 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    from rung.jobs.model.terminal_text import clean
-
     for line in message.splitlines():
         click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
     sys.exit(2)

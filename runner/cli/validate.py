@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.terminal_text import clean
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
@@ -46,7 +47,7 @@ def validate(target: str, metric: str | None, output: Path | None, again: bool, 
     if not as_json:
         _introduce(validation)
     try:
-        decided = VerdictWait(session, _quiet if as_json else _show).wait(validation)
+        decided = VerdictWait(session, (lambda event: None) if as_json else _show).wait(validation)
     except KeyboardInterrupt:
         click.echo(
             f"\nvalidation {validation.id} goes on with the next controller; the same command resumes it", err=True
@@ -60,11 +61,7 @@ def _introduce(validation: Validation) -> None:
         click.echo(f"validation {validation.id} has decided this before; --again runs it anew")
     else:
         began = "is under way and taken up" if validation.baseline else "begins"
-        click.echo(f"validation {validation.id} of {_clean(validation.spec.name)} {began}: fp32, then the run as asked")
-
-
-def _quiet(event: Event) -> None:
-    return
+        click.echo(f"validation {validation.id} of {clean(validation.spec.name)} {began}: fp32, then the run as asked")
 
 
 def _show(event: Event) -> None:
@@ -99,16 +96,10 @@ def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
     if rows:
         click.echo("\n" + table(("", "FP32", "AS ASKED", "DIFFERENCE"), rows, 10_000))
     for answer in facts.get("answers", ()):
-        click.echo(f"\n{click.style(answer['question'], bold=True)} {_clean(answer['answer'])}".rstrip())
+        click.echo(f"\n{click.style(answer['question'], bold=True)} {clean(answer['answer'])}".rstrip())
         for cause in answer["causes"]:
-            click.echo(f"  - {_clean(cause)}")
+            click.echo(f"  - {clean(cause)}")
     click.echo(f"\nreport: {report['html']} (and report.md beside it)")
-    line = _clean(facts["line"])
+    line = clean(facts["line"])
     verdict = line.removeprefix("verdict: ").partition(" ")[0]
     click.echo(click.style(line, fg=COLOURS.get(verdict), bold=True))
-
-
-def _clean(text: str) -> str:
-    from rung.jobs.model.terminal_text import clean
-
-    return clean(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError, StoreError
@@ -40,6 +41,8 @@ TURN_SECONDS = 0.2
 # How long a job is left alone after an unexpected error: at first, doubled each time, and at most.
 ERROR_BACK_OFF_SECONDS = (1.0, 60.0)
 LOCALHOST = "localhost"
+
+Result = TypeVar("Result")
 
 
 class Controller:
@@ -79,15 +82,20 @@ class Controller:
         self._context.tasks.close()
         self._context.engines.close()
 
-    def _guarded(self, job: Job, act: Callable[[Job], None]) -> None:
+    def _guarded(self, job: Job, act: Callable[[Job], Result]) -> Result | None:
         """Act on one job; an error becomes the reason of this job, and the other jobs go on."""
         try:
-            act(job)
+            return act(job)
         except StoreError:
             raise
-        except RungError as error:
-            self._context.set_reason(job, str(error))
         except Exception as error:
+            self._on_error(job, error)
+            return None
+
+    def _on_error(self, job: Job, error: Exception) -> None:
+        if isinstance(error, RungError):
+            self._context.set_reason(job, str(error))
+        else:
             self._on_unexpected_error(job, error)
 
     def _on_unexpected_error(self, job: Job, error: Exception) -> None:
@@ -200,7 +208,7 @@ class Controller:
 
     def _place(self, jobs: list[Job]) -> None:
         fresh = (self._store.job(job.id) for job in jobs if job.spec.image is not None)
-        waiting = [job for job in fresh if not job.ended and self._waits(job)]
+        waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         try:
             results = self._placer.results(waiting, jobs)
         except StoreError:
@@ -208,21 +216,10 @@ class Controller:
         except Exception as error:
             # No list of hosts, or a bug: all of them wait, and show why.
             for job in waiting:
-                self._guarded(job, partial(_raise, error))
+                self._on_error(job, error)
             return
         for job, result in results:
             self._guarded(job, partial(self._placer.apply, result))
 
-    def _waits(self, job: Job) -> bool:
-        waits = False
-
-        def ask(job: Job) -> None:
-            nonlocal waits
-            waits = self._placer.is_ready(job) and not (job.state is JobState.QUEUED and self._gate.blocks(job))
-
-        self._guarded(job, ask)
-        return waits
-
-
-def _raise(error: Exception, job: Job) -> None:
-    raise error
+    def _is_waiting(self, job: Job) -> bool:
+        return self._placer.is_ready(job) and not (job.state is JobState.QUEUED and self._gate.blocks(job))

@@ -57,16 +57,9 @@ class LogWatch:
         self._scan.finish()
 
 
+_F = FaultKind
 # These faults make a run fail even if it exits with 0.
-BAD_NUMBERS = frozenset(
-    {
-        FaultKind.NAN_LOSS,
-        FaultKind.GRAD_NONFINITE,
-        FaultKind.SCALE_COLLAPSE,
-        FaultKind.SCALE_THRASH,
-        FaultKind.DIVERGENCE,
-    }
-)
+BAD_NUMBERS = frozenset({_F.NAN_LOSS, _F.GRAD_NONFINITE, _F.SCALE_COLLAPSE, _F.SCALE_THRASH, _F.DIVERGENCE})
 
 # Of all the numbers in a log, these get a line in the history.
 HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNORECASE)

@@ -44,18 +44,18 @@ class AttemptView:
 
 
 def observe(
-    engine: Engine, paths: AttemptPaths, view: log_watch.LogWatch, stop: bool | None, started: bool
+    engine: Engine, paths: AttemptPaths, watch: log_watch.LogWatch, stop: bool | None, started: bool
 ) -> Observation:
     """Observe an attempt and read its new log lines; `stop`: stop it, True by force."""
     observation = engine.observe(paths)
     if started and observation.presence is Presence.ABSENT:
         observation = Observation(Presence.LOST, detail="the container is gone from the host")
     if observation.presence is Presence.RUNNING:
-        view.read()
+        watch.read()
         if stop is not None:
             engine.stop(paths, force=stop)
     elif observation.presence in (Presence.ENDED, Presence.LOST):
-        view.read_to_end()
+        watch.read_to_end()
     return observation
 
 

@@ -89,16 +89,14 @@ class Placer:
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""
         now = self._context.now()
-        until_later = {
-            host: why for (of, host), (until, why) in self._avoided_until.items() if of == job.id and now < until
-        }
+        failed = {host: why for (of, host), (until, why) in self._avoided_until.items() if of == job.id and now < until}
         decided = self._moving[job.id][1].avoid if self.is_moving(job) else ()
         left = {
             one.host: "may still run a lost attempt of it"
             for one in self._context.store.stale()
             if one.job_id == job.id
         }
-        return {**dict.fromkeys(decided, "is avoided after its faults"), **until_later, **left}
+        return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left}
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]

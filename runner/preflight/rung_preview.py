@@ -54,15 +54,9 @@ class RungPreview:
     def to_dict(self) -> dict[str, Any]:
         if self.skipped:
             return {"rung": self.rung, "skipped": self.skipped}
-        return {
-            "rung": self.rung,
-            "knobs": dict(self.knobs),
-            "command": list(self.command),
-            "env": dict(self.env),
-            "files": {path: list(lines) for path, lines in self.files.items()},
-            "inside": list(self.inside),
-            "note": self.note or None,
-        }
+        changes = {"knobs": dict(self.knobs), "command": list(self.command), "env": dict(self.env)}
+        files = {path: list(lines) for path, lines in self.files.items()}
+        return {"rung": self.rung, **changes, "files": files, "inside": list(self.inside), "note": self.note or None}
 
     def lines(self) -> Iterator[str]:
         """Yield the preview as text: the rung, then each change on a line of its own."""

@@ -76,9 +76,7 @@ DRILLS: dict[str, Drill] = {
         {"knobs": {"batch": 128}, "resources": {"memory": "2g"}},
         relaunches=2,
     ),
-    "kill": Drill(
-        "a process that somebody kills", frozenset({FaultKind.INFRA_FAULT}), frozenset({None}), injects_fault=True
-    ),
+    "kill": Drill("the process is killed", frozenset({FaultKind.INFRA_FAULT}), frozenset({None}), injects_fault=True),
     "link": Drill("a connection to the host that is cut while the job runs", relaunches=0, injects_fault=True),
 }
 
@@ -116,7 +114,7 @@ def judge(name: str, job: Job, attempts: Sequence[Attempt]) -> tuple[bool, str]:
         return (not relaunched), f"the job went on through it, in {len(attempts)} attempt{'s' * (len(attempts) > 1)}"
     if not faults:
         return False, "no fault was seen: the job ended as if nothing was wrong"
-    wrong_rungs = [each.rung or "the same knobs" for each in relaunched if each.rung not in _cures(drill)]
+    wrong_rungs = [each.rung or "the same knobs" for each in relaunched if each.rung not in drill.cures]
     if wrong_rungs:
         return False, f"{faults[0].kind} was answered by {wrong_rungs[0]}, which is not what cures it"
     if len(relaunched) > drill.relaunches:
@@ -124,10 +122,6 @@ def judge(name: str, job: Job, attempts: Sequence[Attempt]) -> tuple[bool, str]:
     rungs = ", ".join(each.rung or "the same knobs again" for each in relaunched)
     resumed = relaunched[-1].resumed_step
     return True, f"{faults[0].kind} at step {faults[0].step}, cured by {rungs} from step {resumed or 0} on"
-
-
-def _cures(drill: Drill) -> set[str | None]:
-    return {rung.value if rung else None for rung in drill.cures}
 
 
 class DrillRun:

@@ -98,7 +98,7 @@ class Session:
         return _print_end(job)
 
     def _control_and_follow(self, job_id: str) -> int:
-        controller, follower = self._controller(), self._follower(job_id)
+        controller, follower = self.controller(), self._follower(job_id)
         try:
             while not (job := follower.show_new()).ended:
                 controller.turn()
@@ -114,7 +114,7 @@ class Session:
         """Run the controller until it is stopped, and print every event in one line."""
         with ownership(self.paths):
             signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-            controller = self._controller()
+            controller = self.controller()
             last_event = max((event.seq for event in self.store.events()), default=0)
             click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
             try:
@@ -139,11 +139,11 @@ class Session:
             return "-"
         return attempts[(event.attempt or len(attempts)) - 1].host
 
-    def _controller(self) -> Controller:
-        return self.controller(RealEngines(os.environ, Path.home(), self.store.store_id))
+    def engines(self, only: str | None = None) -> RealEngines:
+        return RealEngines(os.environ, Path.home(), self.store.store_id, only=only)
 
-    def controller(self, engines: RealEngines) -> Controller:
-        return Controller(self.store, engines, self.paths, os.environ, (time.time, time.sleep))
+    def controller(self, engines: RealEngines | None = None) -> Controller:
+        return Controller(self.store, engines or self.engines(), self.paths, os.environ, (time.time, time.sleep))
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)

@@ -12,7 +12,6 @@ from rung.jobs.model.errors import StoreOwned, UsageError
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.controller.controller import TURN_SECONDS
-from rung.runner.engine_pool import RealEngines
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
@@ -81,7 +80,7 @@ class VerdictWait:
         return validation
 
     def _control(self, validation: Validation) -> Validation:
-        controller = self.session.controller(RealEngines(os.environ, Path.home(), self.session.store.store_id))
+        controller = self.session.controller()
         try:
             while validation.verdict is None:
                 controller.turn()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from rung.jobs.job import Job
-from rung.jobs.model.event import EventKind, style_of
+from rung.jobs.model.event import EventKind, find_kind
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.logs.lines import LineSplitter
 from rung.runner.seams.engine import Engine
@@ -60,9 +60,9 @@ class Follower:
             # The last lines of a log come before the event of its end.
             self._show_log(event.attempt, ended=event.kind in (EventKind.ENDED, EventKind.STOPPED))
             self._last_event = event.seq
-            style = style_of(event.kind)
-            if style.followed:
-                click.secho(f"── {event.kind.replace('_', ' ')}: {event_text(event)}", fg=style.colour, bold=True)
+            kind = find_kind(event.kind)
+            if kind is not None and kind.followed:
+                click.secho(f"── {kind.replace('_', ' ')}: {event_text(event)}", fg=kind.colour, bold=True)
         self._show_log(None, ended=job.ended)
         return job
 

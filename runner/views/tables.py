@@ -5,13 +5,15 @@ Control codes are removed from everything that came from a log.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
-from rung.jobs.model.event import EventKind, style_of
+from rung.jobs.model.event import EventKind, find_kind, reason
 from rung.jobs.model.gpu import gpu_type
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
@@ -25,6 +27,11 @@ STATE_COLOURS = {
     "FAILED": "red",
     "CANCELLED": "magenta",
 }
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal; output into a file or a pipe is not cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
@@ -165,4 +172,5 @@ def event_line(event: Event, host: str) -> str:
 
 def event_text(event: Event) -> str:
     """Return what happened, in words."""
-    return clean(style_of(event.kind).text(event.data))
+    kind = find_kind(event.kind)
+    return clean(kind.describe(event.data) if kind else reason(event.data))

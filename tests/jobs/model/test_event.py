@@ -1,22 +1,18 @@
-"""Tests that every kind of event has a style, and which kinds `-f` shows."""
+"""Tests the kinds of events: which of them `-f` shows, and a kind that is unknown."""
 
 from __future__ import annotations
 
-from rung.jobs.model.event import STYLES, EventKind, style_of
+from rung.jobs.model.event import EventKind, find_kind
 
 
-def test_every_kind_has_a_style() -> None:
-    assert set(STYLES) == set(EventKind)
-
-
-def test_kinds_that_say_little_to_a_person_are_not_followed() -> None:
-    hidden = {kind for kind in EventKind if not style_of(kind).followed}
-    assert hidden == {
+def test_these_kinds_are_not_followed() -> None:
+    assert {kind for kind in EventKind if not kind.followed} == {
         *("state", "started", "ended", "stepping_back", "cancel_requested"),
         *("no_checkpoint", "quarantined", "set_aside"),
     }
 
 
-def test_an_unknown_kind_is_shown_by_its_data_and_not_followed() -> None:
-    style = style_of("from_the_future")
-    assert (style.followed, style.text({"a": 1, "b": 2})) == (False, "a=1, b=2")
+def test_a_kind_is_found_by_its_stored_name() -> None:
+    assert all(find_kind(kind.value) is kind and str(kind) == kind.value for kind in EventKind)
+    assert find_kind("stumbled") is EventKind.UNEXPECTED_ERROR
+    assert find_kind("from_the_future") is None
