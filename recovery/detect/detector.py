@@ -20,11 +20,11 @@ from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.blow_up import BlowUp, BlowUpMonitor
-from rung.recovery.monitors.divergence import DivergenceWatch
-from rung.recovery.monitors.grad_finite import GradientWatch
+from rung.recovery.monitors.divergence import DivergenceMonitor
+from rung.recovery.monitors.grad_finite import GradientMonitor
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.monitors.loss_finite import LossWatch
-from rung.recovery.monitors.loss_scale import ScaleWatch, read_backoff
+from rung.recovery.monitors.loss_finite import LossMonitor
+from rung.recovery.monitors.loss_scale import LossScaleMonitor, read_backoff
 from rung.recovery.monitors.onset import OnsetTracker
 from rung.recovery.signatures import Role
 from rung.recovery.signatures.quoted_text import without_comment
@@ -50,11 +50,11 @@ class Detector:
         self.history = LossHistory()
         self._rules = Rules(rules)
         self._track = ProgressTracker()
-        self._losses = LossWatch()
-        self._gradients = GradientWatch()
-        self._scales = ScaleWatch()
+        self._losses = LossMonitor()
+        self._gradients = GradientMonitor()
+        self._scales = LossScaleMonitor()
         self._run_up = OnsetTracker()
-        self._divergence = DivergenceWatch(warning) if warning else None
+        self._divergence = DivergenceMonitor(warning) if warning else None
         self._soar = BlowUpMonitor() if warning else None
         self._warning_weight = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
         self._findings = FaultCandidates()
@@ -227,7 +227,7 @@ class Detector:
     def _soared(self, course: BlowUp) -> Fault:
         """Return the fault of a run whose loss has soared: by its learning rate, unless it got there in one step."""
         shape = "spike" if course.jumped else "drift"
-        return replace(self._fault(_K.DIVERGENCE, onset=course.onset, note=course.said), shape=shape)
+        return replace(self._fault(_K.DIVERGENCE, onset=course.onset, note=course.description), shape=shape)
 
     def _unhealed(self) -> set[FaultKind]:
         """Return the faults that a finite loss does not disprove."""
@@ -235,14 +235,14 @@ class Detector:
         course = {_K.DIVERGENCE} if any(watch and watch.active for watch in (self._divergence, self._soar)) else set()
         return {*_SCALE, *gradients, *course}
 
-    def _take_warning(self, watch: DivergenceWatch, step: int | None, reading: Reading) -> list[Fault]:
+    def _take_warning(self, watch: DivergenceMonitor, step: int | None, reading: Reading) -> list[Fault]:
         """Let the early warning begin or end an incident of its own."""
         before, warned = watch.active, watch.see(step, reading)
         if before and not watch.active and not (self._soar and self._soar.active):
             self._findings.drop(_K.DIVERGENCE)
         if warned is None:
             return []
-        fault = self._fault(_K.DIVERGENCE, onset=warned.onset, note=warned.said)
+        fault = self._fault(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
         return self._findings.add(replace(fault, shape=warned.shape), self._warning_weight)
 
     def _take_held_out(self, loss: float) -> list[Fault]:
@@ -288,7 +288,7 @@ class Detector:
     def _fault(self, kind: FaultKind, start: int = 0, onset: int | None = None, note: str = "") -> Fault:
         line, step, shape = self._seen, self._track.step, None
         if kind in _NUMERIC:
-            traced, shape = self._run_up.trace(step, is_bad_value=kind in _BAD_VALUE)
+            traced, shape = self._run_up.locate(step, is_bad_value=kind in _BAD_VALUE)
             onset = min((each for each in (onset, traced) if each is not None), default=None)
         # A message far out in a long line is shown with a little of what stands before it.
         text = line.text if start <= MAX_EVIDENCE // 2 else line.text[start - MAX_EVIDENCE // 5 :]

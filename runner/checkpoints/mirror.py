@@ -15,7 +15,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostRefused, HostUnreachable
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
-from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
+from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, resume_candidates
 from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, look_into
 from rung.runner.context import Context
 from rung.runner.files.fingerprint import entry_here
@@ -53,7 +53,7 @@ def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdi
     # Listed once: a run writes new ones all the time, and would never be caught up with.
     entries = {entry.name: entry for entry in engine.list_files(request, original.pattern)}
     found = [checkpoint_of(entry, verdicts.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
-    newest = usable(found, attempts, None)[:AT_ONCE]
+    newest = resume_candidates(found, attempts, None)[:AT_ONCE]
     said = look_into(engine, request, _unseen(newest))
     learned = {entries[name].fingerprint: verdict for name, verdict in said.items()}
     verdict_of = {each.name: said.get(each.name, {}).get("verdict", each.verdict) for each in newest}

@@ -16,10 +16,10 @@ from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.recovery.decide.checkpoint_choice import (
     UNVERIFIED,
     Checkpoint,
-    choose,
-    said_while_saving,
-    step_by_time,
-    usable,
+    choose_checkpoint,
+    estimated_step,
+    recorded_step,
+    resume_candidates,
 )
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
@@ -48,7 +48,7 @@ def checkpoint_of(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[
 
 def _step(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt]) -> tuple[int, str]:
     """Return a checkpoint's step and whose word it is: the job's own first, then the content's, then the name's."""
-    saved = said_while_saving(entry.name, entry.written_at, attempts)
+    saved = recorded_step(entry.name, entry.written_at, attempts)
     if saved is not None:
         return saved, "saved"
     step, named = said.get("step"), step_in_name(entry.name)
@@ -56,7 +56,7 @@ def _step(entry: FileEntry, said: Mapping[str, Any], attempts: Sequence[Attempt]
         return step, "content"
     if named is not None:
         return named, "name"
-    return step_by_time(entry.written_at, attempts), "time"
+    return estimated_step(entry.written_at, attempts), "time"
 
 
 def verify_enough(
@@ -70,8 +70,8 @@ def verify_enough(
     while True:
         entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
         found = [checkpoint_of(entry, known.get(entry.fingerprint, {}), attempts) for entry in entries.values()]
-        best = choose(found, attempts, limit).checkpoint
-        candidates = usable(found, attempts, limit)
+        best = choose_checkpoint(found, attempts, limit).checkpoint
+        candidates = resume_candidates(found, attempts, limit)
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:

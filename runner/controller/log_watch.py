@@ -15,10 +15,10 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.job_spec import Success
-from rung.recovery.decide.incident import stand
+from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
-from rung.recovery.monitors.learning import Judgement, Verdict, Yardstick, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
 from rung.runner.seams.engine import Engine, Observation, Presence
 
 CHUNK = 256 * 1024
@@ -135,14 +135,14 @@ def shortfall(success: Success | None, attempt: Attempt) -> str | None:
 def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended: bool) -> Judgement | None:
     """Judge whether the present attempt has recovered from the fault it was launched to cure; None: there is none."""
     now, before = attempts[-1], attempts[job.settled : -1]
-    standing = stand(before, job.knobs)
-    if standing.root is None or now.recovered is not None:
+    standing = incident_after(before, job.knobs)
+    if standing.root_fault is None or now.recovered is not None:
         return None
     ill = next(attempt for attempt in before if attempt.number == standing.root_attempt)
     levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
-    yardstick = Yardstick(
-        fault_step=standing.reach,
-        window_end=window_after(standing.reach, standing.reach - (ill.resumed_step or 0)),
+    yardstick = LearningBaseline(
+        fault_step=standing.furthest_fault_step,
+        window_end=window_after(standing.furthest_fault_step, standing.furthest_fault_step - (ill.resumed_step or 0)),
         healthy=next(levels, None),
         untrained=attempts[0].first_loss,
     )
@@ -152,5 +152,7 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended:
 
 def not_learning(job: Job, attempts: Sequence[Attempt], judgement: Judgement) -> Fault:
     """Return the fault of a run that no longer fails and no longer learns."""
-    standing = stand(attempts[job.settled : -1], job.knobs)
-    return Fault(FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=standing.reach)
+    standing = incident_after(attempts[job.settled : -1], job.knobs)
+    return Fault(
+        FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=standing.furthest_fault_step
+    )

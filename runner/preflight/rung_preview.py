@@ -140,7 +140,7 @@ def _later(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple[Knobs
     """Return what lower_lr does where the lr is read from the running script, by the factor alone."""
     if spec.knobs.mode != "zero-edit" or knobs.lr is not None:
         return why, ""
-    after = apply_rung(step, RungContext(spec, knobs, knobs, own=Knobs(lr=1.0)))
+    after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
     return after, f"lr -> {after.lr:g} x {LATER}" if isinstance(after, Knobs) else ""
 
 
