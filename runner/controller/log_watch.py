@@ -103,7 +103,7 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Say what an ended attempt died of; None when it came to its end by itself."""
-    seen = watch.detector.finding(ended=True, well=observation.exit_code == 0)
+    seen = watch.detector.first_fault(ended=True, clean_exit=observation.exit_code == 0)
     # A run that ends well has got over whatever its log complained of, unless its numbers are spoilt.
     if seen is not None and (observation.exit_code != 0 or seen.kind in watch.spoilt):
         return seen

@@ -208,7 +208,7 @@ class Supervisor:
         attempt = self._note(job, attempt, eyes)
         if job.state is JobState.STOPPING:
             return
-        fault = eyes.watch.detector.finding(ended=False) or self._unlearned(job, eyes, ended=False)
+        fault = eyes.watch.detector.first_fault(ended=False) or self._unlearned(job, eyes, ended=False)
         if fault is not None:
             ill = log_watch.with_fault(replace(attempt, recovered=self._recovered(job)), fault, eyes.watch)
             transitions.stopping_for_fault(store, job, ill, fault, at=at)

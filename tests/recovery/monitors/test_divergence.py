@@ -255,25 +255,25 @@ def test_the_detector_acts_on_a_divergence_and_says_what_shows_it():
     detector, (fault,) = listed([*learned(300), *noise(100, 6.0)])
     assert fault.kind == "divergence" and near(fault.began, 301) and fault.shape == "spike"
     assert fault.evidence.startswith(f"step {fault.step} loss") and "since step" in fault.note
-    assert detector.finding(ended=False) == fault
+    assert detector.first_fault(ended=False) == fault
 
 
 def test_a_divergence_that_is_over_is_not_acted_on():
     detector, found = listed([*learned(300), *noise(60, 6.0), *noise(200)])
     assert [fault.kind for fault in found] == ["divergence"]
-    assert detector.finding(ended=False) is None and detector.finding(ended=True) is None
+    assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True) is None
 
 
 def test_a_divergence_is_the_first_cause_of_the_nan_that_follows():
     detector, found = listed([*learned(300), *noise(60, 6.0), math.nan, math.nan, math.nan])
     assert [fault.kind for fault in found] == ["divergence", "nan_loss"]
-    assert detector.finding(ended=True).kind == "divergence"
+    assert detector.first_fault(ended=True).kind == "divergence"
 
 
 def test_a_warning_that_stops_nothing_explains_only_the_end():
     course = [*learned(300), *noise(100, 6.0)]
     detector, _ = listed(course, warning=EarlyWarning(stop=False))
-    assert detector.finding(ended=False) is None and detector.finding(ended=True).kind == "divergence"
+    assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True).kind == "divergence"
     assert listed(course, warning=None)[1] == []
 
 
