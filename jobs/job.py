@@ -114,6 +114,11 @@ class Attempt:
         return self.image is not None
 
     @property
+    def resume_point(self) -> int:
+        """Return the step the attempt resumed at: as the job reported it, else as planned; 0 from scratch."""
+        return self.resumed_step if self.resumed_step is not None else self.planned_step or 0
+
+    @property
     def fault_step(self) -> int:
         """Return the step of the fault, or the furthest step that was seen."""
         known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]

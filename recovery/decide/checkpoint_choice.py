@@ -1,6 +1,6 @@
-"""Owns the choice of the checkpoint to resume from: the newest one that is verified and older than the fault.
+"""Chooses the checkpoint to resume from: the newest one that is verified and older than the fault.
 
-Verifying is the job's own environment's work; here are only the verdicts. Nothing is ever deleted.
+The job's own environment verifies checkpoints; this module only reads the verdicts. Nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -10,29 +10,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.fault import Fault
 from rung.recovery.decide.quarantine import QUARANTINED, quarantined
-from rung.recovery.decide.treatments import TREATMENTS, Budget
+from rung.recovery.decide.treatments import climbs_ladder
 
 HEALTHY = "healthy"
-# The job's own environment could not look into it: nothing is known, and it may be asked again another time.
+# The job's own environment could not read it. Nothing is known, and it may be verified again later.
 UNVERIFIED = "unverified"
-# Whole and finite; what is missing is told to a person, and is no reason to lose the work in it.
+# Whole and finite. What is missing is reported, but is no reason to lose the work in it.
 SOUND = frozenset({HEALTHY, "needs_allow_list", "no_step"})
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file or folder a job left, with what its own environment said of it. `verdict` None: not looked at yet."""
+    """A file or folder that a job wrote, with its verdict. `verdict` None: not verified yet."""
 
     name: str
     step: int
     written_at: float
     verdict: str | None = None
     detail: str = ""
-    # The stay it lies in: a host, and which stay of the job there. None: where the last attempt was.
+    # The host it is on, and which residence of the job there. None: where the last attempt was.
     residence: tuple[str, int] | None = None
-    # Whose word the step is: the job's own ("saved"), the "content"'s, the "name"'s, or reckoned from the "time".
+    # Where the step comes from: a record of the job ("saved"), the "content", the "name", or the "time" of writing.
     step_from: str = "content"
     kind: str = ""
     size: int = 0
@@ -44,64 +43,65 @@ class Choice:
     because: str
 
 
-def usable(checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit: int | None) -> list[Checkpoint]:
-    """Return the checkpoints that are old enough, newest first, whatever their verdict; quarantined ones say so."""
-    fit = [found for found in checkpoints if (limit is None or found.step < limit) and not _tainted(found, attempts)]
+def resume_candidates(
+    checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit: int | None
+) -> list[Checkpoint]:
+    """Return the checkpoints that are old enough, newest first, whatever their verdict; some become QUARANTINED."""
+    old_enough = [each for each in checkpoints if limit is None or each.step < limit]
     marks = quarantined(attempts)
     marked = [
-        replace(found, verdict=QUARANTINED, detail=marks[found.name].why)
-        if found.name in marks and marks[found.name].holds(found.written_at)
-        else found
-        for found in fit
+        replace(checkpoint, verdict=QUARANTINED, detail=marks[checkpoint.name].why)
+        if checkpoint.name in marks and marks[checkpoint.name].applies_to(checkpoint.written_at)
+        else checkpoint
+        for checkpoint in old_enough
+        if not _is_tainted(checkpoint, attempts)
     ]
-    return sorted(marked, key=lambda found: (found.step, found.written_at), reverse=True)
+    return sorted(marked, key=lambda checkpoint: (checkpoint.step, checkpoint.written_at), reverse=True)
 
 
-def _tainted(found: Checkpoint, attempts: Sequence[Attempt]) -> bool:
-    """Tell whether an attempt wrote this file after its numbers had gone wrong, even if all of it is finite."""
+def _is_tainted(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
+    """Tell whether an attempt wrote this file after its numbers had gone wrong, even if all values are finite."""
     for attempt in attempts:
-        began = attempt.fault.began if attempt.fault and numeric(attempt.fault) else None
+        began = attempt.fault.began if attempt.fault and climbs_ladder(attempt.fault) else None
         if began is None or attempt.started_at is None:
             continue
         ended = attempt.ended_at if attempt.ended_at is not None else float("inf")
-        if began <= found.step and attempt.started_at <= found.written_at <= ended:
+        if began <= checkpoint.step and attempt.started_at <= checkpoint.written_at <= ended:
             return True
     return False
 
 
-def numeric(fault: Fault) -> bool:
-    return TREATMENTS[fault.kind].budget is Budget.LADDER
-
-
-def choose(checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit: int | None) -> Choice:
-    """Return the newest sound checkpoint older than `limit`, and the sentence that says why it is that one."""
+def choose_checkpoint(checkpoints: Sequence[Checkpoint], attempts: Sequence[Attempt], limit: int | None) -> Choice:
+    """Return the newest sound checkpoint older than `limit`, and why it is that one."""
     passed: list[str] = []
-    for found in usable(checkpoints, attempts, limit):
-        if found.verdict in SOUND:
+    for checkpoint in resume_candidates(checkpoints, attempts, limit):
+        if checkpoint.verdict in SOUND:
             older = f"older than step {limit}" if limit is not None else "the newest"
-            return Choice(found, f"{found.name} is verified and {older}{_reckoned(found)}{_stepped_over(passed)}")
-        why = f", {found.detail}" if found.verdict in (UNVERIFIED, QUARANTINED) else ""
-        passed.append(f"{found.name} is {found.verdict or UNVERIFIED}{why}")
+            notes = _step_is_estimated(checkpoint) + _passed_over(passed)
+            return Choice(checkpoint, f"{checkpoint.name} is verified and {older}{notes}")
+        why = f", {checkpoint.detail}" if checkpoint.verdict in (UNVERIFIED, QUARANTINED) else ""
+        passed.append(f"{checkpoint.name} is {checkpoint.verdict or UNVERIFIED}{why}")
     if passed:
-        return Choice(None, f"from scratch: no healthy checkpoint{_stepped_over(passed)}")
+        return Choice(None, f"from scratch: no healthy checkpoint{_passed_over(passed)}")
     if checkpoints:
         return Choice(None, f"from scratch: no checkpoint is {f'older than step {limit}' if limit else 'worth it'}")
     return Choice(None, "from scratch: the job has written no checkpoint")
 
 
-def _reckoned(found: Checkpoint) -> str:
-    return " (nothing in it tells its step, so that is reckoned from when it was written)" * (found.step_from == "time")
+def _step_is_estimated(checkpoint: Checkpoint) -> str:
+    estimated = checkpoint.step_from == "time"
+    return " (it does not state its step, which is estimated from when it was written)" if estimated else ""
 
 
-def _stepped_over(passed: list[str]) -> str:
+def _passed_over(passed: list[str]) -> str:
     if not passed:
         return ""
     more = f" and {len(passed) - 3} more" if len(passed) > 3 else ""
     return f" (stepped over: {', '.join(passed[:3])}{more})"
 
 
-def said_while_saving(name: str, written_at: float, attempts: Sequence[Attempt]) -> int | None:
-    """Return the step that the job itself told when it wrote this one; later attempts reuse names."""
+def recorded_step(name: str, written_at: float, attempts: Sequence[Attempt]) -> int | None:
+    """Return the step that the job recorded when it wrote this file; later attempts reuse names."""
     for attempt in reversed(attempts):
         if attempt.started_at is not None and written_at < attempt.started_at:
             continue
@@ -111,8 +111,8 @@ def said_while_saving(name: str, written_at: float, attempts: Sequence[Attempt])
     return None
 
 
-def step_by_time(written_at: float, attempts: Sequence[Attempt]) -> int:
-    """Return the step that the writing attempt must have come to by then: the higher one, where it lies between two."""
+def estimated_step(written_at: float, attempts: Sequence[Attempt]) -> int:
+    """Return the step that the attempt had reached when it wrote the file, rounded up."""
     for attempt in reversed(attempts):
         if attempt.started_at is None or written_at < attempt.started_at:
             continue

@@ -1,4 +1,4 @@
-"""Owns the shape of a diagnosis: the rungs it points at, what it rules out, and its verdict where no rung helps."""
+"""Defines `Diagnosis`: the rungs a fault points at, those it rules out, and the verdict where no rung helps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Diagnosis:
 
     rungs: tuple[RungName, ...] = ()
     why: str = ""
-    # Where it is set, only those rungs are worth a try; without them the job ends with this sentence and this advice.
+    # Where it is set, only those rungs are tried; where none is left, the job stops with this sentence and this advice.
     verdict: str = ""
     advice: str = ""
-    # Rungs that the evidence rules out, and those that it allows although the fault by itself would not.
-    cannot: Mapping[RungName, str] = field(default_factory=dict)
-    may: frozenset[RungName] = frozenset()
+    # Rungs that the evidence rules out, and those that it allows although treatments.py does not.
+    ruled_out: Mapping[RungName, str] = field(default_factory=dict)
+    allowed: frozenset[RungName] = frozenset()
 
 
 OPEN = Diagnosis()

@@ -1,7 +1,6 @@
-"""Owns the mark on checkpoints that look sound and are not: verified, but whoever resumed from one failed right away.
+"""Finds checkpoints that are verified but not usable: attempts that resumed from one failed right away.
 
-Pure: read from the attempts alone, so the mark needs no memory of its own. Nothing is deleted; a file that was written
-anew under the same name is another checkpoint.
+Nothing is stored: the attempts say it. A file written again under the same name is another checkpoint.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from dataclasses import dataclass
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault
-from rung.recovery.decide.treatments import TREATMENTS, Budget
+from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
 
 QUARANTINED = "quarantined"
-# A fault within this many steps of the resume may have been in the state that was loaded.
+# A fault within this many steps of the resume may come from the loaded state.
 NEAR_STEPS = 5
-# The same rung could have failed there by chance; two attempts from one file are its own doing.
+# One failure may be chance; two attempts that fail from one file are caused by it.
 TIMES = 2
 # What torch, safetensors, transformers and Lightning say when a checkpoint cannot be loaded.
 LOAD_ERROR = re.compile(
@@ -32,13 +31,13 @@ LOAD_ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Mark:
-    """Why a checkpoint is out of use, and when the last attempt began that failed on it."""
+    """Why a checkpoint is not used, and when the last attempt that failed on it began."""
 
     why: str
     tried_at: float
 
-    def holds(self, written_at: float) -> bool:
-        """Tell whether it is still this file, and not one of the same name that was written since."""
+    def applies_to(self, written_at: float) -> bool:
+        """Tell whether it is still this file, and not a newer one of the same name."""
         return written_at <= self.tried_at
 
 
@@ -54,47 +53,40 @@ def quarantined(attempts: Sequence[Attempt]) -> dict[str, Mark]:
 
 def _mark(name: str, tries: Sequence[Attempt]) -> Mark | None:
     unloaded = [each for each in tries if _cannot_load(each)]
-    silent = [each for each in tries if _own_end(each.fault) and not _went_on(each)]
-    soon = [each for each in tries if _numeric(each.fault) and _failed_near(each)]
+    silent = [each for each in tries if _ended_by_itself(each.fault) and not _went_on(each)]
+    soon = [each for each in tries if climbs_ladder(each.fault) and _failed_near(each)]
     if unloaded:
-        return _made(unloaded, f"attempt {unloaded[-1].number} could not load it")
+        return _new_mark(unloaded, f"attempt {unloaded[-1].number} could not load it")
     if len(silent) >= TIMES:
-        return _made(silent, f"attempts {_numbers(silent)} ended before their first step from it")
+        return _new_mark(silent, f"attempts {_numbers(silent)} ended before their first step from it")
     if len(soon) >= TIMES:
-        return _made(soon, f"attempts {_numbers(soon)} failed within {NEAR_STEPS} steps of it")
+        return _new_mark(soon, f"attempts {_numbers(soon)} failed within {NEAR_STEPS} steps of it")
     return None
 
 
-def _made(tries: Sequence[Attempt], why: str) -> Mark:
+def _new_mark(tries: Sequence[Attempt], why: str) -> Mark:
     return Mark(why, max((each.started_at for each in tries if each.started_at is not None), default=float("inf")))
 
 
 def _cannot_load(attempt: Attempt) -> bool:
     fault = attempt.fault
-    return _own_end(fault) and fault is not None and bool(LOAD_ERROR.search(fault.evidence)) and not _went_on(attempt)
+    if fault is None or not _ended_by_itself(fault) or _went_on(attempt):
+        return False
+    return LOAD_ERROR.search(fault.evidence) is not None
 
 
-def _own_end(fault: Fault | None) -> bool:
+def _ended_by_itself(fault: Fault | None) -> bool:
     return fault is not None and TREATMENTS[fault.kind].budget is Budget.ONCE
 
 
-def _numeric(fault: Fault | None) -> bool:
-    return fault is not None and TREATMENTS[fault.kind].budget is Budget.LADDER
-
-
-def _began(attempt: Attempt) -> int:
-    """Return the step that the attempt went on from."""
-    return attempt.resumed_step if attempt.resumed_step is not None else attempt.planned_step or 0
-
-
 def _went_on(attempt: Attempt) -> bool:
-    return attempt.furthest_step is not None and attempt.furthest_step > _began(attempt)
+    return attempt.furthest_step is not None and attempt.furthest_step > attempt.resume_point
 
 
 def _failed_near(attempt: Attempt) -> bool:
     assert attempt.fault is not None
     failed = attempt.fault.began if attempt.fault.began is not None else attempt.furthest_step
-    return failed is None or failed - _began(attempt) <= NEAR_STEPS
+    return failed is None or failed - attempt.resume_point <= NEAR_STEPS
 
 
 def _numbers(tries: Sequence[Attempt]) -> str:

@@ -1,7 +1,7 @@
-"""Owns how far back a run goes: the step that a checkpoint must be older than after a fault.
+"""Decides how far back a run goes: the step that a checkpoint must be older than after a fault.
 
-A checkpoint can be finite and spoilt all the same: written while the numbers were leaving their range, or while a
-schedule was driving them out. Where the fault is back soon after a resume, the resume point itself is suspect.
+A finite checkpoint can still be bad, because it was written while the numbers were leaving their range. Where the
+fault is back soon after a resume, the resume point itself is suspect.
 """
 
 from __future__ import annotations
@@ -13,64 +13,61 @@ from statistics import median
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs
-from rung.recovery.decide.checkpoint_choice import numeric
-from rung.recovery.decide.diagnose import NUMBERS, has_soared
-from rung.recovery.decide.incident import stand
+from rung.recovery.decide.diagnose import blew_up_before
+from rung.recovery.decide.incident import incident_after
+from rung.recovery.decide.treatments import climbs_ladder
+from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 
 # A fault within this many save intervals of the resume came with the checkpoint.
 SUSPECT = 2
-# How many intervals further back the next one must be: the one just before it was mostly written in the same trouble.
+# How many intervals further back the next one must be: the one just before it is mostly bad too.
 BACK = 4
-# A run this short that has not halved its first loss before it drifted off has learned nothing worth going on from: its
-# checkpoints cost more than they save.
+# A run this short that drifted off before it had halved its first loss has learned nothing: its checkpoints cost more
+# than they save.
 SHORT = 1000
 LEARNED = 0.5
 
 
 def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
-    """Return the step a checkpoint must be older than after these attempts; None: any will do."""
+    """Return the step a checkpoint must be older than after these attempts; None: any checkpoint will do."""
     last = attempts[-1]
     fault = last.fault
-    if fault is None or not numeric(fault):
+    if fault is None or not climbs_ladder(fault):
         return None
-    root = stand(attempts, knobs).root
+    root = incident_after(attempts, knobs).root_fault
     if fault.kind is FaultKind.NOT_LEARNING and root is not None and root.began is not None:
         return root.began
     limit = fault.began if fault.began is not None else last.furthest_step
-    if limit is None or fault.kind not in NUMBERS:
+    if limit is None or fault.kind not in BAD_NUMBERS:
         return limit
-    return 0 if _learned_nothing(attempts, limit) else min(limit, _suspect(attempts, limit))
+    return 0 if _learned_nothing(attempts, limit) else min(limit, _suspect_from(attempts, limit))
 
 
 def _learned_nothing(attempts: Sequence[Attempt], began: int) -> bool:
-    """Tell whether the run drifted off before it had learned anything, so that its first weights are as good."""
+    """Tell whether the run drifted off before it had learned anything, so that it can start from scratch."""
     last = attempts[-1]
     assert last.fault is not None
-    if last.fault.shape != "drift" or not has_soared(last.fault) or began > SHORT or _resumed_at(last):
+    if last.fault.shape != "drift" or not blew_up_before(last.fault) or began > SHORT or last.resume_point:
         return False
     first, level = attempts[0].first_loss, last.healthy_loss
     return first is not None and (level is None or level > LEARNED * abs(first))
 
 
-def _suspect(attempts: Sequence[Attempt], began: int) -> int:
-    """Return the step below which a resume point is above suspicion; `began` where there is none."""
+def _suspect_from(attempts: Sequence[Attempt], began: int) -> int:
+    """Return the step from which on checkpoints are suspect; `began` where the resume point is not."""
     last = attempts[-1]
-    point, fault = _resumed_at(last), last.fault
+    point, fault = last.resume_point, last.fault
     if not point or fault is None:
         return began
     every = _interval(attempts, point)
-    if has_soared(fault) and began <= point + SUSPECT * every:
+    if blew_up_before(fault) and began <= point + SUSPECT * every:
         return max(0, point - BACK * every)
-    failed = [each for each in attempts if each.fault and numeric(each.fault) and _resumed_at(each) == point]
+    failed = [each for each in attempts if climbs_ladder(each.fault) and each.resume_point == point]
     return point if len(failed) > 1 else began
 
 
-def _resumed_at(attempt: Attempt) -> int:
-    return attempt.resumed_step if attempt.resumed_step is not None else attempt.planned_step or 0
-
-
 def _interval(attempts: Sequence[Attempt], point: int) -> int:
-    """Return the steps between two checkpoints, as the job told them, or as far as the resume point lay back."""
+    """Return the steps between two checkpoints: as recorded, or the distance from resume point to fault."""
     steps = sorted({step for attempt in attempts for step in attempt.saved.values()})
     if len(steps) > 1:
         return max(1, int(median(after - before for before, after in pairwise(steps))))

@@ -1,6 +1,6 @@
-"""Owns the ledger: what each rung did for each fault on each GPU, read from the attempts of all jobs, and what follows.
+"""Counts what each rung did for each fault on each GPU, from the attempts of all jobs.
 
-Pure: nothing is stored for it. A rung that did not take is a try that did not take, never a rung that failed.
+Nothing is stored. A rung that did not take effect is counted as a try, but not as a failure.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import RungName, not_taken
-from rung.recovery.decide.checkpoint_choice import numeric
-from rung.recovery.decide.incident import Incident, stand
+from rung.recovery.decide.incident import Incident, incident_after
+from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.monitors.learning import window_after
 
 CPU = "cpu"
-# The prior weighs as much as this many runs: one or two lucky ones do not overturn a diagnosis.
+# The prior counts as much as this many runs, so that one or two lucky ones do not overturn a diagnosis.
 PRIOR_RUNS = 4
 # A diagnosed rung cured 8 of 9 faults; without a diagnosis a rung is a guess, and each further one a worse guess.
 DIAGNOSED, OPEN, FURTHER = 0.85, 0.5, 0.9
@@ -40,7 +40,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Row:
-    """What one rung did for one fault on one kind of GPU. `survived` counts only tries that took."""
+    """What one rung did for one fault on one kind of GPU. `survived` counts only tries that took effect."""
 
     fault: FaultKind
     gpu: str
@@ -50,7 +50,7 @@ class Row:
     survived: int
     lost: int
 
-    def words(self) -> str:
+    def describe(self) -> str:
         on = "on the CPU" if self.gpu == CPU else f"on {self.gpu}"
         return f"{self.survived} of {self.took} runs with {self.fault} {on} went on after {self.rung} here"
 
@@ -64,12 +64,12 @@ class Ledger:
         return {(row.fault.value, row.gpu, row.rung): row for row in self.rows}
 
     def row(self, fault: FaultKind, gpu: str, rung: RungName) -> Row | None:
-        """Return what is known of a rung for this fault on this GPU; None where it was never seen to take."""
+        """Return the row of a rung for this fault on this GPU; None where the rung never took effect."""
         found = self._by_key.get((fault.value, gpu, rung.value))
         return found if found and found.took else None
 
     def ranked(self, fault: FaultKind, gpu: str, rungs: Sequence[RungName], *, diagnosed: bool) -> list[RungName]:
-        """Return rungs, given in the order of the prior, by how likely each is to get a run past this fault."""
+        """Sort rungs, given in the order of the prior, by how likely each is to cure this fault."""
 
         def chance(place: int) -> float:
             prior = DIAGNOSED if diagnosed and place == 0 else OPEN * FURTHER**place
@@ -79,33 +79,33 @@ class Ledger:
         return [rungs[place] for place in sorted(range(len(rungs)), key=lambda place: (-chance(place), place))]
 
     def because(self, fault: FaultKind, gpu: str, chosen: RungName, instead: RungName | None) -> str:
-        """Say what speaks for the chosen rung, and against the one that would come first without a ledger."""
-        own = self.row(fault, gpu, chosen)
+        """Compare the chosen rung in words with the one that would come first without a ledger."""
+        row = self.row(fault, gpu, chosen)
         other = self.row(fault, gpu, instead) if instead not in (None, chosen) else None
-        if own is None:
-            return f"only {other.words()}" if other else ""
-        return f"{own.words()}, {other.survived} of {other.took} after {other.rung}" if other else own.words()
+        if row is None:
+            return f"only {other.describe()}" if other else ""
+        return f"{row.describe()}, {other.survived} of {other.took} after {other.rung}" if other else row.describe()
 
 
 EMPTY = Ledger()
 
 
 def expected(prior: float, row: Row | None) -> float:
-    """Return the share of runs that a rung is expected to cure: the prior as so many runs, and the runs seen."""
+    """Return the share of runs that a rung is expected to cure: the prior as PRIOR_RUNS runs, plus the runs seen."""
     survived, took = (row.survived, row.took) if row else (0, 0)
     return (PRIOR_RUNS * prior + survived) / (PRIOR_RUNS + took)
 
 
-def gpu_word(attempt: Attempt, here: Gpu | None) -> str:
-    """Return the word for what an attempt ran on; `here` is the GPU of this machine."""
-    return word_for(attempt.gpus[0] if attempt.gpus else here if not attempt.is_remote else None)
+def gpu_type_of(attempt: Attempt, here: Gpu | None) -> str:
+    """Return the type of GPU an attempt ran on; `here` is the GPU of this machine."""
+    return gpu_type(attempt.gpus[0] if attempt.gpus else here if not attempt.is_remote else None)
 
 
-def word_for(gpu: Gpu | None) -> str:
+def gpu_type(gpu: Gpu | None) -> str:
     return gpu.type if gpu else CPU
 
 
-def read(jobs: Iterable[Sequence[Attempt]], here: Gpu | None = None) -> Ledger:
+def read_ledger(jobs: Iterable[Sequence[Attempt]], here: Gpu | None = None) -> Ledger:
     """Return the ledger of all jobs, each given by its attempts, oldest first."""
     found: dict[tuple[str, str, str], list[Trial]] = defaultdict(list)
     for attempts in jobs:
@@ -122,17 +122,17 @@ def _row(of: Sequence[Trial]) -> Row:
 
 
 def trials(attempts: Sequence[Attempt], here: Gpu | None = None) -> Iterator[Trial]:
-    """Yield what came of every rung of a job whose end is known."""
-    for stretch in _stretches(attempts):
-        for index, attempt in enumerate(stretch):
+    """Yield the result of every rung of a job where it is known."""
+    for part in _split_at_manual_changes(attempts):
+        for index, attempt in enumerate(part):
             if attempt.rung is not None:
-                trial = _trial(stretch[:index], _course(stretch, index), here)
+                trial = _trial(part[:index], _attempts_with_rung(part, index), here)
                 if trial is not None:
                     yield trial
 
 
-def _stretches(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Part a job's attempts where a person set the knobs anew: what was tried before has no bearing on it."""
+def _split_at_manual_changes(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Split a job's attempts where a person changed the knobs: what was tried before does not count."""
     parts: list[list[Attempt]] = []
     for attempt in attempts:
         if attempt.by_person or not parts:
@@ -141,55 +141,55 @@ def _stretches(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
     return parts
 
 
-def _course(stretch: Sequence[Attempt], index: int) -> list[Attempt]:
-    """Return the attempt of a rung and those that went on with the very same knobs after a fault of the machine."""
-    course = [stretch[index]]
-    for attempt in stretch[index + 1 :]:
-        fault = course[-1].fault
-        goes_on = attempt.rung is None and attempt.asked == course[0].asked and not attempt.stepped_back
-        if not goes_on or fault is None or numeric(fault):
+def _attempts_with_rung(part: Sequence[Attempt], index: int) -> list[Attempt]:
+    """Return the attempt of a rung and those that went on with the same knobs after an infra fault."""
+    with_rung = [part[index]]
+    for attempt in part[index + 1 :]:
+        fault = with_rung[-1].fault
+        goes_on = attempt.rung is None and attempt.asked == with_rung[0].asked and not attempt.stepped_back
+        if not goes_on or fault is None or climbs_ladder(fault):
             break
-        course.append(attempt)
-    return course
+        with_rung.append(attempt)
+    return with_rung
 
 
-def _trial(before: Sequence[Attempt], course: Sequence[Attempt], here: Gpu | None) -> Trial | None:
-    incident = stand(before, before[0].asked) if before else None
-    if incident is None or incident.root is None:
+def _trial(before: Sequence[Attempt], with_rung: Sequence[Attempt], here: Gpu | None) -> Trial | None:
+    incident = incident_after(before, before[0].asked) if before else None
+    if incident is None or incident.root_fault is None:
         return None
-    survived = _survived(course, _window(before, incident))
+    survived = _survived(with_rung, _window(before, incident))
     if survived is None:
         return None
-    first = course[0]
-    went_on = first.resumed_step if first.resumed_step is not None else first.planned_step or 0
-    lost = max(0, (before[-1].furthest_step or 0) - went_on)
-    return Trial(incident.root.kind, gpu_word(first, here), first.rung or "", _took(course, incident), survived, lost)
+    first = with_rung[0]
+    lost = max(0, (before[-1].furthest_step or 0) - first.resume_point)
+    kind, took = incident.root_fault.kind, _took(with_rung, incident)
+    return Trial(kind, gpu_type_of(first, here), first.rung or "", took, survived, lost)
 
 
 def _window(before: Sequence[Attempt], incident: Incident) -> int:
-    ill = next(attempt for attempt in before if attempt.number == incident.root_attempt)
-    return window_after(incident.reach, incident.reach - (ill.resumed_step or 0))
+    failed = next(attempt for attempt in before if attempt.number == incident.root_attempt)
+    return window_after(incident.furthest_fault_step, incident.furthest_fault_step - (failed.resumed_step or 0))
 
 
-def _took(course: Sequence[Attempt], incident: Incident) -> bool:
-    """Tell whether the change was seen in the job; one that nothing was said of is taken at its word."""
-    changed = course[0].asked.changes_from(incident.kept)
-    ignored = (not_taken(attempt.asked, attempt.effective) for attempt in course)
+def _took(with_rung: Sequence[Attempt], incident: Incident) -> bool:
+    """Tell whether the change took effect; a knob that the job does not report counts as set."""
+    changed = with_rung[0].asked.changes_from(incident.proven_knobs)
+    ignored = (not_taken(attempt.asked, attempt.effective) for attempt in with_rung)
     return not any(name in changed for names in ignored for name in names)
 
 
-def _survived(course: Sequence[Attempt], window: int) -> bool | None:
-    """Tell whether the run got past the fault for good; None while, or where, nobody can say."""
-    last = course[-1]
-    if last.outcome is Outcome.SUCCEEDED or any(attempt.recovered for attempt in course):
+def _survived(with_rung: Sequence[Attempt], window: int) -> bool | None:
+    """Tell whether the run got past the fault for good; None where that is not known."""
+    last = with_rung[-1]
+    if last.outcome is Outcome.SUCCEEDED or any(attempt.recovered for attempt in with_rung):
         return True
     if last.fault is not None and last.fault.kind is FaultKind.NOT_LEARNING:
         return False
-    if max((attempt.furthest_step or 0) for attempt in course) >= window:
+    if max((attempt.furthest_step or 0) for attempt in with_rung) >= window:
         return True
     return False if last.fault is not None and _of_the_run(last.fault) else None
 
 
 def _of_the_run(fault: Fault) -> bool:
-    """Tell whether a fault says something about the rung; one of the machine does not."""
-    return numeric(fault) or fault.kind is FaultKind.UNKNOWN_EXIT
+    """Tell whether a fault says something about the rung; an infra fault does not."""
+    return climbs_ladder(fault) or fault.kind is FaultKind.UNKNOWN_EXIT

@@ -1,4 +1,4 @@
-"""Owns the rungs: what each one does to the knobs, or why it cannot. Pure; which rung to take is choice's question."""
+"""Says what each rung does to the knobs, or why it cannot be taken. Which rung to take is decided in rung_choice.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 
-# max_norm when a job clips already: each step tighter. Field reports go 5 -> 1 -> 0.5.
+# max_norm when a job clips already. Field reports go 5 -> 1 -> 0.5.
 CLIP_VALUES = (5.0, 1.0, 0.5)
 # max_norm when clipping is first turned on: the value most public recipes use.
 CLIP_FIRST = 1.0
@@ -24,10 +24,10 @@ LR_FACTOR = 0.1
 LR_FLOOR = 1e-3
 # torch's own default, then the field reports' 5000.
 GROWTH_INTERVALS = (2000, 5000, 10000)
-# The updates left out begin a little before the numbers got out of hand and end a little after the fault: the gradient
-# that did the damage belongs to an earlier update than the loss that shows it.
+# Skip from a little before the onset to a little after the fault: the gradient that did the damage belongs to an
+# earlier update than the loss that shows it.
 SKIP_BEFORE, SKIP_AFTER = 5, 5
-# PaLM skipped 200 to 500 batches around a spike; a longer stretch is no spike any more.
+# PaLM skipped 200 to 500 batches around a spike; a longer stretch is not a spike.
 SKIP_MOST = 500
 # The first GPUs that compute in bf16.
 BF16_CAPABILITY = (8, 0)
@@ -35,52 +35,52 @@ BF16_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class RungContext:
-    """What a rung is taken in: the knobs that are kept, what the script does by itself, the fault and the GPU."""
+    """What a rung depends on: the knobs, the values of the script itself, the fault and the GPU."""
 
     spec: JobSpec
-    # Asked so far, as far as it proved worth keeping; None in it: the script's own value.
-    kept: Knobs
-    # As a person asked at first.
+    # The knobs to change from. None for a knob: the script's own value.
+    proven_knobs: Knobs
+    # The knobs as a person set them.
     original: Knobs
-    # What the script was seen to use before any rung changed it; None: not seen, or off.
-    own: Knobs = field(default_factory=Knobs)
+    # What the script used before any rung changed it. None for a knob: not seen, or off.
+    script_values: Knobs = field(default_factory=Knobs)
     fault: Fault | None = None
     gpu: Gpu | None = None
     attempts: tuple[Attempt, ...] = ()
-    # What rungs did for other runs, for a job that leaves their order to it.
+    # What rungs did for other runs, for `ladder: auto`.
     ledger: Ledger = EMPTY
 
     @property
     def now(self) -> Knobs:
-        """Return the values in force: what is asked, and the script's own where nothing is."""
-        return filled(self.kept, self.own)
+        """Return the values in force."""
+        return with_defaults(self.proven_knobs, self.script_values)
 
     @property
     def first(self) -> Knobs:
         """Return the values in force before any rung."""
-        return filled(self.original, self.own)
+        return with_defaults(self.original, self.script_values)
 
 
-def filled(asked: Knobs, own: Knobs) -> Knobs:
-    """Return the knobs asked, with the script's own where nothing is asked."""
-    mine = {name: value for name, value in vars(own).items() if getattr(asked, name) is None}
-    return asked.but(**mine)
+def with_defaults(asked: Knobs, script_values: Knobs) -> Knobs:
+    """Return the knobs asked for, with the script's own value where nothing is asked."""
+    return asked.but(**{name: value for name, value in vars(script_values).items() if getattr(asked, name) is None})
 
 
-Climb = Callable[[RungSpec, RungContext], Knobs | str]
+ApplyRung = Callable[[RungSpec, RungContext], Knobs | str]
 
 
-def apply_rung(step: RungSpec, scene: RungContext) -> Knobs | str:
-    """Return the knobs one rung further, or the reason why this rung cannot be taken."""
-    after = RUNGS[step.rung](step, scene)
+def apply_rung(step: RungSpec, context: RungContext) -> Knobs | str:
+    """Return the knobs after this rung, or the reason why it cannot be taken."""
+    after = RUNGS[step.rung](step, context)
     if isinstance(after, str):
         return after
-    deaf = (why_unreachable(scene.spec, name, new) for name, (_, new) in after.changes_from(scene.kept).items())
-    return next(filter(None, deaf), after)
+    changes = after.changes_from(context.proven_knobs).items()
+    reasons = (why_unreachable(context.spec, name, new) for name, (_, new) in changes)
+    return next(filter(None, reasons), after)
 
 
-def _raise_clip(step: RungSpec, scene: RungContext) -> Knobs | str:
-    clip = scene.now.clip
+def _raise_clip(step: RungSpec, context: RungContext) -> Knobs | str:
+    clip = context.now.clip
     if step.values:
         index = step.values.index(clip) + 1 if clip in step.values else 0
         values = step.values[index:]
@@ -88,58 +88,58 @@ def _raise_clip(step: RungSpec, scene: RungContext) -> Knobs | str:
         values = (CLIP_FIRST,)
     else:
         values = tuple(value for value in CLIP_VALUES if value < clip)
-    return scene.kept.but(clip=values[0]) if values else f"clip is already at {clip:g}, the tightest value"
+    return context.proven_knobs.but(clip=values[0]) if values else f"clip is already at {clip:g}, the tightest value"
 
 
-def _lower_lr(step: RungSpec, scene: RungContext) -> Knobs | str:
-    lr, first = scene.now.lr, scene.first.lr
+def _lower_lr(step: RungSpec, context: RungContext) -> Knobs | str:
+    lr, first = context.now.lr, context.first.lr
     if lr is None or first is None:
         return "the job states no lr, and none was seen in it"
     lower = float(f"{lr * (step.values[0] if step.values else LR_FACTOR):.6g}")
     if lower < first * LR_FLOOR:
         return f"lr is already {lr:g}, and a thousandth of {first:g} is the floor"
-    return scene.kept.but(lr=lower)
+    return context.proven_knobs.but(lr=lower)
 
 
-def _increase_growth_interval(step: RungSpec, scene: RungContext) -> Knobs | str:
-    if scene.now.precision not in (None, Precision.AMP_FP16):
-        return f"there is no loss scaler in {scene.now.precision}"
-    current = scene.now.growth_interval or GROWTH_INTERVALS[0]
+def _increase_growth_interval(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.precision not in (None, Precision.AMP_FP16):
+        return f"there is no loss scaler in {context.now.precision}"
+    current = context.now.growth_interval or GROWTH_INTERVALS[0]
     values = [int(value) for value in step.values or GROWTH_INTERVALS if int(value) > current]
-    return scene.kept.but(growth_interval=values[0]) if values else f"growth_interval is already {current}"
+    return context.proven_knobs.but(growth_interval=values[0]) if values else f"growth_interval is already {current}"
 
 
-def _native_fp16(step: RungSpec, scene: RungContext) -> Knobs | str:
-    if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
-        return f"the run is already in {scene.now.precision}"
-    return scene.kept.but(precision=Precision.NATIVE_FP16)
+def _native_fp16(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
+        return f"the run is already in {context.now.precision}"
+    return context.proven_knobs.but(precision=Precision.NATIVE_FP16)
 
 
-def _fp32(step: RungSpec, scene: RungContext) -> Knobs | str:
-    if scene.now.precision is Precision.FP32:
+def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.precision is Precision.FP32:
         return "the run is already in fp32"
-    return scene.kept.but(precision=Precision.FP32)
+    return context.proven_knobs.but(precision=Precision.FP32)
 
 
-def _fp32_params(step: RungSpec, scene: RungContext) -> Knobs | str:
-    if scene.now.params == "fp32":
+def _fp32_params(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.params == "fp32":
         return "the trainable parameters are already in FP32"
-    if scene.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
-        return f"there is no AMP in {scene.now.precision} for FP32 parameters to work under"
-    return scene.kept.but(params="fp32")
+    if context.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
+        return f"there is no AMP in {context.now.precision} for FP32 parameters to work under"
+    return context.proven_knobs.but(params="fp32")
 
 
-def _bf16(step: RungSpec, scene: RungContext) -> Knobs | str:
-    if scene.now.precision in (Precision.BF16, Precision.FP32):
-        return f"the run is already in {scene.now.precision}"
+def _bf16(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.precision in (Precision.BF16, Precision.FP32):
+        return f"the run is already in {context.now.precision}"
     # Without a GPU the run is on a CPU, and every CPU has bf16.
-    if scene.gpu is not None and scene.gpu.capability < BF16_CAPABILITY:
-        return f"{scene.gpu.name} has no bf16, which begins with sm_80"
-    return scene.kept.but(precision=Precision.BF16)
+    if context.gpu is not None and context.gpu.capability < BF16_CAPABILITY:
+        return f"{context.gpu.name} has no bf16, which begins with sm_80"
+    return context.proven_knobs.but(precision=Precision.BF16)
 
 
-def _skip_data(step: RungSpec, scene: RungContext) -> Knobs | str:
-    fault = scene.fault
+def _skip_data(step: RungSpec, context: RungContext) -> Knobs | str:
+    fault = context.fault
     if fault is None or fault.step is None or fault.began is None:
         return "the updates around the fault are not known"
     if fault.shape != "spike" and fault.replay.get("inputs") != "nonfinite":
@@ -148,19 +148,21 @@ def _skip_data(step: RungSpec, scene: RungContext) -> Knobs | str:
     if last - first >= SKIP_MOST:
         return f"updates {first} to {last} are too many to leave out"
     span = f"{first}-{last}"
-    return scene.kept.but(skip=span) if span != scene.kept.skip else f"updates {span} are already left out"
+    if span == context.proven_knobs.skip:
+        return f"updates {span} are already left out"
+    return context.proven_knobs.but(skip=span)
 
 
-def _lower_batch(step: RungSpec, scene: RungContext) -> Knobs | str:
-    batch = scene.now.batch
+def _lower_batch(step: RungSpec, context: RungContext) -> Knobs | str:
+    batch = context.now.batch
     if batch is None:
         return "the job states no batch"
     if batch % 2:
         return f"a batch of {batch} cannot be halved"
-    return scene.kept.but(batch=batch // 2, accumulation=(scene.now.accumulation or 1) * 2)
+    return context.proven_knobs.but(batch=batch // 2, accumulation=(context.now.accumulation or 1) * 2)
 
 
-RUNGS: dict[RungName, Climb] = {
+RUNGS: dict[RungName, ApplyRung] = {
     RungName.RAISE_CLIP: _raise_clip,
     RungName.LOWER_LR: _lower_lr,
     RungName.INCREASE_GROWTH_INTERVAL: _increase_growth_interval,

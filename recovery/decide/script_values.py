@@ -1,4 +1,4 @@
-"""Owns what a script does by itself: the values it was seen to use before any rung changed them."""
+"""Reads which values a script uses by itself, before any rung changed them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.knobs import Knobs, Precision
 
 
-def own_values(attempts: Iterable[Attempt]) -> Knobs:
-    """Return the script's own values, each by the first attempt that said it while nothing was asked of it."""
+def read_script_values(attempts: Iterable[Attempt]) -> Knobs:
+    """Return the script's own values, each from the first attempt that reported it while nothing was asked for."""
     found: dict[str, Any] = {}
     for attempt in attempts:
-        for name, value in _told(attempt.effective).items():
+        for name, value in _valid_values(attempt.effective).items():
             if getattr(attempt.asked, name) is None:
                 found.setdefault(name, value)
     return Knobs(**found)
 
 
-def _told(effective: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be understood of the values that a job reported, which are hostile like all of its log."""
-    told = {
+def _valid_values(effective: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reported values that make sense; a job may report anything."""
+    values = {
         "lr": _positive(effective.get("lr")),
         "clip": _positive(effective.get("clip")),
         "growth_interval": _count(effective.get("growth_interval")),
@@ -29,7 +29,7 @@ def _told(effective: Mapping[str, Any]) -> dict[str, Any]:
         "batch": _count(effective.get("batch")),
         "accumulation": _count(effective.get("accumulation")),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _positive(value: Any) -> float | None:
@@ -43,7 +43,7 @@ def _count(value: Any) -> int | None:
 
 
 def _precision(value: Any) -> Precision | None:
-    """Return the precision a job computes in; a mixture spelled out counts as AMP where FP16 autocast is part of it."""
+    """Return the precision a job computes in; a mixture counts as AMP where FP16 autocast is part of it."""
     if not isinstance(value, str):
         return None
     if value in set(Precision):

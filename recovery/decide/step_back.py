@@ -1,6 +1,6 @@
-"""Owns going back up to speed: when a cured run may try its first precision or lr again, and what a fault then means.
+"""Decides when a cured run tries its original precision or lr again, and what a fault then means.
 
-Pure, and once in a job: a run that falls back has given its answer.
+It happens at most once in a job.
 """
 
 from __future__ import annotations
@@ -9,59 +9,59 @@ from collections.abc import Sequence
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.knobs import Knobs
-from rung.recovery.decide.checkpoint_choice import Checkpoint, choose
+from rung.recovery.decide.checkpoint_choice import Checkpoint, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.decide.incident import stand
+from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 
-# What nothing asked of a knob means.
-OWN = "the script's own"
+# How a knob is shown for which nothing is asked.
+SCRIPT_VALUE = "the script's own"
 
 
-def faster(first: Knobs, now: Knobs) -> Knobs | None:
-    """Return the knobs to go back to: the first precision, or where that is still in use the first lr."""
+def faster_knobs(first: Knobs, now: Knobs) -> Knobs | None:
+    """Return the knobs to go back to: the original precision, or the original lr where the precision is unchanged."""
     if (now.precision, now.params) != (first.precision, first.params):
         return now.but(precision=first.precision, params=first.params)
     return now.but(lr=first.lr) if now.lr != first.lr else None
 
 
-def due(job: Job, attempts: Sequence[Attempt]) -> bool:
-    """Tell whether the last of these attempts has been clean for long enough to try again what it began with."""
+def is_due(job: Job, attempts: Sequence[Attempt]) -> bool:
+    """Tell whether the last of these attempts has been clean long enough to step back."""
     clean, last = job.spec.recovery.step_back, attempts[-1]
     if clean is None or not last.recovered or last.fault is not None or last.furthest_step is None:
         return False
-    if any(attempt.stepped_back for attempt in attempts) or faster(job.knobs, last.asked) is None:
+    if any(attempt.stepped_back for attempt in attempts) or faster_knobs(job.knobs, last.asked) is None:
         return False
-    fault_step = cured_at(job, attempts)
+    fault_step = cured_fault_step(job, attempts)
     return fault_step is not None and last.furthest_step - fault_step >= clean
 
 
-def cured_at(job: Job, attempts: Sequence[Attempt]) -> int | None:
-    """Return the step of the fault that the last attempt has got over; None where there was none."""
-    incident = stand(attempts[:-1], job.knobs)
-    return incident.reach if incident.root is not None else None
+def cured_fault_step(job: Job, attempts: Sequence[Attempt]) -> int | None:
+    """Return the step of the fault that the last attempt has passed; None where there was none."""
+    incident = incident_after(attempts[:-1], job.knobs)
+    return incident.furthest_fault_step if incident.root_fault is not None else None
 
 
-def possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> bool:
-    """Tell whether a healthy checkpoint lies beyond the fault, so that going back loses nothing of the cure."""
-    fault_step, found = cured_at(job, attempts), choose(checkpoints, attempts, None).checkpoint
+def is_possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> bool:
+    """Tell whether there is a healthy checkpoint beyond the fault, so that nothing of the cure is lost."""
+    fault_step, found = cured_fault_step(job, attempts), choose_checkpoint(checkpoints, attempts, None).checkpoint
     return fault_step is not None and found is not None and found.step > fault_step
 
 
-def why(job: Job, attempts: Sequence[Attempt]) -> str:
-    """Say what is about to be tried, and after how much."""
-    last, fault_step = attempts[-1], cured_at(job, attempts)
-    after = faster(job.knobs, last.asked)
+def describe_step_back(job: Job, attempts: Sequence[Attempt]) -> str:
+    """Describe the step back and how many clean steps came before it."""
+    last, fault_step = attempts[-1], cured_fault_step(job, attempts)
+    after = faster_knobs(job.knobs, last.asked)
     assert after is not None and fault_step is not None and last.furthest_step is not None
     pairs = after.changes_from(last.asked).items()
-    changes = ", ".join(f"{name} {old} -> {OWN if new is None else new}" for name, (old, new) in pairs)
+    changes = ", ".join(f"{name} {old} -> {SCRIPT_VALUE if new is None else new}" for name, (old, new) in pairs)
     clean = last.furthest_step - fault_step
     return f"{clean} clean steps since the fault at step {fault_step}: stepping back ({changes})"
 
 
-def move(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch | None:
-    """Return what stepping back means for a job that is between two attempts; None: nothing, the fault decides."""
+def decide_step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch | None:
+    """Return the next launch of a job that steps back or whose step back failed; None for any other job."""
     last = attempts[-1]
     if last.outcome is Outcome.STOPPED:
         return _step_back(job, attempts, checkpoints)
@@ -72,20 +72,21 @@ def move(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint
 
 
 def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch:
-    last, choice = attempts[-1], choose(checkpoints, attempts, None)
-    after = faster(job.knobs, last.asked)
-    if after is None or not possible(job, attempts, checkpoints):
+    last, choice = attempts[-1], choose_checkpoint(checkpoints, attempts, None)
+    after = faster_knobs(job.knobs, last.asked)
+    if after is None or not is_possible(job, attempts, checkpoints):
         because = f"no healthy checkpoint is newer than the fault: the same knobs again; {choice.because}"
         return Relaunch(None, last.asked, choice.checkpoint, because)
-    return Relaunch(None, after, choice.checkpoint, f"{why(job, attempts)}; {choice.because}", stepped_back=True)
+    because = f"{describe_step_back(job, attempts)}; {choice.because}"
+    return Relaunch(None, after, choice.checkpoint, because, stepped_back=True)
 
 
 def _fall_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch:
-    """Return to the knobs that had been kept: they cured the run once."""
+    """Return to the knobs that cured the run."""
     fault = attempts[-1].fault
     assert fault is not None
-    kept = next(attempt.asked for attempt in reversed(attempts) if attempt.outcome is Outcome.STOPPED)
-    choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
+    cured = next(attempt.asked for attempt in reversed(attempts) if attempt.outcome is Outcome.STOPPED)
+    choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
     at = f" at step {fault.step}" if fault.step is not None else ""
     because = f"{fault.kind}{at} after stepping back: the knobs that had cured it again, for good; {choice.because}"
-    return Relaunch(None, kept, choice.checkpoint, because)
+    return Relaunch(None, cured, choice.checkpoint, because)

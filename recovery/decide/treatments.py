@@ -1,6 +1,6 @@
-"""Owns the table of faults: which budget pays, which rungs cannot cure it and why, and what to tell a person.
+"""Lists for each fault which budget it uses, which rungs cannot cure it and why, and the advice for a person.
 
-Data only; `decide` reads it. The reasons are sentences that end up in a job's history.
+The reasons and the advice are shown in a job's history.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import RungName
+from rung.recovery.monitors.fault_groups import BAD_NUMBERS, OUT_OF_RANGE
 
 _R = RungName
 
 
 class Budget(StrEnum):
-    """Who pays for the next launch."""
+    """Which limit the next launch counts against."""
 
     LADDER = "ladder"  # a numerical fault: climb, within max_attempts
     INFRA = "infra"  # the machine's fault: same knobs again, within infra_retries
-    ONCE = "once"  # nobody knows: same knobs once more
+    ONCE = "once"  # the cause is unknown: same knobs once more
     STOP = "stop"  # no launch can help
 
 
 @dataclass(frozen=True)
 class Treatment:
     budget: Budget
-    cannot: Mapping[RungName, str] = field(default_factory=dict)
-    # What a person should look at when the ladder is at its end.
+    ruled_out: Mapping[RungName, str] = field(default_factory=dict)
+    # What a person should look at when no rung is left.
     advice: str = ""
 
 
@@ -110,15 +111,21 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.RULE_RETRY: Treatment(Budget.INFRA, {}, "look at the line that the rule of the job file was written for"),
 }
 
-_NUMBERS = frozenset({FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE, FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING})
-_RANGE = frozenset({FaultKind.FP16_OVERFLOW, FaultKind.SCALE_COLLAPSE, FaultKind.SCALE_THRASH})
-# The further rungs are made for a few faults each; none of them is tried for another.
+# These rungs are made for a few faults each and are not tried for another one.
 MADE_FOR: dict[RungName, tuple[frozenset[FaultKind], str]] = {
     _R.FP32_PARAMS: (frozenset({FaultKind.UNSCALE_ERROR}), "it only gives the scaler FP32 gradients to unscale"),
-    _R.BF16: (_NUMBERS | _RANGE | {FaultKind.UNSCALE_ERROR}, "it changes the range of numbers and drops the scaler"),
-    _R.SKIP_DATA: (_NUMBERS, "it only leaves out the batches around a spike"),
+    _R.BF16: (
+        BAD_NUMBERS | OUT_OF_RANGE | {FaultKind.UNSCALE_ERROR},
+        "it changes the range of numbers and drops the scaler",
+    ),
+    _R.SKIP_DATA: (BAD_NUMBERS, "it only leaves out the batches around a spike"),
     _R.LOWER_BATCH: (frozenset({FaultKind.OOM}), "it only saves memory"),
 }
+
+
+def climbs_ladder(fault: Fault | None) -> bool:
+    """Tell whether rungs treat this fault."""
+    return fault is not None and TREATMENTS[fault.kind].budget is Budget.LADDER
 
 
 def cannot_cure(kind: FaultKind, rung: RungName) -> str | None:
@@ -126,4 +133,4 @@ def cannot_cure(kind: FaultKind, rung: RungName) -> str | None:
     faults, does = MADE_FOR.get(rung, (None, ""))
     if faults is not None and kind not in faults:
         return does
-    return TREATMENTS[kind].cannot.get(rung)
+    return TREATMENTS[kind].ruled_out.get(rung)

@@ -1,7 +1,7 @@
-"""Owns the findings that are open: how much each weighs, and which of them is the first cause.
+"""Keeps the faults found so far and picks the first cause among them.
 
-A wall of errors has one cause. Among findings that tell of a cause the first line wins; what follows from something
-else, or only quotes a message, counts when there is nothing better.
+Many errors have one cause. Among candidates that name a cause the first line wins; what follows from another fault, or
+only quotes a message, counts when there is nothing better.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.recovery.signatures import Role
+from rung.recovery.signatures.search import Match
 
 
 class Certainty(IntEnum):
-    """How much a finding says; the lower, the more."""
+    """How certain a candidate is; a lower value is more certain."""
 
     RULE = 0  # a person's own rule: act on it now
     DECISIVE = 1  # act on it now
@@ -22,28 +24,40 @@ class Certainty(IntEnum):
     PENDING = 3  # one bad value that nothing has confirmed: it explains the end when no cause is known
     UNSURE = 4  # bad gradients that nothing has confirmed: perhaps a scaler at work in the last steps
     CASCADE = 5  # follows from something else
-    QUOTED = 6  # somebody quotes the message
+    QUOTED = 6  # the line only quotes the message
 
 
-# Findings of one rank here tell of a cause, and the first of them by line is the first cause.
-_RANK = {weight: weight.value for weight in Certainty} | {Certainty.AT_END: Certainty.DECISIVE.value}
+# Candidates of the same rank are ordered by line: the first is the cause.
+_RANK = {certainty: certainty.value for certainty in Certainty} | {Certainty.AT_END: Certainty.DECISIVE.value}
 
 
 @dataclass
 class FaultCandidate:
     fault: Fault
-    weight: Certainty
+    certainty: Certainty
     listed: bool = False
 
 
+def certainty_of(match: Match) -> Certainty:
+    """Return how certain a fault is that a message names."""
+    row = match.signature
+    if match.quoted:
+        return Certainty.QUOTED
+    if row.role is Role.CASCADE:
+        return Certainty.CASCADE
+    # A full disk may stop only a logging thread: it counts when the job has ended.
+    now = row.role is Role.ROOT and match.raised and row.fault is not FaultKind.INFRA_FAULT
+    return Certainty.DECISIVE if now else Certainty.AT_END
+
+
 def _precedence(found: FaultCandidate) -> tuple[int, bool, int]:
-    """Order findings by how close to the cause they are: a rank that was killed comes before a link that broke."""
-    is_echo = found.weight is Certainty.CASCADE and found.fault.kind is FaultKind.COMM_FAULT
-    return _RANK[found.weight], is_echo, found.fault.line or 0
+    """Order candidates by how close to the cause they are: a killed process comes before a broken link."""
+    is_echo = found.certainty is Certainty.CASCADE and found.fault.kind is FaultKind.COMM_FAULT
+    return _RANK[found.certainty], is_echo, found.fault.line or 0
 
 
 class FaultCandidates:
-    """Holds at most one finding of a kind: an incident is told once, however many lines and ranks tell of it."""
+    """Holds at most one candidate of a kind, however many lines and ranks report the fault."""
 
     def __init__(self) -> None:
         self._open: dict[FaultKind, FaultCandidate] = {}
@@ -60,26 +74,26 @@ class FaultCandidates:
     def get(self, kind: FaultKind) -> FaultCandidate | None:
         return self._open.get(kind)
 
-    def hold(self, fault: Fault, weight: Certainty) -> FaultCandidate:
-        """Open a finding, or strengthen the one of its kind."""
+    def record(self, fault: Fault, certainty: Certainty) -> FaultCandidate:
+        """Open a candidate, or raise the certainty of the one of its kind."""
         found = self._open.get(fault.kind)
         # What only follows, or only quotes, gives way to the cause itself; of two causes the first line stays.
-        if found is None or found.weight >= Certainty.CASCADE > weight:
-            found = self._open[fault.kind] = FaultCandidate(fault, weight)
-        found.weight = min(found.weight, weight)
+        if found is None or found.certainty >= Certainty.CASCADE > certainty:
+            found = self._open[fault.kind] = FaultCandidate(fault, certainty)
+        found.certainty = min(found.certainty, certainty)
         return found
 
-    def add(self, fault: Fault, weight: Certainty) -> list[Fault]:
-        """Hold a finding; return it when it is to be listed now."""
-        found = self.hold(fault, weight)
-        # Whether a follow-up or a quotation is all there is, only the end tells.
-        if found.listed or found.weight >= Certainty.CASCADE:
+    def add(self, fault: Fault, certainty: Certainty) -> list[Fault]:
+        """Open a candidate; return its fault when it is to be listed now."""
+        found = self.record(fault, certainty)
+        # Only the end of the log shows whether there is nothing better than a follow-up or a quotation.
+        if found.listed or found.certainty >= Certainty.CASCADE:
             return []
         found.listed = True
         return [found.fault]
 
     def copy(self) -> FaultCandidates:
-        """Return the same findings, apart: what is added there is not open here."""
+        """Return an independent copy."""
         other = FaultCandidates()
         other._open = {kind: replace(found) for kind, found in self._open.items()}
         return other
@@ -87,26 +101,26 @@ class FaultCandidates:
     def drop(self, kind: FaultKind) -> None:
         self._open.pop(kind, None)
 
-    def explain(self, kinds: Container[FaultKind], replay: Mapping[str, str]) -> None:
-        """Add what a replay told to the open findings of these kinds; the first that was told stays."""
+    def attach_replay(self, kinds: Container[FaultKind], replay: Mapping[str, str]) -> None:
+        """Add a replay to the open candidates of these kinds that have none."""
         for kind, found in self._open.items():
             if kind in kinds and not found.fault.replay:
                 found.fault = replace(found.fault, replay=replay)
 
-    def keep(self, kinds: Container[FaultKind]) -> None:
-        """Forget all but these kinds: the run got past the rest."""
+    def keep_only(self, kinds: Container[FaultKind]) -> None:
+        """Drop all other kinds: the run got past them."""
         self._open = {kind: found for kind, found in self._open.items() if kind in kinds}
 
     def at_end(self) -> list[Fault]:
-        """Return the findings that only the end of the log decides: the best explanation, when there is no other."""
-        best = min((found.weight for found in self), default=Certainty.RULE)
+        """Return the faults that count only at the end of the log, when there is no better explanation."""
+        best = min((found.certainty for found in self), default=Certainty.RULE)
         if best < Certainty.CASCADE:
             return []
-        return [found.fault for found in self if found.weight is best and not found.listed]
+        return [found.fault for found in self if found.certainty is best and not found.listed]
 
     def first(self, *, ended: bool, weakest: Certainty = Certainty.QUOTED) -> Fault | None:
         """Return the fault to act on now: the first cause, never what followed from it."""
-        if not self._open or not (ended or min(found.weight for found in self) <= Certainty.DECISIVE):
+        if not self._open or not (ended or min(found.certainty for found in self) <= Certainty.DECISIVE):
             return None
-        found = [each for each in self if each.weight <= weakest]
+        found = [each for each in self if each.certainty <= weakest]
         return min(found, key=_precedence).fault if found else None

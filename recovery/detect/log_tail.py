@@ -1,4 +1,4 @@
-"""Owns the last lines of a log, for an exit that nobody can explain, and the traceback that a line may stand in."""
+"""Keeps the last lines of a log, for an exit without a known fault, and follows tracebacks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MAX_SOURCE = 6
 MAX_SHOWN = 300
 # A frame's file without its folders, and its line.
 _PLACE = re.compile(r'\bFile "(?:[^"]{0,400}[/\\])?([^"/\\]{1,200})", line (\d{1,9})')
-# Frames of torch, and of what Rung puts between it and the script, never say what the program did.
+# Frames of torch and of rung_inside do not show what the program did.
 _NOT_ITS_OWN = re.compile(r"[/\\](?:(?:site|dist)-packages[/\\]torch|rung_inside)[/\\]")
 
 
 class Tail:
-    """Remembers the last lines, and the first exception that nobody caught and no signature knows."""
+    """Keeps the last lines, and the first uncaught exception that no signature knows."""
 
     def __init__(self) -> None:
-        self.stranger = ""
+        self.unknown_exception = ""
         self._lines: deque[Line | RawLine] = deque(maxlen=TAIL_LINES)
 
     def remember(self, line: Line | RawLine) -> None:
@@ -37,17 +37,18 @@ class Tail:
             lines.append(line)
 
     def lines(self) -> list[str]:
-        """Return the last lines; an exception comes last, what follows it says less."""
+        """Return the last lines, with the unknown exception at the end."""
         lines = [line.text[:MAX_EVIDENCE] for line in self._lines]
-        return [*lines[1:], self.stranger] if self.stranger and self.stranger != lines[-1] else lines
+        exception = self.unknown_exception
+        return [*lines[1:], exception] if exception and exception != lines[-1] else lines
 
 
 class Traceback:
-    """Follows the frames of tracebacks: the program's own text below a frame is never a message."""
+    """Follows the frames of tracebacks: the program text below a frame is never a message."""
 
     def __init__(self) -> None:
         # The row of the frame that the log has come to, when no exception has followed it yet.
-        self.cut: Signature | None = None
+        self.cut_frame: Signature | None = None
         self._below = 0
         # The innermost line of the program's own, until the line after the exception.
         self.source = ""
@@ -57,13 +58,13 @@ class Traceback:
     @property
     def is_open(self) -> bool:
         """Tell whether the next line may belong to the traceback, or ends what was held of it."""
-        return self._below > 0 or self.cut is not None or bool(self.source)
+        return self._below > 0 or self.cut_frame is not None or bool(self.source)
 
-    def holds(self, text: str) -> bool:
-        """Tell whether a line is a frame, or the program's own text that is shown below one."""
+    def contains(self, text: str) -> bool:
+        """Tell whether a line is a frame, or program text shown below one."""
         if is_frame(text):
             self._below = MAX_SOURCE
-            self.cut = search_frame(text)
+            self.cut_frame = search_frame(text)
             self._enter(text)
             return True
         if self._below and is_indented(text):
@@ -72,7 +73,7 @@ class Traceback:
             return True
         self._below = 0
         if text.strip():
-            self.cut = None
+            self.cut_frame = None
             self.source, self._held = self.source if self._held else "", False
         return False
 

@@ -67,15 +67,15 @@ class Scan:
         found: list[Fault] = []
         detector, shapes = self.detector, self._shapes
         hits = iter(places)
-        hit, at, whole = next(hits, _FAR), 0, detector.wants_all
+        hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         for count, raw in _segments(block, number):
             end = at + len(raw)
             if whole or hit <= end:
                 found += detector.feed(Line(count, text_of(raw))) if raw else []
-                whole = detector.wants_all
+                whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
-            elif raw and (faults := detector.take(RawLine(count, raw), shapes.read(raw))):
+            elif raw and (faults := detector.take_numbers(RawLine(count, raw), shapes.read(raw))):
                 found += faults
             at = end + 1
         return found

@@ -25,8 +25,8 @@ from rung.recovery.logs.throughput import is_iteration_time, may_hold_speed, rea
 
 _IN_DOUBT = STEP_NAMES.index("it")
 # Looked up once: the members of an enum are slow to reach, and this is done several times a line.
-_LOSS, _PART, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.PART, Role.HELD_OUT, Role.STEP, Role.OTHER
-_TERM, _EPOCH = Role.TERM, Role.EPOCH
+_LOSS, _PART, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.NAMED_TERM, Role.HELD_OUT, Role.STEP, Role.OTHER
+_TERM, _EPOCH = Role.UNNAMED_TERM, Role.EPOCH
 _LR, _GRAD_NORM, _SCALE = Role.LR, Role.GRAD_NORM, Role.SCALE
 _NAN_ITERATIONS, _SKIPPED_ITERATIONS = Role.NAN_ITERATIONS, Role.SKIPPED_ITERATIONS
 _BESIDE_A_COUNT = frozenset({_LOSS, _PART, _HELD_OUT, _EPOCH})
@@ -152,7 +152,7 @@ class _Line:
             epoch=epoch,
             in_epoch=in_epoch,
             first_epoch=first_epoch,
-            lags=loss is not None and step is None and "'epoch': " in self.text,
+            step_is_late=loss is not None and step is None and "'epoch': " in self.text,
             parts=tuple(self._parts),
             throughput=self.speed,
         )

@@ -88,7 +88,7 @@ def _read_record(word: str, rest: str) -> Reading | None:
         return None
     skipped = numbers.pop("skipped", None)
     get = numbers.get
-    parts = tuple(name for name in numbers if role(name) in (Role.PART, Role.TERM))
+    parts = tuple(name for name in numbers if role(name) in (Role.NAMED_TERM, Role.UNNAMED_TERM))
     name, loss = _loss(numbers, parts)
     return Reading(
         step,

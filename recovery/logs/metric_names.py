@@ -9,8 +9,8 @@ from functools import lru_cache
 
 class Role(StrEnum):
     LOSS = "loss"  # the training loss as a whole
-    PART = "part"  # one term of it, such as loss_cls
-    TERM = "term"  # one term of it whose name does not say so, such as kd: it is one beside a loss
+    NAMED_TERM = "part"  # one term of it, such as loss_cls
+    UNNAMED_TERM = "term"  # one term of it whose name does not say so, such as kd: it is one beside a loss
     HELD_OUT = "held_out"  # a loss on validation or test data
     STEP = "step"
     EPOCH = "epoch"
@@ -162,7 +162,7 @@ def role(name: str) -> Role:
         return Role.GRAD_NORM
     if "loss" not in words and "losses" not in words:
         own = set(words) - _OF_TRAINING - {"step", "epoch"}
-        return Role.TERM if len(own) == 1 and own <= _TERMS else Role.OTHER
+        return Role.UNNAMED_TERM if len(own) == 1 and own <= _TERMS else Role.OTHER
     return _loss_role(set(words) - {"loss", "losses"})
 
 
@@ -171,7 +171,7 @@ def _loss_role(beside: set[str]) -> Role:
         return Role.OTHER
     if beside & HELD_OUT_WORDS:
         return Role.HELD_OUT
-    return Role.LOSS if beside <= _WHOLE_WORDS else Role.PART
+    return Role.LOSS if beside <= _WHOLE_WORDS else Role.NAMED_TERM
 
 
 @lru_cache(maxsize=256)

@@ -117,7 +117,7 @@ class ProgressTracker:
         if step is not None and step < MAX_STEP:
             self._move_to(step)
             return step
-        if reading.lags:
+        if reading.step_is_late:
             # The bar above these numbers may be older than they are.
             self.step = None
         return self.step
@@ -152,7 +152,7 @@ class ProgressTracker:
         """Return the step over the whole run that a reading belongs to; None where it does not tell."""
         if reading.is_record:
             return reading.step
-        if reading.lags and reading.epoch is not None:
+        if reading.step_is_late and reading.epoch is not None:
             return self._clock.step_at(reading.epoch)
         for name in PLAN_NAMES & reading.values.keys():
             self._clock.plan(name, reading.values[name])

@@ -1,14 +1,15 @@
-"""Owns the noun `Reading`: the numbers that one line of a log reports."""
+"""Defines `Reading`: the numbers that one line of a log reports."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
-_UNSAID: Mapping[str, object] = MappingProxyType({})
-_UNTOLD: Mapping[str, str] = MappingProxyType({})
+_NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
+_NO_OBJECTS: Mapping[str, object] = MappingProxyType({})
+_NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Reading(NamedTuple):
@@ -20,8 +21,8 @@ class Reading(NamedTuple):
     grad_norm: float | None = None
     scale: float | None = None
     skipped: bool | None = None
-    values: Mapping[str, float] = _NOTHING
-    effective: Mapping[str, object] = _UNSAID
+    values: Mapping[str, float] = _NO_NUMBERS
+    effective: Mapping[str, object] = _NO_OBJECTS
     resumed_step: int | None = None
     saved_step: int | None = None
     is_record: bool = False
@@ -37,12 +38,17 @@ class Reading(NamedTuple):
     # What the first epoch is called, where the format tells: 0 or 1.
     first_epoch: int | None = None
     # The numbers carry an epoch and no step, and come before the bar that shows it (transformers).
-    lags: bool = False
+    step_is_late: bool = False
     # Names in `values` that are terms of the loss: kd, ce, loss_cls.
     parts: tuple[str, ...] = ()
     # Speed by its unit: it/s, s/it, ms/it, samples/s, tokens/s.
-    throughput: Mapping[str, float] = _NOTHING
-    # The file that `saved_step` was written to, by the job's own word.
+    throughput: Mapping[str, float] = _NO_NUMBERS
+    # The file that `saved_step` was written to, as the job recorded it.
     saved_file: str | None = None
-    # What a replay of the failing step told, by its own names.
-    replay: Mapping[str, str] = _UNTOLD
+    # The fields of a replay of the failing step.
+    replay: Mapping[str, str] = _NO_TEXTS
+
+    @property
+    def has_bad_number(self) -> bool:
+        """Tell whether the loss or the gradient norm is not finite."""
+        return any(value is not None and not math.isfinite(value) for value in (self.loss, self.grad_norm))

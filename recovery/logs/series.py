@@ -74,7 +74,7 @@ class SeriesReader:
         self._series = Series()
 
     def feed(self, line: Line) -> None:
-        reading = self._reader.read(self._unwrapper.mend(line.text))
+        reading = self._reader.read(self._unwrapper.join_wrapped(line.text))
         if reading is None:
             return
         self._track.store(reading)

@@ -77,7 +77,7 @@ def _read_header(text: str) -> _Header | None:
 
 def _names_a_run(names: list[str], text: str, separator: str | None) -> bool:
     roles = {role(name) for name in names}
-    if not roles & {Role.LOSS, Role.PART} or not roles & {Role.STEP, Role.EPOCH}:
+    if not roles & {Role.LOSS, Role.NAMED_TERM} or not roles & {Role.STEP, Role.EPOCH}:
         return False
     # A sentence has one blank between its words, and words that are no columns.
     return separator is not None or Role.OTHER not in roles or len(_GAP.split(text.strip(" "))) == len(names)

@@ -25,7 +25,7 @@ class Unwrapper:
         self.in_frame = False
         self._name = ""
 
-    def mend(self, text: str) -> str:
+    def join_wrapped(self, text: str) -> str:
         """Return the line, led by the name that its first value belongs to."""
         if not self.in_frame and "\u2022" not in text:
             return text

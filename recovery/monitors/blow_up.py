@@ -1,7 +1,7 @@
-"""Owns the watch over runs that are ruined although every number is finite: a loss that has soared and stays up there.
+"""Finds runs that are ruined although every number is finite: the loss stays far above the first one.
 
-The early warning needs a level that was learned to see one left. A run that soars from its first steps on never had
-one, and a run may end in ruins without a NaN. Both are held against the first loss. A bad batch now and then is none.
+The early warning (divergence.py) compares with a level that the run had reached. A run that blows up in its first
+steps never had one, so here the loss is compared with the first one. A bad batch now and then does not count.
 """
 
 from __future__ import annotations
@@ -10,74 +10,68 @@ import math
 from collections import deque
 from statistics import median
 
-# No healthy loss stands at ten thousand times what the untrained model had; eight of ten readings are no bad batch.
-RUINED = 1e4
+from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, JUMP, RUINED, SMALL
+
+# Eight of ten readings that high are not just a bad batch.
 OF_THE_LAST = 10
 CONSECUTIVE = 8
-# A run that ends here has unlearned more than it knew, whatever it went through.
-SPOILT_AT_END = 20.0
-AT_END = 8
+# Readings at the end of a log whose median counts, and the fewest that a run must have.
+LAST_READINGS = 8
 FEWEST = 16
-# A first loss below this may be noise around zero, as of a policy or a GAN; then the largest of the first few counts.
-SMALL = 0.1
+# Where the first loss is too small to compare with, the largest of this many counts.
 FIRST = 8
-# No learning rate takes a loss this far in one step once a run has got going; a batch does.
-JUMP = 1000.0
-# A run that was so far up in its first steps, and is no better than untrained after so many readings since, is spent:
-# such a learning rate leaves units that no gradient reaches any more.
-SOARED = 10.0
-SOARED_READINGS = 3
+# A run that blew up in its first steps and is no better than untrained after so many further readings is spent: too
+# high an lr leaves units that no gradient reaches any more.
+EARLY_READINGS = 3
 SPENT_READINGS = 96
 SPENT = 0.95
-# Losses printed under more names than this are not told apart any more.
+# A log that prints losses under more names than this is followed for the first ones only.
 MAX_NAMES = 8
 
 
 class BlowUpMonitor:
-    """Follows the losses of a run by their names and says once when one of them is ruined."""
+    """Follows the losses of a run by name and reports once when one of them is ruined."""
 
     def __init__(self) -> None:
         self._losses: dict[str, BlowUp] = {}
-        self._told = False
+        self._reported = False
 
     def see(self, step: int | None, name: str, loss: float) -> BlowUp | None:
-        """Take one loss; return its course when that is ruined with it."""
-        course = self._losses.get(name)
-        if course is None:
+        """Take one loss; return its blow-up when this loss completes it."""
+        blow_up = self._losses.get(name)
+        if blow_up is None:
             if len(self._losses) >= MAX_NAMES:
                 return None
-            course = self._losses[name] = BlowUp()
-        if not course.see(step, loss) or self._told:
+            blow_up = self._losses[name] = BlowUp()
+        if not blow_up.see(step, loss) or self._reported:
             return None
-        self._told = True
-        return course
+        self._reported = True
+        return blow_up
 
     @property
     def active(self) -> bool:
-        """Tell whether a loss is up there now."""
-        return any(course.is_ruined or course.is_spent for course in self._losses.values())
+        """Tell whether a loss is blown up now."""
+        return any(blow_up.is_ruined or blow_up.is_spent for blow_up in self._losses.values())
 
     def at_end(self) -> BlowUp | None:
-        """Return the course of a loss that the log leaves far above where it began."""
-        return next((course for course in self._losses.values() if course.ends_high), None)
+        """Return the blow-up of a loss that ends far above where it began."""
+        return next((blow_up for blow_up in self._losses.values() if blow_up.ends_high), None)
 
 
 class BlowUp:
-    """One loss beside the one it began with."""
-
-    __slots__ = ("_bits", "_last", "_recent", "_seen", "_soared", "_yard", "jumped", "since", "soared_at")
+    """Compares one loss with its first value."""
 
     def __init__(self) -> None:
-        self._yard = 0.0
+        self._first_loss = 0.0
         self._seen = 0
-        # One bit a reading, the latest lowest: was it that high.
-        self._bits = 0
-        self._last: deque[float] = deque(maxlen=AT_END)
+        # One bit for each reading, the latest lowest: was it above RUINED.
+        self._ruined_bits = 0
+        self._last: deque[float] = deque(maxlen=LAST_READINGS)
         self._recent: deque[float] = deque(maxlen=SPENT_READINGS)
-        # How many of the first readings were far up, and the step of the first of them.
-        self._soared = 0
-        self.soared_at: int | None = None
-        # The step since which the loss has stood far above its first.
+        # How many of the first readings were above EARLY_BLOW_UP, and the step of the first of them.
+        self._early_blow_ups = 0
+        self.early_blow_up_at: int | None = None
+        # The step since which the loss has been above AT_END.
         self.since: int | None = None
         # Whether it got there in one step.
         self.jumped = False
@@ -87,43 +81,44 @@ class BlowUp:
         if not math.isfinite(loss):
             return False
         self._seen += 1
-        if self._seen == 1 or (self._seen <= FIRST and self._yard < SMALL):
-            self._yard = max(self._yard, abs(loss))
-        if loss <= SPOILT_AT_END * self._yard:
+        if self._seen == 1 or (self._seen <= FIRST and self._first_loss < SMALL):
+            self._first_loss = max(self._first_loss, abs(loss))
+        if loss <= AT_END * self._first_loss:
             self.since = None
         elif self.since is None:
             self.since = step
             self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
-        self._bits = (self._bits << 1 | (loss > RUINED * max(self._yard, SMALL))) & ((1 << OF_THE_LAST) - 1)
+        ruined = loss > RUINED * max(self._first_loss, SMALL)
+        self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
         self._last.append(loss)
         self._recent.append(loss)
-        if self._seen <= SPENT_READINGS and loss > SOARED * max(self._yard, SMALL):
-            self._soared += 1
-            self.soared_at = step if self.soared_at is None else self.soared_at
+        if self._seen <= SPENT_READINGS and loss > EARLY_BLOW_UP * max(self._first_loss, SMALL):
+            self._early_blow_ups += 1
+            self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
             self._recent.clear()
         return self.is_ruined or self.is_spent
 
     @property
     def is_ruined(self) -> bool:
-        return self._bits.bit_count() >= CONSECUTIVE
+        return self._ruined_bits.bit_count() >= CONSECUTIVE
 
     @property
     def is_spent(self) -> bool:
-        """Tell whether the loss soared in the first steps and has not been better than the untrained model's since."""
-        if self._soared < SOARED_READINGS or len(self._recent) < SPENT_READINGS:
+        """Tell whether the loss blew up in the first steps and has been no better than untrained since."""
+        if self._early_blow_ups < EARLY_READINGS or len(self._recent) < SPENT_READINGS:
             return False
         third = SPENT_READINGS // 3
-        return median(list(self._recent)[-third:]) > SPENT * self._yard
+        return median(list(self._recent)[-third:]) > SPENT * self._first_loss
 
     @property
     def onset(self) -> int | None:
-        return self.since if self.since is not None else self.soared_at
+        return self.since if self.since is not None else self.early_blow_up_at
 
     @property
     def ends_high(self) -> bool:
         enough = self._seen >= FEWEST
-        return enough and median(self._last) > SPOILT_AT_END * max(self._yard, SMALL) and self.since is not None
+        return enough and median(self._last) > AT_END * max(self._first_loss, SMALL) and self.since is not None
 
     @property
-    def said(self) -> str:
-        return f"loss about {median(self._last):.4g}, {self._yard:.4g} when the log began"
+    def description(self) -> str:
+        return f"loss about {median(self._last):.4g}, {self._first_loss:.4g} when the log began"

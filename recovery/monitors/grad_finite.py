@@ -12,7 +12,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.signatures.numeric import BAD_GRADIENT
 
 
-class GradientWatch:
+class GradientMonitor:
     """Follows the gradient norm through its readings and says when an incident begins, is confirmed, or is over."""
 
     def __init__(self) -> None:

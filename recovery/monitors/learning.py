@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
+from rung.recovery.monitors.levels import WRECKED
+
 # A cure is judged over max(300, 3 x time to fault) steps: shorter windows called runs recovered that had
 # unlearned by step 3000 (clip 1.0 against too high an lr).
 MIN_WINDOW = 300
 WINDOW_FACTOR = 3
 # Fewer readings than this say nothing about a trend.
 MIN_READINGS = 12
-# A cured run whose loss is this many times what the untrained model had is wrecked, even if it falls.
-WRECKED = 2.0
 # So many readings at the level of the untrained model are no slow start, whenever the run ends.
 ENOUGH = 60
 # A fault at this step or before is an early one.
@@ -27,8 +27,6 @@ ARRIVED = 0.75
 # However little of a loss can be learned (a text has its entropy), a fall of this share and of so many times the noise
 # since the beginning is no accident.
 FELL, NOISES = 0.05, 10.0
-# A loss this many times the first, of a model that has one worth speaking of, is that of a run out of hand.
-SOARED, SMALL = 5.0, 0.1
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
 
@@ -89,18 +87,13 @@ def healthy_level(history: LossHistory, began: int) -> float | None:
     return level if level <= start + margin else None
 
 
-def is_soaring(first: float | None, last: float | None) -> bool:
-    """Tell whether a run's last loss, finite still, is far above its first."""
-    return first is not None and last is not None and SOARED * max(abs(first), SMALL) < last < math.inf
-
-
 def window_after(fault_step: int, steps_to_fault: int) -> int:
     """Return the step at which a run that got past `fault_step` can be judged."""
     return fault_step + max(MIN_WINDOW, WINDOW_FACTOR * steps_to_fault)
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class LearningBaseline:
     """What a cured run is held against: where the fault was, when to judge, and the levels the loss had before."""
 
     fault_step: int
@@ -109,7 +102,7 @@ class Yardstick:
     untrained: float | None
 
 
-def judge(history: LossHistory, yardstick: Yardstick, *, ended: bool) -> Judgement:
+def judge(history: LossHistory, yardstick: LearningBaseline, *, ended: bool) -> Judgement:
     """Say whether a run that was cured is learning since."""
     fault_step, window_end, level = yardstick.fault_step, yardstick.window_end, yardstick.healthy
     last = history.last_step

@@ -11,7 +11,7 @@ HIDDEN_BY_ZERO = "the log hides NaN, as transformers' logging_nan_inf_filter doe
 HIDDEN_BY_FREEZE = "the log hides NaN: the loss no longer moves at all beside gradients of NaN"
 
 
-class LossWatch:
+class LossMonitor:
     """Follows the training loss through its readings and says when an incident begins, is confirmed, or is over."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def _number(text: str | None) -> float | None:
     return None if text is None else float(text)
 
 
-class ScaleWatch:
+class LossScaleMonitor:
     """Follows the loss scale and says once when it has collapsed or thrashes."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ScaleWatch:
         self._falls = 0
         self._last_backoff: Backoff | None = None
         self._forget_steps()
-        self._told: set[FaultKind] = set()
+        self._reported: set[FaultKind] = set()
 
     def _forget_steps(self) -> None:
         self._first: int | None = None
@@ -120,18 +120,18 @@ class ScaleWatch:
 
     def _verdict(self) -> FaultKind | None:
         if self._low >= LOW_SCALE.consecutive or self._floor >= AT_FLOOR.consecutive or self._scale == 0:
-            return self._tell(FaultKind.SCALE_COLLAPSE)
+            return self._report_once(FaultKind.SCALE_COLLAPSE)
         for events in (self._skips, self._ups, self._downs):
             while events and events[0] <= self._step - THRASH.most:
                 events.popleft()
         span = min(self._step - (self._first or 0) + 1, THRASH.most)
         turning = len(self._ups) >= THRASH.consecutive and len(self._downs) >= THRASH.consecutive
         if turning and span >= THRASH.fewest and len(self._skips) > THRASH.share * span:
-            return self._tell(FaultKind.SCALE_THRASH)
+            return self._report_once(FaultKind.SCALE_THRASH)
         return None
 
-    def _tell(self, kind: FaultKind) -> FaultKind | None:
-        if kind in self._told:
+    def _report_once(self, kind: FaultKind) -> FaultKind | None:
+        if kind in self._reported:
             return None
-        self._told.add(kind)
+        self._reported.add(kind)
         return kind

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
+from rung.recovery.monitors.levels import EARLY_ONSET, JUMP, LR_RAISED
+
 KEPT = 512
 # Readings that make up "its own recent past", and the fewest that say anything.
 PAST = 64
@@ -20,13 +22,9 @@ GRAD_NORM_FLOOR = 1.0
 # A blow-up within this many reported steps, or a gradient norm this many times the one before, is a spike.
 SPIKE_READINGS = 3
 SPIKE_JUMP = 10.0
-# Fewer readings than this are a run's first steps. A loss that soars there, by this many times, has too high a learning
-# rate: there was nothing yet that a spike could wreck, unless it is this many times the one before it.
+# Fewer readings than this are a run's first steps. A loss that blows up there has too high an lr, because there is
+# nothing yet that a spike could wreck.
 FIRST_STEPS = 16
-SOARED = 2.0
-EARLY_JUMP = 1000.0
-# A schedule that takes the learning rate down or wavers a little is not raising it.
-LR_RAISED = 1.1
 # Readings over which it must still be doing so.
 STILL = 8
 
@@ -48,29 +46,29 @@ class OnsetTracker:
         if lr is not None:
             self._lrs.append(lr)
 
-    def trace(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
+    def locate(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
         """Return (onset, shape) for a fault at `step`, each None where the numbers do not tell.
 
         A fault that is a bad value itself and comes straight out of the normal range is a spike at its own step.
         """
-        past, told = list(self._readings)[-(2 * PAST) :], step
+        past, fault_step = list(self._readings)[-(2 * PAST) :], step
         while past and past[-1][1] is not None and not math.isfinite(past[-1][1]):
             past.pop()
         # NaN gradients beside losses that still look fine: a log that filters NaN out, or shows averages.
         while is_bad_value and past and past[-1][2] is not None and math.isnan(past[-1][2]):
             first = past.pop()[0]
             step = step if first is None else first
-        if early := _early_soar(past):
+        if early := _early_blow_up(past):
             return early
         losses: _Series = [reading[1] for reading in past]
         norms: _Series = [reading[2] for reading in past]
         starts = [
             start
             for series, floor in ((losses, LOSS_FLOOR), (norms, GRAD_NORM_FLOOR))
-            if (start := _stretch(series, floor)) is not None
+            if (start := _last_rise(series, floor)) is not None
         ]
         if not starts:
-            return (step if step != told else None), None
+            return (step if step != fault_step else None), None
         start = min(starts)
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)
@@ -83,21 +81,21 @@ class OnsetTracker:
         return bool(lrs) and lrs[-1] > LR_RAISED * lrs[0] and lrs[-1] > lrs[-min(len(lrs), STILL)]
 
 
-def _early_soar(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:
+def _early_blow_up(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:
     """Return (onset, shape) of a loss that soared in a run's first steps; None where it did not."""
-    told = [(step, loss) for step, loss, _ in past if loss is not None and math.isfinite(loss)]
-    if not 2 <= len(told) < FIRST_STEPS or len(past) >= FIRST_STEPS:
+    readings = [(step, loss) for step, loss, _ in past if loss is not None and math.isfinite(loss)]
+    if not 2 <= len(readings) < FIRST_STEPS or len(past) >= FIRST_STEPS:
         return None
-    ceiling = SOARED * abs(told[0][1])
-    high = next((index for index in range(len(told), 0, -1) if told[index - 1][1] <= ceiling), 0)
-    if high == len(told):
+    ceiling = EARLY_ONSET * abs(readings[0][1])
+    high = next((index for index in range(len(readings), 0, -1) if readings[index - 1][1] <= ceiling), 0)
+    if high == len(readings):
         return None
     # Only where it left its range: once it soars, it grows faster and faster whatever began it.
-    jumped = high > 0 and told[high][1] > EARLY_JUMP * abs(told[high - 1][1]) > 0
-    return told[high][0], "spike" if jumped else "drift"
+    jumped = high > 0 and readings[high][1] > JUMP * abs(readings[high - 1][1]) > 0
+    return readings[high][0], "spike" if jumped else "drift"
 
 
-def _stretch(series: _Series, floor: float) -> int | None:
+def _last_rise(series: _Series, floor: float) -> int | None:
     """Return the index where the final stretch far above the recent past began; the length when there is none."""
     normal: deque[float] = deque(maxlen=PAST)
     start: int | None = None

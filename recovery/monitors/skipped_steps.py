@@ -13,7 +13,7 @@ WINDOW = 128
 FEWEST = 100
 
 
-class SkipWatch:
+class SkippedStepMonitor:
     """Counts skipped steps and back-offs after the warm-up, in which a scaler finds its scale."""
 
     def __init__(self, limits: EarlyWarning) -> None:
@@ -28,7 +28,7 @@ class SkipWatch:
         self._scale: float | None = None
         self._step: int | None = None
         self.began: int | None = None
-        self.said = ""
+        self.description = ""
         # Above 0 when the run is out of hand.
         self.evidence = 0.0
 
@@ -54,8 +54,8 @@ class SkipWatch:
         self._skipped = (self._skipped << 1 + min(max(left_out, 0), WINDOW) | bad) & self._mask
         self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
         self._falling = fell
-        self.said = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
-        self.evidence = 1.0 if self.said else 0.0
+        self.description = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
+        self.evidence = 1.0 if self.description else 0.0
 
     def _judge(self, *, bad: bool) -> str:
         limits = self._limits

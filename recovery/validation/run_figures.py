@@ -71,7 +71,7 @@ class FigureReader:
         self._usage: Usage | None = None
 
     def feed(self, line: Line) -> None:
-        text = self._unwrapper.mend(line.text)
+        text = self._unwrapper.join_wrapped(line.text)
         if MARK in text and USAGE in text:
             self._usage = better_known(self._usage, read_usage(text.partition(USAGE)[2]))
             return

@@ -124,7 +124,7 @@ def _row(found: Checkpoint, look: str, attempts: Sequence[Attempt], marks: Mappi
     users = [each for each in attempts if each.resumed_from == found.name and _was_there(found, each)]
     verdict, why = found.verdict or "not looked at", found.detail
     mark = marks.get(found.name)
-    if mark is not None and mark.holds(found.written_at):
+    if mark is not None and mark.applies_to(found.written_at):
         verdict, why = QUARANTINED, mark.why
     facts = (found.name, found.step, found.step_from, found.kind, found.size, found.written_at, verdict, look, why)
     return Row(*facts, tuple(each.number for each in users), where)

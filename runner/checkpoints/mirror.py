@@ -16,7 +16,7 @@ from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.fields import parse_size
-from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, usable
+from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, resume_candidates
 from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
 from rung.runner.files.fingerprint import local_entry
@@ -56,7 +56,7 @@ def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdi
     found = [
         checkpoint_of(entry, verdicts.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries.values()
     ]
-    newest = usable(found, attempts, None)[:AT_ONCE]
+    newest = resume_candidates(found, attempts, None)[:AT_ONCE]
     verified = verify_files(engine, request, _unseen(newest))
     new_verdicts = {entries[name].fingerprint: verdict for name, verdict in verified.items()}
     verdict_of = {each.name: each.verdict for each in newest} | {name: new.verdict for name, new in verified.items()}

@@ -13,7 +13,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
-from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, choose
+from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, choose_checkpoint
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
@@ -72,7 +72,7 @@ def search(sources: Sequence[Source], query: Query) -> Found:
         else:
             here = [replace(each, residence=source.residence) for each in here]
         found.checkpoints += here
-        if choose(found.checkpoints, query.attempts, query.limit).checkpoint is not None:
+        if choose_checkpoint(found.checkpoints, query.attempts, query.limit).checkpoint is not None:
             return found
     found.checkpoints += mirrored(query.mirror, query.verdicts, query.attempts)
     return found

@@ -16,10 +16,10 @@ from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.recovery.decide.checkpoint_choice import (
     UNVERIFIED,
     Checkpoint,
-    choose,
-    said_while_saving,
-    step_by_time,
-    usable,
+    choose_checkpoint,
+    estimated_step,
+    recorded_step,
+    resume_candidates,
 )
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
@@ -48,7 +48,7 @@ def checkpoint_of(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequen
 
 def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attempt]) -> tuple[int, str]:
     """Return the step of a checkpoint and its source: the job's log first, then the content, the name, the time."""
-    saved = said_while_saving(entry.name, entry.written_at, attempts)
+    saved = recorded_step(entry.name, entry.written_at, attempts)
     if saved is not None:
         return saved, "saved"
     if verdict.step is not None:
@@ -56,7 +56,7 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
     named = step_in_name(entry.name)
     if named is not None:
         return named, "name"
-    return step_by_time(entry.written_at, attempts), "time"
+    return estimated_step(entry.written_at, attempts), "time"
 
 
 def verify_enough(
@@ -72,8 +72,8 @@ def verify_enough(
         found = [
             checkpoint_of(entry, known.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries.values()
         ]
-        best = choose(found, attempts, limit).checkpoint
-        candidates = usable(found, attempts, limit)
+        best = choose_checkpoint(found, attempts, limit).checkpoint
+        candidates = resume_candidates(found, attempts, limit)
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:

@@ -40,7 +40,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _ledger() -> Ledger:
-    from rung.recovery.decide.rung_stats import EMPTY, read
+    from rung.recovery.decide.rung_stats import EMPTY, read_ledger
     from rung.runner.engines.process import ProcessEngine
     from rung.runner.state.home import find_home
     from rung.runner.state.store import Store
@@ -50,6 +50,6 @@ def _ledger() -> Ledger:
         return EMPTY
     store = Store(paths.store)
     try:
-        return read(store.attempts_by_job(), ProcessEngine().gpu())
+        return read_ledger(store.attempts_by_job(), ProcessEngine().gpu())
     finally:
         store.close()

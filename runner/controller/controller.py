@@ -19,8 +19,8 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.decide import Relaunch, decide
-from rung.recovery.decide.rung_stats import EMPTY, Ledger, read
-from rung.recovery.decide.step_back import move
+from rung.recovery.decide.rung_stats import EMPTY, Ledger, read_ledger
+from rung.recovery.decide.step_back import decide_step_back
 from rung.runner.checkpoints.mirror import Mirror
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
@@ -169,7 +169,7 @@ class Controller:
             return
         last = attempts[-1]
         elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
-        decision = move(job, attempts, checkpoints) or decide(
+        decision = decide_step_back(job, attempts, checkpoints) or decide(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
         if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
@@ -182,7 +182,7 @@ class Controller:
         """Return what each rung did for all jobs; needed only for a job with `ladder: auto`."""
         if not job.spec.recovery.auto:
             return EMPTY
-        return read(self._store.attempts_by_job(), self._context.engines.local.gpu())
+        return read_ledger(self._store.attempts_by_job(), self._context.engines.local.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
         if not last.is_remote:

@@ -15,10 +15,10 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.job_spec import Success
-from rung.recovery.decide.incident import stand
+from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
-from rung.recovery.monitors.learning import Judgement, Verdict, Yardstick, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
 from rung.runner.seams.engine import Engine, Observation, Presence
 
 CHUNK = 256 * 1024
@@ -97,7 +97,7 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Return the fault that ended an attempt; None if it finished."""
-    fault = watch.detector.finding(ended=True, well=observation.exit_code == 0)
+    fault = watch.detector.first_fault(ended=True, clean_exit=observation.exit_code == 0)
     # A run that exits with 0 has survived the errors in its log, unless its numbers are bad.
     if fault is not None and (observation.exit_code != 0 or fault.kind in watch.bad_numbers):
         return fault
@@ -129,14 +129,16 @@ def shortfall(success: Success | None, attempt: Attempt) -> str | None:
 def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended: bool) -> Judgement | None:
     """Judge whether the last attempt has recovered from its fault; None: there was no fault, or it is too early."""
     now, before = attempts[-1], attempts[job.settled : -1]
-    standing = stand(before, job.knobs)
-    if standing.root is None or now.recovered is not None:
+    incident = incident_after(before, job.knobs)
+    if incident.root_fault is None or now.recovered is not None:
         return None
-    faulty = next(attempt for attempt in before if attempt.number == standing.root_attempt)
+    faulty = next(attempt for attempt in before if attempt.number == incident.root_attempt)
     levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
-    yardstick = Yardstick(
-        fault_step=standing.reach,
-        window_end=window_after(standing.reach, standing.reach - (faulty.resumed_step or 0)),
+    yardstick = LearningBaseline(
+        fault_step=incident.furthest_fault_step,
+        window_end=window_after(
+            incident.furthest_fault_step, incident.furthest_fault_step - (faulty.resumed_step or 0)
+        ),
         healthy=next(levels, None),
         untrained=attempts[0].first_loss,
     )
@@ -146,5 +148,7 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended:
 
 def not_learning(job: Job, attempts: Sequence[Attempt], judgement: Judgement) -> Fault:
     """Return the fault of a run that no longer fails but does not learn."""
-    standing = stand(attempts[job.settled : -1], job.knobs)
-    return Fault(FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=standing.reach)
+    incident = incident_after(attempts[job.settled : -1], job.knobs)
+    return Fault(
+        FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=incident.furthest_fault_step
+    )

@@ -25,7 +25,7 @@ class StepBack:
         if job.spec.recovery.step_back is None or self._context.now() < self._not_before.get(job.id, 0.0):
             return
         attempts = self._context.store.attempts(job.id)[job.settled :]
-        if not step_back.due(job, attempts):
+        if not step_back.is_due(job, attempts):
             return
         found = self._checkpoint_search.find(job, attempts, before=attempts[-1].furthest_step)
         if found is None:
@@ -33,8 +33,8 @@ class StepBack:
         # The next search must find the checkpoints that are written from now on.
         self._checkpoint_search.forget(job.id)
         at = self._context.now()
-        if step_back.possible(job, attempts, found):
-            because = step_back.why(job, attempts)
+        if step_back.is_possible(job, attempts, found):
+            because = step_back.describe_step_back(job, attempts)
             transitions.stopping_to_step_back(self._context.store, job, attempts[-1], because, at=at)
         else:
             self._not_before[job.id] = at + RETRY_SECONDS

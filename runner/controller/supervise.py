@@ -210,7 +210,7 @@ class Supervisor:
         attempt = self._record_progress(job, attempt, view)
         if job.state is JobState.STOPPING:
             return
-        fault = view.watch.detector.finding(ended=False) or self._unlearned(job, view, ended=False)
+        fault = view.watch.detector.first_fault(ended=False) or self._unlearned(job, view, ended=False)
         if fault is not None:
             faulty = log_watch.with_fault(replace(attempt, recovered=self._recovered(job)), fault, view.watch)
             transitions.stopping_for_fault(store, job, faulty, fault, at=at)

@@ -156,7 +156,7 @@ def _relative_lr(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple
     """Return what lower_lr does if the lr is known only to the running script: the factor."""
     if spec.knobs.mode != "zero-edit" or knobs.lr is not None:
         return why, ""
-    after = apply_rung(step, RungContext(spec, knobs, knobs, own=Knobs(lr=1.0)))
+    after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
     return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
 
 

@@ -50,7 +50,7 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         found += scan.feed(chunk)
         progress(len(chunk))
     found += scan.finish()
-    cause = scan.detector.finding(ended=True)
+    cause = scan.detector.first_fault(ended=True)
     return [_as_row(fault, is_cause=fault == cause) for fault in sorted(found, key=lambda fault: fault.line or 0)]
 
 

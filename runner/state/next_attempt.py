@@ -14,7 +14,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
-from rung.recovery.decide.checkpoint_choice import Checkpoint, choose
+from rung.recovery.decide.checkpoint_choice import Checkpoint, choose_checkpoint
 from rung.recovery.decide.decide import Decision, Relaunch, Stop
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.state.store import Store
@@ -59,7 +59,7 @@ def asked_by_person(
     }
     if not attempts:
         return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
-    choice = choose(checkpoints, attempts, resume_limit(attempts, job.knobs))
+    choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
     return Attempt(
         job_id=job.id,
         number=len(attempts) + 1,

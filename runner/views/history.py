@@ -99,16 +99,11 @@ def _series(log: Path) -> list[dict[str, Any]]:
     return [finite_or_text(point._asdict()) for point in reader.points()]
 
 
-def resume_point(attempt: Attempt) -> int:
-    """Return the step an attempt resumed at: as reported by the job, else as planned."""
-    return attempt.resumed_step if attempt.resumed_step is not None else attempt.planned_step or 0
-
-
 def steps_lost(attempt: Attempt, after: Attempt | None) -> int:
     """Return how many steps of this attempt the next one had to run again."""
     if after is None or attempt.furthest_step is None:
         return 0
-    return max(0, attempt.furthest_step - resume_point(after))
+    return max(0, attempt.furthest_step - after.resume_point)
 
 
 def seconds_lost(attempt: Attempt, after: Attempt | None, lost: int) -> float | None:

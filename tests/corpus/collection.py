@@ -38,13 +38,13 @@ class Seen:
 
     @property
     def kinds(self) -> set[str]:
-        end = self.detector.finding(ended=True)
+        end = self.detector.first_fault(ended=True)
         return {fault.kind.value for fault in [*self.listed, *([end] if end else [])]}
 
     @property
     def first(self) -> str:
         """The fault Rung would act on, or the first one told where the run got past all of them."""
-        fault = self.detector.finding(ended=True) or next(iter(self.listed), None)
+        fault = self.detector.first_fault(ended=True) or next(iter(self.listed), None)
         return fault.kind.value if fault else HEALTHY
 
 
@@ -97,7 +97,7 @@ def as_expected(case: Case, seen: Seen) -> str:
 def outcome(seen: Seen) -> dict:
     """Return what was seen of a log in the words of expected.json."""
     progress = seen.detector.progress
-    now, end = seen.detector.finding(ended=False), seen.detector.finding(ended=True)
+    now, end = seen.detector.first_fault(ended=False), seen.detector.first_fault(ended=True)
     return {
         "listed": [[fault.kind.value, fault.line, fault.step] for fault in seen.listed],
         "now": now and now.kind.value,

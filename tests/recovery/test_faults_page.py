@@ -32,4 +32,4 @@ def test_the_line_that_shows_a_fault_is_found_as_that_fault_alone(kind):
     detector, splitter = Detector(), LineSplitter()
     found = [fault for each in splitter.feed(f"{line}\n".encode()) for fault in detector.feed(each)] + detector.finish()
     assert [fault.kind for fault in found] == [kind]
-    assert detector.finding(ended=True).kind == kind
+    assert detector.first_fault(ended=True).kind == kind

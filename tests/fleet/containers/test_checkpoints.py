@@ -36,7 +36,7 @@ def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: A
     detector = Detector(())
     for line in LineSplitter().feed(attempts.engine.read_log(request.paths, 0, 1 << 20)):
         detector.feed(line)
-    fault = detector.finding(ended=True)
+    fault = detector.first_fault(ended=True)
     assert fault is not None
     assert fault.kind == "infra_fault"
     names = {entry.name: entry for entry in attempts.engine.list_files(request, PATTERN)}

@@ -10,7 +10,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import RungName
 from rung.recovery.decide.checkpoint_choice import HEALTHY
 from rung.recovery.decide.decide import Relaunch, Stop, decide
-from rung.recovery.decide.incident import stand
+from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
@@ -109,7 +109,7 @@ def test_it_never_repeats_an_attempt_without_a_reason(ladder, course, gpu):
             assert TREATMENTS[attempts[-1].fault.kind].budget in (Budget.INFRA, Budget.ONCE)
             continue
         # Since the run last came further than ever, these knobs have not been tried.
-        since = stand(attempts, job.knobs).root_attempt
+        since = incident_after(attempts, job.knobs).root_attempt
         assert decision.knobs not in [attempt.asked for attempt in attempts if attempt.number >= since]
 
 

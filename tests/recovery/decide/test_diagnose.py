@@ -11,7 +11,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.recovery.decide.decide import Relaunch, Stop, decide
-from rung.recovery.decide.diagnose import diagnose, has_soared
+from rung.recovery.decide.diagnose import blew_up_before, diagnose
 from rung.recovery.decide.rungs import RungContext
 from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
@@ -22,11 +22,11 @@ FURTHER += ["fp32_params", "bf16", "skip_data", "lower_batch"]
 FINE = {"weights": "finite", "inputs": "finite"}
 
 
-def first(fault: Fault, gpu: Gpu | None = None, own: dict[str, Any] | None = None, **recovery: Any) -> Any:
+def first(fault: Fault, gpu: Gpu | None = None, script_values: dict[str, Any] | None = None, **recovery: Any) -> Any:
     """Return the rung that a zero-edit job takes first for this fault, or the diagnosis it stops with."""
     job = a_job(knobs={"mode": "zero-edit", "lr": None, "clip": None}, recovery=recovery)
-    said = {"lr": 1e-3, "precision": "amp_fp16", **(own or {})}
-    decision = decide(job, [an_attempt(1, job.knobs, fault, effective=said)], [], gpu)
+    effective = {"lr": 1e-3, "precision": "amp_fp16", **(script_values or {})}
+    decision = decide(job, [an_attempt(1, job.knobs, fault, effective=effective)], [], gpu)
     return decision.rung if isinstance(decision, Relaunch) else decision.diagnosis
 
 
@@ -102,7 +102,10 @@ def test_a_replay_of_a_step_long_before_the_fault_tells_nothing_of_it(told: str,
 
 
 def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
-    assert first(nan(shape="spike", replay={**FINE, "fp32": "finite"}), own={"precision": "fp32"}) is R.RAISE_CLIP
+    assert (
+        first(nan(shape="spike", replay={**FINE, "fp32": "finite"}), script_values={"precision": "fp32"})
+        is R.RAISE_CLIP
+    )
 
 
 @pytest.mark.parametrize("told", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
@@ -209,7 +212,7 @@ def test_a_run_that_had_soared_was_led_there_whatever_the_replay_of_its_last_ste
     replay = {**FINE, "fp32": fp32}
     assert first(nan(shape="drift", onset=60, replay=replay)) is R.LOWER_LR
     assert first(nan(shape="spike", onset=97, replay=replay)) is R.RAISE_CLIP
-    assert has_soared(nan(shape="spike", onset=97)) and not has_soared(nan(shape="spike", onset=100))
+    assert blew_up_before(nan(shape="spike", onset=97)) and not blew_up_before(nan(shape="spike", onset=100))
 
 
 def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
@@ -270,11 +273,11 @@ def test_a_bug_that_a_lower_lr_only_delayed_is_named() -> None:
     ],
 )
 def test_the_step_and_the_scale_choose_where_nothing_else_tells(fault: Fault, rung: RungName) -> None:
-    assert first(fault, own={"growth_interval": 1}) is rung
+    assert first(fault, script_values={"growth_interval": 1}) is rung
 
 
 def test_fp16_parameters_of_the_scripts_own_go_to_fp32() -> None:
-    assert first(nan(30, shape="spike", onset=30), own={"precision": "native_fp16"}) is R.FP32
+    assert first(nan(30, shape="spike", onset=30), script_values={"precision": "native_fp16"}) is R.FP32
 
 
 def test_no_fault_no_diagnosis() -> None:

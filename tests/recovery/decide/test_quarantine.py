@@ -7,7 +7,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
-from rung.recovery.decide.checkpoint_choice import choose, said_while_saving, step_by_time
+from rung.recovery.decide.checkpoint_choice import choose_checkpoint, estimated_step, recorded_step
 from rung.recovery.decide.quarantine import quarantined
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
@@ -24,16 +24,16 @@ def resumed(number: int, kind: FaultKind, step: int | None, **fields: Any) -> At
 
 def test_what_could_not_be_loaded_is_out_of_use_and_the_next_choice_walks_back():
     tries = [resumed(2, FaultKind.UNKNOWN_EXIT, None, evidence=LOAD)]
-    choice = choose([a_checkpoint(80), a_checkpoint(90)], tries, None)
+    choice = choose_checkpoint([a_checkpoint(80), a_checkpoint(90)], tries, None)
     assert choice.checkpoint == a_checkpoint(80)
     assert "stepped over: step_90.pt is quarantined, attempt 2 could not load it" in choice.because
 
 
 def test_one_fault_soon_after_the_resume_is_chance_and_two_are_the_files_doing():
     once = [resumed(2, FaultKind.NAN_LOSS, 92)]
-    assert choose([a_checkpoint(80), a_checkpoint(90)], once, 92).checkpoint == a_checkpoint(90)
+    assert choose_checkpoint([a_checkpoint(80), a_checkpoint(90)], once, 92).checkpoint == a_checkpoint(90)
     twice = [*once, resumed(3, FaultKind.GRAD_NONFINITE, 91)]
-    choice = choose([a_checkpoint(80), a_checkpoint(90)], twice, 91)
+    choice = choose_checkpoint([a_checkpoint(80), a_checkpoint(90)], twice, 91)
     assert choice.checkpoint == a_checkpoint(80)
     assert "attempts 2 and 3 failed within 5 steps of it" in choice.because
 
@@ -54,36 +54,36 @@ def test_two_ends_before_the_first_step_are_enough_whatever_was_said():
 def test_a_file_of_the_same_name_that_was_written_since_is_another_checkpoint():
     tries = [resumed(2, FaultKind.UNKNOWN_EXIT, None, evidence=LOAD)]  # began at 200
     again = a_checkpoint(90, written_at=340.0)
-    assert choose([again], tries, None).checkpoint == again
-    assert choose([a_checkpoint(90, written_at=150.0)], tries, None).checkpoint is None
+    assert choose_checkpoint([again], tries, None).checkpoint == again
+    assert choose_checkpoint([a_checkpoint(90, written_at=150.0)], tries, None).checkpoint is None
 
 
 def test_from_scratch_is_the_last_resort():
     tries = [resumed(2, FaultKind.UNKNOWN_EXIT, None, evidence=LOAD)]
-    choice = choose([a_checkpoint(90)], tries, None)
+    choice = choose_checkpoint([a_checkpoint(90)], tries, None)
     assert choice.checkpoint is None
     assert choice.because.startswith("from scratch: no healthy checkpoint (stepped over: step_90.pt is quarantined")
 
 
 def test_whole_and_finite_is_enough_though_a_class_needs_the_allow_list():
     found = a_checkpoint(90, "needs_allow_list")
-    assert choose([found, a_checkpoint(80)], [], None).checkpoint == found
+    assert choose_checkpoint([found, a_checkpoint(80)], [], None).checkpoint == found
 
 
-def test_a_step_reckoned_from_the_time_of_writing_is_told_as_such():
+def test_the_sentence_says_that_a_step_is_estimated_from_the_time_of_writing():
     found = replace(a_checkpoint(90, "no_step"), step_from="time")
-    assert "reckoned from when it was written" in choose([found], [], None).because
+    assert "estimated from when it was written" in choose_checkpoint([found], [], None).because
 
 
 def test_the_jobs_own_word_counts_for_the_attempt_that_wrote_the_file():
     first = replace(an_attempt(1, KNOBS, None), saved={"last.pt": 70, "out/checkpoint-100/optimizer.pt": 100})
     second = replace(an_attempt(2, KNOBS, None), saved={"last.pt": 130})
-    assert said_while_saving("last.pt", 120.0, [first, second]) == 70
-    assert said_while_saving("last.pt", 220.0, [first, second]) == 130
-    assert said_while_saving("checkpoint-100", 120.0, [first, second]) == 100
-    assert said_while_saving("other.pt", 220.0, [first, second]) is None
+    assert recorded_step("last.pt", 120.0, [first, second]) == 70
+    assert recorded_step("last.pt", 220.0, [first, second]) == 130
+    assert recorded_step("checkpoint-100", 120.0, [first, second]) == 100
+    assert recorded_step("other.pt", 220.0, [first, second]) is None
 
 
 def test_the_step_at_a_time_is_never_too_low():
     attempt = replace(an_attempt(1, KNOBS, None), first_step=1, progress_at=100.0)  # from 1 to 500, from 100 to 150
-    assert [step_by_time(at, [attempt]) for at in (99.0, 100.0, 125.0, 149.9, 500.0)] == [0, 1, 251, 500, 500]
+    assert [estimated_step(at, [attempt]) for at in (99.0, 100.0, 125.0, 149.9, 500.0)] == [0, 1, 251, 500, 500]

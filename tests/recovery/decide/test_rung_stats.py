@@ -14,7 +14,7 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.recovery.decide.decide import Relaunch, decide
-from rung.recovery.decide.rung_stats import CPU, EMPTY, Ledger, Row, read
+from rung.recovery.decide.rung_stats import CPU, EMPTY, Ledger, Row, read_ledger
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
@@ -35,7 +35,7 @@ def lowered(fault: Any = None, **fields: Any) -> Attempt:
 
 
 def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
-    (row,) = read(jobs, here).rows
+    (row,) = read_ledger(jobs, here).rows
     return row
 
 
@@ -83,7 +83,7 @@ def test_survived_is_learning_or_far_past_the_fault(after: Attempt, survived: in
     ],
 )
 def test_a_rung_whose_end_nobody_knows_does_not_count_yet(after: Attempt) -> None:
-    assert read([[ill(), after]]) == EMPTY
+    assert read_ledger([[ill(), after]]) == EMPTY
 
 
 def test_a_trial_goes_on_over_a_fault_of_the_machine() -> None:
@@ -97,7 +97,7 @@ def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
     retried = an_attempt(3, LOWER, a_fault(FaultKind.DIVERGENCE, 60), by_person=True, resumed_step=50)
     clipped = LOWER.but(clip=1.0)
     cured = an_attempt(4, clipped, None, rung="raise_clip", resumed_step=50, effective=clipped.to_dict())
-    rows = {row.rung: row for row in read([[ill(), useless, retried, cured]]).rows}
+    rows = {row.rung: row for row in read_ledger([[ill(), useless, retried, cured]]).rows}
     assert (rows["lower_lr"].survived, rows["raise_clip"].survived, rows["raise_clip"].lost) == (0, 1, 10)
     assert (rows["lower_lr"].fault, rows["raise_clip"].fault) == (NAN, FaultKind.DIVERGENCE)
 
@@ -106,7 +106,7 @@ def test_rows_are_kept_apart_by_gpu_and_by_the_fault_that_was_cured() -> None:
     here = [ill(), lowered()]
     there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
     spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
-    found = {(row.fault.value, row.gpu): row.tries for row in read([here, there, there, spread], TITAN).rows}
+    found = {(row.fault.value, row.gpu): row.tries for row in read_ledger([here, there, there, spread], TITAN).rows}
     assert found == {("nan_loss", "TITANRTX"): 1, ("nan_loss", "P100"): 2, ("divergence", "TITANRTX"): 1}
 
 

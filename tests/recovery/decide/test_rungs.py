@@ -15,10 +15,10 @@ from tests.support.jobs_in_trouble import a_fault, a_job
 
 
 def taken(
-    rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", **scene: Any
+    rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", **context: Any
 ) -> Knobs | str:
     job = a_job(knobs={"mode": mode})
-    return apply_rung(RungSpec(rung=RungName(rung), values=values), RungContext(job.spec, knobs, job.knobs, **scene))
+    return apply_rung(RungSpec(rung=RungName(rung), values=values), RungContext(job.spec, knobs, job.knobs, **context))
 
 
 BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)

@@ -9,7 +9,7 @@ import pytest
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.recovery.decide.decide import Relaunch, decide
-from rung.recovery.decide.script_values import own_values
+from rung.recovery.decide.script_values import read_script_values
 from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
 F = FaultKind
@@ -67,7 +67,7 @@ def test_an_lr_that_nobody_has_seen_cannot_be_lowered() -> None:
     ],
 )
 def test_a_mixture_that_is_spelled_out_counts_as_amp_where_it_autocasts_to_fp16(said, precision) -> None:
-    assert own_values([an_attempt(1, Knobs(), None, effective={"precision": said})]).precision is precision
+    assert read_script_values([an_attempt(1, Knobs(), None, effective={"precision": said})]).precision is precision
 
 
 def test_the_first_word_counts_and_what_a_rung_set_is_not_the_scripts_own() -> None:
@@ -76,7 +76,7 @@ def test_the_first_word_counts_and_what_a_rung_set_is_not_the_scripts_own() -> N
     lower = decide(mine, [one], [], None)
     assert isinstance(lower, Relaunch) and lower.knobs == Knobs(lr=1e-4)
     two = carried_out(2, lower, a_fault(F.NAN_LOSS, 300, shape="drift"), {"lr": 1e-4, "clip": 2.0})
-    assert own_values([one, two]) == Knobs(lr=1e-3, clip=2.0)
+    assert read_script_values([one, two]) == Knobs(lr=1e-3, clip=2.0)
     again = decide(mine, [one, two], [], None)
     assert isinstance(again, Relaunch) and again.knobs == Knobs(lr=1e-5)
 
@@ -84,4 +84,4 @@ def test_the_first_word_counts_and_what_a_rung_set_is_not_the_scripts_own() -> N
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, "1e-3", True, None, [1]])
 def test_a_value_that_makes_no_sense_was_not_said(value: Any) -> None:
     said = {"lr": value, "clip": value, "growth_interval": value, "batch": value}
-    assert own_values([an_attempt(1, Knobs(), None, effective=said)]) == Knobs()
+    assert read_script_values([an_attempt(1, Knobs(), None, effective=said)]) == Knobs()

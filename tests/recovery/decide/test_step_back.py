@@ -11,8 +11,8 @@ from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.recovery.decide.decide import Relaunch, decide
-from rung.recovery.decide.incident import stand
-from rung.recovery.decide.step_back import due, faster, move, possible
+from rung.recovery.decide.incident import incident_after
+from rung.recovery.decide.step_back import decide_step_back, faster_knobs, is_due, is_possible
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt
 
 FIRST = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, precision=Precision.AMP_FP16)
@@ -42,32 +42,32 @@ def back(kind: FaultKind | None = FaultKind.NAN_LOSS, step: int = 2500, number: 
 
 
 def test_it_is_time_after_so_many_clean_steps_and_not_before() -> None:
-    assert due(job(), [ill(), cured(2100)])
-    assert not due(job(), [ill(), cured(2099)])
-    assert not due(a_job(), [ill(), cured(9000)])
+    assert is_due(job(), [ill(), cured(2100)])
+    assert not is_due(job(), [ill(), cured(2099)])
+    assert not is_due(a_job(), [ill(), cured(9000)])
 
 
 def test_a_run_that_was_not_judged_to_be_learning_is_left_alone() -> None:
-    assert not due(job(), [ill(), cured(recovered=None)])
-    assert not due(job(), [ill(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
+    assert not is_due(job(), [ill(), cured(recovered=None)])
+    assert not is_due(job(), [ill(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
 
 
 def test_it_happens_once() -> None:
     again = replace(cured(9000), number=4, rung=None)
-    assert not due(job(), [ill(), stopped(), back(), again])
+    assert not is_due(job(), [ill(), stopped(), back(), again])
 
 
 def test_a_run_that_was_never_ill_or_changed_nothing_that_slows_it_has_nothing_to_go_back_to() -> None:
-    assert not due(job(), [replace(cured(), number=1, rung=None)])
-    assert not due(job(), [ill(), cured(asked=FIRST.but(clip=1.0))])
+    assert not is_due(job(), [replace(cured(), number=1, rung=None)])
+    assert not is_due(job(), [ill(), cured(asked=FIRST.but(clip=1.0))])
 
 
 def test_the_precision_comes_first_then_the_lr_and_what_costs_nothing_stays() -> None:
     now = FP32.but(lr=1e-4, clip=1.0)
-    assert faster(FIRST, now) == FIRST.but(lr=1e-4, clip=1.0)
-    assert faster(FIRST, FIRST.but(lr=1e-4)) == FIRST
-    assert faster(FIRST, FIRST.but(params="fp32")) == FIRST
-    assert faster(FIRST, FIRST.but(clip=1.0)) is None
+    assert faster_knobs(FIRST, now) == FIRST.but(lr=1e-4, clip=1.0)
+    assert faster_knobs(FIRST, FIRST.but(lr=1e-4)) == FIRST
+    assert faster_knobs(FIRST, FIRST.but(params="fp32")) == FIRST
+    assert faster_knobs(FIRST, FIRST.but(clip=1.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_the_precision_comes_first_then_the_lr_and_what_costs_nothing_stays() ->
     [(BEYOND, True), ([a_checkpoint(100)], False), ([a_checkpoint(2000, "nonfinite")], False), ([], False)],
 )
 def test_a_healthy_checkpoint_must_lie_beyond_the_fault(checkpoints: list[Any], can: bool) -> None:
-    assert possible(job(), [ill(), cured()], checkpoints) is can
+    assert is_possible(job(), [ill(), cured()], checkpoints) is can
 
 
 def test_a_run_stopped_for_it_goes_on_with_what_it_began_with_from_the_newest_checkpoint() -> None:
-    made = move(job(), [ill(), stopped()], BEYOND)
+    made = decide_step_back(job(), [ill(), stopped()], BEYOND)
     assert made is not None and made.checkpoint is not None
     assert (made.rung, made.knobs, made.checkpoint.step, made.stepped_back) == (None, FIRST, 2000, True)
     assert made.because.startswith("2000 clean steps since the fault at step 100: stepping back (precision fp32")
@@ -88,29 +88,29 @@ def test_a_run_stopped_for_it_goes_on_with_what_it_began_with_from_the_newest_ch
 def test_a_knob_that_was_the_scripts_own_is_its_own_again() -> None:
     plain = replace(job(), knobs=Knobs())
     fp32 = replace(stopped(), asked=Knobs(precision=Precision.FP32))
-    made = move(plain, [replace(ill(), asked=Knobs()), fp32], BEYOND)
+    made = decide_step_back(plain, [replace(ill(), asked=Knobs()), fp32], BEYOND)
     assert made is not None and made.knobs == Knobs()
     assert "(precision fp32 -> the script's own)" in made.because
 
 
 def test_a_run_whose_checkpoints_are_gone_goes_on_as_it_was() -> None:
-    made = move(job(), [ill(), stopped()], [a_checkpoint(80)])
+    made = decide_step_back(job(), [ill(), stopped()], [a_checkpoint(80)])
     assert made is not None
     assert (made.knobs, made.stepped_back) == (FP32, False)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.NAN_LOSS, FaultKind.OOM, FaultKind.UNKNOWN_EXIT, FaultKind.UNSCALE_ERROR])
 def test_any_fault_of_the_run_falls_back_at_once_to_what_had_cured_it(kind: FaultKind) -> None:
-    made = move(job(), [ill(), stopped(), back(kind)], BEYOND)
+    made = decide_step_back(job(), [ill(), stopped(), back(kind)], BEYOND)
     assert made is not None and made.checkpoint is not None
     assert (made.rung, made.knobs, made.checkpoint.step, made.stepped_back) == (None, FP32, 2000, False)
 
 
 def test_a_fault_of_the_machine_tries_the_same_again_and_any_other_attempt_is_not_its_business() -> None:
-    assert move(job(), [ill(), stopped(), back(FaultKind.INFRA_FAULT)], BEYOND) is None
-    assert move(job(), [ill()], BEYOND) is None
+    assert decide_step_back(job(), [ill(), stopped(), back(FaultKind.INFRA_FAULT)], BEYOND) is None
+    assert decide_step_back(job(), [ill()], BEYOND) is None
     later = an_attempt(4, FP32, a_fault(FaultKind.NAN_LOSS, 4000))
-    assert move(job(), [ill(), stopped(), back(), later], BEYOND) is None
+    assert decide_step_back(job(), [ill(), stopped(), back(), later], BEYOND) is None
 
 
 def test_after_a_fall_back_the_ladder_climbs_on_from_what_had_cured_the_run() -> None:
@@ -125,5 +125,5 @@ def test_stepping_back_and_falling_back_cost_nothing_of_the_budget_and_no_rung()
     attempts = [ill(), stopped(), back(), later]
     assert isinstance(decide(job(max_attempts=3), attempts, BEYOND, None), Relaunch)
     assert not isinstance(decide(job(max_attempts=2), attempts, BEYOND, None), Relaunch)
-    standing = stand(attempts[:3], FIRST)
-    assert (standing.kept, standing.tried, standing.reach) == (FP32, {}, 2500)
+    standing = incident_after(attempts[:3], FIRST)
+    assert (standing.proven_knobs, standing.rejected_rungs, standing.furthest_fault_step) == (FP32, {}, 2500)

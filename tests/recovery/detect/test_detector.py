@@ -34,12 +34,12 @@ def kinds(text):
 
 
 def now(text):
-    fault = watch(text)[0].finding(ended=False)
+    fault = watch(text)[0].first_fault(ended=False)
     return fault and fault.kind
 
 
 def at_end(text):
-    fault = watch(text)[0].finding(ended=True)
+    fault = watch(text)[0].first_fault(ended=True)
     return fault and fault.kind
 
 
@@ -69,7 +69,7 @@ def test_one_nan_in_a_healthy_run_is_cleared_by_the_next_loss():
 def test_a_run_that_goes_on_printing_nan_is_one_finding():
     detector, found = watch("".join(f"iter {n}: loss {'nan' if n > 5 else 2.0}, time 9ms\n" for n in range(400)))
     assert [(fault.kind, fault.line, fault.step) for fault in found] == [(K.NAN_LOSS, 7, 6)]
-    assert detector.finding(ended=False).evidence == "iter 6: loss nan, time 9ms"
+    assert detector.first_fault(ended=False).evidence == "iter 6: loss nan, time 9ms"
 
 
 def test_nan_then_other_losses_that_are_finite_does_not_clear_at_once():
@@ -93,7 +93,7 @@ def test_loss_zero_beside_a_nan_gradient_norm_counts_from_the_second_on():
     line = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
     assert kinds(line) == [K.GRAD_NONFINITE] and now(line) is None
     assert set(kinds(line * 3)) == {K.NAN_LOSS, K.GRAD_NONFINITE} and now(line * 2) is at_end(line * 2) is K.NAN_LOSS
-    fault = watch(line * 2)[0].finding(ended=False)
+    fault = watch(line * 2)[0].first_fault(ended=False)
     assert (fault.line, fault.note) == (2, HIDDEN_BY_ZERO)
     assert "logging_nan_inf_filter" in fault.note
 
@@ -102,7 +102,7 @@ def test_a_loss_that_no_longer_moves_beside_gradients_of_nan_hides_a_nan():
     line = "{'loss': 1.5, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
     begun = line.replace("nan", "0.4")
     assert now(begun + line * 2) is None and now(begun * 20) is None
-    assert watch(begun + line * 3)[0].finding(ended=False).note == HIDDEN_BY_FREEZE
+    assert watch(begun + line * 3)[0].first_fault(ended=False).note == HIDDEN_BY_FREEZE
     # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
     assert now(line * 63) is None and now(line * 64) is K.GRAD_NONFINITE
 
@@ -118,12 +118,12 @@ def test_gradients_of_nan_at_the_end_of_a_log_explain_it_and_stop_nothing():
     text = norms(0.4, 0.5, "nan", "nan")
     detector, found = watch(text)
     assert [(fault.kind, fault.line) for fault in found] == [(K.GRAD_NONFINITE, 3)]
-    assert detector.finding(ended=False) is None and detector.finding(ended=True).line == 3
+    assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True).line == 3
 
 
 def test_an_end_that_looks_well_is_spoilt_by_a_loss_of_nan_but_not_by_a_hint_or_a_quotation():
     def spoilt(text):
-        return watch(text)[0].finding(ended=True, well=True)
+        return watch(text)[0].first_fault(ended=True, clean_exit=True)
 
     assert spoilt(norms(0.4, "nan")) is None and spoilt("# RuntimeError: CUDA error: misaligned address\n") is None
     assert spoilt(norms(0.4, *["nan"] * 10)).kind is K.GRAD_NONFINITE
@@ -163,7 +163,7 @@ def test_a_loss_of_nan_after_bad_gradients_is_one_incident_that_began_with_them(
     text += "".join(f"rung| step step={n} loss=nan grad_norm=nan\n" for n in range(14, 17))
     detector, found = watch(text)
     assert [fault.kind for fault in found] == [K.NAN_LOSS]
-    assert detector.finding(ended=True).began == 12
+    assert detector.first_fault(ended=True).began == 12
 
 
 def test_bad_gradients_told_in_words_count_like_norms_and_raised_ones_at_once():
@@ -213,7 +213,7 @@ def test_records_outweigh_what_the_script_prints_beside_them():
 def test_the_exception_counts_and_the_source_line_above_it_does_not():
     detector, found = watch(TRACEBACK)
     assert [(fault.kind, fault.line) for fault in found] == [(K.UNSCALE_ERROR, 6)]
-    assert detector.finding(ended=False).evidence == "ValueError: Attempting to unscale FP16 gradients."
+    assert detector.first_fault(ended=False).evidence == "ValueError: Attempting to unscale FP16 gradients."
 
 
 def test_a_traceback_that_was_cut_off_in_the_unscaler_explains_the_end_alone():
@@ -276,7 +276,7 @@ def test_in_a_wall_of_errors_the_first_that_tells_of_a_cause_is_acted_on():
     )
     detector, found = watch(wall)
     assert [fault.kind for fault in found] == [K.CUDA_FAULT, K.COMM_FAULT]
-    assert detector.finding(ended=False) == detector.finding(ended=True) == found[0]
+    assert detector.first_fault(ended=False) == detector.first_fault(ended=True) == found[0]
 
 
 def test_a_cause_that_was_only_logged_comes_before_an_exception_that_followed_from_it():
@@ -309,7 +309,7 @@ def test_ranks_that_fail_together_are_one_fault_whatever_stands_before_their_lin
     text = "".join(f"{line}\n" for ranks in zip(*lines, strict=True) for line in ranks)
     detector, found = watch(text)
     assert [fault.kind for fault in found] == [K.UNSCALE_ERROR]
-    assert detector.finding(ended=False).line == 5 * len(prefixes) + 1
+    assert detector.first_fault(ended=False).line == 5 * len(prefixes) + 1
 
 
 def test_one_bad_loss_gives_way_to_an_exception_that_tells_the_cause():
@@ -346,7 +346,7 @@ def test_a_collapse_is_seen_in_the_records():
     text = healthy(5) + "".join(f"rung| step step={5 + n} loss=2.0 scale={2.0**-n} skipped=1\n" for n in range(60))
     detector, found = watch(text)
     assert [fault.kind for fault in found] == [K.SCALE_COLLAPSE]
-    assert detector.finding(ended=False).onset == 6
+    assert detector.first_fault(ended=False).onset == 6
 
 
 def test_a_run_that_ends_with_its_scale_below_one_is_found_at_the_end_only():
@@ -369,13 +369,13 @@ def test_thrash_is_seen_in_the_records():
 def test_a_wrecked_run_has_its_onset_at_the_spike():
     chance = random.Random(3)
     losses = [round(2 + chance.gauss(0, 0.05), 4) for _ in range(60)] + [88.0, 70.0, 75.0, math.nan, math.nan]
-    fault = watch(steps(losses))[0].finding(ended=False)
+    fault = watch(steps(losses))[0].first_fault(ended=False)
     assert (fault.step, fault.onset, fault.began, fault.shape) == (63, 60, 60, "spike")
 
 
 def test_infra_faults_have_no_onset():
     spike = steps([2.0] * 30 + [90.0])
-    fault = watch(spike + "OSError: [Errno 28] No space left on device\n")[0].finding(ended=True)
+    fault = watch(spike + "OSError: [Errno 28] No space left on device\n")[0].first_fault(ended=True)
     assert (fault.step, fault.onset, fault.shape) == (30, None, None)
 
 
@@ -423,12 +423,12 @@ def test_a_follow_up_explains_nothing_after_an_exception_of_the_runs_own():
     broken = "[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:1\n"
     killed = "  traceback : Signal 9 (SIGKILL) received by PID 7\n"
     own = "[rank1]: ValueError: no such label\n"
-    assert watch(broken)[0].finding(ended=True).kind is K.COMM_FAULT
-    assert watch(broken)[0].finding(ended=False) is None
-    assert watch(broken + killed)[0].finding(ended=True).kind is K.OOM
-    assert watch(own + broken + killed)[0].finding(ended=True) is None
+    assert watch(broken)[0].first_fault(ended=True).kind is K.COMM_FAULT
+    assert watch(broken)[0].first_fault(ended=False) is None
+    assert watch(broken + killed)[0].first_fault(ended=True).kind is K.OOM
+    assert watch(own + broken + killed)[0].first_fault(ended=True) is None
     # One that the run got over is not the cause.
-    assert watch(own + steps([3.0, 2.0, 1.0]) + broken)[0].finding(ended=True).kind is K.COMM_FAULT
+    assert watch(own + steps([3.0, 2.0, 1.0]) + broken)[0].first_fault(ended=True).kind is K.COMM_FAULT
 
 
 def test_an_exception_nobody_knows_is_the_last_of_the_tail_whatever_follows():

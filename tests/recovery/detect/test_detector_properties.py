@@ -58,7 +58,7 @@ def test_any_bytes_in_any_chunks_lead_to_the_same_findings(data, size):
     cut, found = watch(data, size)
     assert found == listed
     for ended, well in ((False, False), (True, False), (True, True)):
-        assert cut.finding(ended=ended, well=well) == whole.finding(ended=ended, well=well)
+        assert cut.first_fault(ended=ended, clean_exit=well) == whole.first_fault(ended=ended, clean_exit=well)
     # Loss may be NaN, which is unlike itself: compare what is printed.
     assert repr(cut.progress) == repr(whole.progress)
 
@@ -67,8 +67,8 @@ def test_any_bytes_in_any_chunks_lead_to_the_same_findings(data, size):
 @settings(max_examples=150)
 def test_what_is_to_be_acted_on_now_is_still_the_fault_at_the_end(data):
     detector, _ = watch(data)
-    acted_on = detector.finding(ended=False)
-    assert acted_on is None or detector.finding(ended=True) == acted_on
+    acted_on = detector.first_fault(ended=False)
+    assert acted_on is None or detector.first_fault(ended=True) == acted_on
 
 
 @given(logs)
@@ -80,7 +80,7 @@ def test_explain_lists_in_the_order_of_the_lines_and_marks_at_most_one_first_cau
     assert all(1 <= place <= data.count(b"\n") + 1 for place in places)
     marked = [row for row in rows if row["first_cause"]]
     detector, _ = watch(data)
-    cause = detector.finding(ended=True)
+    cause = detector.first_fault(ended=True)
     assert len(marked) == (1 if cause else 0)
     assert not cause or (marked[0]["fault"], marked[0]["line"]) == (cause.kind, cause.line)
 
@@ -88,7 +88,7 @@ def test_explain_lists_in_the_order_of_the_lines_and_marks_at_most_one_first_cau
 @given(st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=12))
 def test_of_causes_the_first_line_is_acted_on_whatever_follows(messages):
     detector, _ = watch("".join(f"RuntimeError: {text}\n" for text in messages).encode())
-    now = detector.finding(ended=False)
+    now = detector.first_fault(ended=False)
     first = next((n for n, text in enumerate(messages, 1) if _acts_now(f"RuntimeError: {text}")), None)
     if now is None:
         assert first is None
@@ -98,7 +98,7 @@ def test_of_causes_the_first_line_is_acted_on_whatever_follows(messages):
 
 
 def _acts_now(text):
-    return watch(f"{text}\n".encode())[0].finding(ended=False) is not None
+    return watch(f"{text}\n".encode())[0].first_fault(ended=False) is not None
 
 
 @given(st.text(max_size=400))

@@ -28,7 +28,7 @@ GOOD = [STEP.format(step, 2.0 - step / 100) for step in range(1, 21)]
 def test_a_replay_after_the_nan_explains_it_and_the_first_one_stays():
     later = REPLAY.replace("inputs=nonfinite", "inputs=finite")
     ill = [*GOOD, STEP.format(21, "nan"), REPLAY, STEP.format(22, "nan"), later, STEP.format(23, "nan")]
-    fault = follow(ill).finding(ended=False)
+    fault = follow(ill).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.NAN_LOSS
     assert dict(fault.replay) == TOLD
 
@@ -36,14 +36,14 @@ def test_a_replay_after_the_nan_explains_it_and_the_first_one_stays():
 def test_a_replay_before_the_traceback_explains_the_exception():
     error = "RuntimeError: value cannot be converted to type at::Half without overflow"
     ill = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]
-    fault = follow(ill).finding(ended=True)
+    fault = follow(ill).first_fault(ended=True)
     assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW and dict(fault.replay) == TOLD
 
 
 def test_a_replay_of_a_bad_batch_that_the_run_got_past_explains_nothing_later():
     later = [STEP.format(step, 1.5) for step in range(22, 40)]
     ill = [*GOOD, STEP.format(21, "nan"), REPLAY, *later, STEP.format(40, "nan"), STEP.format(41, "nan")]
-    fault = follow(ill).finding(ended=False)
+    fault = follow(ill).first_fault(ended=False)
     assert fault is not None and fault.step == 40 and not fault.replay
 
 

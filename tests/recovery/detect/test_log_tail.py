@@ -28,7 +28,7 @@ def source(text: str) -> str:
     detector = Detector()
     for number, line in enumerate(text.splitlines(), 1):
         detector.feed(Line(number, line))
-    fault = detector.finding(ended=True)
+    fault = detector.first_fault(ended=True)
     assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW
     return fault.source
 

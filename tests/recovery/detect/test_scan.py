@@ -61,7 +61,13 @@ def slow(raw, rules=()):
 
 def all_of(pair):
     detector, found = pair
-    return found, str(detector.progress), detector.tail, detector.finding(ended=False), detector.finding(ended=True)
+    return (
+        found,
+        str(detector.progress),
+        detector.tail,
+        detector.first_fault(ended=False),
+        detector.first_fault(ended=True),
+    )
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
@@ -148,7 +154,7 @@ NOT_QUICK = {
 @pytest.mark.parametrize("path", [path for path in LOGS if path.stem not in NOT_QUICK], ids=lambda path: path.stem)
 def test_a_quick_look_finds_the_fault_that_ended_a_run(path):
     raw = BEFORE + path.read_bytes()
-    full, quick = fast(raw)[0].finding(ended=True), fast(raw, quick=True)[0].finding(ended=True)
+    full, quick = fast(raw)[0].first_fault(ended=True), fast(raw, quick=True)[0].first_fault(ended=True)
     if full is not None and full.kind is not FaultKind.DIVERGENCE:
         assert quick is not None and (quick.kind, quick.line) == (full.kind, full.line)
 
@@ -156,7 +162,7 @@ def test_a_quick_look_finds_the_fault_that_ended_a_run(path):
 @pytest.mark.parametrize("name", sorted(NOT_QUICK))
 def test_even_so_a_quick_look_finds_them_near_the_head_of_a_log(name):
     raw = (CORPUS / f"{name}.log").read_bytes()
-    assert fast(raw, quick=True)[0].finding(ended=True) == fast(raw)[0].finding(ended=True)
+    assert fast(raw, quick=True)[0].first_fault(ended=True) == fast(raw)[0].first_fault(ended=True)
 
 
 def test_a_quick_look_at_a_healthy_log_finds_nothing():

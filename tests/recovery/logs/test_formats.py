@@ -29,9 +29,9 @@ FORMATS = [
     ("endless tqdm", "Epoch 1/1: 201it [00:24,  7.66it/s, loss=0.25]",
      {"step": 201, "epoch": 1, "in_epoch": True, "loss": 0.25, "throughput": {"it/s": 7.66}}),
     ("transformers 4", "{'loss': 1.7, 'grad_norm': 2.9, 'learning_rate': 2e-05, 'epoch': 0.16}",
-     {"loss": 1.7, "grad_norm": 2.9, "lr": 2e-5, "epoch": 0.16, "lags": True}),
+     {"loss": 1.7, "grad_norm": 2.9, "lr": 2e-5, "epoch": 0.16, "step_is_late": True}),
     ("transformers 5", "{'loss': '1.7', 'grad_norm': '2.9', 'learning_rate': '2e-05', 'epoch': '0.16'}",
-     {"loss": 1.7, "grad_norm": 2.9, "lr": 2e-5, "epoch": 0.16, "lags": True}),
+     {"loss": 1.7, "grad_norm": 2.9, "lr": 2e-5, "epoch": 0.16, "step_is_late": True}),
     ("transformers, end", "{'train_runtime': 13.4, 'train_samples_per_second': 1416.5, 'train_steps_per_second': 177.5,"
      " 'train_loss': 2.6, 'epoch': 5.0}",
      {"epoch": 5, "throughput": {"samples/s": 1416.5, "it/s": 177.5}}),
@@ -141,8 +141,8 @@ FORMATS = [
      {"step": 10, "loss": float("inf"), "parts": ("ce", "kd")}),
 ]  # fmt: skip
 FIELDS = ("step", "loss", "lr", "grad_norm", "scale", "skipped", "held_out_loss", "total", "epoch", "in_epoch",
-          "first_epoch", "lags", "parts", "throughput", "resumed_step")  # fmt: skip
-EMPTY = {"in_epoch": False, "lags": False, "parts": (), "throughput": {}}
+          "first_epoch", "step_is_late", "parts", "throughput", "resumed_step")  # fmt: skip
+EMPTY = {"in_epoch": False, "step_is_late": False, "parts": (), "throughput": {}}
 
 
 @pytest.mark.parametrize(("text", "expected"), [row[1:] for row in FORMATS], ids=[row[0] for row in FORMATS])

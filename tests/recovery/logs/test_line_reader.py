@@ -160,8 +160,8 @@ def test_an_impossible_step_is_no_step(digits):
 def test_names_tell_what_stands_for_what():
     assert role("train/loss") is role("avg_train_loss") is role("LOSS") is Role.LOSS
     assert role("val_loss") is role("eval/loss") is role("Test Loss") is Role.HELD_OUT
-    assert role("loss_cls") is role("kl_loss") is Role.PART
-    assert role("kd") is role("train/ce") is role("kd_step") is Role.TERM
+    assert role("loss_cls") is role("kl_loss") is Role.NAMED_TERM
+    assert role("kd") is role("train/ce") is role("kd_step") is Role.UNNAMED_TERM
     assert role("train_num_updates") is role("global_step") is Role.STEP
     assert role("val_ce") is role("accuracy") is Role.OTHER
     assert role("best_loss") is role("loss_weight") is role("stopLoss") is role("glossary") is Role.OTHER

@@ -85,7 +85,7 @@ def test_any_lines_are_followed_without_a_crash(lines):
     unwrapper, reader, track, series = Unwrapper(), LineReader(), ProgressTracker(), SeriesReader()
     for place, text in enumerate(lines, 1):
         series.feed(Line(place, text))
-        reading = reader.read(unwrapper.mend(text))
+        reading = reader.read(unwrapper.join_wrapped(text))
         if reading is not None:
             track.store(reading)
             step = track.advance(reading)
@@ -107,7 +107,7 @@ def seconds(text):
         reader, unwrapper = LineReader(), Unwrapper()
         began = time.process_time()
         for _ in range(4):
-            reader.read(unwrapper.mend(text))
+            reader.read(unwrapper.join_wrapped(text))
         times.append(time.process_time() - began)
     return min(times)
 

@@ -11,7 +11,7 @@ COLUMN = " " * 60
 
 def mend(*lines):
     unwrapper = Unwrapper()
-    return [unwrapper.mend(line) for line in lines]
+    return [unwrapper.join_wrapped(line) for line in lines]
 
 
 def test_a_value_gets_its_name_back():

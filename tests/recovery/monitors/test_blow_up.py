@@ -22,21 +22,21 @@ def healthy(count, level=2.0, seed=1):
 
 
 def test_a_loss_that_soars_from_the_first_steps_on_is_a_divergence_of_the_drifting_kind():
-    fault = follow([2.3 * 6.0**n for n in range(20)]).finding(ended=False)
+    fault = follow([2.3 * 6.0**n for n in range(20)]).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
     # Out of hand at the second reading: no later checkpoint is good.
     assert fault.began == 2 and "when the log began" in fault.note
 
 
 def test_a_run_that_one_step_has_wrecked_is_a_spike():
-    fault = follow([*healthy(60), *([3e9] * 8)]).finding(ended=False)
+    fault = follow([*healthy(60), *([3e9] * 8)]).first_fault(ended=False)
     assert fault is not None and (fault.shape, fault.began) == ("spike", 61)
 
 
 def test_a_loss_that_jumps_back_between_is_ruined_all_the_same():
     up, down = 5e7, 2.0
     ruined = follow([2.3] * 10 + [up, up, up, up, down, up, up, up, down, up])
-    assert ruined.finding(ended=False).kind is FaultKind.DIVERGENCE
+    assert ruined.first_fault(ended=False).kind is FaultKind.DIVERGENCE
 
 
 def test_a_bad_batch_now_and_then_is_no_ruin():
@@ -44,39 +44,39 @@ def test_a_bad_batch_now_and_then_is_no_ruin():
     for at in range(20, 400, 3):
         losses[at] = 1e7
     # Whatever else is thought of such a run, it is not this watch that stops it.
-    assert not follow(losses)._soar.active
-    assert follow([*healthy(100), 1e9]).finding(ended=True, well=True) is None
+    assert not follow(losses)._blow_up.active
+    assert follow([*healthy(100), 1e9]).first_fault(ended=True, clean_exit=True) is None
 
 
 def test_a_run_that_ends_far_above_its_first_loss_has_diverged():
     slow = [2.0 * 1.12**n for n in range(40)]
-    fault = follow(slow).finding(ended=True, well=True)
+    fault = follow(slow).first_fault(ended=True, clean_exit=True)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
-    assert follow(healthy(40)).finding(ended=True, well=True) is None
-    assert follow([2.0 * 1.05**n for n in range(40)])._soar.at_end() is None
+    assert follow(healthy(40)).first_fault(ended=True, clean_exit=True) is None
+    assert follow([2.0 * 1.05**n for n in range(40)])._blow_up.at_end() is None
 
 
 def test_a_first_loss_that_is_noise_around_zero_is_no_yardstick():
     chance = random.Random(3)
     policy = [1e-6, *(chance.gauss(0, 0.4) for _ in range(300))]
-    assert follow(policy).finding(ended=True, well=True) is None
-    assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).finding(ended=True, well=True) is None
+    assert follow(policy).first_fault(ended=True, clean_exit=True) is None
+    assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).first_fault(ended=True, clean_exit=True) is None
 
 
 def test_a_run_that_comes_down_again_is_free():
     up_and_down = [2.0 * 8.0**n for n in range(12)] + [2.0] * 60
-    assert follow(up_and_down).finding(ended=True, well=True) is None
+    assert follow(up_and_down).first_fault(ended=True, clean_exit=True) is None
 
 
 def test_without_early_warning_nobody_is_stopped_for_finite_numbers():
-    assert follow([2.3 * 6.0**n for n in range(20)], warning=None).finding(ended=True) is None
+    assert follow([2.3 * 6.0**n for n in range(20)], warning=None).first_fault(ended=True) is None
 
 
 def test_a_run_that_soared_at_first_and_never_got_better_than_untrained_is_spent():
     soar = [1.4, 27.0, 37.0, 27.0, 17.0, 4.4, 2.0]
     noise = [1.39 + 0.05 * math.sin(n) for n in range(120)]
-    fault = follow(soar + noise).finding(ended=False)
+    fault = follow(soar + noise).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift" and fault.began == 2
-    assert follow(soar + noise[:60]).finding(ended=False) is None
-    assert follow(soar + [each * 0.8 for each in noise]).finding(ended=False) is None
-    assert follow([1.4, 27.0, *noise]).finding(ended=False) is None
+    assert follow(soar + noise[:60]).first_fault(ended=False) is None
+    assert follow(soar + [each * 0.8 for each in noise]).first_fault(ended=False) is None
+    assert follow([1.4, 27.0, *noise]).first_fault(ended=False) is None

@@ -14,8 +14,8 @@ from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.reading import Reading
-from rung.recovery.monitors.divergence import MAX_NAMES, DivergenceWatch
-from rung.recovery.monitors.skipped_steps import SkipWatch
+from rung.recovery.monitors.divergence import MAX_NAMES, DivergenceMonitor
+from rung.recovery.monitors.skipped_steps import SkippedStepMonitor
 
 LIMITS = EarlyWarning()
 
@@ -33,7 +33,7 @@ def learned(count=300, start=8.0, level=2.0, spread=0.1, seed=0):
 
 
 def warnings(losses, norms=None, *, limits=LIMITS, first=0, every=1, name="loss"):
-    watch, found = DivergenceWatch(limits), []
+    watch, found = DivergenceMonitor(limits), []
     for index, loss in enumerate(losses):
         step = first + every * index
         norm = norms[index] if norms else None
@@ -54,7 +54,7 @@ def test_a_loss_that_jumps_and_stays_is_told_once_with_its_onset():
     ((step, warned),) = warnings([*learned(300), *noise(200, 6.0)])
     assert 300 + LIMITS.patience - 1 <= step <= 300 + LIMITS.patience + 8
     assert near(warned.onset, 300) and warned.shape == "spike"
-    assert re.fullmatch(r"loss about (5\.9|6)\S* since step \d+, about (1\.9|2)\S* before", warned.said)
+    assert re.fullmatch(r"loss about (5\.9|6)\S* since step \d+, about (1\.9|2)\S* before", warned.description)
 
 
 def test_a_loss_that_climbs_little_by_little_is_a_drift():
@@ -65,7 +65,7 @@ def test_a_loss_that_climbs_little_by_little_is_a_drift():
 
 
 def test_a_jump_while_the_learning_rate_is_raised_is_a_drift():
-    watch, found = DivergenceWatch(LIMITS), []
+    watch, found = DivergenceMonitor(LIMITS), []
     for step, loss in enumerate([*learned(300), *noise(100, 6.0)]):
         lr = 0.1 + max(0, step - 250) * 0.01
         found += [watch.see(step, Reading(step, loss, lr=lr))]
@@ -90,7 +90,7 @@ def test_gradients_that_grow_tell_earlier_where_the_loss_agrees():
     ((both, warned),) = warnings(losses, norms)
     assert both < alone
     assert re.fullmatch(
-        r"loss above its level since step \d+, and gradient norm about \S+, about \S+ before", warned.said
+        r"loss above its level since step \d+, and gradient norm about \S+, about \S+ before", warned.description
     )
 
 
@@ -140,13 +140,13 @@ def test_giving_back_less_than_a_quarter_of_what_was_learned_is_no_divergence():
 
 
 def test_a_restart_in_the_same_log_is_no_divergence():
-    watch = DivergenceWatch(LIMITS)
+    watch = DivergenceMonitor(LIMITS)
     for step, loss in [*enumerate(learned(400)), *enumerate(learned(400, seed=6), 1), *enumerate(learned(400, seed=7))]:
         assert watch.see(step, Reading(step, loss)) is None
 
 
 def test_other_losses_beside_the_loss_have_courses_of_their_own():
-    watch = DivergenceWatch(LIMITS)
+    watch = DivergenceMonitor(LIMITS)
     for step, loss in enumerate(learned(600)):
         assert watch.see(step, Reading(step, loss, loss_name="loss")) is None
         if step % 20 == 0:
@@ -154,7 +154,7 @@ def test_other_losses_beside_the_loss_have_courses_of_their_own():
 
 
 def test_a_line_drawn_again_and_one_of_every_rank_count_once():
-    watch = DivergenceWatch(LIMITS)
+    watch = DivergenceMonitor(LIMITS)
     for step, loss in enumerate([*learned(300), *noise(10, 6.0), *noise(100)]):
         for _ in range(8):
             assert watch.see(step, Reading(step, loss)) is None
@@ -181,7 +181,7 @@ def test_a_resumed_run_has_no_untrained_level_and_is_watched_all_the_same():
 
 
 def test_a_run_that_comes_back_is_no_longer_diverging_and_may_diverge_again():
-    watch, told = DivergenceWatch(LIMITS), []
+    watch, told = DivergenceMonitor(LIMITS), []
     course = [*learned(300), *noise(60, 6.0), *noise(200), *noise(60, 6.0)]
     for step, loss in enumerate(course):
         if watch.see(step, Reading(step, loss)):
@@ -195,7 +195,7 @@ def test_a_run_that_comes_back_is_no_longer_diverging_and_may_diverge_again():
 
 
 def skips(reports, limits=LIMITS):
-    watch = DivergenceWatch(limits)
+    watch = DivergenceMonitor(limits)
     for step, (scale, skipped) in enumerate(reports):
         warned = watch.see(step, Reading(step, 2.0, scale=scale, skipped=skipped))
         if warned:
@@ -207,7 +207,7 @@ def test_a_scale_that_falls_now_and_then_and_never_grows_is_a_divergence():
     scales = [65536.0 / 2 ** max(0, (step - 200) // 10) for step in range(400)]
     told = skips([(scale, None) for scale in scales])
     assert told is not None and told[0] == 250 and told[1].onset == 210
-    assert told[1].said == "the loss scale fell 5 times in 128 reports and never grew"
+    assert told[1].description == "the loss scale fell 5 times in 128 reports and never grew"
 
 
 def test_a_scaler_that_looks_for_its_scale_in_the_first_steps_is_none():
@@ -225,7 +225,7 @@ def test_a_scale_that_falls_on_every_step_is_a_collapse_and_left_to_it():
 
 def test_many_skipped_steps_are_a_divergence_where_no_scale_is_told():
     assert skips([(None, step >= 200) for step in range(300)])[0] == 209
-    assert skips([(None, step % 5 == 0) for step in range(300)])[1].said == "20% of the last 101 steps skipped"
+    assert skips([(None, step % 5 == 0) for step in range(300)])[1].description == "20% of the last 101 steps skipped"
     assert skips([(None, step % 10 == 0) for step in range(1000)]) is None
 
 
@@ -255,25 +255,25 @@ def test_the_detector_acts_on_a_divergence_and_says_what_shows_it():
     detector, (fault,) = listed([*learned(300), *noise(100, 6.0)])
     assert fault.kind == "divergence" and near(fault.began, 301) and fault.shape == "spike"
     assert fault.evidence.startswith(f"step {fault.step} loss") and "since step" in fault.note
-    assert detector.finding(ended=False) == fault
+    assert detector.first_fault(ended=False) == fault
 
 
 def test_a_divergence_that_is_over_is_not_acted_on():
     detector, found = listed([*learned(300), *noise(60, 6.0), *noise(200)])
     assert [fault.kind for fault in found] == ["divergence"]
-    assert detector.finding(ended=False) is None and detector.finding(ended=True) is None
+    assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True) is None
 
 
 def test_a_divergence_is_the_first_cause_of_the_nan_that_follows():
     detector, found = listed([*learned(300), *noise(60, 6.0), math.nan, math.nan, math.nan])
     assert [fault.kind for fault in found] == ["divergence", "nan_loss"]
-    assert detector.finding(ended=True).kind == "divergence"
+    assert detector.first_fault(ended=True).kind == "divergence"
 
 
 def test_a_warning_that_stops_nothing_explains_only_the_end():
     course = [*learned(300), *noise(100, 6.0)]
     detector, _ = listed(course, warning=EarlyWarning(stop=False))
-    assert detector.finding(ended=False) is None and detector.finding(ended=True).kind == "divergence"
+    assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True).kind == "divergence"
     assert listed(course, warning=None)[1] == []
 
 
@@ -281,7 +281,7 @@ def test_a_warning_that_stops_nothing_explains_only_the_end():
 
 
 def test_memory_is_bounded_whatever_a_log_names():
-    watch = DivergenceWatch(LIMITS)
+    watch = DivergenceMonitor(LIMITS)
     for step in range(5000):
         watch.see(step, Reading(step, float(step % 7), loss_name=f"loss_{step}"))
     assert len(watch._losses) == MAX_NAMES
@@ -300,19 +300,19 @@ def test_memory_is_bounded_whatever_a_log_names():
     )
 )
 def test_no_number_makes_it_fail(rows):
-    watch = DivergenceWatch(EarlyWarning(warm_up=16, patience=2))
+    watch = DivergenceMonitor(EarlyWarning(warm_up=16, patience=2))
     for step, loss, norm, scale, skipped in rows:
         watch.see(step, Reading(step, loss, grad_norm=norm, scale=scale, skipped=skipped))
 
 
 def test_steps_that_a_record_left_out_were_not_skipped_by_the_scaler():
     # A quick run tells every skipped step and few of the others: one in 200 skipped is no more than that.
-    watch = SkipWatch(LIMITS)
+    watch = SkippedStepMonitor(LIMITS)
     for step in range(40, 40_000, 40):
         watch.add(step, 1024.0, False, tells_all=True)
         if step % 200 == 0:
             watch.add(step + 1, 1024.0, True, tells_all=True)
-        assert not watch.said
+        assert not watch.description
     for step in range(40_000, 40_121):
         watch.add(step, 1024.0, step % 3 == 0, tells_all=True)
-    assert "skipped" in watch.said
+    assert "skipped" in watch.description

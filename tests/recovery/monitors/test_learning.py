@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rung.recovery.monitors.learning import LossHistory, Verdict, Yardstick, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import LearningBaseline, LossHistory, Verdict, healthy_level, judge, window_after
 
 
 def losses(course, first=0):
@@ -20,7 +20,7 @@ def noisy(level, count, spread=0.1, seed=0):
 
 
 def verdict(course, *, healthy=None, untrained=None, ended=False, fault_step=100):
-    yardstick = Yardstick(fault_step, window_after(fault_step, 50), healthy, untrained)
+    yardstick = LearningBaseline(fault_step, window_after(fault_step, 50), healthy, untrained)
     return judge(losses(course, first=fault_step), yardstick, ended=ended).verdict
 
 
@@ -50,7 +50,7 @@ def test_a_flat_loss_far_below_the_untrained_models_has_arrived():
     assert verdict(noisy(1.2, 400), untrained=1.4) is Verdict.NOT_LEARNING
     assert verdict(noisy(0.7, 400), untrained=1.4, healthy=0.3) is Verdict.NOT_LEARNING
     course = [1.4 * 0.9**i for i in range(7)] + noisy(0.7, 400)
-    whole = Yardstick(30, window_after(30, 30), None, None)
+    whole = LearningBaseline(30, window_after(30, 30), None, None)
     assert judge(losses(course), whole, ended=False).verdict is Verdict.LEARNING
 
 
@@ -60,7 +60,7 @@ def test_a_run_that_has_learned_what_little_there_is_has_arrived():
     history = LossHistory()
     for number, loss in enumerate(course, start=1):
         history.add(25 * number, loss)
-    whole = Yardstick(1, window_after(1, 1), None, None)
+    whole = LearningBaseline(1, window_after(1, 1), None, None)
     assert judge(history, whole, ended=False).verdict is Verdict.LEARNING
     # The same fall in the noise of single steps proves nothing.
     assert verdict(noisy(1.5, 400, 0.05), untrained=1.6754) is Verdict.NOT_LEARNING

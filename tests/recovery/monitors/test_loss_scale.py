@@ -1,11 +1,11 @@
 """The loss scale: one back-off is normal, a collapse and a scale that goes up and down are not."""
 
 from rung.jobs.model.fault import FaultKind
-from rung.recovery.monitors.loss_scale import Backoff, ScaleWatch, read_backoff
+from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor, read_backoff
 
 
 def reports(scales, skipped=None, start=0):
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     told = [(start + i, kind) for i, s in enumerate(scales) if (kind := watch.report(start + i, s, skipped))]
     return told, watch
 
@@ -45,7 +45,7 @@ def test_half_of_all_steps_skipped_with_the_scale_going_up_and_down_is_thrash():
 
 
 def test_skips_without_a_scale_going_up_are_no_thrash():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     assert not any(watch.report(step, 1024.0, step % 10 == 0) for step in range(400))
 
 
@@ -74,20 +74,20 @@ def test_back_offs_in_words_are_read():
 
 
 def test_the_same_back_off_from_every_rank_is_one_event():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     assert not any(watch.back_off(10, Backoff(None, 0.5)) for _ in range(384))
     assert not watch.is_low
 
 
 def test_a_back_off_that_cannot_go_lower_is_a_collapse():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     assert [watch.back_off(step, Backoff(1, 1)) for step in range(3)] == [None, None, FaultKind.SCALE_COLLAPSE]
-    high = ScaleWatch()
+    high = LossScaleMonitor()
     assert not any(high.back_off(step, Backoff(262144, 262144)) for step in range(10))
 
 
 def test_a_log_that_ends_below_one_ends_low():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     for scale in (2, 1, 0.5):
         watch.back_off(None, Backoff(None, scale))
     assert not watch.is_low
@@ -96,16 +96,16 @@ def test_a_log_that_ends_below_one_ends_low():
 
 
 def test_a_single_back_off_far_below_one_ends_low():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     watch.back_off(None, Backoff(None, 2.0**-6))
     assert not watch.is_low
-    deep = ScaleWatch()
+    deep = LossScaleMonitor()
     deep.back_off(None, Backoff(None, 2.0**-7))
     assert deep.is_low
 
 
 def test_two_back_offs_at_the_floor_end_low_and_one_does_not():
-    watch = ScaleWatch()
+    watch = LossScaleMonitor()
     watch.back_off(1, Backoff(1, 1))
     assert not watch.is_low
     watch.back_off(2, Backoff(1, 1))

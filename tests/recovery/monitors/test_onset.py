@@ -17,7 +17,7 @@ def trace(losses, norms=None, is_bad_value=True):
     run_up = OnsetTracker()
     for step, loss in enumerate(losses):
         run_up.add(step, loss, norms[step] if norms else None)
-    return run_up.trace(len(losses) - 1, is_bad_value=is_bad_value)
+    return run_up.locate(len(losses) - 1, is_bad_value=is_bad_value)
 
 
 def test_a_spike_that_wrecked_the_run_is_the_onset():
@@ -72,7 +72,7 @@ def test_a_scalers_back_off_in_the_middle_of_a_drift_does_not_make_it_a_spike() 
     for step in range(64, 120):
         grown = 1.08 ** (step - 63)
         run_up.add(step, grown, math.inf if step % 10 == 0 else grown)
-    onset, shape = run_up.trace(120, is_bad_value=True)
+    onset, shape = run_up.locate(120, is_bad_value=True)
     assert shape == "drift" and onset is not None and 64 <= onset <= 72
 
 
@@ -102,7 +102,7 @@ def test_what_blows_up_while_the_learning_rate_is_raised_is_a_drift(last, shape)
     run_up = OnsetTracker()
     for step, loss in enumerate([*noisy(60), 40.0, 4e5]):
         run_up.add(step, loss, None, 0.1 + (last - 0.1) * step / 61)
-    assert run_up.trace(62, is_bad_value=True) == (60, shape)
+    assert run_up.locate(62, is_bad_value=True) == (60, shape)
 
 
 def test_the_first_norm_that_says_anything_is_remembered():
@@ -116,4 +116,4 @@ def test_a_warm_up_that_is_over_does_not_make_a_spike_a_drift():
     run_up = OnsetTracker()
     for step in range(1, 61):
         run_up.add(step, 0.5 if step < 58 else 1e6 ** (step - 57), None, min(1.0, step / 20))
-    assert run_up.trace(61, is_bad_value=True) == (58, "spike")
+    assert run_up.locate(61, is_bad_value=True) == (58, "spike")

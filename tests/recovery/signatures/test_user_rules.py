@@ -27,7 +27,7 @@ def watch(text, *rules):
 
 def decided(detector, attempts=1, **recovery):
     job = a_job(recovery={"rules": [{"name": "ours", "pattern": "x", "action": "stop"}], **recovery})
-    fault = detector.finding(ended=False)
+    fault = detector.first_fault(ended=False)
     tries = [an_attempt(number, job.knobs, fault) for number in range(1, attempts + 1)]
     return decide(job, tries, [a_checkpoint(50)], None)
 
@@ -35,7 +35,7 @@ def decided(detector, attempts=1, **recovery):
 def test_a_rule_is_tried_first_and_acted_on_at_once():
     detector, found = watch("CUDA out of memory\n", a_rule(pattern="^CUDA out of", fault="cuda_fault"))
     assert [fault.kind for fault in found] == [K.CUDA_FAULT]
-    assert detector.finding(ended=False).note == "the job's own rule 'ours'"
+    assert detector.first_fault(ended=False).note == "the job's own rule 'ours'"
 
 
 def test_the_first_rule_that_fits_decides():
@@ -45,7 +45,7 @@ def test_the_first_rule_that_fits_decides():
 
 def test_a_rule_outweighs_what_was_seen_before_it():
     text = "2025-01-01 - WARNING - batch failed: CUDA out of memory. Tried to allocate 4 GiB.\n" + LINE
-    assert watch(text, a_rule(action="stop"))[0].finding(ended=False).kind is K.RULE_STOP
+    assert watch(text, a_rule(action="stop"))[0].first_fault(ended=False).kind is K.RULE_STOP
 
 
 def test_stop_gives_the_job_back_with_the_rules_name():
@@ -67,7 +67,7 @@ def test_an_ignored_line_is_no_fault_by_its_words_or_its_numbers_but_moves_the_s
     rule = a_rule(pattern="^aux:|teacher ran", action="ignore")
     text = "teacher ran: CUDA out of memory\naux: step 7 loss: nan\naux: step 8 loss: nan\naux: step 9 loss: nan\n"
     detector, found = watch(text, rule)
-    assert found == [] and detector.finding(ended=True) is None
+    assert found == [] and detector.first_fault(ended=True) is None
     assert detector.progress.step == 9
     assert watch(text)[1] != []
 
@@ -90,7 +90,7 @@ def test_a_rule_looks_only_so_far_into_a_line():
 def test_no_line_can_make_a_rule_take_long():
     # With Python's own `re` this pattern takes longer than the universe is old.
     detector, _ = watch("a" * 4000 + "!\n" + "aaa\n", a_rule(pattern="(a+)+$", fault="nan_loss"))
-    assert detector.finding(ended=False).line == 2
+    assert detector.first_fault(ended=False).line == 2
 
 
 @pytest.mark.parametrize(

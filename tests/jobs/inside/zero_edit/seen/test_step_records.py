@@ -188,6 +188,6 @@ def test_the_records_make_a_fault_with_its_replay(done):
     detector = Detector()
     for number, line in enumerate(done["guarded"]["output"].splitlines(), 1):
         detector.feed(Line(number, line))
-    fault = detector.finding(ended=True)
+    fault = detector.first_fault(ended=True)
     assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 7)
     assert fault.replay["inputs"] == "nonfinite"

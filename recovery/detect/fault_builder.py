@@ -1,0 +1,35 @@
+"""Builds a fault with its evidence: the line, the step, when the numbers went wrong, the traceback and the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.recovery.detect.log_tail import MAX_EVIDENCE, Traceback
+from rung.recovery.logs.lines import Line, RawLine
+from rung.recovery.monitors.fault_groups import BAD_VALUE, HAS_ONSET
+from rung.recovery.monitors.onset import OnsetTracker
+
+
+class FaultBuilder:
+    """Follows what a fault would show as its evidence."""
+
+    def __init__(self) -> None:
+        self.line: Line | RawLine = Line(0, "")
+        self.onset = OnsetTracker()
+        self.traceback = Traceback()
+        # What the job reported about the replay of a failed step.
+        self.replay: Mapping[str, str] = {}
+
+    def build(self, kind: FaultKind, step: int | None, start: int, onset: int | None, note: str) -> Fault:
+        """Return a fault at the current line; `start` is where its message begins in that line."""
+        text, source = self.line.text, self.traceback.source
+        # A message far out in a long line is shown with a little of what stands before it.
+        text = text if start <= MAX_EVIDENCE // 2 else text[start - MAX_EVIDENCE // 5 :]
+        shown = text[:MAX_EVIDENCE].rstrip()
+        if kind not in HAS_ONSET:
+            return Fault(kind, shown, self.line.number, step, onset, note=note, source=source)
+        located, shape = self.onset.locate(step, is_bad_value=kind in BAD_VALUE)
+        onset = min((each for each in (onset, located) if each is not None), default=None)
+        norm = self.onset.first_norm
+        return Fault(kind, shown, self.line.number, step, onset, shape, note, self.replay, source, norm)
