@@ -369,7 +369,7 @@ def test_folders_are_made_with_their_parents_and_listed(titan: SshRemote, tmp_pa
         assert (found.path, found.size, found.is_folder) == (str(deep / "x"), 0, False)
         assert [entry.is_folder for entry in files.entries(str(tmp_path / "a"))] == [True]
         assert files.entries(str(tmp_path / "none")) == []
-        with pytest.raises(EngineError, match="is no folder and cannot be made one"):
+        with pytest.raises(EngineError, match="is not a folder and cannot be made one"):
             files.make_folder(str(deep / "x"))
         with pytest.raises(EngineError):
             files.make_folder(str(deep / "x" / "y"))

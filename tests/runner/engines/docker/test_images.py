@@ -39,7 +39,7 @@ def test_the_id_of_a_saved_image_is_that_of_its_config() -> None:
     for config in ("a" * 64 + ".json", "blobs/sha256/" + "a" * 64):
         assert archive_id(f'[{{"Config": "{config}"}}]'.encode()) == "sha256:" + "a" * 64
     for wrong in (b"", b"[]", b"{}", b"[{}, {}]", b'[{"Config": "x"}]'):
-        with pytest.raises(EngineError, match="not that of one image"):
+        with pytest.raises(EngineError, match="does not hold exactly one image"):
             archive_id(wrong)
 
 
