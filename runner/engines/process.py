@@ -1,6 +1,6 @@
-"""Owns the process engine: an attempt as a process group on this machine, which outlives the controller.
+"""Runs attempts as process groups on this machine, which survive the controller.
 
-An attempt is known by its folder: who claimed it, which group runs, how it ended. A pid alone proves nothing.
+The folder of an attempt holds who claimed it, which group runs, and how it ended. A pid alone proves nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_SECONDS = 30.0
 
 
 class ProcessEngine:
-    """Runs attempts on the machine the controller runs on."""
+    """Runs attempts on the machine of the controller."""
 
     host = "localhost"
 
@@ -44,7 +44,7 @@ class ProcessEngine:
             _write(paths.request, request.to_dict())
             command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
             env = {**request.env, **secrets}
-            # No pipe of ours goes along: the wrapper outlives us and whoever reads our output.
+            # The wrapper gets no pipe of ours: it survives us and whoever reads our output.
             subprocess.run(
                 command,
                 env=env,
@@ -55,7 +55,7 @@ class ProcessEngine:
                 timeout=START_SECONDS,
                 start_new_session=True,
             )
-        # ValueError: a secret with a character that no environment can hold.
+        # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
 
@@ -64,7 +64,7 @@ class ProcessEngine:
         if claim is None:
             return Observation(Presence.ABSENT)
         alive = _alive(claim)
-        # Asked after the look at the process: a wrapper that ended in between has left its record.
+        # Read after the check of the process: a wrapper that ended in between has left its record.
         done = _read(paths.done)
         if done is not None:
             end = Observation(Presence.ENDED, done["exit_code"], done["signal"], ended_at=done["ended_at"])
@@ -81,15 +81,15 @@ class ProcessEngine:
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         claim, running = _read(paths.claim), _read(paths.running)
         if claim and not running:
-            return  # about to run: the next call finds the group
-        # While the claiming wrapper lives, the group it noted is its child's and cannot be anyone else's.
+            return  # about to run; the next call finds the group
+        # While the wrapper that claimed the attempt lives, the recorded group is its child's and nobody else's.
         if claim and running and _alive(claim) and (force or not paths.stop.exists()):
             _signal_group(running["group"], signal.SIGKILL if force else signal.SIGTERM)
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
     def kill_unannounced(self, paths: AttemptPaths) -> None:
-        """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
+        """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         claim, running = _read(paths.claim), _read(paths.running)
         if claim and running and _alive(claim):
             _signal_group(running["group"], signal.SIGKILL)
@@ -101,7 +101,7 @@ class ProcessEngine:
         try:
             done = subprocess.run(
                 list(argv),
-                # An attempt's own copy is there from its start on.
+                # The attempt's copy exists only after its start.
                 cwd=request.cwd if request.source is None or request.cwd.is_dir() else request.source,
                 env=dict(request.env),
                 stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ class ProcessEngine:
             raise EngineError(f"{aside}: {name} could not be set aside there: {error.strerror}") from None
 
     def gpu(self) -> Gpu | None:
-        """Return the first GPU that the driver names, or None on a machine without one."""
+        """Return the first GPU of this machine, or None."""
         try:
             done = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=START_SECONDS, check=True)
         except (OSError, subprocess.SubprocessError, ValueError):
@@ -143,7 +143,7 @@ class ProcessEngine:
 
 
 def _alive(claim: Mapping[str, Any]) -> bool:
-    """Tell whether the very process that made the claim is still there."""
+    """Tell whether the process that made the claim still runs."""
     if claim["boot"] != _boot():
         return False
     try:
@@ -158,7 +158,7 @@ def _boot() -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may itself hold spaces and parentheses."""
+    """Return the fields of /proc/PID/stat after the name, which may contain spaces and parentheses."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 

@@ -1,6 +1,6 @@
-"""Owns what is told of a checkpoint without opening it: a file or a folder becomes one entry with a fingerprint.
+"""Describes a checkpoint without opening it: a file or a folder becomes one entry with a fingerprint.
 
-The fingerprint changes whenever what lies there is written anew, so that a verdict is kept for as long as it holds.
+The fingerprint changes whenever the file is written again, so that a stored verdict always fits the content.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from stat import S_ISDIR, S_ISREG
 
 from rung.runner.seams.engine import FileEntry
 
-# Read of a file here, at its beginning, middle and end.
+# Bytes read at the beginning, middle and end of a file.
 SAMPLE_BYTES = 4096
-# More files than this are no checkpoint.
+# A folder with more files than this is not a checkpoint.
 MOST_FILES = 10_000
 
 
 def is_hidden(name: str) -> bool:
-    """Tell what is not the job's to offer: files on their way, and what was set aside."""
+    """Tell whether a name is not a checkpoint: files that are being written, and files set aside."""
     return name.startswith(".")
 
 
 def folder_entry(name: str, files: Iterable[tuple[str, int, float]], made_at: float) -> FileEntry:
-    """Return the entry of a folder from the path in it, the size and the time of each of its files."""
+    """Return the entry of a folder, from the path, size and time of each of its files."""
     listed = sorted(files)
     lines = "\n".join(f"{path}\0{size}\0{float(at)!r}" for path, size, at in listed)
     digest = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -34,7 +34,7 @@ def folder_entry(name: str, files: Iterable[tuple[str, int, float]], made_at: fl
 
 
 def local_entry(path: Path, *, sampled: bool) -> FileEntry | None:
-    """Return the entry of a file or folder of this machine; None for anything else. Raises OSError."""
+    """Return the entry of a file or folder on this machine; None for anything else. Raises OSError."""
     stat = path.lstat()
     if S_ISREG(stat.st_mode):
         digest = _samples(path, stat.st_size) if sampled else ""
@@ -45,7 +45,7 @@ def local_entry(path: Path, *, sampled: bool) -> FileEntry | None:
 
 
 def local_files(folder: Path) -> list[tuple[str, int, float]]:
-    """Return the plain files under a folder of this machine; links are not followed."""
+    """Return the plain files under a folder on this machine; links are not followed."""
     found: list[tuple[str, int, float]] = []
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
-"""Owns what of a folder stays home: .gitignore files as git reads them, a .dockerignore as Docker reads it.
+"""Decides which files of a folder are not shipped, by .gitignore and .dockerignore files.
 
-Git's own folder never goes along. Only names are looked at here.
+Git's own folder is never shipped. Only names are checked here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ ALWAYS = frozenset({".git"})
 
 
 class Ignored:
-    """The rules of one folder; the deeper a .gitignore lies, the more it has to say."""
+    """The rules of one folder; a deeper .gitignore comes before one above it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._git: dict[str, GitIgnoreSpec | None] = {}
         lines = _lines(root / DOCKER)
         self._docker = PathSpec.from_lines("gitignore", [docker_rule(line) for line in lines])
-        # With an exception among the rules, a folder that is left out may still have something in it that is not.
+        # With an exception among the rules, an excluded folder may still contain something that is not excluded.
         self._exceptions = any(line.startswith("!") for line in lines)
 
     def excludes(self, path: str, *, folder: bool) -> bool:
-        """Tell whether a path, relative to the folder, stays home; for a folder, whether all of it does."""
+        """Tell whether a relative path is excluded; for a folder, whether all of it is."""
         if PurePosixPath(path).name in ALWAYS:
             return True
         if self._by_git(path, folder=folder):
@@ -39,13 +39,13 @@ class Ignored:
     def _by_git(self, path: str, *, folder: bool) -> bool:
         for parent in PurePosixPath(path).parents:
             rules = self._rules("" if str(parent) == "." else f"{parent}/")
-            said = (
+            match = (
                 rules.check_file(path[len(f"{parent}/") if str(parent) != "." else 0 :] + "/" * folder)
                 if rules
                 else None
             )
-            if said is not None and said.include is not None:
-                return said.include
+            if match is not None and match.include is not None:
+                return match.include
         return False
 
     def _rules(self, parent: str) -> GitIgnoreSpec | None:
@@ -56,7 +56,7 @@ class Ignored:
 
 
 def docker_rule(line: str) -> str:
-    """Return Docker's rule in git's words: its rules all begin at the folder itself."""
+    """Translate a rule of Docker into one of git; Docker's rules all begin at the folder itself."""
     text = line.strip()
     if not text or text.startswith("#"):
         return ""

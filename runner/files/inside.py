@@ -1,4 +1,4 @@
-"""Where the code that runs with a job lies on this machine."""
+"""Knows where the code that runs inside a job is on this machine."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ WRAPPER = INSIDE / "rung_inside" / "wrapper.py"
 
 
 def scan_inside(folder: Path) -> Tree:
-    """Return the code that runs in the container, without what Python left beside it."""
+    """Return the code that runs in the container, without Python's caches."""
     return scan(folder, lambda path, is_folder: path.rpartition("/")[2] == "__pycache__")

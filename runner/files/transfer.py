@@ -1,6 +1,6 @@
-"""Owns bringing checkpoints from one place to another: from a host here, from here to a host, each whole or not at all.
+"""Copies checkpoints from a host to this machine and back, atomically.
 
-Both sides say the SHA-256 of what they have, and a file gets its name only when they agree. Runs beside the loop.
+Both sides compute the SHA-256, and a file gets its name only when they agree. Runs in worker threads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rung.runner.seams.engine import FileEntry
 from rung.runner.seams.remote import Files, Remote, RemoteFile
 
 CHUNK = 1 << 20
-# A slow disk reads 100 MB/s: room for checkpoints of many gigabytes.
+# A slow disk reads 100 MB/s; checkpoints may have many gigabytes.
 CHECKSUM_SECONDS = 900.0
 MOVE_SECONDS = 60.0
-# On the host, files on their way lie in a folder of their own, where no pattern of checkpoints finds them.
+# On the host, incomplete files are in their own folder, where no checkpoint pattern matches them.
 INCOMING = ".incoming"
 
 
 def remote_entry(files: Files, name: str, found: RemoteFile) -> FileEntry:
-    """Return the entry of a file or folder of a host."""
+    """Return the entry of a file or folder on a host."""
     if not found.is_folder:
         return FileEntry(name, found.size, found.written_at)
     inner = [(path, each.size, each.written_at) for path, each in remote_files(files, found.path)]
@@ -35,7 +35,7 @@ def remote_entry(files: Files, name: str, found: RemoteFile) -> FileEntry:
 
 
 def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
-    """Return the files under a folder of a host, each with its path in it."""
+    """Return the files under a folder on a host, each with its path in it."""
     found: list[tuple[str, RemoteFile]] = []
     waiting = [folder]
     while waiting and len(found) < MOST_FILES:
@@ -48,7 +48,7 @@ def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
 
 
 def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
-    """Copy a checkpoint of a host into a folder here; return it. It keeps its times, so it is known again."""
+    """Copy a checkpoint from a host into a folder here and return it. Its times are kept for the fingerprint."""
     source, draft = f"{folder}/{entry.name}", to / f".{entry.name}.part"
     try:
         to.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def _fetch_file(remote: Remote, source: str, draft: Path, written_at: float) -> 
 
 
 def clear(path: Path) -> None:
-    """Remove a copy of ours."""
+    """Remove a copy that we made."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def _receive(remote: Remote, source: str, draft: Path) -> str:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Say which file it was; a host that is away is that and nothing else."""
+    """Add the file's path to an EngineError."""
     try:
         yield
     except EngineError as error:
@@ -106,7 +106,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def deliver(remote: Remote, file: Path, folder: str) -> None:
-    """Copy a checkpoint from here into a folder of a host; nothing is done where it is there already."""
+    """Copy a checkpoint from here into a folder on a host, if it is not there already."""
     target, draft = f"{folder}/{file.name}", f"{folder}/{INCOMING}/{file.name}"
     if not file.is_dir():
         if not _is_there(remote, file, target):
@@ -122,9 +122,9 @@ def deliver(remote: Remote, file: Path, folder: str) -> None:
     with _naming(target), remote.files() as files:
         taken = files.stat(target) is not None
     if taken:
-        # Left unfinished by an earlier attempt; it is kept, out of sight.
+        # An earlier attempt left it incomplete; it is kept under another name.
         kept = ["mv", "-f", "-T", "--backup=numbered", "--", target, f"{draft}.replaced"]
-        _run(remote, kept, f"{target} could not be put out of the way")
+        _run(remote, kept, f"{target} could not be moved away")
     _put_in_place(remote, draft, target)
 
 
@@ -145,11 +145,11 @@ def _send(remote: Remote, file: Path, draft: str) -> None:
 
 
 def _put_in_place(remote: Remote, draft: str, target: str) -> None:
-    _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be put in its place")
+    _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be moved into place")
 
 
 def move_remote(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
-    """Move checkpoints of a host into another folder of it; what is gone already is fine."""
+    """Move checkpoints on a host into another folder there; names that are gone are ignored."""
     if not names:
         return
     with _naming(aside), remote.files() as files:
@@ -174,13 +174,13 @@ def local_checksum(file: Path) -> str:
 
 
 def remote_checksum(remote: Remote, path: str) -> str:
-    """Return what the host itself says of a file's content."""
+    """Return the SHA-256 of a file, computed on the host."""
     ran = remote.run(["sha256sum", "--", path], timeout=CHECKSUM_SECONDS)
-    # A name with a backslash or a line break is announced by a backslash before the sum.
-    said = ran.out.decode("ascii", "replace").lstrip("\\").split(" ")[0]
-    if ran.code != 0 or len(said) != 64:
-        raise EngineError(f"{remote.name}: {path} cannot be summed: {_error_text(ran.err)}")
-    return said
+    # For a name with a backslash or a line break, sha256sum prints a backslash before the sum.
+    checksum = ran.out.decode("ascii", "replace").lstrip("\\").split(" ")[0]
+    if ran.code != 0 or len(checksum) != 64:
+        raise EngineError(f"{remote.name}: {path} cannot be read for its checksum: {_error_text(ran.err)}")
+    return checksum
 
 
 def _check_checksums(remote: Remote, path: str, ours: str, theirs: str) -> None:
@@ -189,4 +189,4 @@ def _check_checksums(remote: Remote, path: str, ours: str, theirs: str) -> None:
 
 
 def _error_text(err: bytes) -> str:
-    return clean(err.decode("utf-8", "replace").strip()[-200:]) or "it did not say why"
+    return clean(err.decode("utf-8", "replace").strip()[-200:]) or "no error message"

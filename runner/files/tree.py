@@ -1,6 +1,6 @@
-"""Owns what is shipped: a folder as a manifest of its content, and the archive of what a host lacks of it.
+"""Describes a folder by a manifest of its content, and packs the archive of what a host does not have.
 
-The same content is the same tree, whatever the times and owners of its files. Nothing here talks to a host.
+The same content is the same tree, whatever the times and owners of its files. Nothing here contacts a host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_FILES = 20_000
 CHUNK_BYTES = 1 << 18
 BLOCK = tarfile.BLOCKSIZE
 
-# Tells of a path in the folder, and whether it is a folder itself, whether it stays home.
+# Tells whether a path, which may be a folder, is not shipped.
 Excluded = Callable[[str, bool], bool]
 
 
@@ -46,8 +46,8 @@ class Tree:
     @cached_property
     def manifest(self) -> bytes:
         files = {path: [file.sha256, file.executable, file.size] for path, file in sorted(self.files.items())}
-        said = {"files": files, "links": dict(sorted(self.links.items())), "folders": sorted(self.folders)}
-        return json.dumps(said, separators=(",", ":")).encode("ascii")
+        content = {"files": files, "links": dict(sorted(self.links.items())), "folders": sorted(self.folders)}
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
 
     @cached_property
     def id(self) -> str:
@@ -59,20 +59,20 @@ class Tree:
 
 
 def read_manifest(data: bytes) -> Tree:
-    """Return the tree of a manifest, or an empty one when it is none: then nothing of it is taken for known."""
+    """Return the tree of a manifest, or an empty one if the manifest is not valid."""
     try:
-        said = json.loads(data)
-        files = {str(path): File(str(sha), bool(run), int(size)) for path, (sha, run, size) in said["files"].items()}
-        return Tree(files, said["links"], tuple(said["folders"]))
+        content = json.loads(data)
+        files = {str(path): File(str(sha), bool(run), int(size)) for path, (sha, run, size) in content["files"].items()}
+        return Tree(files, content["links"], tuple(content["folders"]))
     except (ValueError, TypeError, KeyError, AttributeError):
         return Tree()
 
 
-def scan(root: Path, leaves: Excluded, *, most: int = MOST_BYTES) -> Tree:
-    """Return what of a folder is shipped; refuse what is too much, with a number."""
+def scan(root: Path, excluded: Excluded, *, most: int = MOST_BYTES) -> Tree:
+    """Return the tree of the files to ship; refuse a folder that is too large."""
     found = _Found(root)
     try:
-        found.walk("", leaves)
+        found.walk("", excluded)
         _refuse_too_much(found, most)
         files = {path: _file(root / path, status) for path, status in found.files.items()}
     except OSError as error:
@@ -81,7 +81,7 @@ def scan(root: Path, leaves: Excluded, *, most: int = MOST_BYTES) -> Tree:
 
 
 class _Found:
-    """What was found in a folder, by name alone."""
+    """The entries found in a folder, without their content."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,16 +89,16 @@ class _Found:
         self.links: dict[str, str] = {}
         self.folders: list[str] = []
 
-    def walk(self, folder: str, leaves: Excluded) -> None:
+    def walk(self, folder: str, excluded: Excluded) -> None:
         with os.scandir(self.root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
                 path = f"{folder}{entry.name}"
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if leaves(path, is_folder):
+                if excluded(path, is_folder):
                     continue
                 if is_folder:
                     self.folders.append(path)
-                    self.walk(f"{path}/", leaves)
+                    self.walk(f"{path}/", excluded)
                 elif entry.is_symlink():
                     self.links[path] = self._link(path)
                 elif entry.is_file(follow_symlinks=False):
@@ -144,13 +144,13 @@ def _file(path: Path, status: os.stat_result) -> File:
 
 
 def archive(
-    tree: Tree, root: Path, under: str, known: Mapping[File, str], own: Mapping[str, bytes] | None = None
+    tree: Tree, root: Path, under: str, known: Mapping[File, str], replaced: Mapping[str, bytes] | None = None
 ) -> Iterator[bytes]:
-    """Yield the tar of a tree, in a folder `under`: what is known lies on the host, and is only linked to there.
+    """Yield the tar of a tree, in a folder `under`; content that is `known` on the host is only linked there.
 
-    `own` has the content of files that are not as in `root`.
+    `replaced` has the content of files that differ from those in `root`.
     """
-    own = own or {}
+    replaced = replaced or {}
     yield from _member(f"{under}/files", tarfile.DIRTYPE, 0o755)
     for folder in tree.folders:
         yield from _member(f"{under}/files/{folder}", tarfile.DIRTYPE, 0o755)
@@ -160,7 +160,7 @@ def archive(
             yield from _member(name, tarfile.LNKTYPE, 0o644, linkname=known[file])
         else:
             yield from _member(name, tarfile.REGTYPE, 0o755 if file.executable else 0o644, size=file.size)
-            data = own.get(path)
+            data = replaced.get(path)
             yield from _content(root / path, file) if data is None else (data, b"\0" * (-len(data) % BLOCK))
     for path, target in tree.links.items():
         yield from _member(f"{under}/files/{path}", tarfile.SYMTYPE, 0o777, linkname=target)
@@ -178,7 +178,7 @@ def _member(name: str, kind: bytes, mode: int, **more: Any) -> Iterator[bytes]:
 
 
 def _content(path: Path, file: File) -> Iterator[bytes]:
-    """Yield a file's bytes, and refuse one that is no longer what the manifest says."""
+    """Yield the bytes of a file; refuse it if it no longer matches the manifest."""
     digest, left = hashlib.sha256(), file.size
     with path.open("rb") as opened:
         while chunk := opened.read(min(CHUNK_BYTES, left)):

@@ -1,6 +1,6 @@
-"""Owns an attempt's own copy of the workdir, in which its config files are edited; the person's own stay untouched.
+"""Makes an attempt's own copy of the workdir, with edited config files; the originals stay unchanged.
 
-What git or Docker ignores is not copied. On this machine it is linked to, since data lies there as often as not.
+What git or Docker ignores is not copied. On this machine it is linked, because data is often there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rung.runner.seams.engine import FileEdit
 
 
 def read_keys(spec: JobSpec, workdir: Path) -> dict[str, dict[str, Any]]:
-    """Return what the config files of a job say, by knob and place; raise Unfit where a file or a key is not there."""
+    """Return the values in a job's config files, by knob and location; raise ConfigFileError for a missing one."""
     found: dict[str, dict[str, Any]] = {}
     for name, keys in spec.knobs.files.items():
         text = _read(workdir, name)
@@ -31,7 +31,7 @@ def read_keys(spec: JobSpec, workdir: Path) -> dict[str, dict[str, Any]]:
 
 
 def edited_texts(workdir: Path, edits: Sequence[FileEdit]) -> dict[str, str]:
-    """Return the text of every file that is edited, by its path."""
+    """Return the new text of every edited file, by its path."""
     return {edit.path: set_keys(_read(workdir, edit.path), edit.path, edit.values) for edit in edits}
 
 
@@ -49,7 +49,7 @@ def _read(workdir: Path, name: str) -> str:
 
 
 def make_copy(source: Path, work: Path, edits: Sequence[FileEdit], home: Path) -> None:
-    """Have a copy of a folder at `work`, whole or not at all, with its config files edited."""
+    """Make a complete copy of a folder at `work`, with its config files edited, if there is none yet."""
     if work.exists():
         return
     part = work.with_suffix(".part")
@@ -78,11 +78,11 @@ def _write(part: Path, name: str, text: str) -> None:
 
 
 class _Copy:
-    """Copies a folder file by file, and refuses what is too much."""
+    """Copies a folder file by file, up to a limit."""
 
     def __init__(self, source: Path, target: Path, home: Path, edited_texts: Iterable[str]) -> None:
         self._source, self._target = source.resolve(), target
-        # What is edited is copied, whoever ignores it, and so are the folders it lies in.
+        # Edited files are copied even if they are ignored, and so are the folders they are in.
         self._edited = {
             str(path) for name in edited_texts for path in (PurePosixPath(name), *PurePosixPath(name).parents)
         }
@@ -92,7 +92,7 @@ class _Copy:
     def folder(self, folder: str) -> None:
         for entry in sorted((self._source / folder).iterdir()):
             path = f"{folder}{entry.name}"
-            # Rung's own home may lie in the workdir, and the copy in it.
+            # Rung's own home may be in the workdir, and the copy in that.
             if entry == self._home or entry.name in ALWAYS:
                 continue
             is_folder = entry.is_dir() and not entry.is_symlink()
@@ -107,7 +107,7 @@ class _Copy:
                 shutil.copy2(entry, self._target / path)
 
     def _link(self, entry: Path, path: str) -> None:
-        """Link to what is not copied; a link in the folder that stays in it goes along as it is."""
+        """Link to what is not copied; a link that stays inside the folder is copied as it is."""
         inside = entry.is_symlink() and not entry.readlink().is_absolute()
         inside = inside and entry.resolve().is_relative_to(self._source)
         (self._target / path).symlink_to(entry.readlink() if inside else entry)
@@ -118,18 +118,18 @@ class _Copy:
         if self._bytes > MOST_BYTES or self._files > MOST_FILES:
             raise EngineError(
                 f"workdir {self._source} has more than {size_text(MOST_BYTES)} or {MOST_FILES} files to be copied for "
-                f"knobs.files, at {entry}: list data in .gitignore, then it is linked to"
+                f"knobs.files, at {entry}: list data in .gitignore, then it is only linked"
             )
 
 
 def with_edits(tree: Tree, texts: Mapping[str, str]) -> tuple[Tree, dict[str, bytes]]:
-    """Return what is shipped with the edited files in place of the person's own, and their content."""
+    """Return the tree with the edited files in place of the originals, and their content."""
     content = {name: text.encode("utf-8") for name, text in texts.items()}
     files, folders = dict(tree.files), dict.fromkeys(tree.folders)
     for name, data in content.items():
         executable = name in files and files[name].executable
         files[name] = File(hashlib.sha256(data).hexdigest(), executable, len(data))
-        # A file that git ignores is shipped all the same once it is edited, in the folders it lies in.
+        # A file that git ignores is shipped when it is edited, with the folders it is in.
         above = [str(parent) for parent in PurePosixPath(name).parents][:-1]
         folders |= dict.fromkeys(reversed(above))
     links = {path: target for path, target in tree.links.items() if path not in content}

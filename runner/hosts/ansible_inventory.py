@@ -1,7 +1,7 @@
-"""Owns the shape of Ansible's YAML inventory: groups in groups, and which host ends up with which variable.
+"""Parses Ansible's YAML inventory: nested groups, and the variables of each host.
 
-It knows nothing of what a variable means. As in Ansible: a nearer group wins over a farther one, of two equally near
-ones the later by name, and the host itself over all.
+It does not know what a variable means. As in Ansible, a nearer group wins over a farther one, of two equally near ones
+the later by name, and the host itself over all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_AND_PORT = re.compile(r"([^:]+):(\d{1,5})")
 
 @dataclass(frozen=True)
 class Value:
-    """What a variable is set to, and the line that does it."""
+    """The value of a variable, and the line that sets it."""
 
     value: Any
     line: int
@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Entry:
-    """A host with the variables that hold for it, and every group it is in."""
+    """A host with its variables and all its groups."""
 
     name: str
     line: int
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Inventory:
-    """The groups and hosts of one file; what is wrong with it is noted in the file's problems."""
+    """The groups and hosts of one file; errors are added to the file's problems."""
 
     def __init__(self, file: YamlFile) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class Inventory:
         return found
 
     def _depth(self, name: str) -> int:
-        """Return the longest way from `all` down to a group, remembered: a group may have many ways up."""
+        """Return the longest path from `all` to a group; it is cached, because a group may have many parents."""
         if name not in self._depths:
             self._depths[name] = 1 + max(map(self._depth, self._groups[name].parents), default=-1)
         return self._depths[name]

@@ -1,6 +1,6 @@
-"""Owns the two questions that are asked of a host's engine before any job goes there: which version, whose containers.
+"""Asks a host's engine for its version and our containers, before any job goes there.
 
-Plain HTTP over the engine's socket, bounded in size and time.
+Plain HTTP over the engine's socket, limited in size and time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import Remote, RemoteSocket
 
-# The label that every container of ours bears, with the job's id.
+# The label on every container of ours, with the id of the job.
 JOB_LABEL = "rung.job"
 ANSWER_SECONDS = 5.0
 # A host with thousands of containers answers with a few megabytes.
@@ -32,7 +32,7 @@ class EngineFacts:
 
 
 def ask_engine(remote: Remote, path: str) -> EngineFacts:
-    """Return what the engine behind a socket says of itself, or raise an EngineError."""
+    """Return the facts about the engine behind a socket, or raise an EngineError."""
     version = _get(remote, path, "/version")
     containers = _get(remote, path, OURS)
     try:
@@ -42,11 +42,11 @@ def ask_engine(remote: Remote, path: str) -> EngineFacts:
         raise EngineError(f"{remote.name}: {path} answers, but not as an engine does") from None
 
 
-def _get(remote: Remote, path: str, question: str) -> Any:
+def _get(remote: Remote, path: str, request: str) -> Any:
     opened = remote.open_socket(path)
     try:
         opened.settimeout(ANSWER_SECONDS)
-        return _ask(opened, question)
+        return _ask(opened, request)
     except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         what = clean(str(error)) or type(error).__name__
         raise EngineError(f"{remote.name}: {path} does not answer as an engine does: {what[:200]}") from None
@@ -54,10 +54,10 @@ def _get(remote: Remote, path: str, question: str) -> Any:
         opened.close()
 
 
-def _ask(opened: RemoteSocket, question: str) -> Any:
+def _ask(opened: RemoteSocket, request: str) -> Any:
     connection = http.client.HTTPConnection("engine")
     connection.sock = opened
-    connection.request("GET", question)
+    connection.request("GET", request)
     response = connection.getresponse()
     with response:
         body = response.read(MAX_BYTES)

@@ -1,6 +1,6 @@
-"""Owns the words of a host's health script: how it is asked for, and what its lines mean. Pure; it runs nothing.
+"""Builds the command for a host's health script and parses its output. Pure; it runs nothing.
 
-`make provision` puts the script on a host. One without it has no lines, and that is no fault.
+`make provision` installs the script. A host without it prints no lines, which is not an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rung.jobs.model.terminal_text import clean
 # Where the role puts it (ansible/roles/health).
 SCRIPT = "/usr/local/lib/rung/health"
 STATES = ("good", "bad", "unknown")
-# What a look from here says as well, in its own words.
+# What the survey of a host reports itself.
 SURVEYED = frozenset({"account", "clock", "disk", "driver", "engine", "home"})
 MAX_LINES = 100
 MAX_TEXT = 300
@@ -20,7 +20,7 @@ MAX_TEXT = 300
 
 @dataclass(frozen=True)
 class Health:
-    """One thing that was looked at on a host; `unknown` where the account may not see it."""
+    """One check on a host; `unknown` where our account has no access."""
 
     state: str
     what: str
@@ -29,12 +29,12 @@ class Health:
 
 
 def health_command(*, quick: bool) -> list[str]:
-    """Return the command that asks a host; a quick look starts no container."""
+    """Return the command for the health script; a quick run starts no container."""
     return ["sh", "-c", f'[ ! -x {SCRIPT} ] || exec {SCRIPT} "$1"', "sh", "quick" if quick else "whole"]
 
 
 def parse_health(text: str) -> tuple[Health, ...]:
-    """Return what the script said; lines that are not of its form are left out."""
+    """Parse the output of the script; other lines are ignored."""
     found = []
     for line in text.splitlines()[:MAX_LINES]:
         fields = [clean(field).strip()[:MAX_TEXT] for field in line.split("\t")]
@@ -44,5 +44,5 @@ def parse_health(text: str) -> tuple[Health, ...]:
 
 
 def failed_checks(health: tuple[Health, ...]) -> tuple[Health, ...]:
-    """Return what is wrong and not seen by any look at a host already."""
+    """Return the failed checks that the survey does not report itself."""
     return tuple(one for one in health if one.state == "bad" and one.what not in SURVEYED)

@@ -1,4 +1,4 @@
-"""Owns the list of hosts: Ansible's inventory file, read for what Rung needs to reach each host.
+"""Reads the list of hosts from Ansible's inventory file: what Rung needs to reach each host.
 
 In the repository `ansible/inventory/hosts.yml` is the list, in an installed Rung the file `rung/hosts.yml` of the
 user's settings; RUNG_HOSTS names another file. Nothing here connects to anything.
@@ -19,7 +19,7 @@ from rung.jobs.spec.yaml_reader import YamlFile
 from rung.runner.hosts.ansible_inventory import Entry, Inventory, Value
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-# Ansible's variables that Rung honours, by the names Ansible gives them, and Rung's own.
+# The variables of Ansible that Rung uses, and Rung's own.
 SETTINGS = {
     "ansible_host": "address",
     "ansible_ssh_host": "address",
@@ -35,16 +35,16 @@ SETTINGS = {
 }
 ARGUMENTS = "ansible_ssh_common_args"
 PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
-# Ways of Ansible's to reach a host that are SSH, and the one that is this machine itself.
+# Connections of Ansible that are SSH, and those that are this machine itself.
 SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh"})
 LOCAL_CONNECTIONS = frozenset({"local", "ansible.builtin.local"})
-# One word that cannot be taken for an option, and that no template is left in.
+# One word that is not an option and contains no template.
 WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f{}-][^\s\x00-\x1f\x7f-\x9f{}]{0,254}")
 NO_VALUE_FLAGS = re.compile(r"-[46AaCKkqTvXxY]+")
 
 
 def default_list(environ: Mapping[str, str]) -> Path:
-    """Return the list of hosts that is read where RUNG_HOSTS names none."""
+    """Return the file that is read if RUNG_HOSTS is not set."""
     if (_REPOSITORY / "pyproject.toml").is_file():
         return _REPOSITORY / "ansible" / "inventory" / "hosts.yml"
     # The rule of the XDG base directories: a path that is not absolute does not count.
@@ -53,7 +53,7 @@ def default_list(environ: Mapping[str, str]) -> Path:
 
 
 def find_hosts(environ: Mapping[str, str]) -> list[Host]:
-    """Return the hosts of the list that the environment names; without any list there are none."""
+    """Return the hosts of the list that the environment names; none if there is no list."""
     named = environ.get("RUNG_HOSTS")
     path = Path(named).expanduser() if named else default_list(environ)
     if not named and not path.exists():
@@ -83,7 +83,7 @@ def parse_hosts(raw: bytes) -> list[Host]:
 
 
 class _Reader:
-    """Turns the variables of a host into a Host, noting every one that cannot be taken."""
+    """Turns the variables of a host into a Host, and records every invalid one."""
 
     def __init__(self, file: YamlFile) -> None:
         self._file = file
@@ -111,23 +111,23 @@ class _Reader:
         if way is None or way.value in SSH_CONNECTIONS:
             return True
         if way.value not in LOCAL_CONNECTIONS:
-            self._problem(way.line, f"ansible_connection: {way.value}: Rung reaches hosts by ssh alone")
+            self._problem(way.line, f"ansible_connection: {way.value}: Rung reaches hosts only by ssh")
         return False
 
     def _setting(self, name: str, found: Value) -> dict[str, Any]:
         wanted = SETTINGS[name]
-        complaint = CHECKS.get(wanted, _word)(found.value)
-        if complaint:
-            self._problem(found.line, f"{name}: {complaint} (got {str(found.value)[:60]!r})")
+        problem = CHECKS.get(wanted, _word)(found.value)
+        if problem:
+            self._problem(found.line, f"{name}: {problem} (got {str(found.value)[:60]!r})")
             return {}
         if wanted == "port":
             return {wanted: int(found.value)}
         return {wanted: None if (wanted, found.value) == ("jump", "none") else found.value}
 
     def _unknown(self, name: str, found: Value) -> None:
-        """Refuse what would be silently without effect; other variables are Ansible's business."""
+        """Refuse variables that would silently have no effect; all others belong to Ansible."""
         if name in PASSWORDS:
-            self._problem(found.line, f"{name}: Rung logs in with keys alone; name one in ansible_ssh_private_key_file")
+            self._problem(found.line, f"{name}: Rung logs in only with keys; name one in ansible_ssh_private_key_file")
             return
         known = [*SETTINGS, ARGUMENTS]
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
@@ -136,22 +136,22 @@ class _Reader:
             self._problem(found.line, f"{name}: unknown variable; {advice}")
 
     def _arguments(self, found: Value) -> dict[str, Any]:
-        """Take the jump host and the file of known keys from options of ssh; other `-o` settings are ssh's own."""
+        """Read the jump host and the file of known keys from options for ssh; other `-o` settings are ignored."""
         try:
             words = shlex.split(found.value) if isinstance(found.value, str) else [str(found.value)]
         except ValueError as error:
             words = [f"{found.value} ({error})"]
         taken: dict[str, Any] = {}
-        rest = iter(words)
-        for word in rest:
+        remaining = iter(words)
+        for word in remaining:
             if word[:2] in ("-J", "-o"):
-                option = word[2:] or next(rest, "")
+                option = word[2:] or next(remaining, "")
                 name, _, value = (
                     (f"ProxyJump={option}" if word[1] == "J" else option).replace(" ", "=", 1).partition("=")
                 )
                 taken |= self._option(name.lower(), value.strip(" ="), found.line)
             elif not NO_VALUE_FLAGS.fullmatch(word):
-                self._problem(found.line, f"{ARGUMENTS}: {word}: Rung takes -J and -o alone from here")
+                self._problem(found.line, f"{ARGUMENTS}: {word}: Rung reads only -J and -o here")
                 break
         return taken
 
@@ -165,7 +165,7 @@ class _Reader:
         if name == "proxycommand":
             self._problem(line, f"{ARGUMENTS}: Rung starts no ProxyCommand; name the jump host with ProxyJump")
         if name == "stricthostkeychecking" and value.lower() in ("no", "off"):
-            self._problem(line, f"{ARGUMENTS}: Rung never takes an unknown host key; leave StrictHostKeyChecking out")
+            self._problem(line, f"{ARGUMENTS}: Rung never accepts an unknown host key; leave StrictHostKeyChecking out")
         return {}
 
     def refuse_circles(self, hosts: Mapping[str, Host]) -> None:

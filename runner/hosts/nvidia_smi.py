@@ -1,6 +1,6 @@
-"""Owns the words of the GPU driver: what nvidia-smi is asked, and what its answers mean. Pure; it runs nothing.
+"""Builds the queries for nvidia-smi and parses its answers. Pure; it runs nothing.
 
-A driver answers `[N/A]` where it does not know, and a sick one anything at all.
+A driver prints `[N/A]` for what it does not know, and a broken one may print anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.terminal_text import clean
 
 FORMAT = "--format=csv,noheader,nounits"
-# The name comes last: it is the one field that may hold a comma.
+# The name comes last: it is the only field that may contain a comma.
 GPU_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,driver_version,compute_cap,name", FORMAT)
 USER_QUERY = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", FORMAT)
 MAX_LINES = 1000
@@ -34,7 +34,7 @@ class GpuUser:
 
 
 def parse_gpus(text: str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """Return the GPUs that a driver names, and a sentence for each line that names none."""
+    """Return the GPUs in the driver's answer, and a sentence for each line that is not a GPU."""
     gpus: list[Gpu] = []
     troubles: list[str] = []
     for line in _lines(text):
@@ -47,7 +47,7 @@ def parse_gpus(text: str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
 
 
 def parse_users(text: str) -> tuple[GpuUser, ...]:
-    """Return the processes that compute on GPUs; lines that name no GPU are left out."""
+    """Return the processes that compute on GPUs; lines without a GPU are ignored."""
     found = []
     for line in _lines(text):
         fields = [field.strip() for field in line.split(",", 3)]
@@ -58,7 +58,7 @@ def parse_users(text: str) -> tuple[GpuUser, ...]:
 
 
 def driver_branch(driver: str) -> int:
-    """Return the number by which drivers are told apart: 535 of 535.183.01; 0 where there is none."""
+    """Return the branch of a driver: 535 for 535.183.01; 0 if there is none."""
     return int(driver.split(".")[0]) if DRIVER.fullmatch(driver) else 0
 
 

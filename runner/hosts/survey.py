@@ -1,6 +1,6 @@
-"""Owns looking at a host: what is there, what is free, who uses it. It changes nothing there and decides nothing.
+"""Surveys a host: its GPUs, disks, engine and who uses them. It changes nothing and decides nothing.
 
-Two short scripts ask the host itself, its engine is asked through its socket. Everything that comes back is hostile.
+Two short scripts run on the host, and the engine is asked through its socket. Every answer is treated as hostile.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ AT_ONCE = 32
 MAX_LINES = 1000
 MAX_TEXT = 500
 FACT_SECONDS = 10.0
-# Without persistence mode a driver wakes every GPU first, which takes seconds each.
+# Without persistence mode a driver first wakes every GPU, which takes seconds each.
 GPU_SECONDS = 30.0
-# The health script waits up to a minute for a container in which GPUs are looked for.
+# The health script waits up to a minute for a container that lists the GPUs.
 HEALTH_SECONDS = 120.0
 
 FACTS = """
@@ -45,7 +45,7 @@ for program in dockerd podman; do
 done
 echo "end"
 """
-# Each line of the last part is a process id and the control groups it is in, which name its container.
+# Each line of the last part is a process id and its control groups, which contain the id of its container.
 GPUS = f"""
 command -v nvidia-smi >/dev/null 2>&1 || exit 127
 {shlex.join(GPU_QUERY)} || exit 1
@@ -66,7 +66,7 @@ DISK = re.compile(r"(home|engine) .* ([0-9]{1,18}) +([0-9]{1,18}) +([0-9]{1,18})
 
 @dataclass(frozen=True)
 class Disk:
-    """A disk that holds the engine's images and containers, or else only the files in our home there."""
+    """A disk with the engine's images and containers, or only with our home folder."""
 
     mount: str
     free: int
@@ -76,7 +76,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU, the job that uses it, and the processes on it that are none of ours."""
+    """A GPU, the job that uses it, and the processes on it that are not ours."""
 
     gpu: Gpu
     job: str | None = None
@@ -85,7 +85,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Report:
-    """What was seen of one host. `away` says why nothing was; `refused`, that only a person can mend that."""
+    """The survey of one host. `away`: why there is none; `refused`: only a person can fix that."""
 
     host: Host
     away: str = ""
@@ -106,9 +106,9 @@ class Report:
 def survey_all(
     hosts: Iterable[Host], remote: Callable[[str], Remote], now: Callable[[], float], ask: Sequence[str] = ()
 ) -> list[Report]:
-    """Look at every host at the same time; one that is away keeps nobody waiting but itself.
+    """Survey all hosts at the same time; an unreachable one does not delay the others.
 
-    `ask` is the command that asks for its health; without one, nobody asks.
+    `ask` is the command for the health script; without it, the script is not run.
     """
     listed = list(hosts)
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(listed)))) as pool:
@@ -135,8 +135,8 @@ def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[
     try:
         ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)
     except (EngineError, HostError) as error:
-        said = str(error).removeprefix(f"{report.host.name}: ")
-        return replace(report, health=(Health("bad", "health", f"its health script does not answer: {said}"),))
+        why = str(error).removeprefix(f"{report.host.name}: ")
+        return replace(report, health=(Health("bad", "health", f"its health script does not answer: {why}"),))
     return replace(report, health=parse_health(ran.out.decode("utf-8", "replace")))
 
 
@@ -147,20 +147,20 @@ def _facts(report: Report, remote: Remote, now: Callable[[], float]) -> Report:
 
 
 def parse_facts(report: Report, text: str, before: float, after: float) -> Report:
-    """Add what the host said of itself, between two readings of our clock, to its report."""
+    """Add the host's facts to its report; our clock was read before and after."""
     lines = [clean(line[:MAX_TEXT]) for line in text.splitlines()[:MAX_LINES]]
-    said = {key: value for key, _, value in (line.partition(" ") for line in lines)}
+    facts = {key: value for key, _, value in (line.partition(" ") for line in lines)}
     programs = tuple(line.removeprefix("program ") for line in lines if line.startswith("program "))
     found = [match for match in map(DISK.fullmatch, lines) if match]
-    # The engine's line comes last, and says more of a disk that holds both.
+    # The engine's line comes last and wins for a disk with both.
     disks = {one[5]: Disk(one[5], int(one[4]) << 10, int(one[2]) << 10, one[1] == "engine") for one in found}
-    clock = said.get("time", "")
-    # The host read its clock at some moment in between, to the whole second.
+    clock = facts.get("time", "")
+    # The host read its clock in between, to the whole second.
     skew = max(before - 1 - int(clock), int(clock) - after, 0.0) if NUMBER.fullmatch(clock) else 0.0
     return replace(
         report,
-        user=said.get("user", ""),
-        socket=said.get("socket", ""),
+        user=facts.get("user", ""),
+        socket=facts.get("socket", ""),
         programs=programs,
         disks=tuple(disks.values()),
         clock_skew=skew,
@@ -174,15 +174,15 @@ def _gpus(report: Report, remote: Remote, jobs: Mapping[str, str]) -> Report:
         return replace(report, gpu_troubles=(f"nvidia-smi does not answer in {GPU_SECONDS:g} s: the driver hangs",))
     if ran.code == 127:
         return replace(report, driver_missing=True)
-    said = (ran.out or ran.err).decode("utf-8", "replace")
-    named, users, groups, *_ = [*PART.split(said, maxsplit=2), "", ""]
-    gpus, troubles = parse_gpus(named)
+    output = (ran.out or ran.err).decode("utf-8", "replace")
+    listed, users, groups, *_ = [*PART.split(output, maxsplit=2), "", ""]
+    gpus, troubles = parse_gpus(listed)
     states = gpu_states(gpus, parse_users(users), parse_owners(groups, jobs))
     return replace(report, gpus=states, gpu_troubles=troubles)
 
 
 def parse_owners(text: str, jobs: Mapping[str, str]) -> dict[int, str]:
-    """Return the job of each process that runs in a container of ours."""
+    """Return the job of each process that runs in one of our containers."""
     owners = {}
     for line in text.splitlines()[:MAX_LINES]:
         pid, _, groups = line.partition(" ")
@@ -193,7 +193,7 @@ def parse_owners(text: str, jobs: Mapping[str, str]) -> dict[int, str]:
 
 
 def gpu_states(gpus: Iterable[Gpu], users: Iterable[GpuUser], owners: Mapping[int, str]) -> tuple[GpuState, ...]:
-    """Say of each GPU whose processes are on it."""
+    """Return the state of each GPU: whose processes are on it."""
     listed = list(users)
     states = []
     for gpu in gpus:

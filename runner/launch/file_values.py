@@ -1,4 +1,4 @@
-"""Owns what a job's config files say of its knobs: what the job file does not state is taken from there, at submit."""
+"""Reads knobs from a job's config files at submit, where the job file does not state them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ NUMBERS = ("lr", "clip", "growth_interval", "batch", "accumulation")
 
 
 def with_file_values(spec: JobSpec, workdir: Path) -> JobSpec:
-    """Return the job with the knobs that only its config files state; raise Unfit where a file or key is not there."""
+    """Return the job with the knobs that only its config files state; raise ConfigFileError for a missing one."""
     knobs = spec.knobs
     if not knobs.files:
         return spec
-    said, stated = read_keys(spec, workdir), knobs.model_fields_set
-    taken = {name: _number(name, *_first(said[name], name)) for name in NUMBERS if name in said and name not in stated}
+    values, stated = read_keys(spec, workdir), knobs.model_fields_set
+    names = [name for name in NUMBERS if name in values and name not in stated]
+    taken = {name: _number(name, *_first(values[name], name)) for name in names}
     if "precision" not in stated:
-        words = ("precision", *SWITCHES)
-        taken |= _precision(knobs, {name: _first(said[name], "precision") for name in words if name in said})
-    own = {name: value for name, value in taken.items() if value is not None}
-    return spec.model_copy(update={"knobs": knobs.model_copy(update=own)})
+        keys = ("precision", *SWITCHES)
+        taken |= _precision(knobs, {name: _first(values[name], "precision") for name in keys if name in values})
+    known = {name: value for name, value in taken.items() if value is not None}
+    return spec.model_copy(update={"knobs": knobs.model_copy(update=known)})
 
 
 def _first(keys: Mapping[str, Any], name: str) -> tuple[str, Any]:
-    """Return a knob's value in the files, and where it stands; several keys for it must agree."""
+    """Return the location and value of a knob in the files; several keys for it must agree."""
     (where, value), *others = keys.items()
     for other, another in others:
         if another != value:
@@ -44,7 +45,7 @@ def _first(keys: Mapping[str, Any], name: str) -> tuple[str, Any]:
 
 
 def _number(name: str, where: str, value: Any) -> Any:
-    # Many a script turns clipping off by 0.
+    # In many scripts 0 turns clipping off.
     if value is None or (name == "clip" and value in (0, "")):
         return None
     try:
@@ -54,7 +55,7 @@ def _number(name: str, where: str, value: Any) -> Any:
 
 
 def _precision(knobs: KnobSpec, found: Mapping[str, tuple[str, Any]]) -> dict[str, Precision]:
-    """Return the precision that a word or the switches in the files stand for."""
+    """Return the precision that a name or the switches in the files mean."""
     if "precision" in found:
         where, value = found["precision"]
         for precision in Precision:

@@ -1,4 +1,4 @@
-"""Owns putting values where the script finds them: words of the command, variables, keys of files. Pure."""
+"""Puts knob values into the command, environment variables and config files of a script. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rung.runner.seams.engine import FileEdit
 
 # A Hydra override: a key, a group or a package without a dash before it, `=`, and a value that Hydra's grammar reads.
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=")
-# What Hydra takes for plain text without quotes.
+# What Hydra reads as plain text without quotes.
 HYDRA_PLAIN = re.compile(r"[\w/\-+.%*:]*", re.ASCII)
 
 
 def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) -> dict[str, ScriptValue | None]:
-    """Return the value for every placeholder; None where there is nothing to say."""
+    """Return the value of every placeholder; None if it has none."""
     asked, knobs = attempt.asked, spec.knobs
     values: dict[str, ScriptValue | None] = asked.to_dict()
     if asked.precision is not None:
@@ -32,7 +32,7 @@ def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) ->
 
 
 def texts(values: Mapping[str, ScriptValue | None]) -> dict[str, str]:
-    """Return every value as text; empty where there is nothing to say."""
+    """Return every value as text; empty if there is none."""
     return {name: "" if value is None else _text(value) for name, value in values.items()}
 
 
@@ -41,13 +41,13 @@ def _text(value: ScriptValue) -> str:
 
 
 def number(value: float) -> str:
-    """Return a float as people write it, unless that would lose digits of it."""
+    """Return a float in short form, unless that would lose digits."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def file_edits(spec: JobSpec, values: Mapping[str, ScriptValue | None]) -> tuple[FileEdit, ...]:
-    """Return what is to be set in which file; where there is nothing to say, the file's own value stays."""
+    """Return the edits of each file; a knob without a value keeps the one in the file."""
     return tuple(FileEdit(file, _edits(keys, values)) for file, keys in spec.knobs.files.items())
 
 
@@ -57,10 +57,10 @@ def _edits(keys: Mapping[str, tuple[str, ...]], values: Mapping[str, ScriptValue
 
 
 def fill_command(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Put values into the command's words, one argument staying one argument.
+    """Fill the placeholders of a command; one argument stays one argument.
 
-    A word that is nothing but an empty placeholder is left out together with the option before it, so that
-    `--resume {checkpoint}` is not given at all when there is nothing to resume from.
+    An argument that is only an empty placeholder is left out together with the option before it, so that
+    `--resume {checkpoint}` is not passed at all when there is nothing to resume from.
     """
     filled: list[str] = []
     for word in words:
@@ -79,7 +79,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def _override(word: str, values: Mapping[str, str]) -> str:
-    """Fill a Hydra override; one value is quoted as a whole, in a list or a mapping each placeholder is by itself."""
+    """Fill a Hydra override; a single value is quoted as a whole, in a list or mapping each placeholder alone."""
     key, _, value = word.partition("=")
     if HYDRA_PLAIN.fullmatch(PLACEHOLDER.sub("", value)):
         return f"{key}={hydra_text(fill(value, values))}"
@@ -87,9 +87,9 @@ def _override(word: str, values: Mapping[str, str]) -> str:
 
 
 def hydra_text(text: str) -> str:
-    """Return a value as a Hydra override has it: in quotes where Hydra would read its characters as its own."""
+    """Return a value for a Hydra override, in quotes if Hydra would interpret its characters."""
     if HYDRA_PLAIN.fullmatch(text):
-        # Hydra takes 1e-05 for text, because no number of its begins with a zero; 1e-5 is one.
+        # Hydra reads 1e-05 as text, because its exponents have no leading zero; 1e-5 is a number.
         return re.sub(r"(?<=\d)(e[+-])0+(?=[1-9])", r"\1", text) if _is_number(text) else text
     escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"

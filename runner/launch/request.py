@@ -1,6 +1,6 @@
-"""Owns the way from a decided attempt to a running one: builds the request (pure) and starts it.
+"""Builds the request for an attempt (pure) and starts it.
 
-The dry run prints the very request that a launch would start.
+The dry run prints the same request that a launch starts.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from rung.runner.files.inside import INSIDE
 from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
 from rung.runner.seams.engine import Container, Engine, Request
 
-# What a job on this machine inherits; everything else, secrets above all, must be named in the job file.
+# What a job on this machine inherits; everything else, above all secrets, must be named in the job file.
 INHERITED = re.compile(
     r"PATH|PYTHONPATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_\w+"
     r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
 )
 START_TRIES = 3
-# Where the engine reads a container's log from, whatever the command does with its own output.
+# The output that the engine logs, whatever the command does with its own output.
 CONTAINED_LOG = "/proc/1/fd/1"
-# With no environment activated, a job's `python` is the one of the environment that Rung itself is installed in.
+# If no environment is active, a job's `python` is the one of Rung's own environment.
 OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
 
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
-    """Return what would be run for this attempt. Pure: reads no disk, starts nothing."""
+    """Return the request for this attempt. Pure: reads no disk, starts nothing."""
     contained = attempt.is_remote
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
-    told = placeholder_values(job.spec, attempt, checkpoint_dir)
+    values = placeholder_values(job.spec, attempt, checkpoint_dir)
     resources = job.spec.resources
     limits = {
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
         **({"cpus": resources.cpus} if resources.cpus else {}),
     }
-    files, own = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
-    here = files.work if own else source
+    files, copied = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
+    here = files.work if copied else source
     return Request(
         job_id=job.id,
         attempt=attempt.number,
-        argv=fill_command(job.spec.run, texts(told)),
+        argv=fill_command(job.spec.run, texts(values)),
         cwd=Path(IN_WORK) if contained else here,
         env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
         paths=files,
@@ -60,13 +60,13 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
         secrets=job.spec.secrets,
         limits=limits,
         container=_container(job.spec, attempt),
-        source=source if own else None,
-        edits=file_edits(job.spec, told),
+        source=source if copied else None,
+        edits=file_edits(job.spec, values),
     )
 
 
 def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
-    """Return where the command finds its checkpoints: in the container, or on this machine."""
+    """Return the checkpoint folder that the command sees: in the container, or on this machine."""
     if attempt.is_remote:
         return Path(IN_JOB) / job.spec.checkpoint.dir
     return paths.checkpoints(job.id, job.spec.checkpoint.dir)
@@ -87,10 +87,10 @@ def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
 
 
 def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
-    """Return the environment in a container, over what its image says: nothing of this machine goes along."""
+    """Return the variables to set in a container; nothing is inherited from this machine."""
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
-    # The account of the host has no name and no home in the image; programs ask for both.
+    # Our user on the host has no name and no home in the image, but programs need both.
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
@@ -98,7 +98,7 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
 
 
 def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the job's environment without its secrets: what it may inherit, its own, and what Rung tells it."""
+    """Return the environment of a job without secrets: inherited, from the job file, and from Rung."""
     checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
@@ -111,8 +111,8 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
 
 
 def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
-    """Return the variables that tell the code inside the job what was asked."""
-    told: dict[str, Any] = {
+    """Return the variables for the code inside the job."""
+    variables: dict[str, Any] = {
         "RUNG_JOB": job.id,
         "RUNG_ATTEMPT": attempt.number,
         "RUNG_MODE": job.spec.knobs.mode,
@@ -122,10 +122,10 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
         "RUNG_CHECKPOINT_PATTERN": job.spec.checkpoint.pattern,
     }
     if attempt.planned_step is not None:
-        told["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
+        variables["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
     if job.spec.checkpoint.every:
-        told["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
-    return {name: str(value) for name, value in told.items()}
+        variables["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
+    return {name: str(value) for name, value in variables.items()}
 
 
 def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Owns taking a job in: what could never run is refused, the rest is written as QUEUED."""
+"""Submits, retries and cancels jobs: refuses those that could never run, and writes the others as QUEUED."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rung.runner.state.store import Store
 
 
 def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
-    """Refuse a job that could never run, before it waits. `hosts` gives the list of hosts, for a job with an image."""
+    """Refuse a job that could never run. `hosts` returns the list of hosts, for a job with an image."""
     wants = {"volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
     needs_image = [name for name, value in wants.items() if value]
     if needs_image and spec.image is None:
@@ -48,7 +48,7 @@ def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
 
 
 def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job:
-    """Take an ended job up again, with the knobs a person set; its history goes on."""
+    """Queue an ended job again, with the knobs that a person set; its history continues."""
     knobs = changed_knobs(job, settings)
     with store.transaction():
         job = store.job(job.id)
@@ -76,9 +76,9 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
 
 
 def cancel(store: Store, job: Job, *, at: float) -> None:
-    """Ask for the end of a job; the controller carries it out."""
+    """Request the end of a job; the controller ends it."""
     with store.transaction():
-        # The controller may have moved it since it was looked up.
+        # The controller may have changed it since it was read.
         job = store.job(job.id)
         if job.ended:
             raise UsageError(f"job {job.id} is {job.state} already; there is nothing to cancel")

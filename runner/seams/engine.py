@@ -1,6 +1,6 @@
-"""Owns the engine seam: what an engine is asked and what it may answer. Engines start, find, observe and stop attempts.
+"""Defines the interface of engines, which start, find, observe and stop attempts.
 
-An engine must be asked `observe` before `start`; "unreachable" and "waiting" are answers, never reasons to start again.
+Call `observe` before `start`; "unreachable" and "waiting" are answers, never reasons to start again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What the engine just said of an attempt."""
+    """The engine's latest answer about an attempt."""
 
     presence: Presence
     exit_code: int | None = None
@@ -43,21 +43,21 @@ class Observation:
 class Container:
     """What an attempt in a container needs beyond its command."""
 
-    # name@sha256:... as a registry has it, or sha256:... as an engine has it.
+    # name@sha256:... for a registry, or sha256:... for an image that only the engine has.
     image: str
-    # By UUID, or by index where the driver names no UUID.
+    # UUIDs, or indexes where the driver reports no UUID.
     gpus: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
     shm: int = 1 << 30
     pids: int = 4096
     network: str = "bridge"
-    # Which stay of the job on this host; each has a folder of its own for what the job writes.
+    # The number of the job's residence on this host; each has its own folder for the files of the job.
     residence: int = 1
 
 
 @dataclass(frozen=True)
 class FileEdit:
-    """Keys of one config file in the workdir that are set for an attempt, in its own copy."""
+    """Keys of one config file in the workdir that are set in the attempt's copy of it."""
 
     path: str
     values: Mapping[str, ScriptValue]
@@ -68,14 +68,14 @@ class Request:
     """Everything an engine needs to run an attempt; printable, so that a dry run shows the real thing.
 
     For a container, `cwd` and `checkpoint_dir` are paths in it. `source` is the folder here that is shipped, or copied
-    where a process has files to be edited; None: the command runs in the folder itself.
+    for a process with files to edit; None: the command runs in the folder itself.
     """
 
     job_id: str
     attempt: int
     argv: tuple[str, ...]
     cwd: Path
-    # Without secrets: those are looked up by name at the moment of the start.
+    # Without secrets: those are looked up by name at the start.
     env: Mapping[str, str]
     paths: AttemptPaths
     checkpoint_dir: Path
@@ -99,13 +99,13 @@ class Request:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file or folder on the attempt's host, by name, size and time of writing."""
+    """A file or folder on the attempt's host: name, size and time of writing."""
 
     name: str
     size: int
     written_at: float
     is_folder: bool = False
-    # Of a folder: of the names, sizes and times of all its files. Of a file on this machine: of samples of its bytes.
+    # For a folder: of the names, sizes and times of all its files. For a file on this machine: of samples of its bytes.
     digest: str = ""
 
     @property
@@ -125,48 +125,47 @@ class Engine(Protocol):
     def observe(self, paths: AttemptPaths) -> Observation: ...
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
-        """Ask the whole attempt to end (TERM), or end it (KILL); it is gone when `observe` says so."""
+        """Ask the whole attempt to end (TERM), or end it (KILL); `observe` shows when it is gone."""
 
     def kill_unannounced(self, paths: AttemptPaths) -> None:
-        """Kill a running attempt as the machine might, with no word to anybody: what a drill does."""
+        """Kill a running attempt without a mark, as a failing machine would. Used by drills."""
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes: ...
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
-        """Run a short command in the attempt's own environment: exit code, output, errors."""
+        """Run a short command in the attempt's environment: exit code, output, errors."""
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
-        """Return the plain files and the folders of this pattern in the attempt's checkpoint folder; none that is
-        hidden."""
+        """Return the files and folders in the attempt's checkpoint folder that match; none that are hidden."""
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
-        """Move these of the attempt's checkpoints into another folder of the job; what is gone already is fine."""
+        """Move these checkpoints into another folder of the job; names that are gone are ignored."""
 
 
 class LocalEngine(Engine, Protocol):
     """The engine of this machine."""
 
     def gpu(self) -> Gpu | None:
-        """Return the first GPU that the driver names, or None on a machine without one."""
+        """Return the first GPU of this machine, or None."""
 
 
 class HostEngine(Engine, Protocol):
     """An engine on a host that is reached over a connection; any method may raise HostUnreachable."""
 
     def ensure_image(self, image: str, on_progress: Callable[[str], None]) -> None:
-        """Have the image on the host, telling how far it is."""
+        """Bring the image to the host, and report the progress."""
 
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
-        """Say why an image that is there cannot run on this GPU; None: it can."""
+        """Return why an image on the host cannot run on this GPU; None: it can."""
 
     def checkpoint_folder(self, request: Request) -> str:
-        """Return where the attempt's checkpoints lie on the host."""
+        """Return where the attempt's checkpoints are on the host."""
 
     def close(self) -> None: ...
 
 
 def read_local_log(path: Path, offset: int, size: int) -> bytes:
-    """Return at most so many bytes of a log on this machine from an offset on; nothing where there is no log yet."""
+    """Return at most `size` bytes of a log on this machine; nothing if there is no log yet."""
     try:
         with path.open("rb") as log:
             log.seek(offset)

@@ -1,7 +1,7 @@
-"""Owns the one connection to a host: opened when first asked for, watched, opened again until it is closed.
+"""Keeps the one connection to a host: opens it when first needed, watches it, reopens it until it is closed.
 
-One thread of its own, the keeper, does all the connecting. Callers wait for a connection that is on its way, and are
-told at once of a host that is known to be away.
+One thread, the keeper, does all the connecting. Callers wait while a connection is being opened, and get an error at
+once when the host is known to be unreachable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tenacity.wait import wait_random_exponential
 from rung.jobs.model.errors import HostError, HostRefused, HostUnreachable
 from rung.runner.ssh.transport import Transport
 
-# How long a caller waits for the first connection: a slow login takes seconds, a dead host says nothing for ever.
+# How long a caller waits for the first connection: a slow login takes seconds, a dead host never answers.
 CONNECT_SECONDS = 10.0
 MOST_SECONDS_BETWEEN_TRIES = 30.0
-# A refusal is for a person to mend; knocking more often looks like an attack.
+# Only a person can fix a refusal, and trying more often looks like an attack.
 SECONDS_AFTER_REFUSAL = 60.0
 CHECK_SECONDS = 0.5
 
 
 class Connection:
-    """The shared connection to one host, as far as there is one at the moment."""
+    """The shared connection to one host, if there is one now."""
 
     def __init__(self, name: str, dial: Callable[[], Transport]) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Connection:
             transport.close()
 
     def drop_connection(self) -> None:
-        """Cut the connection as a network would; it is made again by itself."""
+        """Cut the connection, as a network failure would; it reconnects by itself."""
         self.transport().close()
 
     def _start_keeper(self) -> None:
@@ -69,12 +69,12 @@ class Connection:
             self._keeper.start()
 
     def _maintain(self) -> None:
-        """Connect, watch, and connect again when it is lost; the first try again comes at once."""
+        """Connect, watch, and reconnect when the connection is lost; the first retry comes at once."""
         while not self._closed.is_set():
             try:
                 transport = self._dial_with_retries()
             except HostError:
-                return  # closed while the host was away
+                return  # closed while the host was unreachable
             self._set(transport, None)
             while transport.is_alive() and not transport.dead and not self._closed.is_set():
                 transport.join(CHECK_SECONDS)

@@ -1,6 +1,6 @@
-"""Owns opening one SSH connection: the way there, the host's key, the login. It does so once; trying again is not here.
+"""Opens one SSH connection: socket or jump host, host key, login. It tries once; retries are in connection.py.
 
-fabric would take any host key, so its policy is replaced; what it reads from files of its own is left out.
+fabric would accept any host key, so its policy is replaced; its own config files are not read.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from rung.runner.ssh.transport import ChannelRefused, Transport
 STEP_SECONDS = 5.0
 LOGIN_SECONDS = 15.0
 
-# What paramiko logs comes back as an exception too; without a handler Python would print it.
+# paramiko also raises what it logs; without a handler Python would print it.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class _OnlyKnown(paramiko.MissingHostKeyPolicy):
-    """Takes the host key that is known, and no other."""
+    """Accepts only a host key that is known."""
 
     def __init__(self, target: Target, known: Sequence[KnownKey]) -> None:
         self._target, self._known = target, known
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         shown = HostKey(key.get_name(), key.get_base64())
-        said = why_refused(self._known, self._target.key_name, shown, self._target.known_hosts)
-        if said:
-            raise HostRefused(said)
+        reason = why_refused(self._known, self._target.key_name, shown, self._target.known_hosts)
+        if reason:
+            raise HostRefused(reason)
 
 
 def dial(target: Target, jump: Transport | None) -> Transport:
-    """Return an open, verified, logged-in connection; through the jump host's one where there is such a host."""
+    """Return an open, verified, logged-in connection; through the jump host if there is one."""
     try:
         known = known_for(read_known_keys(target.known_hosts), target.key_name)
         return _open(target, _socket(target, jump), known)
@@ -51,25 +51,25 @@ def dial(target: Target, jump: Transport | None) -> Transport:
         raise type(error)(f"{target.name}: {error}") from None
     except IncompatiblePeer as error:
         raise HostRefused(f"{target.name}: no algorithm in common with the host: {clean(str(error))}") from None
-    # A host may send anything, and paramiko stumbles over some of it in ways of its own.
+    # A host may send anything, and paramiko fails on some of it in unexpected ways.
     except Exception as error:
         raise HostUnreachable(f"{target.name}: {target.address}:{target.port} does not answer: {_why(error)}") from None
 
 
 def _why(error: Exception) -> str:
-    said = clean(getattr(error, "strerror", None) or str(error))
-    if "banner" in said and "reset" in said:
+    text = clean(getattr(error, "strerror", None) or str(error))
+    if "banner" in text and "reset" in text:
         return "it closed the connection before it greeted"
-    # paramiko's words for a peer that accepts the connection and then says nothing, or nothing that is SSH.
-    if "banner" in said or "No existing session" in said:
-        return f"it takes the connection, but does not greet as an SSH server within {STEP_SECONDS:g} s"
-    return said or "it closed the connection"
+    # paramiko's message for a peer that accepts the connection and then sends nothing, or nothing that is SSH.
+    if "banner" in text or "No existing session" in text:
+        return f"it accepts the connection, but does not greet as an SSH server within {STEP_SECONDS:g} s"
+    return text or "it closed the connection"
 
 
 def _socket(target: Target, jump: Transport | None) -> Any:
     if jump is None:
         made = socket.create_connection((target.address, target.port), timeout=STEP_SECONDS)
-        # Questions and answers are small; none should wait for another to travel with.
+        # Requests and answers are small and should not wait for each other.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     try:
@@ -108,7 +108,7 @@ def _open(target: Target, sock: Any, known: Sequence[KnownKey]) -> Transport:
 
 
 def _transport(way: Any, known: Sequence[KnownKey]) -> Transport:
-    """Make a transport that prefers the types of key that are known, so that a host with several shows one of them."""
+    """Make a transport that prefers the known types of key, so that a host with several keys shows a known one."""
     made = Transport(way)
     made.handshake_timeout = STEP_SECONDS
     types = {entry.key.type for entry in known}

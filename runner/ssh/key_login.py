@@ -1,4 +1,4 @@
-"""Owns logging in: the agent's keys and key files, in ssh's order. Never a password, never a question to a person."""
+"""Logs in with keys from the agent and from files, in the order of ssh. Never asks a person, never uses a password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY_KEYS = 5
 
 
 class KeyLogin:
-    """Logs in to one host with whichever key it accepts; what kept a key from being tried is told if none is."""
+    """Logs in to one host with any key that it accepts; the error names the keys that could not be tried."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -27,7 +27,7 @@ class KeyLogin:
         self._offered = 0
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Log in, or raise: this is what paramiko asks of a strategy."""
+        """Log in, or raise; paramiko calls this."""
         agent = self._agent()
         try:
             if any(self._accepts(transport, key) for key in self._keys(agent)):
@@ -48,7 +48,7 @@ class KeyLogin:
         except paramiko.BadAuthenticationType as error:
             allowed = clean(", ".join(error.allowed_types))
             raise HostRefused(f"the host takes no keys, only {allowed}; allow PubkeyAuthentication there") from None
-        # paramiko stumbles over kinds of keys that it does not know, such as those of hardware tokens, in many ways.
+        # paramiko fails in many ways on kinds of keys that it does not know, such as those of hardware tokens.
         except Exception as error:
             self._raise_if_lost(transport, error)
             return False
@@ -57,7 +57,7 @@ class KeyLogin:
         return True
 
     def _raise_if_lost(self, transport: paramiko.Transport, error: Exception) -> None:
-        """Tell a host that went away in the middle from one that only said no to a key."""
+        """Raise if the connection was lost; return if the host only refused a key."""
         if transport.is_active() and "timeout" not in str(error).lower():
             return
         if not transport.is_active() and self._offered >= MANY_KEYS:
@@ -79,7 +79,7 @@ class KeyLogin:
             yield from held.values()
 
     def _agent(self) -> paramiko.Agent | None:
-        # paramiko looks in this variable too, but forgets to close what it could not connect.
+        # paramiko checks this variable too, but leaves a socket open when it cannot connect.
         if not Path(os.environ.get("SSH_AUTH_SOCK", "")).is_socket():
             return None
         try:
@@ -102,7 +102,7 @@ class KeyLogin:
 
 
 def _public_part(path: Path) -> bytes:
-    """Return the public key beside a key file, by which the agent knows it; nothing where there is none."""
+    """Return the public key beside a key file, which identifies the key in the agent; empty if there is none."""
     try:
         return paramiko.pkey.PublicBlob.from_file(f"{path}.pub").key_blob
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Owns what is known of host keys: OpenSSH's known_hosts files, and whether a key that a host shows is the one in them.
+"""Reads the known_hosts files of OpenSSH and checks the key that a host shows against them.
 
-paramiko's own reader forgets revoked keys, patterns and a second key of one type, so the lines are read here.
+paramiko's reader drops revoked keys, patterns and a second key of one type, so the lines are parsed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS = re.compile(r"(?:(@\S+)\s+)?(\S+)\s+(\S+)\s+(\S+)")
 
 @dataclass(frozen=True)
 class HostKey:
-    """A key that a host shows: its type, and the key itself as the files have it."""
+    """A host key: its type, and the key in the encoding of the files."""
 
     type: str
     base64: str
@@ -56,7 +56,7 @@ class KnownKey:
 
 
 def read_known_keys(paths: Iterable[Path]) -> list[KnownKey]:
-    """Return every key in these files; a file that is not there knows nothing."""
+    """Return every key in these files; missing files are skipped."""
     found: list[KnownKey] = []
     for path in paths:
         try:
@@ -83,7 +83,7 @@ def known_for(keys: Sequence[KnownKey], name: str) -> list[KnownKey]:
 
 
 def why_refused(known: Sequence[KnownKey], name: str, shown: HostKey, files: Sequence[Path]) -> str | None:
-    """Say why the key that a host shows cannot be taken, and the line that mends it; None: it is the known one."""
+    """Return why the key that a host shows is refused, and the command that fixes it; None: the key is known."""
     what = f"{shown.type} {shown.fingerprint}"
     if any(entry.revoked and entry.key == shown for entry in known):
         return f"the host key of {name} ({what}) is revoked; this host must not be trusted"

@@ -1,6 +1,6 @@
-"""Owns hosts over SSH: the Remote seam made real, every question on the host's one shared connection.
+"""Implements the Remote interface over SSH, with all requests on one shared connection per host.
 
-Which hosts there are, and how a connection is kept, is not here. What paramiko raises ends here, in our own words.
+Exceptions of paramiko are translated into our own here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rung.runner.ssh.ssh_config import SshConfig, Target, last_hop
 from rung.runner.ssh.transport import LOST, ChannelRefused, Transport
 from rung.runner.ssh.unix_socket import UnixSocket
 
-# How long whoever wants files waits for a session while others hold them all.
+# How long a caller of files() waits while all sessions are taken.
 ROOM_SECONDS = 60.0
 
 
@@ -58,7 +58,7 @@ class SshRemote:
         with ExitStack() as session:
             with translated_errors(self.name):
                 channel = session.enter_context(self._session(time.monotonic() + ROOM_SECONDS))
-            # Not around the user's own code: an error of its own is none of the host's.
+            # Not around the caller's code: its errors are not errors of the host.
             yield SftpFiles(channel, lambda: translated_errors(self.name))
 
     def drop_connection(self) -> None:
@@ -79,7 +79,7 @@ class SshRemote:
 
 
 class Remotes:
-    """Every host's remote, made when first asked for; a jump host's connection is shared by all that go through it."""
+    """The remotes of all hosts, made when first needed; all hosts behind a jump host share its connection."""
 
     def __init__(self, hosts: Iterable[Host], home: Path, environ: Mapping[str, str]) -> None:
         self._hosts = {host.name: host for host in hosts}
@@ -89,7 +89,7 @@ class Remotes:
         self._lock = threading.RLock()
 
     def remote(self, name: str) -> SshRemote:
-        """Return the remote of a host of the list, or of a way through jump hosts."""
+        """Return the remote of a host in the list, or of a path through jump hosts."""
         with self._lock:
             if name not in self._made:
                 host = self._hosts.get(name) or self._hop(name)
@@ -126,12 +126,12 @@ class Remotes:
 
 @contextmanager
 def translated_errors(host: str) -> Iterator[None]:
-    """Say what went wrong in a question to a host: it is away, or it is there and cannot do what was asked."""
+    """Translate errors of a request: the host is unreachable, or it answers and the request failed."""
     try:
         yield
     except (EngineError, HostError) as error:
-        said = str(error)
-        raise type(error)(said if said.startswith(f"{host}: ") else f"{host}: {said}") from None
+        text = str(error)
+        raise type(error)(text if text.startswith(f"{host}: ") else f"{host}: {text}") from None
     except (EOFError, paramiko.SSHException) as error:
         raise HostUnreachable(f"{host}: {LOST}{_detail(error)}") from None
     except OSError as error:
@@ -142,5 +142,5 @@ def translated_errors(host: str) -> Iterator[None]:
 
 
 def _detail(error: Exception) -> str:
-    said = clean(str(error))
-    return f": {said}" if said and said != LOST else ""
+    text = clean(str(error))
+    return f": {text}" if text and text != LOST else ""

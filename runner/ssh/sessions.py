@@ -1,7 +1,7 @@
-"""Owns sessions on a connection: how many may be open at once, and one command from its start to its end in each.
+"""Limits the open sessions of a connection, and runs one command in a session.
 
-sshd allows ten sessions a connection unless told otherwise (MaxSessions), and refuses those beyond. Nobody tells us
-how many, so one that is refused waits and asks again.
+sshd allows ten sessions per connection by default (MaxSessions) and refuses more. We cannot know the limit, so a
+refused session waits and is requested again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.runner.seams.remote import OUTPUT_BYTES, CommandResult, command_line
 from rung.runner.ssh.transport import LOST, ChannelRefused, Transport
 
-# sshd's default is 10, and it gives a place free only some time after we have left it.
+# sshd's default is 10, and it frees a session only some time after we have closed it.
 MOST_SESSIONS = 8
 OPEN_SECONDS = 10.0
 ROOM_SECONDS = 0.25
 CHUNK_BYTES = 1 << 15
-# Between two looks: at a channel that says when there is something to read, and at one that waits for room to write.
+# Between two checks: of a channel that signals when there is something to read, and of one that waits to write.
 READ_SECONDS = 0.5
 WRITE_SECONDS = 0.01
 
 
 class Sessions:
-    """The sessions of one connection; whoever comes when all are taken waits for one to end."""
+    """The sessions of one connection; when all are taken, a caller waits for one to end."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -70,9 +70,9 @@ class Sessions:
             self._changed.notify_all()
 
     def _wait_for_room(self, refused: ChannelRefused, deadline: float) -> None:
-        """Wait until one of our sessions ends, or a moment: a command given up on holds its session until it ends."""
+        """Wait a moment, or until one of our sessions ends; a command that timed out still holds its session."""
         with self._changed:
-            # Told to nobody: a place that the host refuses is none that another could take.
+            # Nobody is notified: a session that the host refuses is not free for another caller.
             self._open -= 1
             if time.monotonic() > deadline:
                 raise EngineError(f"the host opens no further session ({refused}); raise MaxSessions there") from None
@@ -80,7 +80,7 @@ class Sessions:
 
 
 def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | None, deadline: float) -> CommandResult:
-    """Run a command in a new session until it ends, writing and reading by turns so that neither side waits."""
+    """Run a command in a new session until it ends; write and read in turn so that neither side blocks."""
     request(channel, "exec", command_line(argv), deadline)
     exchange = _Exchange(channel, memoryview(stdin or b""))
     while exchange.advance():
@@ -96,16 +96,16 @@ def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | N
 
 
 def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) -> None:
-    """Ask for a command or a subsystem in a session. paramiko's own way of asking waits for ever."""
+    """Request a command or a subsystem in a session. paramiko's own request has no timeout."""
     inner: Any = channel
-    question = paramiko.Message()
-    question.add_byte(cMSG_CHANNEL_REQUEST)
-    question.add_int(channel.remote_chanid)
-    question.add_string(kind)
-    question.add_boolean(True)
-    question.add_string(what)
+    message = paramiko.Message()
+    message.add_byte(cMSG_CHANNEL_REQUEST)
+    message.add_int(channel.remote_chanid)
+    message.add_string(kind)
+    message.add_boolean(True)
+    message.add_string(what)
     inner._event_pending()
-    inner.transport._send_user_message(question)
+    inner.transport._send_user_message(message)
     if not channel.event.wait(max(0.0, deadline - time.monotonic())):
         raise EngineError("the session did not start in time")
     if not channel.event_ready:
@@ -113,7 +113,7 @@ def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) 
 
 
 class _Exchange:
-    """What is still to be said to a command, and what it has said."""
+    """The input that a command still needs, and the output so far."""
 
     def __init__(self, channel: paramiko.Channel, stdin: memoryview) -> None:
         self._channel, self._stdin = channel, stdin
@@ -123,9 +123,9 @@ class _Exchange:
         self._write()
 
     def advance(self) -> bool:
-        """Read and write what can be; tell whether there is more to come."""
+        """Read and write what is possible now; return whether there is more to come."""
         channel = self._channel
-        # Asked first: what came before the end is then read below.
+        # Checked first: what came before the end is then read below.
         ended = bool(channel.eof_received) or channel.closed
         moved = self._read() | self._write()
         if not moved and not ended:
@@ -161,7 +161,7 @@ class _Exchange:
         try:
             return self._channel.send(data)
         except OSError:
-            return 0  # the command has ended, or the connection: what was received tells which
+            return 0  # the command or the connection has ended; what was received shows which
 
 
 def _keep(kept: bytearray, new: bytes) -> None:

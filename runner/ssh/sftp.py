@@ -1,4 +1,4 @@
-"""Owns the files of a host over SFTP, in one session. A file that is written is there whole or not at all."""
+"""Reads and writes the files of a host over SFTP, in one session. Files are written atomically."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rung.jobs.model.errors import EngineError
 from rung.runner.seams.remote import RemoteFile
 from rung.runner.ssh.sessions import OPEN_SECONDS, request
 
-# Asked for at once, in requests of 32 KiB; paramiko's bookkeeping makes larger slices slower, not faster.
+# One request batch, of 32 KiB each; larger slices are slower in paramiko, not faster.
 SLICE_BYTES = 1 << 20
-# A disk that answers no sooner hangs.
+# A disk that takes longer hangs.
 ANSWER_SECONDS = 60.0
 
 
 class SftpFiles:
-    """The Files of one session. It serves one thread; `words` turns errors on the way into ours."""
+    """The Files of one session. It serves one thread; `translated_errors` turns exceptions into ours."""
 
     def __init__(
         self, channel: paramiko.Channel, translated_errors: Callable[[], AbstractContextManager[None]]
@@ -45,7 +45,7 @@ class SftpFiles:
             written = self._write(draft, chunks, mode)
             with self._translated_errors():
                 there = self._sftp.stat(draft).st_size
-                # The answers to writes on their way come late, or never as an error.
+                # Answers to pipelined writes come late, and errors among them may be lost.
                 if there != written:
                     raise EngineError(f"{path}: {there} of {written} bytes could be written; is the disk full?")
                 self._sftp.posix_rename(draft, path)
@@ -58,7 +58,7 @@ class SftpFiles:
         written = 0
         with self._translated_errors():
             file = self._sftp.open(draft, "wx")
-            # Before there is anything in it to read.
+            # Before it has any content.
             file.chmod(mode)
             file.set_pipelined(True)
         for chunk in chunks:
@@ -71,7 +71,7 @@ class SftpFiles:
 
     def entries(self, folder: str) -> list[RemoteFile]:
         with self._translated_errors(), suppress(FileNotFoundError):
-            return [_file(posixpath.join(folder, said.filename), said) for said in self._sftp.listdir_attr(folder)]
+            return [_file(posixpath.join(folder, found.filename), found) for found in self._sftp.listdir_attr(folder)]
         return []
 
     def stat(self, path: str) -> RemoteFile | None:
@@ -85,14 +85,14 @@ class SftpFiles:
             parent = posixpath.dirname(path.rstrip("/"))
             if parent not in ("", "/"):
                 self.make_folder(parent)
-            # Another may have made it in between; then the look below finds it.
+            # Somebody else may have made it in between; the stat below finds it.
             with self._translated_errors(), suppress(OSError):
                 self._sftp.mkdir(path)
             there = self.stat(path)
         if there is None or not there.is_folder:
-            raise EngineError(f"{path}: is no folder and cannot be made one")
+            raise EngineError(f"{path}: is not a folder and cannot be made one")
 
 
-def _file(path: str, said: paramiko.SFTPAttributes) -> RemoteFile:
-    mode = said.st_mode or 0
-    return RemoteFile(path, said.st_size or 0, float(said.st_mtime or 0), S_ISDIR(mode), mode & 0o7777)
+def _file(path: str, found: paramiko.SFTPAttributes) -> RemoteFile:
+    mode = found.st_mode or 0
+    return RemoteFile(path, found.st_size or 0, float(found.st_mtime or 0), S_ISDIR(mode), mode & 0o7777)

@@ -1,6 +1,6 @@
-"""Owns where a host really is and who we are there: the list of hosts first, then `~/.ssh/config`, then the defaults.
+"""Resolves address, user and keys of a host: the list of hosts first, then `~/.ssh/config`, then the defaults.
 
-The result is a `Target`, plain data. Nothing is connected to here; a person's own `Match exec` is run as ssh would.
+The result is a `Target`, plain data. Nothing is connected here; `Match exec` in the user's config is run as by ssh.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Target:
     port: int
     user: str
     keys: tuple[Path, ...]
-    # Somebody named these keys; otherwise they are the usual files, of which most are not there.
+    # A person named these keys; otherwise they are the default files, most of which do not exist.
     keys_named: bool
     agent: bool
     jump: str | None
-    # The name the host's key is filed under, and the files to look in; the first is the one advice names.
+    # The name of the host in known_hosts files, and these files; the first one is named in advice.
     key_name: str
     known_hosts: tuple[Path, ...]
 
 
 class SshConfig:
-    """A person's own `~/.ssh/config`, as far as it says where and who."""
+    """The user's `~/.ssh/config`, as far as it concerns addresses, users and keys."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._folder = home / ".ssh"
@@ -51,35 +51,35 @@ class SshConfig:
 
     def target(self, host: Host) -> Target:
         try:
-            said = self._config.lookup(host.address)
-            port = host.port or int(said.get("port") or 22)
+            options = self._config.lookup(host.address)
+            port = host.port or int(options.get("port") or 22)
         except (paramiko.SSHException, ValueError, KeyError) as error:
             raise HostRefused(f"{host.name}: {self._folder / 'config'} cannot be used: {error}") from None
-        address = said["hostname"]
-        jump = host.jump or said.get("proxyjump")
-        if said.get("proxycommand") and not jump:
+        address = options["hostname"]
+        jump = host.jump or options.get("proxyjump")
+        if options.get("proxycommand") and not jump:
             raise HostRefused(f"{host.name}: {self._folder / 'config'} says ProxyCommand; name the host with ProxyJump")
-        named = ([host.key] if host.key else []) + list(said.get("identityfile", []))
+        named = ([host.key] if host.key else []) + list(options.get("identityfile", []))
         keys = tuple(self._path(name) for name in named if name != "none")
         return Target(
             host.name,
             address,
             port,
-            host.user or said.get("user") or getpass.getuser(),
+            host.user or options.get("user") or getpass.getuser(),
             keys or tuple(self._folder / name for name in DEFAULT_KEYS),
             bool(keys),
-            agent=not (keys and said.get("identitiesonly") == "yes"),
+            agent=not (keys and options.get("identitiesonly") == "yes"),
             jump=None if jump in (None, "none") or _is_itself(jump, {host.address, address}, port) else jump,
-            key_name=said.get("hostkeyalias") or (address if port == 22 else f"[{address}]:{port}"),
-            known_hosts=self._known_hosts(host, said.get("userknownhostsfile")),
+            key_name=options.get("hostkeyalias") or (address if port == 22 else f"[{address}]:{port}"),
+            known_hosts=self._known_hosts(host, options.get("userknownhostsfile")),
         )
 
-    def _known_hosts(self, host: Host, said: str | None) -> tuple[Path, ...]:
+    def _known_hosts(self, host: Host, configured: str | None) -> tuple[Path, ...]:
         named = self._environ.get("RUNG_KNOWN_HOSTS") or host.known_hosts
         if named:
             return (self._path(named),)
-        own = [self._path(name) for name in (said or "").split() if name != "none"]
-        return (*(own or [self._folder / "known_hosts"]), SYSTEM_KNOWN_HOSTS)
+        files = [self._path(name) for name in (configured or "").split() if name != "none"]
+        return (*(files or [self._folder / "known_hosts"]), SYSTEM_KNOWN_HOSTS)
 
     def _path(self, name: str) -> Path:
         return self._folder.parent / name[2:] if name.startswith("~/") else Path(name)
@@ -93,7 +93,7 @@ class SshConfig:
             raise HostRefused(f"{path}: cannot be read: {error}") from None
 
     def _lines(self, path: Path, depth: int) -> Iterator[str]:
-        """Yield the lines of a file with those of its Include files, which paramiko does not follow, in their place."""
+        """Yield the lines of a file, with the lines of its Include files in place; paramiko does not follow Include."""
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES or not depth:
@@ -116,7 +116,7 @@ class SshConfig:
 
 
 def last_hop(jump: str) -> Host:
-    """Return the last host of a way through jump hosts; it is itself reached through those before it."""
+    """Return the last host of a path through jump hosts; it is reached through those before it."""
     before, _, text = jump.replace(" ", "").rpartition(",")
     match = HOP.fullmatch(text)
     if match is None:
@@ -126,6 +126,6 @@ def last_hop(jump: str) -> Host:
 
 
 def _is_itself(jump: str, addresses: set[str], port: int) -> bool:
-    """Tell whether a jump host named for everybody (`Host *`) is the very host it leads to."""
+    """Tell whether a jump host that is set for all hosts (`Host *`) is the host itself."""
     hop = last_hop(jump)
     return hop.address in addresses and hop.port in (None, port)

@@ -1,6 +1,6 @@
-"""Owns the SSH transport: paramiko's, with a pulse that notices a dead peer, and channels to UNIX sockets.
+"""Extends paramiko's SSH transport by a keepalive that notices a dead peer, and by channels to UNIX sockets.
 
-Some names used here are paramiko's inner ones; its version is pinned, and the tests with a real sshd hold it to them.
+Some names used here are internal to paramiko; its version is pinned, and tests with a real sshd check them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from paramiko.packet import Packetizer
 
 from rung.jobs.model.terminal_text import clean
 
-# The peer is asked for a sign of life after this silence, and is dead after the second one.
+# After this silence the peer is asked for an answer; after twice as long it is dead.
 ASK_SECONDS = 5.0
 SILENCE_SECONDS = 2 * ASK_SECONDS
-# The thread that reads may be held up by a full send buffer on a slow link; longer than this is a dead link.
+# A full send buffer on a slow link may block the reading thread; longer than this, the link is dead.
 STUCK_SECONDS = 30.0
 LOST = "the connection was lost"
 FORBIDDEN = 1  # RFC 4254: administratively prohibited
@@ -28,9 +28,9 @@ SOCKET_WINDOW = 1 << 19
 
 
 class KeepalivePacketizer(Packetizer):
-    """Reads and writes packets, knows when the peer was last heard, and asks when it is silent.
+    """Reads and writes packets, and sends a request when the peer is silent.
 
-    paramiko's own keepalive wants no answer, so it notices nothing.
+    paramiko's own keepalive expects no answer, so it notices nothing.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -46,7 +46,7 @@ class KeepalivePacketizer(Packetizer):
 
     @property
     def dead(self) -> bool:
-        """Tell whether the peer left our question without an answer, or nothing can be sent or read any more."""
+        """Tell whether the peer did not answer our request, or nothing can be sent or read any more."""
         return self._silent or (self._ask is not None and time.monotonic() - self._polled > STUCK_SECONDS)
 
     def read_message(self) -> tuple[int, paramiko.Message]:
@@ -60,13 +60,13 @@ class KeepalivePacketizer(Packetizer):
         if self._ask is None:
             return
         silence = now - self._heard
-        # While keys are exchanged nothing can be asked; that too must come to an end.
+        # During a key exchange nothing can be sent; that must end in time, too.
         if (silence > SILENCE_SECONDS and self._asked > self._heard) or silence > STUCK_SECONDS:
             self._silent = True
         elif now - max(self._heard, self._asked) > ASK_SECONDS and self._ask():
             self._asked = now
 
-    # The handshake is timed by the clock: paramiko's timer is a thread that would keep a finished program waiting.
+    # The handshake is timed by the clock: paramiko's timer is a thread that delays the end of the program.
 
     def start_handshake(self, timeout: float) -> None:
         self._handshake_until = time.monotonic() + timeout
@@ -79,7 +79,7 @@ class KeepalivePacketizer(Packetizer):
 
 
 class _Seen(dict[int, bool]):
-    """Remembers channel numbers, which only grow, by the highest: paramiko's own dict keeps every one for ever."""
+    """Keeps only the highest channel number, since they only grow: paramiko's dict keeps all of them for ever."""
 
     _highest = -1
 
@@ -91,14 +91,14 @@ class _Seen(dict[int, bool]):
 
 
 class _Events(dict[int, threading.Event]):
-    """Can be walked through by paramiko's thread, when the connection ends, while others add to it."""
+    """Lets paramiko's thread iterate when the connection ends, while other threads add to it."""
 
     def values(self) -> Any:
         return list(super().values())
 
 
 class ChannelRefused(paramiko.SSHException):
-    """The host said no to a channel; the connection is fine."""
+    """The host refused a channel; the connection is fine."""
 
     def __init__(self, reason: int, text: str) -> None:
         super().__init__(text)
@@ -116,7 +116,7 @@ class Transport(paramiko.Transport):
         self.channels_seen = _Seen()
         self.channel_events = _Events()
         self._refusals: dict[int, ChannelRefused] = {}
-        # paramiko's class keeps these to itself.
+        # Untyped access to paramiko's private methods.
         self._inner: Any = self
 
     @property
@@ -127,21 +127,21 @@ class Transport(paramiko.Transport):
         self.packetizer.start_asking(self._ask)
 
     def _ask(self) -> bool:
-        """Ask the peer for any answer; not while keys are exchanged, which is an exchange of its own."""
+        """Ask the peer for any answer; not during a key exchange, when it answers anyway."""
         if not self.clear_to_send.is_set() or self.packetizer.need_rekey():
             return False
-        question = paramiko.Message()
-        question.add_byte(cMSG_GLOBAL_REQUEST)
-        question.add_string("keepalive@openssh.com")
-        question.add_boolean(True)
-        self._inner._send_user_message(question)
+        request = paramiko.Message()
+        request.add_byte(cMSG_GLOBAL_REQUEST)
+        request.add_string("keepalive@openssh.com")
+        request.add_boolean(True)
+        self._inner._send_user_message(request)
         return True
 
     def start_session(self, timeout: float) -> paramiko.Channel:
         return self._open("session", (), self.default_window_size, timeout)
 
     def open_tcp(self, address: str, port: int, timeout: float) -> paramiko.Channel:
-        """Open a channel to an address as the host sees it; the last two fields tell who asks, which is nobody's."""
+        """Open a channel to an address as the host sees it; the last two fields are the origin, which nobody needs."""
         return self._open("direct-tcpip", (address, port, "127.0.0.1", 0), self.default_window_size, timeout)
 
     def open_unix_socket(self, path: str, timeout: float) -> paramiko.Channel:

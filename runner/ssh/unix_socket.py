@@ -1,6 +1,6 @@
-"""Owns a channel to a UNIX socket on a host, used like any socket: by http.client, by the engine's own client library.
+"""Wraps a channel to a UNIX socket on a host, so that http.client and the docker SDK can use it like a socket.
 
-The end of the stream and the loss of the connection look alike to paramiko; here they never do.
+paramiko does not distinguish the end of the stream from the loss of the connection; this class does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rung.runner.ssh.transport import LOST
 
 
 class UnixSocket:
-    """The RemoteSocket of a channel. Like a socket, it stays open until its files are closed too."""
+    """The RemoteSocket of a channel. Like a socket, it stays open until its files are closed, too."""
 
     def __init__(self, host: str, channel: paramiko.Channel) -> None:
         self._host, self._channel = host, channel
@@ -25,7 +25,7 @@ class UnixSocket:
 
     def recv(self, size: int) -> bytes:
         data = self._channel.recv(size)
-        # OpenSSH says that a stream has ended before it closes a channel; a lost connection only closes it.
+        # OpenSSH signals the end of a stream before it closes a channel; a lost connection only closes it.
         if not data and size and not self._channel.eof_received and not self._ended:
             raise HostUnreachable(f"{self._host}: {LOST}")
         return data
@@ -57,7 +57,7 @@ class UnixSocket:
         return self._channel.gettimeout()
 
     def shutdown(self, how: int) -> None:
-        """End writing alone, or everything: then a read that waits in another thread ends too."""
+        """End only writing, or everything; the latter also ends a read that waits in another thread."""
         if how == socket.SHUT_WR:
             self._channel.shutdown_write()
         else:
@@ -89,7 +89,7 @@ class UnixSocket:
 
 class _Reader(io.RawIOBase):
     def __init__(self, source: UnixSocket) -> None:
-        # By this name the engine's client library finds the socket to shut down when a stream is given up.
+        # The docker SDK finds the socket by this name when it shuts down a stream.
         self._sock = source
 
     def readable(self) -> bool:

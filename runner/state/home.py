@@ -1,4 +1,4 @@
-"""Owns where Rung keeps its things: RUNG_HOME, or the XDG state folder."""
+"""Finds and makes the folder where Rung keeps its data: RUNG_HOME, or the XDG state folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rung.jobs.model.paths import HomePaths
 
 
 def find_home(environ: Mapping[str, str]) -> HomePaths:
-    """Return the home that the environment names; nothing is created yet."""
+    """Return the home from the environment; nothing is created yet."""
     named = environ.get("RUNG_HOME")
     if named:
         return HomePaths(Path(named).expanduser().absolute())
@@ -19,7 +19,7 @@ def find_home(environ: Mapping[str, str]) -> HomePaths:
 
 
 def make_home(paths: HomePaths) -> None:
-    """Create the home, readable by its owner alone."""
+    """Create the home, readable only by its owner."""
     try:
         paths.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

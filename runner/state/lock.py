@@ -1,4 +1,4 @@
-"""Owns the store's lock: one controller to a store."""
+"""Locks the store, so that it has at most one controller."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import BinaryIO
 from rung.jobs.model.errors import StoreError, StoreOwned
 from rung.jobs.model.paths import HomePaths
 
-# struct flock: an exclusive lock from byte 0 to the end. A lock of the open file, which ends with its last holder.
+# struct flock: an exclusive lock from byte 0 to the end. It belongs to the open file and ends with its last holder.
 WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextmanager
 def ownership(paths: HomePaths) -> Iterator[None]:
-    """Hold the lock; the system lets go of it when this process ends, however it ends."""
+    """Hold the lock; the system releases it when this process ends, however it ends."""
     with _opened(paths) as lock:
         try:
             fcntl.fcntl(lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
@@ -44,7 +44,7 @@ def _opened(paths: HomePaths) -> BinaryIO:
 
 
 def is_owned(paths: HomePaths) -> bool:
-    """Tell whether some controller owns the store now; only asks, so it never stands in a starting one's way."""
+    """Tell whether a controller owns the store now; only tests the lock, so it never blocks a controller."""
     try:
         with paths.lock.open("rb") as lock:
             answer = fcntl.fcntl(lock, fcntl.F_OFD_GETLK, WHOLE_FILE)

@@ -1,4 +1,4 @@
-"""Owns the store's tables, version by version. A released version is never edited: append the next one."""
+"""Defines the tables of the store, version by version. A released version is never edited: append the next one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ VERSION_1 = (
     "CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT raise(ABORT, 'events are only ever added'); END",
 )
 
-# Verdicts on checkpoints are kept, so that a restarted controller need not load the same files again.
+# Verdicts on checkpoints are stored, so that a restarted controller does not load the same files again.
 VERSION_2 = (
     """CREATE TABLE verdicts (
         job_id TEXT NOT NULL, fingerprint TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (job_id, fingerprint))""",
 )
 
-# A GPU has at most one lease, whatever happens: its UUID is the key. `stale` are attempts that were given up while
-# their host was away; what they hold there is free only when the host has been asked.
+# A GPU has at most one lease, because its UUID is the key. `stale` are attempts that were given up while their host was
+# unreachable; their GPUs are free only when the host has been asked.
 VERSION_3 = (
     """CREATE TABLE leases (
         gpu TEXT PRIMARY KEY, host TEXT NOT NULL, job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL,
@@ -36,7 +36,7 @@ VERSION_3 = (
         PRIMARY KEY (job_id, attempt))""",
 )
 
-# Validations of a precision against FP32; `digest` is of what was compared, so that a verdict can be used again.
+# Validations of a precision against FP32; `digest` identifies what was compared, so that a verdict can be reused.
 VERSION_4 = (
     """CREATE TABLE validations (
         number INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL, open INTEGER NOT NULL, data TEXT NOT NULL)""",

@@ -1,7 +1,7 @@
-"""Owns carrying out a decision: the next attempt is written, with its reasons, before anything is started.
+"""Carries out a decision: writes the next attempt and its reasons before anything is started.
 
-The only place that turns a Decision into a change of the store. Starting is the controller's next turn, so that a
-controller killed in between finds the attempt written and not started, and starts it.
+This is the only place that turns a Decision into a change of the store. The controller starts the attempt in its next
+turn, so that a controller that is killed in between finds it written and not started, and starts it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def same_placement(last: Attempt) -> Placement:
 
 
 def next_residence(attempts: Sequence[Attempt], host: str) -> int:
-    """Return which stay an attempt on a host belongs to: the last one's, or a new one when the job comes there."""
+    """Return the residence of the next attempt on a host: the last one, or a new one when the job changes hosts."""
     if not attempts:
         return 1
     last = attempts[-1]
-    goes_on = last.host == host and not last.host_lost
-    return last.residence if goes_on else max(each.residence for each in attempts) + 1
+    stays = last.host == host and not last.host_lost
+    return last.residence if stays else max(each.residence for each in attempts) + 1
 
 
 def asked_by_person(
@@ -50,7 +50,7 @@ def asked_by_person(
     placement: Placement,
     because: str = "as submitted",
 ) -> Attempt:
-    """Return the attempt that a person asked for: as submitted, or a retry from the last healthy checkpoint."""
+    """Return the attempt that a person requested: as submitted, or a retry from the last healthy checkpoint."""
     where: dict[str, Any] = {
         "host": placement.host,
         "gpus": placement.gpus,
@@ -73,7 +73,7 @@ def asked_by_person(
 
 
 def _resumed(found: Checkpoint | None, placement: Placement) -> dict[str, Any]:
-    """Return what an attempt says of the checkpoint it goes on from, and from where it has to be brought."""
+    """Return the fields of an attempt for the checkpoint it resumes from, and where that must be brought from."""
     if found is None:
         return {}
     elsewhere = found.residence if found.residence != (placement.host, placement.residence) else None
@@ -100,7 +100,7 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
 
 
 def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:
-    """Write what was decided and the change of state it means, in one transaction with the lease of its GPUs."""
+    """Write the decision, the change of state and the lease of the GPUs in one transaction."""
     last = store.attempts(job.id)[-1]
     with store.transaction():
         if isinstance(decision, Stop):
@@ -108,11 +108,11 @@ def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, 
             store.add_event(
                 job.id, last.number, EventKind.STOPPED, {"diagnosis": decision.diagnosis, "skipped": skipped}, at=at
             )
-            # RECOVERING -> FAILED: the ladder is at its end
+            # RECOVERING -> FAILED: no rung is left
             store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
             return
         if last.stepped_back and decision.knobs == last.asked:
-            # A fault of the machine came in between: what was being tried is still being tried.
+            # After a fault of the machine, the same step back is tried again.
             decision = replace(decision, stepped_back=True)
         attempt = next_attempt(job, last.number + 1, placement, decision, at)
         store.put_attempt(attempt)
@@ -123,7 +123,7 @@ def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, 
 
 
 def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:
-    told: dict[str, object] = {
+    data: dict[str, object] = {
         "rung": decision.rung,
         "because": decision.because,
         "knobs": {name: list(pair) for name, pair in decision.knobs.changes_from(last.asked).items()},
@@ -131,4 +131,4 @@ def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[
         "skipped": dict(decision.skipped),
         "undone": dict(decision.undone),
     }
-    return told if not attempt.is_remote else {**told, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+    return data if not attempt.is_remote else {**data, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}

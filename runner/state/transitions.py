@@ -1,6 +1,6 @@
-"""Owns what is written when a job changes state: the state, the attempt and the events, in one transaction each.
+"""Writes the changes of a job's state: the state, the attempt and the events, in one transaction each.
 
-Writes and nothing else: looking is watch's, choosing is decide's, starting and stopping are the engine's.
+It only writes. It does not observe, decide, start or stop anything.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         if attempt.is_remote:
             data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
         store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
-        # QUEUED -> LAUNCHING: its turn has come
+        # QUEUED -> LAUNCHING: there is room for it
         store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
 
 
 def started(store: Store, attempt: Attempt, argv: tuple[str, ...]) -> None:
-    """Note that the engine has the attempt; the job stays LAUNCHING until it shows progress."""
+    """Record that the engine runs the attempt; the job stays LAUNCHING until it shows progress."""
     assert attempt.started_at is not None
     with store.transaction():
         store.put_attempt(attempt)
@@ -72,7 +72,7 @@ def refused(store: Store, job: Job, why: str, *, at: float) -> None:
 
 
 def out_of_reach(store: Store, attempt: Attempt, why: str, *, at: float) -> Attempt:
-    """Note since when the host has not answered; nothing else changes for it."""
+    """Record since when the host has not answered; nothing else changes."""
     away = replace(attempt, unreachable_since=at)
     with store.transaction():
         store.put_attempt(away)
@@ -85,14 +85,14 @@ def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
     with store.transaction():
         store.put_attempt(back)
         away = at - (attempt.unreachable_since or at)
-        said = f"{attempt.host} answers again after {away:.0f} s"
-        store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": said}, at=at)
-        store.set_reason(attempt.job_id, said)
+        because = f"{attempt.host} answers again after {away:.0f} s"
+        store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": because}, at=at)
+        store.set_reason(attempt.job_id, because)
     return back
 
 
 def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
-    """Give up an attempt whose host stays away. What it holds there stays leased until the host has been asked."""
+    """Give up an attempt whose host stays unreachable. Its GPUs stay leased until the host has been asked."""
     away = at - (attempt.unreachable_since or at)
     evidence = f"{attempt.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
     fault = attempt.fault or Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
@@ -111,16 +111,16 @@ def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         if job.state is not JobState.STOPPING:
             # LAUNCHING or RUNNING -> STOPPING: nothing could be stopped
             store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
-        # STOPPING -> CANCELLED: as a person asked; what still runs there is ended when the host is back
+        # STOPPING -> CANCELLED: as a person asked; what still runs there is ended when the host answers
         store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
 
 
 def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
-    """Note that a lost attempt is gone from its host for sure; its GPUs are free only now."""
+    """Record that a lost attempt is certainly gone from its host; only now its GPUs are free."""
     with store.transaction():
         store.remove_stale(stale)
-        said = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
-        store.add_event(stale.job_id, stale.attempt, EventKind.STALE_GONE, {"because": said}, at=at)
+        because = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
+        store.add_event(stale.job_id, stale.attempt, EventKind.STALE_GONE, {"because": because}, at=at)
 
 
 def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
@@ -131,9 +131,9 @@ def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
-    """Note, once per attempt, the knobs whose live values are not what was asked."""
-    fault_recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
-    if attempt.number in fault_recorded:
+    """Record, once per attempt, the knobs whose live values differ from what was asked."""
+    recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
+    if attempt.number in recorded:
         return
     with store.transaction():
         data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
@@ -176,7 +176,7 @@ def stopping_for_person(store: Store, job: Job, *, at: float) -> None:
 
 
 def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, fault_recorded: bool, at: float) -> None:
-    """Settle an attempt that ended with a fault; `told`: its event was written when it was stopped."""
+    """End an attempt with a fault; `fault_recorded`: the event was written when the attempt was stopped."""
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
         if not fault_recorded:

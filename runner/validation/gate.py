@@ -1,7 +1,7 @@
-"""Owns the gate before a job's first launch: with `recovery.validate: before` it waits for its validation.
+"""Blocks the first launch of a job with `recovery.validate: before` until its validation has a verdict.
 
-What follows from the verdict is written in one transaction with the word about it: after a FAIL the job's knobs say
-FP32 from then on, so that every launch, rung and resume goes by that.
+The verdict and its consequence are written in one transaction: after a FAIL the job's knobs are FP32, so that every
+launch, rung and resume uses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Gate:
     context: Context
 
     def blocks(self, job: Job) -> bool:
-        """Tell whether a job that has its turn must wait for its validation; begin that where there is none."""
+        """Tell whether a job must wait for its validation; begin one if there is none."""
         if (
             job.spec.recovery.gate == "off"
             or job.knobs.precision is Precision.FP32
@@ -39,20 +39,20 @@ class Gate:
         return True
 
     def _awaited(self, job: Job) -> Validation | None:
-        """Return the validation that this job waits for, whatever came of it; a retry asks anew."""
-        told = self.context.store.events(job.id)
-        since = max((event.seq for event in told if event.kind == EventKind.RETRIED), default=0)
+        """Return the validation that this job waits for, with or without a verdict; a retry begins a new one."""
+        events = self.context.store.events(job.id)
+        since = max((event.seq for event in events if event.kind == EventKind.RETRIED), default=0)
         waited = [
-            event.data["validation"] for event in told if event.kind == EventKind.VALIDATING and event.seq > since
+            event.data["validation"] for event in events if event.kind == EventKind.VALIDATING and event.seq > since
         ]
         for found in validations(self.context.store) if waited else ():
-            # Another job's, which was cancelled with it, says nothing about this one.
+            # One of another job that was cancelled proves nothing about this one.
             if found.id == waited[-1] and (found.for_job == job.id or found.verdict is not Verdict.UNDECIDED):
                 return found
         return None
 
     def _begin(self, job: Job) -> Validation:
-        """Write that the job waits for its validation: a new one, or one of the same content."""
+        """Record that the job waits for its validation: a new one, or one of the same content."""
         store, metric, at = self.context.store, job.spec.validated_metric, self.context.now()
         assert metric is not None, "a spec that asks for the gate names a metric"
         origin = store.origin(job.id)
@@ -60,12 +60,14 @@ class Gate:
         asked = Validation(0, digest, job.spec, origin, metric, at, job.id, blocks_job=True)
         with store.transaction():
             found = find_or_begin(store, asked)
-            said = f"validation {found.id} comes first: FP32 against {job.knobs.precision or 'the precision as asked'}"
-            store.add_event(job.id, None, EventKind.VALIDATING, {"because": said, "validation": found.id}, at=at)
+            because = (
+                f"validation {found.id} comes first: FP32 against {job.knobs.precision or 'the precision as asked'}"
+            )
+            store.add_event(job.id, None, EventKind.VALIDATING, {"because": because, "validation": found.id}, at=at)
         return found
 
     def _progress(self, found: Validation) -> str:
-        """Say which of the two runs is under way."""
+        """Return which of the two runs is under way."""
         for run in filter(None, (found.baseline, found.candidate)):
             job = self.context.store.job(run)
             if not job.ended:
@@ -73,16 +75,16 @@ class Gate:
         return "its runs are being compared" if found.candidate else "its first run is about to be submitted"
 
     def _record_verdict(self, job: Job, found: Validation) -> None:
-        """Write the verdict into the job's history and, after a FAIL, FP32 into its knobs."""
+        """Record the verdict in the job's history and, after a FAIL, set its precision to FP32."""
         store = self.context.store
         report = str(self.context.paths.validation(found.id) / "report.html")
-        said = f"{found.verdict} (validation {found.id}): {found.because}"
-        data = {"validation": found.id, "verdict": found.verdict, "because": said, "report": report}
+        because = f"{found.verdict} (validation {found.id}): {found.because}"
+        data = {"validation": found.id, "verdict": found.verdict, "because": because, "report": report}
         with store.transaction():
             if found.verdict is Verdict.FAIL:
                 store.change_knobs(job.id, job.knobs.but(precision=Precision.FP32))
             store.add_event(job.id, None, EventKind.VALIDATED, data, at=self.context.now())
-            store.set_reason(job.id, f"its validation is done: {said}")
+            store.set_reason(job.id, f"its validation is done: {because}")
 
 
 def _has_verdict(store: Store, job: Job) -> bool:
@@ -90,11 +92,11 @@ def _has_verdict(store: Store, job: Job) -> bool:
 
 
 def because(store: Store, job: Job) -> str:
-    """Return why a job's first attempt is as it is."""
-    told = [event.data for event in store.events(job.id) if event.kind == EventKind.VALIDATED]
-    if job.spec.recovery.gate == "off" or not told:
+    """Return the reason for a job's first attempt."""
+    verdicts = [event.data for event in store.events(job.id) if event.kind == EventKind.VALIDATED]
+    if job.spec.recovery.gate == "off" or not verdicts:
         return AS_SUBMITTED
-    said, verdict = told[-1]["because"], told[-1]["verdict"]
+    why, verdict = verdicts[-1]["because"], verdicts[-1]["verdict"]
     if verdict == Verdict.FAIL and job.knobs.precision is Precision.FP32:
-        return f"fp32 instead of {job.spec.knobs.precision or 'what it asked for'}: {said}"
-    return f"{AS_SUBMITTED}: {said}"
+        return f"fp32 instead of {job.spec.knobs.precision or 'what it asked for'}: {why}"
+    return f"{AS_SUBMITTED}: {why}"

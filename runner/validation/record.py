@@ -1,4 +1,4 @@
-"""Owns validations as the store keeps them: what is compared, by which two jobs, and the verdict once there is one."""
+"""Defines a validation as it is stored: what is compared, the two jobs, and the verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rung.recovery.validation.verdict import Verdict, rule_of
 from rung.runner.files.ignore import Ignored
 from rung.runner.state.store import Store
 
-# What of a workdir decides how a run computes: its code and its settings. Data and results are too large to be read.
+# The files of a workdir that decide how a run computes: code and settings. Data and results are too large to read.
 CODE = frozenset(
     {".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".sh"}
     | {".yaml", ".yml", ".json", ".toml", ".cfg", ".ini"}
@@ -27,7 +27,7 @@ CODE = frozenset(
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 MOST_FILES = 5_000
 MOST_BYTES = 1 << 20
-# What says nothing about the numbers of a run.
+# Fields that do not change the numbers of a run.
 NOT_COMPARED = {"name", "priority", "recovery"}
 # A name has at most a hundred characters.
 LONGEST_NAME = 70
@@ -37,7 +37,7 @@ STORED_NAMES = {"for_job": "of", "blocks_job": "holds"}
 
 @dataclass(frozen=True)
 class Validation:
-    """One comparison, from the asking to the verdict."""
+    """One comparison, from the request to the verdict."""
 
     number: int
     digest: str
@@ -45,9 +45,9 @@ class Validation:
     origin: Path
     metric: str
     asked_at: float
-    # The job that was named or that waits; None where a file was validated.
+    # The job that was named or that waits; None if a file was validated.
     for_job: str | None = None
-    # That job waits for the verdict.
+    # Whether that job waits for the verdict.
     blocks_job: bool = False
     baseline: str | None = None
     candidate: str | None = None
@@ -85,7 +85,7 @@ def validations(store: Store, *, active: bool = False) -> list[Validation]:
 
 
 def refuse_useless(spec: JobSpec, metric: str | None) -> None:
-    """Refuse a job that has nothing to validate, or no way to be told FP32."""
+    """Refuse a job that has nothing to validate, or cannot be run in FP32."""
     if rule_of(spec, metric) is None:
         raise UsageError(
             f"{spec.name}: there is no number to compare: name it in success.metric, validation.metric or --metric"
@@ -97,19 +97,19 @@ def refuse_useless(spec: JobSpec, metric: str | None) -> None:
 
 
 def digest_of(spec: JobSpec, origin: Path, metric: str, home: Path) -> str:
-    """Return a digest of what is compared: the job but for its recovery, and the code and settings in its workdir.
+    """Return a digest of what is compared: the job without its recovery, and the code and settings in its workdir.
 
-    What lies in RUNG_HOME does not count, where that is in the workdir.
+    Files in RUNG_HOME do not count, if it is in the workdir.
     """
-    said = spec.model_dump(mode="json", exclude=NOT_COMPARED)
-    whole = hashlib.sha256(json.dumps([said, metric], sort_keys=True).encode())
+    compared = spec.model_dump(mode="json", exclude=NOT_COMPARED)
+    whole = hashlib.sha256(json.dumps([compared, metric], sort_keys=True).encode())
     for line in _content((origin / spec.workdir).absolute(), spec, home):
         whole.update(line.encode("utf-8", "surrogateescape"))
     return whole.hexdigest()
 
 
 def _content(workdir: Path, spec: JobSpec, home: Path) -> Iterator[str]:
-    """Yield a line for every file that counts; one that is too large to be read counts by size and time."""
+    """Yield a line for every file that counts; a large one counts by its size and time."""
     ignored, count = Ignored(workdir), 0
     for folder, folders, names in os.walk(workdir):
         at = Path(folder).relative_to(workdir)
@@ -139,12 +139,12 @@ def _fingerprint(path: Path, *, read: bool) -> str:
 
 
 def _is_job_file(content: bytes) -> bool:
-    """Tell whether a file is one for Rung: what of it counts is in the spec already."""
+    """Tell whether a file is a job file: what counts of it is in the spec already."""
     return all(re.search(rb"^" + key + rb":", content, re.MULTILINE) for key in (b"name", b"run"))
 
 
 def find_or_begin(store: Store, asked: Validation, *, again: bool = False) -> Validation:
-    """Return the validation of the same thing that is under way or decided, or write this one; inside a transaction."""
+    """Return a running or decided validation of the same content, or write this one; inside a transaction."""
     known = validations(store)
     under_way = [each for each in known if each.verdict is None and _same_question(each, asked)]
     decided = [each for each in known if each.digest == asked.digest and each.verdict not in (None, Verdict.UNDECIDED)]
@@ -154,18 +154,18 @@ def find_or_begin(store: Store, asked: Validation, *, again: bool = False) -> Va
 
 
 def _same_question(one: Validation, other: Validation) -> bool:
-    """Tell whether two ask the same; what a run under way has written beside its script changes nothing."""
+    """Tell whether two validations compare the same; files that a run writes beside its script do not matter."""
     if one.digest == other.digest:
         return True
     return (one.spec, one.origin, one.metric) == (other.spec, other.origin, other.metric)
 
 
 def run_spec(asked: Validation, *, baseline: bool) -> JobSpec:
-    """Return the job of one of the two runs: nothing is recovered in it, and what it takes is measured."""
+    """Return the job of one of the two runs: nothing is recovered in it, and its resources are measured."""
     spec = asked.spec
     precision = Precision.FP32 if baseline else spec.knobs.precision
     word = "fp32" if baseline else spec.knobs.knobs().precision or "as-asked"
-    # A folder that others use has checkpoints in it from which a run might go on instead of beginning.
+    # A shared folder may have checkpoints that a run would resume from instead of beginning.
     own = {"dir": "checkpoints"} if spec.checkpoint.dir.startswith("/") else {}
     return spec.model_copy(
         update={

@@ -1,7 +1,6 @@
-"""Owns the report of a validation: the same findings as text, as Markdown with plots beside it, and as one HTML page.
+"""Renders the report of a validation as text, as Markdown with plots beside it, and as one HTML page.
 
-All of it may hold words from job files and logs: every one is cleaned and escaped. The page has no script and loads
-nothing.
+Text from job files and logs is always cleaned and escaped. The page has no script and loads nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rung.runner.validation.svg_plot import Curve, plot
 
 NOT_KNOWN = "not known"
 COLOURS = {Verdict.PASS: "#2e7d32", Verdict.MARGINAL: "#b26a00", Verdict.FAIL: "#b00020", Verdict.UNDECIDED: "#555555"}
-# What Markdown would take for its own.
+# Characters that have a meaning in Markdown.
 MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "|`*[]\\"})
 STYLE = (
     "body{font:15px/1.5 sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#222}"
@@ -31,14 +30,14 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a validation found."""
+    """The results of a validation."""
 
     id: str
     name: str
     rule: Rule
     judgement: Judgement
     baseline: Run
-    # None: not run, because there was no baseline to hold it against.
+    # None: not run, because there was no baseline to compare with.
     candidate: Run | None
     answers: tuple[Answer, ...]
     at: float
@@ -69,8 +68,8 @@ def rows(found: Findings) -> list[Row]:
 
 def _metric_row(found: Findings, one: Run, other: Run) -> Row:
     difference = found.judgement.difference
-    told = f"{difference:+.2f} %" if difference is not None else ""
-    return Row(found.rule.metric, _number(one.value(found.rule.metric)), _number(other.value(found.rule.metric)), told)
+    shown = f"{difference:+.2f} %" if difference is not None else ""
+    return Row(found.rule.metric, _number(one.value(found.rule.metric)), _number(other.value(found.rule.metric)), shown)
 
 
 def _pace_row(one: Run, other: Run) -> Row:
@@ -118,7 +117,7 @@ def _ended(run: Run) -> str:
 
 
 def verdict_line(found: Findings) -> str:
-    """Return the one line to look for: `verdict: PASS mmgcn: ...`."""
+    """Return the verdict line: `verdict: PASS mmgcn: ...`."""
     return clean(f"verdict: {found.judgement.verdict} {found.name}: {found.judgement.because}")
 
 
@@ -154,7 +153,7 @@ def _when(found: Findings) -> str:
 
 
 def markdown(found: Findings) -> str:
-    """Return the report as Markdown; its plots lie beside it."""
+    """Return the report as Markdown; its plots are in files beside it."""
     lines = [f"# Validation of {_md(found.name)}: {found.judgement.verdict}", "", _md(verdict_line(found)), ""]
     lines += [_md(f"{_when(found)}, validation {found.id}: {_bounds(found.rule)}"), ""]
     lines.append("| " + " | ".join(_md(cell) for cell in _headers(found)) + " |")
@@ -197,8 +196,8 @@ def html(found: Findings) -> str:
 
 def _html_answer(answer: Answer) -> str:
     causes = "".join(f"<li>{_html(cause)}</li>" for cause in answer.causes)
-    said = f"<p>{_html(_sentence(answer.answer))}</p>" if answer.answer else ""
-    return f"<h2>{_html(answer.question)}</h2>{said}" + (f"<p>Likely causes:</p><ul>{causes}</ul>" if causes else "")
+    text = f"<p>{_html(_sentence(answer.answer))}</p>" if answer.answer else ""
+    return f"<h2>{_html(answer.question)}</h2>{text}" + (f"<p>Likely causes:</p><ul>{causes}</ul>" if causes else "")
 
 
 def _bounds(rule: Rule) -> str:

@@ -1,4 +1,4 @@
-"""Owns the files of a validation's report: written whole, read back, copied to where a person wants them."""
+"""Writes, reads and copies the files of a validation's report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACTS = "report.json"
 
 
 def write_report(folder: Path, found: Findings) -> None:
-    """Write the report in all its forms; what a killed controller left of one is written over."""
+    """Write the report in all its forms, over the remains of an earlier try."""
     texts = {"report.md": markdown(found), "report.html": html(found), **plots(found)}
     texts[FACTS] = json.dumps(facts(found), indent=2, allow_nan=False)
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write_report(folder: Path, found: Findings) -> None:
 def facts(found: Findings) -> dict[str, Any]:
     """Return the report as data, which `rung validate --json` prints."""
     runs = {"baseline": found.baseline, "candidate": found.candidate}
-    said: dict[str, Any] = {
+    data: dict[str, Any] = {
         "id": found.id,
         "name": found.name,
         "verdict": found.judgement.verdict,
@@ -47,8 +47,8 @@ def facts(found: Findings) -> dict[str, Any]:
         "answers": [asdict(answer) for answer in found.answers],
         "at": found.at,
     }
-    told: dict[str, Any] = finite_or_text(said)
-    return told
+    plain: dict[str, Any] = finite_or_text(data)
+    return plain
 
 
 def _run_facts(run: Run, metric: str) -> dict[str, Any]:
@@ -71,12 +71,12 @@ def _run_facts(run: Run, metric: str) -> dict[str, Any]:
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
-    """Return a report as data; None where somebody has cleared it away."""
+    """Return a report as data; None if it is missing."""
     try:
-        said = json.loads((folder / FACTS).read_bytes())
+        data = json.loads((folder / FACTS).read_bytes())
     except (OSError, ValueError):
         return None
-    return said if isinstance(said, dict) else None
+    return data if isinstance(data, dict) else None
 
 
 def copy_report(folder: Path, target: Path) -> None:

@@ -1,8 +1,8 @@
-"""Owns carrying out validations: the two runs as ordinary jobs, then the comparison, its report and its verdict.
+"""Carries out validations: the two runs as ordinary jobs, then the comparison, its report and its verdict.
 
-One after the other on this machine and where there is one host, since their time per step is compared; at once where
-there are two hosts. Every step is written in one transaction with what it begins, so that a controller killed at any
-instant goes on from there; a comparison that was not written is made again, from the same logs.
+The runs follow each other on this machine or a single host, because their time per step is compared; with two hosts
+they run at once. Every step is written in one transaction with what it begins, so that a killed controller continues
+from there; a comparison that was not written is made again from the same logs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from rung.runner.validation.report_files import write_report
 
 CHUNK = 1024 * 1024
 HERE = "localhost"
-# After something that could not be done, such as writing to a full disk.
-REST_SECONDS = 5.0
+# After an error, such as a full disk.
+RETRY_SECONDS = 5.0
 
 
 class ValidationRunner:
-    """Takes every validation without a verdict one step further at each turn."""
+    """Advances every validation without a verdict by one step in each turn."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._store = context, context.store
 
     def turn(self) -> int:
-        """Go on with all of them; return how many there are."""
+        """Advance all of them; return how many there are."""
         found = validations(self._store, active=True)
         for each in found:
             if not self._context.is_backing_off(each.id):
@@ -54,7 +54,7 @@ class ValidationRunner:
         except StoreError:
             raise
         except (RungError, OSError) as error:
-            self._context.back_off(asked.id, REST_SECONDS)
+            self._context.back_off(asked.id, RETRY_SECONDS)
             job_id = asked.for_job or asked.baseline
             if job_id is not None:
                 because = clean(f"validation {asked.id}: {error}; it is tried again")[:500]
@@ -88,7 +88,7 @@ class ValidationRunner:
         return asked.spec.image is not None and len(self._context.engines.hosts) > 1
 
     def _begin(self, asked: Validation, *, both: bool) -> None:
-        """Write the next run, or both, as jobs like any other."""
+        """Write the next run, or both, as ordinary jobs."""
         at = self._context.now()
         with self._store.transaction():
             if asked.baseline is None:
@@ -107,13 +107,13 @@ class ValidationRunner:
         return job.id
 
     def _is_baseline(self, job: Job) -> bool:
-        """Tell whether a run came to its end: without a baseline the other one proves nothing."""
+        """Tell whether a run finished: without a baseline the other one proves nothing."""
         return finished(self._store.attempts(job.id))
 
     # Comparing
 
     def _compare(self, asked: Validation, baseline: Job, candidate: Job | None) -> None:
-        """Have the logs read beside the loop, then write the verdict."""
+        """Read the logs in a worker thread, then write the verdict."""
         tasks = self._context.tasks
         if not tasks.busy(asked.id):
             runs = [_with_attempts(self._store, job) for job in (baseline, candidate) if job is not None]
@@ -138,9 +138,9 @@ class ValidationRunner:
         }
         with self._store.transaction():
             self._store.put_validation(asked.number, decided.to_dict(), active=False)
-            # The job that waits for it is told by the gate, together with what follows from it.
-            told = (asked.baseline, asked.candidate, None if asked.blocks_job else asked.for_job)
-            for job_id in dict.fromkeys(filter(None, told)):
+            # The gate records it for the job that waits, together with the consequence.
+            jobs = (asked.baseline, asked.candidate, None if asked.blocks_job else asked.for_job)
+            for job_id in dict.fromkeys(filter(None, jobs)):
                 self._store.add_event(job_id, None, EventKind.VALIDATED, data, at=at)
 
 
@@ -169,8 +169,8 @@ def findings(asked: Validation, rule: Rule, baseline: Run, candidate: Run | None
         answers = [worse(baseline, candidate, judgement, setting)]
         if candidate.finished:
             answers += [slower(baseline, candidate, setting), memory(baseline, candidate, setting)]
-    told = tuple(answer for answer in answers if answer is not None)
-    return Findings(asked.id, asked.spec.name, rule, judgement, baseline, candidate, told, at)
+    given = tuple(answer for answer in answers if answer is not None)
+    return Findings(asked.id, asked.spec.name, rule, judgement, baseline, candidate, given, at)
 
 
 def _run(job: Job, attempts: list[Attempt], paths: HomePaths) -> Run:

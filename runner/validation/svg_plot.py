@@ -1,4 +1,4 @@
-"""Owns small plots as SVG text: lines over steps, a mark where a value was not finite. No script, nothing loaded."""
+"""Draws small plots as SVG text: lines over steps, and a mark for each value that is not finite."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rung.jobs.model.terminal_text import clean
 WIDTH, HEIGHT = 760, 280
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 34, 36
 COLOURS = ("#1f6fb2", "#d1622b", "#4a8f3c")
-# From this ratio of the largest to the smallest on, a curve is flat on a linear axis.
+# Above this ratio of the largest to the smallest value, a curve looks flat on a linear axis.
 LOGARITHMIC = 50.0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over steps, by a name."""
+    """Named values over steps."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -100,8 +100,8 @@ def _curve(curve: Curve, axes: _Axes, colour: str, index: int) -> list[str]:
         marks.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{TOP + 8}" stroke="#c00000" stroke-width="2"/>')
     x = LEFT + 330 + index * 190
     legend = f'<line x1="{x}" x2="{x + 18}" y1="12" y2="12" stroke="{colour}" stroke-width="3"/>'
-    said = escape(clean(curve.name)[:24])
-    text = f'<text x="{x + 24}" y="16" font-family="sans-serif" font-size="11" fill="#333333">{said}</text>'
+    name = escape(clean(curve.name)[:24])
+    text = f'<text x="{x + 24}" y="16" font-family="sans-serif" font-size="11" fill="#333333">{name}</text>'
     drawn = [
         f'<polyline points="{" ".join(piece)}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
         for piece in pieces

@@ -1,4 +1,4 @@
-"""Owns a real sshd on the loopback for tests: own keys, config and port; it can be killed, frozen and restarted."""
+"""Runs a real sshd on the loopback for tests: own keys, config and port; it can be killed, frozen and restarted."""
 
 from __future__ import annotations
 

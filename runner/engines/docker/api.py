@@ -1,7 +1,7 @@
-"""Owns talking to a host's Docker Engine: the docker SDK over the host's one connection, errors in our own words.
+"""Calls the Docker Engine of a host: the docker SDK over the one connection to the host.
 
-No TCP socket, no client program, no second SSH: every question is a channel to the engine's UNIX socket. An engine that
-does not answer is away like its host is: HostUnreachable. What the engine refuses is an EngineError in its own words.
+No TCP socket, no client program, no second SSH: every request is a channel to the engine's UNIX socket. An engine that
+does not answer raises HostUnreachable, as its host would. What the engine refuses raises EngineError with its message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import Remote, RemoteSocket
 
-# Engine 20.10: the oldest that knows everything asked of it here, and the language that newer ones are spoken to in.
+# The version of Engine 20.10, the oldest that supports every request here; newer engines are asked in it too.
 API = "1.41"
-# An engine under load may take long to create a container; one that says nothing for longer is stuck.
+# An engine under load may need long to create a container; one that is silent for longer is stuck.
 ANSWER_SECONDS = 60.0
 MAX_TEXT = 500
 CONFLICT = 409
@@ -52,7 +52,7 @@ class _Pool(HTTPConnectionPool):
 
 
 class _Adapter(HTTPAdapter):
-    """Leads every request through the pool of one host, past all proxies."""
+    """Sends every request through the pool of one host, past all proxies."""
 
     def __init__(self, remote: Remote, path: str) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Adapter(HTTPAdapter):
 
 
 def open_engine(remote: Remote, path: str) -> RemoteSocket:
-    """Open the engine's socket; one that is not there, or lets us not in, is an engine that is away."""
+    """Open the engine's socket; one that is missing or refuses us counts as unreachable."""
     try:
         return remote.open_socket(path)
     except EngineError as error:
@@ -78,12 +78,12 @@ def open_engine(remote: Remote, path: str) -> RemoteSocket:
 
 
 class EngineApi:
-    """One host's engine. It may be asked from any thread."""
+    """The engine of one host. Its methods may be called from any thread."""
 
     def __init__(self, remote: Remote, path: str) -> None:
         self.host = remote.name
         self._remote, self._path = remote, path
-        # The address is never dialled: all requests go through our adapter.
+        # The address is never used: all requests go through our adapter.
         self._client: Any = docker.APIClient(base_url=f"unix://{path}", version=API, timeout=int(ANSWER_SECONDS))
         self._client.trust_env = False
         self._client.mount("http+docker://", _Adapter(remote, path))
@@ -92,12 +92,12 @@ class EngineApi:
         self._client.close()
 
     def negotiate_version(self) -> None:
-        """Agree with the engine on the language, or raise."""
+        """Choose the API version that both sides support, or raise."""
         with self._translated_errors("version"):
-            said = self._client.version(api_version=False)
-        least, most = said.get("MinAPIVersion", API), said.get("ApiVersion", API)
+            answer = self._client.version(api_version=False)
+        least, most = answer.get("MinAPIVersion", API), answer.get("ApiVersion", API)
         if _version_tuple(most) < _version_tuple(API):
-            version = clean(str(said.get("Version")))[:40]
+            version = clean(str(answer.get("Version")))[:40]
             raise EngineError(f"{self.host}: its Docker Engine {version} is too old; Rung needs 20.10 or newer")
         self._client._version = least if _version_tuple(least) > _version_tuple(API) else API
 
@@ -131,7 +131,7 @@ class EngineApi:
             self._client.start(name)
 
     def kill(self, name: str, signal: str) -> None:
-        """Send a signal; a container that is gone or does not run needs none."""
+        """Send a signal; nothing happens to a container that is gone or does not run."""
         with self._translated_errors(f"container {name}"):
             try:
                 self._client.kill(name, signal)
@@ -144,7 +144,7 @@ class EngineApi:
             try:
                 self._client.remove_container(name, force=True, v=True)
             except APIError as error:
-                # 409: somebody else is removing it at this moment.
+                # 409: somebody else is removing it now.
                 if error.status_code not in (404, CONFLICT):
                     raise
 
@@ -169,7 +169,7 @@ class EngineApi:
         return bytes(kept)
 
     def open_log(self, name: str, since: str | None, *, follow: bool) -> RemoteSocket:
-        """Ask for a container's log from a moment on; the answer is the caller's to read as it comes."""
+        """Request the log of a container from a moment on; the caller reads the answer as it arrives."""
         options = {
             "stdout": 1,
             "stderr": 1,
@@ -177,11 +177,11 @@ class EngineApi:
             "follow": int(follow),
             **({"since": since} if since else {}),
         }
-        question = f"GET /v{self._client._version}/containers/{name}/logs?{urlencode(options)} HTTP/1.1\r\n"
+        request = f"GET /v{self._client._version}/containers/{name}/logs?{urlencode(options)} HTTP/1.1\r\n"
         opened = open_engine(self._remote, self._path)
         with self._translated_errors(f"the log of {name}"):
             opened.settimeout(ANSWER_SECONDS)
-            opened.sendall(f"{question}Host: engine\r\nConnection: close\r\n\r\n".encode("ascii"))
+            opened.sendall(f"{request}Host: engine\r\nConnection: close\r\n\r\n".encode("ascii"))
         return opened
 
     # Images
@@ -194,17 +194,17 @@ class EngineApi:
                 return None
 
     def pull(self, name: str) -> Iterator[dict[str, Any]]:
-        """Pull an image, yielding what the engine tells of it."""
+        """Pull an image; yield the engine's status lines."""
         with self._translated_errors(f"image {name}"):
             yield from _status_lines(self._client.pull(name, stream=True, decode=True))
 
     def load(self, archive: Iterable[bytes]) -> list[dict[str, Any]]:
-        """Load an image from its archive, sent as it comes; return what the engine tells of it."""
+        """Load an image from its archive, sent as it is read; return the engine's status lines."""
         with self._translated_errors("an image's archive"):
             return list(_status_lines(self._client.load_image(archive)))
 
     def digest(self, name: str) -> str:
-        """Return the digest that the registry of an image has for its tag now, asked by the host."""
+        """Return the digest that the registry has for a tag now; the host asks the registry."""
         with self._translated_errors(f"image {name}"):
             return str(self._client.inspect_distribution(name)["Descriptor"]["digest"])
 
@@ -213,8 +213,8 @@ class EngineApi:
         try:
             yield
         except APIError as error:
-            said = error.explanation if isinstance(error.explanation, str) else str(error)
-            raise EngineError(f"{self.host}: {what}: {clean(said)[:MAX_TEXT]}") from None
+            text = error.explanation if isinstance(error.explanation, str) else str(error)
+            raise EngineError(f"{self.host}: {what}: {clean(text)[:MAX_TEXT]}") from None
         except (DockerException, json.JSONDecodeError, KeyError) as error:
             raise EngineError(f"{self.host}: {what}: {clean(str(error))[:MAX_TEXT]}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError) as error:
@@ -222,9 +222,9 @@ class EngineApi:
             raise HostUnreachable(f"{self.host}: its Docker Engine does not answer: {why}") from None
 
 
-def _status_lines(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Pass on what the engine tells line by line; an error among it ends all."""
-    for one in said:
+def _status_lines(lines: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the engine's status lines; raise at the first one that is an error."""
+    for one in lines:
         if not isinstance(one, dict):
             continue
         if "error" in one:

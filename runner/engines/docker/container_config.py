@@ -1,7 +1,7 @@
-"""Owns what a container is created with: one pure function from a request to the engine's own words.
+"""Builds the configuration of a container from a request, with pure functions.
 
-The dry run prints it; the engine is given exactly it. Whatever it says of safety holds for every job alike: no root, no
-capability, no way to gain one, a root filesystem that cannot be written, no engine socket.
+The dry run prints exactly what the engine is given. The safety settings are the same for every job: no root, no
+capability, no way to gain one, a read-only root filesystem, no engine socket.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from rung.runner.hosts.engine_facts import JOB_LABEL
 from rung.runner.seams.engine import Container, Request
 
 STORE_LABEL, ATTEMPT_LABEL = "rung.store", "rung.attempt"
-# Borne instead of the job's label by a container that only looks at what a job left.
+# On a probe container, instead of the job's label.
 PROBE_LABEL = "rung.look"
 WRAPPER = ("/bin/sh", f"{IN_INSIDE}/contained.sh")
-# /tmp may run programs: compilers of kernels put them there. Whatever mode the image's own has, it is the user's.
+# Programs may run in /tmp: compilers of kernels put them there. It belongs to the user, whatever the image says.
 TMP = "rw,nosuid,nodev,exec,mode=1777,size=2147483648,uid={uid},gid={gid}"
-# Half a gigabyte of log on the host's disk at most; the controller has its own copy of all of it.
+# At most half a gigabyte of log on the host's disk; the controller has its own copy of all of it.
 LOG = {"Type": "json-file", "Config": {"max-size": "128m", "max-file": "4"}}
 
 
 @dataclass(frozen=True)
 class RemoteUser:
-    """Whom we are on a host: the container's user is the same, so that what it writes is ours."""
+    """Our account on a host. The container runs as the same user, so that we own the files it writes."""
 
     home: str
-    # Words where the host is not known yet.
+    # Text where the host is not known yet.
     uid: int | str
     gid: int | str
 
 
 @dataclass(frozen=True)
 class HostLayout:
-    """Where on its host an attempt lies."""
+    """Where the files of attempts are on a host."""
 
     user: RemoteUser
     store_id: str
@@ -60,12 +60,12 @@ def labels(store_id: str, job_id: str, attempt: int) -> dict[str, str]:
 
 
 def secrets_folder(store_id: str, job_id: str, attempt: int) -> str:
-    """Return the folder for the secrets of an attempt, on the tmpfs that every Linux has."""
+    """Return the folder for the secrets of an attempt, on the tmpfs of every Linux."""
     return f"/dev/shm/{container_name(store_id, job_id, attempt)}"  # noqa: S108
 
 
 def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
-    """Return everything that the engine is told of an attempt's container. Pure."""
+    """Return the configuration of the container of an attempt. Pure."""
     wanted = _container(request)
     paths = layout.paths
     mounts = [
@@ -89,14 +89,14 @@ def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
 
 
 def planned_config(request: Request) -> dict[str, Any]:
-    """Return the container for a host that is not known yet, with words where its facts will stand. Pure."""
+    """Return the configuration for a host that is not known yet, with placeholders for its facts. Pure."""
     layout = HostLayout(RemoteUser("~", "UID", "GID"), "STORE", "")
     inside = f"{layout.paths.trees}/ID/files"
     return container_config(request, HostLayout(layout.user, layout.store_id, inside))
 
 
 def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
-    """Return the container that looks at what an attempt left: it writes nothing, and reaches nobody. Pure."""
+    """Return the configuration of a probe container: it reads the files of an attempt, without network. Pure."""
     wanted = _container(request)
     mounts = [
         _bind(layout.paths.job(request.job_id, wanted.residence), IN_JOB, read_only=True),
@@ -116,7 +116,7 @@ def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) ->
 
 
 def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all our containers have in common."""
+    """Return the part that is the same for all our containers."""
     wanted, memory = _container(request), request.limits.get("memory", 0)
     return {
         "Image": wanted.image,
@@ -124,7 +124,7 @@ def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]
         "Env": _environment(request.env, wanted.gpus),
         "Tty": False,
         "OpenStdin": False,
-        # An image's own would run beside the job.
+        # The one of the image would run beside the job.
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {
             "RestartPolicy": {"Name": "no"},
@@ -137,7 +137,7 @@ def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]
             "ShmSize": wanted.shm,
             "PidsLimit": wanted.pids,
             "Memory": memory,
-            # As much as memory: no swap, which would make a training crawl instead of fail.
+            # Equal to memory: no swap, which would make a training crawl instead of fail.
             "MemorySwap": memory,
             "NanoCpus": request.limits.get("cpus", 0) * 10**9,
             "LogConfig": LOG,
@@ -147,7 +147,7 @@ def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]
 
 
 def checkpoint_folder(request: Request, user: RemoteUser, store_id: str) -> str:
-    """Return where the checkpoints of an attempt lie on its host. Pure."""
+    """Return where the checkpoints of an attempt are on its host. Pure."""
     wanted, folder = _container(request), str(request.checkpoint_dir)
     found = host_path(folder, wanted.volumes)
     if found is not None:
@@ -161,12 +161,12 @@ def checkpoint_folder(request: Request, user: RemoteUser, store_id: str) -> str:
 
 def _container(request: Request) -> Container:
     if request.container is None:
-        raise EngineError(f"{request.job_id} names no image, and a host runs containers alone")
+        raise EngineError(f"{request.job_id} names no image, and a host runs only containers")
     return request.container
 
 
 def _environment(env: Mapping[str, str], gpus: tuple[str, ...]) -> list[str]:
-    """Return the variables as the engine wants them. The GPUs are the engine's to give: no variable may widen them."""
+    """Return the variables in the engine's form. Only the engine assigns GPUs: no variable may add any."""
     kept = {name: value for name, value in env.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     if not gpus:
         # Where NVIDIA's runtime is the engine's default, many images would get every GPU.

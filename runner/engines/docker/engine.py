@@ -1,7 +1,7 @@
-"""Owns the Docker engine: an attempt as a container on a host, reached over that host's one connection.
+"""Runs attempts as containers on a host, over the one connection to that host.
 
-An attempt is known by its container's name and labels. What is found under its name is adopted, never made twice.
-`start` ships, pulls and creates, so it may take minutes: call it where nobody waits.
+An attempt is identified by the name and labels of its container. A container that exists is adopted, never created
+twice. `start` ships, pulls and creates, so it may take minutes: call it from a worker thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OnProgress = Callable[[str], None]
 
 
 class DockerEngine:
-    """Runs attempts in containers on one host. All of it may be called from any thread."""
+    """Runs attempts in containers on one host. Its methods may be called from any thread."""
 
     def __init__(self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET) -> None:
         self.host = remote.name
@@ -54,16 +54,16 @@ class DockerEngine:
         self.images = Images(self._api, self._probe.in_image)
 
     def close(self) -> None:
-        """Stop watching; the connection is not ours to close."""
+        """Stop following logs; the connection is closed by its owner."""
         self._follower.close()
         self._api.close()
 
     def ensure_image(self, image: str, on_progress: OnProgress) -> None:
-        """Have the image on the host: pulls it by its digest, telling how far it is; EngineError when it cannot be."""
+        """Pull the image by its digest if the host does not have it; EngineError when that fails."""
         self.images.ensure(image, on_progress)
 
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
-        """Say why the image cannot run on this GPU, or None. The image must be there. Asked once, then remembered."""
+        """Return why the image cannot run on this GPU, or None. The image must be on the host. The answer is cached."""
         return self.images.incompatibility(image, gpu)
 
     # Starting
@@ -79,15 +79,15 @@ class DockerEngine:
                 return
             self._refuse_foreign(found, request)
             if parse_inspect(found).status is Status.CREATED:
-                # Left by a controller that was killed in between.
+                # A controller was killed between the two steps.
                 self._create_and_start(name, request, secrets, None)
         finally:
             self._follower.invalidate(name, request.paths)
 
     def _prepare(self, request: Request) -> HostLayout:
-        """Have everything on the host that the container needs."""
+        """Bring everything to the host that the container needs."""
         wanted, source = self._container(request), request.source
-        self.ensure_image(wanted.image, lambda said: None)
+        self.ensure_image(wanted.image, lambda progress: None)
         layout, shipper = self._account.layout(), self._account.shipper()
         tree = self._shipped(source, request, shipper) if source else layout.inside
         paths, job, number = layout.paths, request.job_id, request.attempt
@@ -106,13 +106,13 @@ class DockerEngine:
 
     def _container(self, request: Request) -> Container:
         if request.container is None:
-            raise EngineError(f"{request.job_id} names no image, and {self.host} runs containers alone")
+            raise EngineError(f"{request.job_id} names no image, and {self.host} runs only containers")
         return request.container
 
     def _create_and_start(
         self, name: str, request: Request, secrets: Mapping[str, str], layout: HostLayout | None
     ) -> None:
-        """Create a container where there is none yet, and start it; one that cannot be started is not left behind."""
+        """Create the container if there is none yet, and start it; remove it if it cannot be started."""
         try:
             if request.secrets:
                 self._account.put_secrets(request.paths, {key: secrets[key] for key in request.secrets})
@@ -126,9 +126,9 @@ class DockerEngine:
             raise
 
     def _refuse_foreign(self, found: Mapping[str, Any], request: Request) -> None:
-        borne = (found.get("Config") or {}).get("Labels") or {}
+        found_labels = (found.get("Config") or {}).get("Labels") or {}
         ours = labels(self._store_id, request.job_id, request.attempt)
-        if any(borne.get(key) != value for key, value in ours.items()):
+        if any(found_labels.get(key) != value for key, value in ours.items()):
             name = self._name(request.paths)
             raise EngineError(f"{self.host}: there is a container {name} which is not ours: remove or rename it")
 
@@ -143,7 +143,7 @@ class DockerEngine:
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         name, asked = self._name(paths), paths.stop.exists()
-        # Marked first: a start that is on its way finds the mark, or we find its container.
+        # The mark comes first: a start that is under way finds the mark, or we find its container.
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
         try:
@@ -162,17 +162,17 @@ class DockerEngine:
                 self._follower.invalidate(name, paths)
 
     def kill_unannounced(self, paths: AttemptPaths) -> None:
-        """Kill the attempt as the machine might, with no word to anybody: what a drill does."""
+        """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         self._api.kill(self._name(paths), "KILL")
 
     def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
         return read_local_log(paths.log, offset, size)
 
-    # What an attempt left, and the host
+    # Files of an attempt
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
-        """Run a short command in a throw-away container of the attempt's image: nothing is written, nobody reached."""
-        self.ensure_image(self._container(request).image, lambda said: None)
+        """Run a short command in a temporary container of the attempt's image, read-only and without network."""
+        self.ensure_image(self._container(request).image, lambda progress: None)
         return self._probe.in_attempt(argv, request, timeout)
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
@@ -187,7 +187,7 @@ class DockerEngine:
         move_remote(self._remote, folder, names, self.checkpoint_folder(replace(request, checkpoint_dir=aside)))
 
     def checkpoint_folder(self, request: Request) -> str:
-        """Return where the attempt's checkpoints lie on the host, as its files and commands know it."""
+        """Return where the attempt's checkpoints are on the host."""
         return checkpoint_folder(request, self._account.user(), self._store_id)
 
     def _name(self, paths: AttemptPaths) -> str:

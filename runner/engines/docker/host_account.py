@@ -1,4 +1,4 @@
-"""Owns what an engine needs to know of its host besides the engine: who we are there, our folders, short scripts."""
+"""Knows our account on a host: the user, our folders, the shipper; runs short scripts there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rung.runner.seams.remote import Remote
 
 ASK_SECONDS = 30.0
 USER_SCRIPT = 'echo "$HOME"; id -u; id -g'
-# Secrets may lie in memory alone; a folder of that name may be a plain one on the disk.
+# Secrets are kept only in memory, and /dev/shm could be a plain folder on the disk.
 SECRETS_SCRIPT = """
 set -eu
 umask 077
@@ -27,7 +27,7 @@ mkdir "$1"
 
 
 class HostAccount:
-    """Our side of one host, for one store. It may be asked from any thread."""
+    """Our account on one host, for one store. Its methods may be called from any thread."""
 
     def __init__(self, remote: Remote, store_id: str) -> None:
         self.remote, self.store_id, self.name = remote, store_id, remote.name
@@ -35,30 +35,30 @@ class HostAccount:
         self._known: tuple[RemoteUser, Shipper] | None = None
 
     def user(self) -> RemoteUser:
-        """Return whom we are there; asked once."""
+        """Return our user there; the host is asked once."""
         return self._user_and_shipper()[0]
 
     def shipper(self) -> Shipper:
         return self._user_and_shipper()[1]
 
     def layout(self) -> HostLayout:
-        """Return where attempts lie there; the code that runs inside is there then, too."""
+        """Return where attempts are there; ships the code that runs inside, if it is missing."""
         user, shipper = self._user_and_shipper()
         return HostLayout(user, self.store_id, shipper.ship(INSIDE, scan_inside(INSIDE)))
 
     def record_folder(self, paths: AttemptPaths) -> str:
         return HostPaths(self.user().home, self.store_id).record(paths.job_id, paths.number)
 
-    def script(self, script: str, *words: str) -> str:
-        """Run a short script and return what it prints."""
-        ran = self.remote.run(["sh", "-c", script, "rung", *words], timeout=ASK_SECONDS)
+    def script(self, script: str, *arguments: str) -> str:
+        """Run a short script and return its output."""
+        ran = self.remote.run(["sh", "-c", script, "rung", *arguments], timeout=ASK_SECONDS)
         if ran.code != 0:
-            said = (ran.err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.code}"])[-1]
-            raise EngineError(f"{self.name}: {clean(said)[:500]}")
+            message = (ran.err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.code}"])[-1]
+            raise EngineError(f"{self.name}: {clean(message)[:500]}")
         return ran.out.decode("utf-8", "replace")
 
     def put_secrets(self, paths: AttemptPaths, secrets: Mapping[str, str]) -> None:
-        """Write secrets to the host's memory, for us alone; the wrapper inside takes and removes them."""
+        """Write secrets to the host's memory, readable only by us; the wrapper inside reads and removes them."""
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)
         self.script(SECRETS_SCRIPT, folder)
         with self.remote.files() as files:
@@ -73,11 +73,11 @@ class HostAccount:
             return self._known
 
     def _ask_user(self) -> RemoteUser:
-        said = self.script(USER_SCRIPT).split("\n")
+        lines = self.script(USER_SCRIPT).split("\n")
         try:
-            home, uid, gid = said[0], int(said[1]), int(said[2])
+            home, uid, gid = lines[0], int(lines[1]), int(lines[2])
         except (IndexError, ValueError):
-            raise EngineError(f"{self.name}: its shell does not say who we are there") from None
+            raise EngineError(f"{self.name}: its shell does not report our user and home there") from None
         if not home.startswith("/") or home == "/":
             raise EngineError(f"{self.name}: the account there has no home folder: {clean(home)!r}")
         if uid == 0:

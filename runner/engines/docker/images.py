@@ -1,4 +1,4 @@
-"""Owns images on a host: pulled by digest, sent over the connection, pinned, and held against a GPU."""
+"""Manages the images of a host: pulls by digest, sends over the connection, pins, compares with a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCH = re.compile(r"(?:sm|compute)_[0-9]{2,3}[a-z]?")
 PROGRESS_SECONDS = 1.0
 
 OnProgress = Callable[[str], None]
-# Runs a short command in a throw-away container of an image: exit code and output.
+# Runs a short command in a temporary container of an image: exit code and output.
 Ask = Callable[[str, tuple[str, ...]], tuple[int, str]]
 
 
@@ -37,10 +37,10 @@ class Images:
         self._lock = threading.Lock()
 
     def ensure(self, image: str, on_progress: OnProgress) -> None:
-        """Have an image on the host, pulling it by its digest when it is not there."""
+        """Pull an image by its digest if the host does not have it."""
         with self._lock:
             pulling = self._pulling.setdefault(image, threading.Lock())
-        # Who wants the same image waits for whoever pulls it.
+        # A second request for the same image waits for the first.
         with pulling:
             if self._api.image(image) is None:
                 self._pull(image, on_progress)
@@ -51,25 +51,27 @@ class Images:
             raise EngineError(f"{host} has no image {image}: send it there with `rung image send IMAGE {host}`")
         progress = Progress(f"{host} is pulling {image.partition('@')[0]}", on_progress)
         try:
-            for said in self._api.pull(image):
-                progress.update(said)
+            for status in self._api.pull(image):
+                progress.update(status)
         except EngineError as error:
-            advice = f"is its registry within reach of {host}? `rung image send IMAGE {host}` needs none"
+            advice = f"can {host} reach its registry? `rung image send IMAGE {host}` needs none"
             raise EngineError(f"{error}; {advice}") from None
         if self._api.image(image) is None:
             raise EngineError(f"{host}: {image} was pulled and is not there")
 
     def send(self, archive: Iterable[bytes], image_id: str) -> None:
-        """Bring an image over the connection from its archive, and check that it arrived as what it was."""
+        """Send an image from its archive over the connection, and check that its id is the same there."""
         if self._api.image(image_id) is not None:
             return
-        said = self._api.load(archive)
+        statuses = self._api.load(archive)
         if self._api.image(image_id) is None:
-            told = clean(" ".join(str(one.get("stream", "")) for one in said)).strip()[:200]
-            raise EngineError(f"{self._api.host}: the image was sent and has another id there than {image_id}: {told}")
+            output = clean(" ".join(str(one.get("stream", "")) for one in statuses)).strip()[:200]
+            raise EngineError(
+                f"{self._api.host}: the image was sent and has another id there than {image_id}: {output}"
+            )
 
     def pin(self, tag: str) -> str:
-        """Return what a tag means now, asked of its registry by the host; else what it means on the host itself."""
+        """Return the digest of a tag, from its registry as the host sees it, or else from the host itself."""
         try:
             return f"{repository(tag)}@{self._api.digest(tag)}"
         except EngineError as error:
@@ -80,12 +82,12 @@ class Images:
         return str(digests[0] if digests else found["Id"])
 
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
-        """Say why an image has nothing to run on a GPU, or None when it has, or when nobody can tell."""
+        """Return why an image cannot run on a GPU; None when it can, or when its architectures are not known."""
         archs = self._archs_of(image)
         if archs is None or kernels_for(gpu.capability, archs):
             return None
         sm = f"sm_{gpu.capability[0]}{gpu.capability[1]}"
-        has = f"has kernels for {' '.join(archs)} alone" if archs else "has no CUDA kernels at all"
+        has = f"has kernels only for {' '.join(archs)}" if archs else "has no CUDA kernels at all"
         advice = f"a build that still has {sm}" if gpu.capability < (7, 0) else f"a build for {sm}"
         such = ", such as a cu126 one" if gpu.capability < (7, 0) else ""
         return (
@@ -108,7 +110,7 @@ class Images:
         return archs
 
     def _ask_torch(self, image: str) -> tuple[str, ...] | None:
-        """Ask the torch in an image; None when there is none to ask."""
+        """Ask the torch in an image for its architectures; None when there is no torch."""
         for python in ("python", "python3"):
             code, output = self._ask(image, (python, "-c", ASK_TORCH))
             if code == 0 and (found := re.search(rf"^{ARCHS_LABEL}(.*)$", output, re.MULTILINE)):
@@ -117,13 +119,13 @@ class Images:
 
 
 def labelled_archs(image: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the arch list that an image's label gives; None without the label."""
+    """Return the arch list from the label of an image; None without the label."""
     label = ((image.get("Config") or {}).get("Labels") or {}).get(ARCHS_LABEL)
     return tuple(ARCH.findall(label)) if isinstance(label, str) else None
 
 
 class Progress:
-    """Sums up what an engine tells of a pull, layer by layer, about once a second."""
+    """Sums up the progress of a pull over its layers, and reports it about once a second."""
 
     def __init__(self, what: str, on_progress: OnProgress, now: Callable[[], float] = time.monotonic) -> None:
         self._what, self._on_progress, self._now = what, on_progress, now
@@ -131,13 +133,13 @@ class Progress:
         self._reported_at = 0.0
         on_progress(what)
 
-    def update(self, said: Mapping[str, Any]) -> None:
-        detail = said.get("progressDetail")
-        if not isinstance(detail, dict) or not detail.get("total") or said.get("status") != "Downloading":
+    def update(self, status: Mapping[str, Any]) -> None:
+        detail = status.get("progressDetail")
+        if not isinstance(detail, dict) or not detail.get("total") or status.get("status") != "Downloading":
             return
-        # An engine that tells of more layers than any image has is not believed, and not remembered.
+        # An engine that reports more layers than any image has is not trusted.
         if len(self._layers) < 1000:
-            self._layers[str(said.get("id"))[:80]] = (int(detail.get("current", 0)), int(detail["total"]))
+            self._layers[str(status.get("id"))[:80]] = (int(detail.get("current", 0)), int(detail["total"]))
         if self._now() - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = self._now()
             current, total = (sum(pair[side] for pair in self._layers.values()) for side in (0, 1))
@@ -145,12 +147,12 @@ class Progress:
 
 
 def archive_id(manifest: bytes) -> str:
-    """Return the id of the one image in a saved archive, from the archive's own list."""
+    """Return the id of the one image in a saved archive, from its manifest."""
     try:
         (only,) = json.loads(manifest)
         found = re.search(r"[0-9a-f]{64}", only["Config"])
     except (ValueError, TypeError, KeyError):
         found = None
     if found is None:
-        raise EngineError("the archive is not that of one image: write it with `docker save IMAGE`")
+        raise EngineError("the archive does not hold exactly one image: write it with `docker save IMAGE`")
     return f"sha256:{found[0]}"

@@ -1,9 +1,9 @@
-"""Owns the copy of one attempt's log on this machine, and the cursor that says how much of the original is in it.
+"""Keeps the copy of one attempt's log on this machine, and a cursor for how much of the original is in it.
 
-The original can be asked for from a moment on, no finer. So the cursor is a moment and how many entries from it on are
-here already; a new stream begins at the moment and leaves so many out. Nothing is lost and nothing comes twice, however
-often the link, the engine or the controller end in between: what the file has beyond the cursor is cut off and read
-again.
+The engine can only send a log from a moment on. So the cursor is a moment and the number of entries from then on that
+are here already; a new stream begins at that moment and skips so many. Nothing is lost and nothing comes twice, however
+often the connection, the engine or the controller end in between: what the file has beyond the cursor is cut off and
+read again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.log_stream import Entry
 
-# Asked from a little earlier than needed: a clock that is set back by less, while nobody looks, hides nothing.
+# Requested from a little earlier than needed: a clock that is set back by less than this hides nothing.
 MARGIN = 60 * 10**9
 STEP = 10 * 10**9
 GAP = b"rung: lines are missing here: the host had thrown them away before they could be read\n"
@@ -25,21 +25,21 @@ GAP = b"rung: lines are missing here: the host had thrown them away before they 
 
 @dataclass
 class Cursor:
-    """How far the copy has come."""
+    """How much of the log is in the copy."""
 
     length: int = 0
     # Entries in the copy, and the latest time among them.
     total: int = 0
     latest: int = -1
-    # Moments to ask from, oldest first: each with how many entries came before it. All of those are earlier, and none
-    # after it is.
+    # Moments to request from, oldest first, each with the number of entries before it. All of those are earlier, and
+    # no later entry is.
     anchors: list[list[int]] = field(default_factory=list)
 
     def count(self, at: int) -> None:
         """Count one more entry."""
         anchors = self.anchors
         while anchors and anchors[-1][0] > at:
-            # The host's clock was set back: asked from there, the engine would leave this entry out.
+            # The host's clock was set back: from that moment on, the engine would leave this entry out.
             anchors.pop()
         if at > self.latest:
             self.latest = at
@@ -51,7 +51,7 @@ class Cursor:
 
     @property
     def anchor(self) -> list[int] | None:
-        """Return the moment to ask from, far enough back, and how many entries came before; None: the beginning."""
+        """Return the moment to request from and the number of entries before it; None: from the beginning."""
         return self.anchors[0] if self.anchors and self.anchors[0][0] <= self.latest - MARGIN else None
 
 
@@ -67,7 +67,7 @@ class LogCopy:
 
     @property
     def since(self) -> str | None:
-        """Return the moment to ask the log from, as the engine wants it."""
+        """Return the moment to request the log from, in the engine's form."""
         anchor = self._cursor.anchor
         return f"{anchor[0] // 10**9}.{anchor[0] % 10**9:09d}" if anchor else None
 
@@ -76,7 +76,7 @@ class LogCopy:
         return self._cursor.length != self._saved
 
     def begin(self) -> None:
-        """Be ready for a new stream that begins at `since`; what was taken beyond the cursor is cut off."""
+        """Prepare for a new stream that begins at `since`; cut off what is beyond the cursor."""
         anchor = self._cursor.anchor
         self._to_skip, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
         self.end()
@@ -85,13 +85,13 @@ class LogCopy:
         self._file.truncate(self._cursor.length)
 
     def end(self) -> None:
-        """Close the file: no more comes by this stream."""
+        """Close the file at the end of a stream."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def take(self, entries: Iterable[Entry]) -> None:
-        """Add what a stream has brought."""
+        """Append the entries that a stream has brought."""
         new: list[bytes] = []
         for each in entries:
             if self._first:
@@ -110,13 +110,13 @@ class LogCopy:
     def _write(self, data: bytes) -> None:
         assert self._file is not None, "a stream has begun"
         view = memoryview(data)
-        # A full disk may take part of it, and refuses the rest the next time; the cursor counts what was taken whole.
+        # A full disk may accept a part and refuse the next write; the cursor counts only what was written completely.
         while view:
             view = view[self._file.write(view) :]
         self._cursor.length += len(data)
 
     def append_note(self, text: str) -> None:
-        """Add a line of our own at the end of the copy, unless it stands there; no stream may follow it."""
+        """Append a line from Rung to the copy, unless it is there already; no stream may follow it."""
         line = f"{text}\n".encode()
         with self._paths.log.open("a+b") as log:
             log.seek(max(0, log.tell() - len(line)))
@@ -124,14 +124,14 @@ class LogCopy:
                 log.write(line)
 
     def save(self) -> None:
-        """Write the cursor down; until then a new start reads again what came since the last time."""
+        """Save the cursor; the next controller reads again everything after it."""
         draft = self._paths.cursor.with_suffix(".draft")
         draft.write_text(json.dumps(asdict(self._cursor)), encoding="ascii")
         draft.rename(self._paths.cursor)
         self._saved = self._cursor.length
 
     def finish(self) -> None:
-        """Make sure that the copy outlives this machine's power: the original is about to go."""
+        """Flush the copy to the disk, because the original is about to be removed."""
         self._paths.folder.mkdir(parents=True, exist_ok=True)
         with self._paths.log.open("ab") as log:
             _flush(log)
@@ -144,7 +144,7 @@ def _flush(file: IO[bytes]) -> None:
 
 
 def _load(paths: AttemptPaths) -> Cursor:
-    """Return where an earlier controller came to; a cursor that promises more than the file has begins anew."""
+    """Load the cursor of an earlier controller; one that is longer than the file is dropped."""
     try:
         cursor = Cursor(**json.loads(paths.cursor.read_bytes()))
         if cursor.length <= paths.log.stat().st_size:

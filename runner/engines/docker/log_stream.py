@@ -1,6 +1,6 @@
-"""Owns reading an engine's log stream as it comes in: HTTP, chunks, frames, entries. Never waits, keeps little.
+"""Parses an engine's log stream as it arrives: HTTP, chunks, frames, entries. Never waits, and buffers little.
 
-One entry is what the engine wrote at once: a line, or a piece of one longer than 16 KiB, each with its own time.
+An entry is a line, or a piece of a line longer than 16 KiB; each has its own time.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.seams.remote import RemoteSocket
 
 READ_BYTES = 1 << 16
-# Read at most this much of one log before the others have their turn.
+# Reads of one log before the others have their turn.
 READS = 8
 MAX_HEAD = 1 << 16
-# The engine cuts at 16 KiB; anything much larger is no frame of its.
+# The engine cuts at 16 KiB; anything much larger is not a frame.
 MAX_FRAME = 1 << 20
-# The first byte of a frame that is not the container's but the engine's own complaint.
+# The first byte of a frame that is an error message of the engine.
 ERROR = 3
 TIME = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?Z ")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A piece of the log, and when the engine took it, in nanoseconds."""
+    """A piece of the log, and when the engine received it, in nanoseconds."""
 
     at: int
     piece: bytes
 
 
 class LogDamaged(EngineError):
-    """The engine itself cannot read the log further, or hands out what is none."""
+    """The engine cannot read the rest of the log, or sends something that is not a log."""
 
 
 class Body:
-    """Turns the bytes of an HTTP answer into its body's, chunked or not."""
+    """Extracts the body from the bytes of an HTTP answer, chunked or not."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
@@ -46,7 +46,7 @@ class Body:
         # Bytes left of the present chunk; None: its size comes next.
         self._left: int | None = None
         self.status: int | None = None
-        # True when the engine has said that this was all.
+        # True when the engine has marked the end of the body.
         self.ended = False
 
     def feed(self, data: bytes) -> bytes:
@@ -59,20 +59,20 @@ class Body:
         return body
 
     def close(self) -> None:
-        """Take note of the end of the connection, which ends a body without chunks."""
+        """Handle the end of the connection, which ends a body without chunks."""
         self.ended = self.ended or (self.status is not None and not self._chunked)
 
     def _head(self) -> bool:
         end = self._raw.find(b"\r\n\r\n")
         if end < 0:
             if len(self._raw) > MAX_HEAD:
-                raise LogDamaged("the answer is not one of an engine")
+                raise LogDamaged("the answer is not from an engine")
             return False
         first, *fields = bytes(self._raw[:end]).split(b"\r\n")
         try:
             self.status = int(first.split()[1])
         except (IndexError, ValueError):
-            raise LogDamaged("the answer is not one of an engine") from None
+            raise LogDamaged("the answer is not from an engine") from None
         self._chunked = any(field.lower().replace(b" ", b"") == b"transfer-encoding:chunked" for field in fields)
         del self._raw[: end + 4]
         return True
@@ -86,12 +86,12 @@ class Body:
                 try:
                     self._left = int(bytes(self._raw[:end]).partition(b";")[0], 16)
                 except ValueError:
-                    raise LogDamaged("the answer is not one of an engine") from None
+                    raise LogDamaged("the answer is not from an engine") from None
                 del self._raw[: end + 2]
                 if self._left == 0:
                     self.ended = True
                     return
-            # Passed on before the chunk is complete, so that a large one is not kept; its end mark alone remains.
+            # Passed on before the chunk is complete, so that a large one is not buffered.
             if self._left:
                 taken = bytes(self._raw[: self._left])
                 del self._raw[: len(taken)]
@@ -108,7 +108,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._raw = bytearray()
-        # What the engine says when it cannot read its own file; whatever came before is still good.
+        # The engine's error message when it cannot read its own file; entries before it are good.
         self.damage = ""
 
     def feed(self, data: bytes) -> list[Entry]:
@@ -119,7 +119,7 @@ class Frames:
         while len(self._raw) - at >= 8:
             size = int.from_bytes(self._raw[at + 4 : at + 8], "big")
             if size > MAX_FRAME:
-                raise LogDamaged("the log is not one of an engine")
+                raise LogDamaged("the log is not from an engine")
             if len(self._raw) - at < 8 + size:
                 break
             if self._raw[at] == ERROR:
@@ -141,7 +141,7 @@ def entry(frame: bytes) -> Entry:
 
 
 class LogStream:
-    """One container's log on its way to us."""
+    """The log of one container while it is read."""
 
     def __init__(self, socket: RemoteSocket) -> None:
         socket.settimeout(0.0)
@@ -152,16 +152,16 @@ class LogStream:
 
     @property
     def damage(self) -> str:
-        """Return what the engine says of a log that it cannot read further."""
+        """Return the engine's error message about a log that it cannot read further."""
         return self._frames.damage
 
     @property
     def ended(self) -> bool:
-        """Tell whether the engine has said that this was all; the end of the connection alone says nothing."""
+        """Tell whether the engine has marked the end of the log; the end of the connection alone proves nothing."""
         return self._body.ended
 
     def read(self) -> list[Entry]:
-        """Return what has come in, without waiting; raise HostUnreachable when no more will come by this way."""
+        """Return the entries that have arrived, without waiting; raise HostUnreachable when the stream broke off."""
         entries: list[Entry] = []
         for _ in range(READS):
             try:

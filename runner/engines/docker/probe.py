@@ -1,4 +1,4 @@
-"""Owns throw-away containers: a short command in an image on a host, that writes nothing and reaches nobody."""
+"""Runs short commands in temporary containers on a host: read-only, without network."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rung.runner.seams.remote import OUTPUT_BYTES
 
 # Importing torch for the first time reads a gigabyte from a cold disk.
 IMAGE_SECONDS = 300.0
-NOT_FOUND = 127  # as a shell says it
+NOT_FOUND = 127  # the exit code of a shell for a missing program
 
 
 class Probe:
-    """Runs throw-away containers on one host."""
+    """Runs temporary containers on one host."""
 
     def __init__(self, api: EngineApi, account: HostAccount) -> None:
         self._api, self._account = api, account
 
     def in_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
-        """Run a command that sees what an attempt of this job left: exit code, output, errors."""
+        """Run a command that sees the files of this job: exit code, output, errors."""
         layout = self._account.layout()
         residence = request.container.residence if request.container else 1
         self._account.script('umask 077; mkdir -p "$1"', layout.paths.job(request.job_id, residence))

@@ -118,7 +118,7 @@ def test_a_gpu_that_the_image_has_no_kernels_for_is_refused_before_anything_runs
     said = engine.incompatibility(images["tiny-current"], P100)
     assert said is not None
     assert said.startswith("P100 (sm_60) needs a build that still has sm_60, such as a cu126 one; image registry.fleet")
-    assert "has kernels for sm_75 sm_80 sm_90 alone" in said
+    assert "has kernels only for sm_75 sm_80 sm_90" in said
     assert engine.incompatibility(images["tiny-current"], A100) is None
     # Nobody can tell of an image without label and without torch: it is let through.
     assert engine.incompatibility(images["tiny-plain"], P100) is None
@@ -130,7 +130,7 @@ def test_an_image_without_the_label_is_asked_through_its_torch(attempts: Attempt
     image = build(
         attempts.host, "asked", f"FROM {attempts.fleet.images['tiny-plain']}", f"RUN {says} && chmod +x /bin/python"
     )
-    assert "has kernels for sm_75 compute_90 alone" in str(attempts.engine.incompatibility(image, P100))
+    assert "has kernels only for sm_75 compute_90" in str(attempts.engine.incompatibility(image, P100))
     # The real question to a real torch: this build has none.
     assert attempts.engine.images._asked(attempts.fleet.images["train-cpu"]) == ()
     assert attempts.containers() == []

@@ -1,4 +1,4 @@
-"""Owns the proof of the process engine on real processes: started once, found again, ended whole."""
+"""Tests the process engine with real processes: started once, found again, ended completely."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ def test_a_worker_that_left_its_group_does_not_outlive_a_killed_wrapper(attempts
     attempts.wait(lambda: gone(int(attempts.log(request))))
 
 
-def test_a_stranger_in_the_same_folder_is_left_alone(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_foreign_process_in_the_same_folder_is_left_alone(attempts: Attempts, tmp_path: Path) -> None:
     stranger = subprocess.Popen(["sleep", "60"], env={**ENV, "RUNG_FOLDER": str(tmp_path / "attempts" / "10")})
     try:
         attempts.end(attempts.sh("exit 0"))
@@ -514,7 +514,9 @@ def test_files_and_folders_of_the_pattern_are_checkpoints_and_known_by_their_con
     assert attempts.engine.list_files(replace(request, checkpoint_dir=tmp_path / "nowhere"), "*") == []
 
 
-def test_the_gpu_is_the_drivers_word(attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_the_one_the_driver_reports(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for said, found in [
@@ -532,7 +534,7 @@ def test_the_gpu_is_the_drivers_word(attempts: Attempts, tmp_path: Path, monkeyp
     assert attempts.engine.gpu() is None
 
 
-def test_a_log_that_cannot_be_read_is_told_and_not_raised_through_the_roof(attempts: Attempts) -> None:
+def test_a_log_that_cannot_be_read_is_reported_as_an_engine_error(attempts: Attempts) -> None:
     request = attempts.request("true")
     request.paths.log.mkdir(parents=True)
     with pytest.raises(EngineError, match="log: cannot be read: Is a directory"):

@@ -1,4 +1,4 @@
-"""Owns the proof of what stays home: as git and Docker read their files."""
+"""Tests which files are not shipped: the same as for git and Docker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shipped(root: Path) -> set[str]:
     return set(scan_workdir(root, root.parent / "home").files)
 
 
-def test_what_git_ignores_stays_home_just_as_git_says(tmp_path: Path) -> None:
+def test_what_git_ignores_is_not_shipped(tmp_path: Path) -> None:
     root = tmp_path / "work"
     make(
         root,
@@ -53,7 +53,7 @@ def test_what_docker_ignores_stays_home_counted_from_the_folder_itself(tmp_path:
     assert shipped(tmp_path / "w") == {".dockerignore", "a.py", "x/b.pt", "data/keep/small", "x/cache/z"}
 
 
-def test_gits_own_folder_and_rungs_own_home_stay_home(tmp_path: Path) -> None:
+def test_gits_folder_and_rungs_home_are_not_shipped(tmp_path: Path) -> None:
     make(tmp_path, "a.py", ".git/config", "sub/.git/config", "state/rung/secrets/HF_TOKEN", "state/other")
     assert set(scan_workdir(tmp_path, tmp_path / "state" / "rung").files) == {"a.py", "state/other"}
     with pytest.raises(EngineError, match="Rung's own home"):

@@ -1,4 +1,4 @@
-"""Owns the proof that a file comes from a host and goes to one whole, or not at all. Over a real sshd."""
+"""Tests that files are copied from and to a host completely, or not at all. Over a real sshd."""
 
 from __future__ import annotations
 

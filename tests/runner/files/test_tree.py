@@ -1,4 +1,4 @@
-"""Owns the proof of what is shipped: the same content is the same tree, and an archive unpacks to exactly it."""
+"""Tests trees: the same content is the same tree, and an archive unpacks to exactly that content."""
 
 from __future__ import annotations
 
@@ -105,6 +105,6 @@ def test_a_damaged_manifest_knows_nothing(data: bytes) -> None:
     assert read_manifest(data) == Tree()
 
 
-def test_sizes_are_told_as_people_say_them() -> None:
+def test_sizes_are_shown_in_common_units() -> None:
     assert [size_text(size) for size in (5, 2048, 3 << 20, 5 << 29)] == ["5 bytes", "2.0 KiB", "3.0 MiB", "2.5 GiB"]
     assert File("a", False, 1) != File("a", True, 1)

@@ -1,4 +1,4 @@
-"""Owns the proof that config files are edited in the attempt's own copy, and that nothing of the person's changes."""
+"""Tests that config files are edited in the attempt's copy, and that the originals do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof that a host's health script is asked for safely, and that its lines mean what they say."""
+"""Tests the command for a host's health script and the parser of its output."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def test_lines_are_read_and_others_left_out() -> None:
     )
 
 
-def test_what_a_host_says_cannot_write_to_the_terminal() -> None:
+def test_the_output_of_a_host_cannot_write_to_the_terminal() -> None:
     (only,) = parse_health("bad\tlog\t\x1b[2Jgone\x07" + "x" * 1000 + "\t\n")
     assert "\x1b" not in only.said and "\x07" not in only.said
     assert len(only.said) <= 300
 
 
-def test_a_host_without_the_script_says_nothing_and_that_is_no_fault() -> None:
+def test_a_host_without_the_script_prints_nothing_and_that_is_no_error() -> None:
     done = subprocess.run(health_command(quick=True), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "") or Path("/usr/local/lib/rung/health").exists()
 
 
-def test_what_a_look_from_here_says_anyway_is_not_said_twice() -> None:
+def test_what_the_survey_reports_is_not_reported_twice() -> None:
     disk = Health("bad", "disk", "disk nearly full")
     assert failed_checks((disk, TOOLKIT, Health("unknown", "xid", "may not see"))) == (TOOLKIT,)
 
 
 def test_it_is_shown_by_check_and_by_hosts() -> None:
     report = Report(Host("titan1", "titan1"), engine="27.0", health=(TOOLKIT,))
-    told = [finding for finding in check_host(report) if not finding.good]
-    assert "host titan1: toolkit: no container toolkit" in [finding.what for finding in told]
+    reported = [finding for finding in check_host(report) if not finding.good]
+    assert "host titan1: toolkit: no container toolkit" in [finding.what for finding in reported]
     assert "unwell: no container toolkit" in hosts_table([report], 200)
     assert hosts_json([report])[0]["health"][0]["what"] == "toolkit"

@@ -1,4 +1,4 @@
-"""Owns the proof of the list of hosts: Ansible's inventory is understood, and every problem is named with its line."""
+"""Tests the list of hosts: Ansible's inventory is parsed, and every problem is reported with its line."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def read(text: str) -> dict[str, Host]:
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(InventoryError) as told:
+    with pytest.raises(InventoryError) as raised:
         parse_hosts(text.encode())
-    return told.value.problems
+    return raised.value.problems
 
 
 # What is understood
@@ -170,7 +170,7 @@ def test_what_concerns_ansible_alone_is_left_to_it() -> None:
         ("all:\n  hosts:\n    x: 22\n", 3, "all.hosts.x: should be a mapping"),
         ("all:\n  vars: u\n", 2, "all.vars: should be a mapping"),
         ("all: 3\n", 1, "all: should be a mapping"),
-        ("all:\n  vars: {ansible_password: x}\n  hosts: {x: }\n", 2, "ansible_password: Rung logs in with keys alone"),
+        ("all:\n  vars: {ansible_password: x}\n  hosts: {x: }\n", 2, "ansible_password: Rung logs in only with keys"),
         ("all:\n  hosts:\n    -x: \n", 3, "host -x: the name must be one word"),
         ("all:\n  hosts:\n    'x y': \n", 3, "host x y: the name must be one word"),
         ("all:\n  hosts:\n    x: {rung_jump: y}\n    y: {rung_jump: x}\n", 3, "host x would be its own jump host"),
@@ -188,8 +188,8 @@ def test_what_concerns_ansible_alone_is_left_to_it() -> None:
     ],
 )
 def test_a_wrong_list_is_refused_with_the_line_and_what_is_wrong(text: str, line: int, said: str) -> None:
-    told = problems(text)
-    assert any(problem.startswith(f"{line}: ") and said in problem for problem in told), told
+    raised = problems(text)
+    assert any(problem.startswith(f"{line}: ") and said in problem for problem in raised), raised
 
 
 @pytest.mark.parametrize(
@@ -208,23 +208,23 @@ def test_a_wrong_list_is_refused_with_the_line_and_what_is_wrong(text: str, line
         ("ansible_ssh_private_key_file: key", "should be a path that begins with / or ~/"),
         ("rung_engine_socket: ~/d.sock", "should be a path that begins with /"),
         ("rung_jump: x", "host x would be its own jump host"),
-        ("ansible_connection: winrm", "Rung reaches hosts by ssh alone"),
-        ("ansible_ssh_common_args: -i key", "-i: Rung takes -J and -o alone from here"),
+        ("ansible_connection: winrm", "Rung reaches hosts only by ssh"),
+        ("ansible_ssh_common_args: -i key", "-i: Rung reads only -J and -o here"),
         ("ansible_ssh_common_args: '-J \"'", "No closing quotation"),
         ("ansible_ssh_common_args: -J", "proxyjump: cannot be read"),
-        ("ansible_ssh_common_args: 3", "Rung takes -J and -o alone"),
+        ("ansible_ssh_common_args: 3", "Rung reads only -J and -o"),
         ("ansible_ssh_common_args: -o ProxyCommand=nc", "name the jump host with ProxyJump"),
-        ("ansible_ssh_common_args: -o StrictHostKeyChecking=no", "Rung never takes an unknown host key"),
+        ("ansible_ssh_common_args: -o StrictHostKeyChecking=no", "Rung never accepts an unknown host key"),
     ],
 )
 def test_a_wrong_setting_of_a_host_is_refused_with_its_line(setting: str, said: str) -> None:
-    (told,) = problems(f"all:\n  hosts:\n    x: {{{setting}}}\n")
-    assert told.startswith("3: ") and said in told
+    (raised,) = problems(f"all:\n  hosts:\n    x: {{{setting}}}\n")
+    assert raised.startswith("3: ") and said in raised
 
 
-def test_all_problems_are_told_at_once() -> None:
-    told = problems("all:\n  hosst: \n  hosts:\n    x: {ansible_port: 0, ansible_user: a b}\n")
-    assert [problem.split(":")[0] for problem in told] == ["2", "4", "4"]
+def test_all_problems_are_reported_at_once() -> None:
+    raised = problems("all:\n  hosst: \n  hosts:\n    x: {ansible_port: 0, ansible_user: a b}\n")
+    assert [problem.split(":")[0] for problem in raised] == ["2", "4", "4"]
 
 
 def test_a_group_with_many_ways_up_takes_no_time() -> None:
@@ -288,7 +288,7 @@ def test_another_list_can_be_named_and_its_problems_name_it(tmp_path: Path) -> N
         find_hosts({"RUNG_HOSTS": str(tmp_path)})
 
 
-def test_a_wrong_list_is_told_by_the_commands_in_lines(tmp_path: Path, rung: Rung) -> None:
+def test_a_wrong_list_is_reported_by_the_commands_in_lines(tmp_path: Path, rung: Rung) -> None:
     file = tmp_path / "lab.yml"
     file.write_text("all:\n  host: \n  hosts: [x]\n")
     ran = rung("hosts", env={"RUNG_HOSTS": str(file)})

@@ -1,4 +1,4 @@
-"""Owns the proof that nvidia-smi is understood, and that nothing it prints can do harm."""
+"""Tests the parser for nvidia-smi, also with hostile output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_the_driver_does_not_know_is_unknown() -> None:
         "\u0663, GPU-1, 1, 1, \u0667.\u0665, X",
     ],
 )
-def test_a_line_that_names_no_gpu_is_told_and_takes_no_other_with_it(line: str) -> None:
+def test_a_line_that_names_no_gpu_is_reported_and_affects_no_other(line: str) -> None:
     gpus, troubles = parse_gpus(f"{line}\n{TITAN}\n")
     assert [gpu.uuid for gpu in gpus] == ["GPU-5f1c"]
     assert len(troubles) == 1 and troubles[0].startswith("the GPU driver says: ")

@@ -1,4 +1,4 @@
-"""Owns the proof of looking at hosts: what `rung hosts` shows and `rung check` says, of real hosts over SSH."""
+"""Tests the survey of hosts: what `rung hosts` and `rung check` show, with real hosts over SSH."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_host_without_driver_or_engine_says_which(
         ("#!/bin/sh\nexit 0\n", "the driver names no GPU"),
     ],
 )
-def test_a_sick_driver_is_told_in_its_own_words(
+def test_the_message_of_a_broken_driver_is_reported(
     script: str, said: str, gpu_host: Callable[[str], Sshd], reach: Reach, engine: EngineServer
 ) -> None:
     report = look(gpu_host(script), reach, engine_socket=str(engine.server_address))
@@ -161,7 +161,7 @@ def test_a_sick_driver_is_told_in_its_own_words(
     assert any(said in what for what, _ in bad(report))
 
 
-def test_a_driver_that_hangs_is_given_up_and_the_rest_is_told(
+def test_a_driver_that_hangs_is_given_up_and_the_other_facts_are_reported(
     gpu_host: Callable[[str], Sshd],
     reach: Reach,
     engine: EngineServer,
@@ -176,7 +176,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_rest_is_told(
 @pytest.mark.parametrize(
     "answer", [b"", b"not json", b"[]", b"{}", b'{"Version": 1}' * 2, b"RAW nonsense\r\n\r\n", b"[" * 100_000]
 )
-def test_an_engine_that_speaks_nonsense_is_told(
+def test_an_engine_that_sends_nonsense_is_reported(
     answer: bytes, gpu_host: Callable[[str], Sshd], reach: Reach, engine: EngineServer
 ) -> None:
     engine.answers["/version"] = answer
@@ -186,7 +186,9 @@ def test_an_engine_that_speaks_nonsense_is_told(
     assert "the engine does not answer" in what and what.isprintable()
 
 
-def test_a_host_that_forbids_sockets_is_told(new_sshd: Callable[..., Sshd], reach: Reach, engine: EngineServer) -> None:
+def test_a_host_that_forbids_sockets_is_reported(
+    new_sshd: Callable[..., Sshd], reach: Reach, engine: EngineServer
+) -> None:
     server = new_sshd("AllowStreamLocalForwarding no")
     server.introduce()
     report = look(server.start(), reach, engine_socket=str(engine.server_address))
@@ -214,7 +216,7 @@ def test_a_gpu_belongs_to_the_job_in_whose_container_its_process_runs() -> None:
     )
 
 
-def test_what_a_host_says_of_itself_is_bounded_and_clean() -> None:
+def test_the_facts_of_a_host_are_bounded_and_clean() -> None:
     text = (
         "time 99999999999999999999\nuser \x1b[31mroot\nsocket open\n"
         + "home x 1 1 1 1% /\x1b[2J\n"
@@ -243,7 +245,7 @@ def test_what_a_host_says_of_itself_is_bounded_and_clean() -> None:
         ({"away": "titan1: no route"}, "unreachable: no route", "is it up"),
     ],
 )
-def test_what_is_missing_is_said_in_plain_words_with_what_to_do(change: dict[str, Any], what: str, fix: str) -> None:
+def test_a_missing_part_is_reported_with_what_to_do(change: dict[str, Any], what: str, fix: str) -> None:
     ((said, advice),) = bad(replace(HEALTHY, **change))
     assert said.startswith("host titan1: ") and what in said and fix in advice
 
@@ -285,7 +287,7 @@ def test_the_json_names_everything() -> None:
 # The commands
 
 
-def test_all_hosts_are_shown_at_once_with_the_reason_for_those_that_are_away(
+def test_all_hosts_are_shown_at_once_with_the_reason_for_unreachable_ones(
     gpu_host: Callable[[str], Sshd],
     new_sshd: Callable[..., Sshd],
     engine: EngineServer,

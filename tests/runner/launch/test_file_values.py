@@ -1,4 +1,4 @@
-"""Owns the proof that knobs which only a config file states are known to Rung from the submit on."""
+"""Tests that knobs which only a config file states are known from the submit on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_precision_is_known_by_its_word_or_its_switch(tmp_path: Path, keys: An
         ({"lr": "nowhere"}, {"lr": 1.0}, "nowhere: there is no such key"),
     ],
 )
-def test_what_cannot_be_understood_is_told(tmp_path: Path, keys: Any, more: Any, said: str) -> None:
+def test_what_cannot_be_understood_is_reported(tmp_path: Path, keys: Any, more: Any, said: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         knobs(tmp_path, keys, **more)
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""Owns the proof of the way from a job file to a process: what reaches the command, and what never does."""
+"""Tests the request built from a job file: what reaches the command, and what never does."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_option_with_something_to_say_stays() -> None:
 
 
 @given(st.lists(st.text(), min_size=1), st.text(min_size=1))
-def test_one_word_stays_one_argument_whatever_its_characters(words: list[str], value: str) -> None:
+def test_one_placeholder_stays_one_argument_whatever_its_characters(words: list[str], value: str) -> None:
     plain = tuple(word.replace("{", "").replace("}", "") for word in words)
     assert fill_command(plain, NOTHING) == plain
     values = {**NOTHING, "checkpoint": value}
@@ -99,7 +99,7 @@ def test_a_knob_is_written_as_people_write_it(lr: float, text: str) -> None:
     assert build(run="x {lr}", knobs={"lr": lr}).argv == ("x", text)
 
 
-def test_precision_is_said_in_the_scripts_own_word() -> None:
+def test_precision_has_the_name_that_the_script_uses() -> None:
     knobs = {"precision": "bf16", "precision_text": {"bf16": "bfloat16"}}
     request = build(run="x {precision}", envs={"P": "{precision}"}, knobs=knobs)
     assert (request.argv[1], request.env["P"]) == ("bfloat16", "bfloat16")
@@ -107,7 +107,7 @@ def test_precision_is_said_in_the_scripts_own_word() -> None:
     assert build(run="x {precision}", knobs={"precision": "fp32"}).argv[1] == "fp32"
 
 
-def test_the_job_is_told_what_the_contract_says() -> None:
+def test_the_job_gets_the_variables_of_the_contract() -> None:
     checkpoint = {"dir": "ck", "pattern": "s_*.pt", "every": 50}
     env = build(checkpoint=checkpoint, resumed="s_5.pt", knobs={"clip": "off"}).env
     assert env["RUNG_JOB"] == "a-1"
@@ -184,14 +184,14 @@ def test_a_secret_reaches_the_job_and_nothing_that_is_kept(home: Path, tmp_path:
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
     secret = {"TOKEN": hush, "OTHER": "other-44d1"}
-    told = rung("launch", tmp_path / "job.yaml", "--dryrun", env=secret)
-    assert "TOKEN (secret, its value is not shown)" in told.out
+    reported = rung("launch", tmp_path / "job.yaml", "--dryrun", env=secret)
+    assert "TOKEN (secret, its value is not shown)" in reported.out
     ran = rung("launch", "-f", tmp_path / "job.yaml", env=secret)
     assert ran.code == 0, ran
     assert out.read_text() == f"{hush} "
     seen = "".join(rung(*words).out for words in (["history", "--json", "keeps quiet"], ["logs", "keeps quiet"]))
     assert "done" in seen
-    for text in (told.out, told.err, ran.out, ran.err, seen):
+    for text in (reported.out, reported.err, ran.out, ran.err, seen):
         assert hush not in text
     assert holders(home, b"TOKEN")  # its name is kept
     assert holders(home, hush.encode()) == []
@@ -257,7 +257,7 @@ def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None
     assert all(0 <= seconds <= 5 for seconds in slept)
 
 
-def test_a_start_that_never_works_is_told() -> None:
+def test_a_start_that_never_works_is_reported() -> None:
     slept: list[float] = []
     with pytest.raises(EngineError, match="short of processes"):
         start_attempt(Flaky(99), build(), {}, slept.append)
@@ -297,7 +297,7 @@ def test_switches_tell_a_precision(precision: str, fp16: str, bf16: str) -> None
     assert request.argv == ("x", "--fp16", fp16, "--bf16", bf16)
 
 
-def test_what_a_file_is_told_keeps_its_type_and_silence_leaves_the_file_alone() -> None:
+def test_a_value_in_a_file_keeps_its_type_and_no_value_leaves_the_file_alone() -> None:
     keys = {"lr": ["a", "b.c"], "precision": "amp", "clip": "clip", "checkpoint": "resume", "fp16": "fp16.enabled"}
     knobs = {"lr": 1e-5, "precision_text": {"amp_fp16": True}, "files": {"c.yaml": keys}}
     request = build(knobs=knobs, run="x {precision}")

@@ -1,4 +1,4 @@
-"""Owns the proof of taking a job in, taking it up again and giving it up."""
+"""Tests submitting, retrying and cancelling a job."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_failed_or_cancelled_to_queued_with_new_knobs(store: Store, ended: JobSt
     assert (found.state, found.reason, found.settled) == (JobState.QUEUED, "retried by a person", 1)
     assert not found.cancel_requested
     assert (found.knobs.lr, found.knobs.clip) == (1e-4, 2.0)
-    told = next(event for event in store.events(job.id) if event.kind == "retried")
-    assert told.data == {"knobs": {"lr": [0.1, 1e-4], "clip": [None, 2.0]}}
+    reported = next(event for event in store.events(job.id) if event.kind == "retried")
+    assert reported.data == {"knobs": {"lr": [0.1, 1e-4], "clip": [None, 2.0]}}
     assert len(store.attempts(job.id)) == 1
 
 
@@ -171,7 +171,7 @@ def test_set_is_read_like_a_job_file(settings: dict[str, str], expected: dict[st
         ("clip", "hard", "--set clip: Input should be a valid number"),
     ],
 )
-def test_a_bad_setting_is_told_and_changes_nothing(name: str, value: str, words: str) -> None:
+def test_a_bad_setting_is_reported_and_changes_nothing(name: str, value: str, words: str) -> None:
     job = a_job()
     with pytest.raises(UsageError) as raised:
         changed_knobs(job, {name: value})

@@ -1,4 +1,4 @@
-"""Owns the proof of who is trusted and who we are: host keys, key files, the agent, and `~/.ssh/config`."""
+"""Tests host keys and logins: known_hosts, key files, the agent, and `~/.ssh/config`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def works(remote: SshRemote) -> bool:
 
 
 def refusal(remote: SshRemote) -> str:
-    with pytest.raises(HostRefused) as told:
+    with pytest.raises(HostRefused) as raised:
         remote.run(["true"], timeout=pace.seconds(60))
-    said = str(told.value)
+    said = str(raised.value)
     assert "\n" not in said
     return said
 
@@ -44,11 +44,11 @@ def advice(said: str) -> str:
 # Host keys
 
 
-def test_a_known_host_key_lets_us_in(titan: SshRemote) -> None:
+def test_a_known_host_key_is_accepted(titan: SshRemote) -> None:
     assert works(titan)
 
 
-def test_an_unknown_host_key_is_refused_and_the_line_told_mends_it(new_sshd: NewSshd, reach: Reach) -> None:
+def test_an_unknown_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd().start()
     said = refusal(reach(server))
     assert said.startswith(f"titan1: the host key of {server.name} (ssh-ed25519 SHA256:")
@@ -64,7 +64,7 @@ def test_an_unknown_host_key_is_refused_and_the_line_told_mends_it(new_sshd: New
     assert works(reach(server))
 
 
-def test_a_changed_host_key_is_refused_and_the_line_told_mends_it(new_sshd: NewSshd, reach: Reach) -> None:
+def test_a_changed_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd: NewSshd, reach: Reach) -> None:
     server, other = new_sshd(), new_sshd()
     server.known_hosts.write_text("# mine\n" + other.known_line().replace(other.name, server.name))
     server.start()
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_key_is_named(sshd: Sshd, reach: Reach, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
-def test_a_key_file_of_every_usual_kind_lets_us_in(kind: str, sshd: Sshd, reach: Reach, tmp_path: Path) -> None:
+def test_a_key_file_of_every_usual_kind_is_accepted(kind: str, sshd: Sshd, reach: Reach, tmp_path: Path) -> None:
     key = keygen(tmp_path / "mine", kind)
     sshd.accept(key)
     assert works(reach(sshd.host(key=str(key))))
@@ -154,7 +154,7 @@ def test_a_login_that_wants_a_password_is_refused_at_once(new_sshd: NewSshd, rea
     assert "the host takes no keys, only password" in refusal(reach(server.start()))
 
 
-def test_a_second_factor_after_the_key_is_told(new_sshd: NewSshd, reach: Reach) -> None:
+def test_a_second_factor_after_the_key_is_reported(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd("AuthenticationMethods publickey,password", "PasswordAuthentication yes")
     server.introduce()
     assert "after the key the host wants password too" in refusal(reach(server.start()))
@@ -194,7 +194,7 @@ def locked_key(sshd: Sshd, client_home: Path) -> Path:
     return key
 
 
-def test_an_encrypted_key_that_no_agent_holds_is_told_with_the_line_that_helps(
+def test_an_encrypted_key_that_no_agent_holds_is_reported_with_the_command_that_helps(
     sshd: Sshd, reach: Reach, locked_key: Path
 ) -> None:
     said = refusal(reach(sshd.host(key=str(locked_key))))
@@ -290,8 +290,8 @@ def test_a_config_that_cannot_be_used_is_named(
     config: str, said: str, sshd: Sshd, reach: Reach, client_home: Path
 ) -> None:
     configure(client_home, config)
-    told = refusal(reach(Host("titan1", "127.0.0.1")))
-    assert said in told and str(client_home / ".ssh" / "config") in told
+    raised = refusal(reach(Host("titan1", "127.0.0.1")))
+    assert said in raised and str(client_home / ".ssh" / "config") in raised
 
 
 # Jump hosts
@@ -349,7 +349,7 @@ def test_the_keys_of_the_jump_host_and_of_the_host_behind_it_are_both_verified(n
     assert works(reach(*hosts))
 
 
-def test_a_jump_host_that_forbids_forwarding_is_told(new_sshd: NewSshd, reach: Reach, sshd: Sshd) -> None:
+def test_a_jump_host_that_forbids_forwarding_is_reported(new_sshd: NewSshd, reach: Reach, sshd: Sshd) -> None:
     gate = new_sshd("AllowTcpForwarding no")
     gate.introduce()
     gate.start()

@@ -1,4 +1,4 @@
-"""Owns the proof that a host key is taken only if a known_hosts file has it, for that very name."""
+"""Tests that a host key is accepted only if a known_hosts file has it for exactly that name."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_a_broken_file_makes_nothing_known(text: str, tmp_path: Path) -> None:
     assert "is not known" in (said(tmp_path, text) or "")
 
 
-def test_an_unreadable_known_key_is_told_from_the_shown_one(tmp_path: Path) -> None:
-    told = said(tmp_path, line("titan", HostKey("ssh-ed25519", "*")))
-    assert told and "(unreadable)" in told and f"{tmp_path}/known_hosts:1" in told
+def test_an_unreadable_known_key_is_distinguished_from_the_shown_one(tmp_path: Path) -> None:
+    reported = said(tmp_path, line("titan", HostKey("ssh-ed25519", "*")))
+    assert reported and "(unreadable)" in reported and f"{tmp_path}/known_hosts:1" in reported
 
 
 def test_files_that_are_not_there_know_nothing(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_trust(tmp_path: Path) -> Non
         read_known_keys([tmp_path])
 
 
-def test_the_line_that_mends_it_is_safe_in_a_shell() -> None:
-    told = why_refused([], "[a;b]:22", OURS, [FILE])
-    assert told and told.endswith(f">> '{FILE}'")
-    assert f"echo '[a;b]:22 {OURS.type} {OURS.base64}'" in told
+def test_the_command_that_fixes_it_is_safe_in_a_shell() -> None:
+    reported = why_refused([], "[a;b]:22", OURS, [FILE])
+    assert reported and reported.endswith(f">> '{FILE}'")
+    assert f"echo '[a;b]:22 {OURS.type} {OURS.base64}'" in reported

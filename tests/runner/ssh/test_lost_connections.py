@@ -1,4 +1,4 @@
-"""Owns the proof of what happens when a host goes away: told soon, waited for by nobody, found again by itself."""
+"""Tests lost connections: they are reported soon, block nobody, and are restored by themselves."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def alive(remote: SshRemote) -> bool:
 
 def reason(remote: SshRemote) -> str:
     """Return why a host that is away is so."""
-    with pytest.raises(HostUnreachable) as told:
+    with pytest.raises(HostUnreachable) as raised:
         remote.run(["true"], timeout=LONG)
-    return str(told.value)
+    return str(raised.value)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class Waiting:
 # Killed and restarted
 
 
-def test_a_host_that_is_killed_is_away_at_once_and_found_again_when_it_is_back(
+def test_a_host_that_is_killed_is_unreachable_at_once_and_reconnected_when_it_is_back(
     sshd: Sshd, titan: SshRemote, mute: str, wait_until: Any
 ) -> None:
     assert alive(titan)
@@ -176,7 +176,7 @@ def test_a_quiet_connection_is_not_taken_for_a_dead_one(
     assert sshd.said("Accepted publickey") == 1
 
 
-def test_a_host_that_never_greets_is_away_and_is_asked_by_one_at_a_time(
+def test_a_host_that_never_greets_is_unreachable_and_is_asked_by_one_at_a_time(
     reach: Reach, wait_until: Any, impatient: float
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -210,7 +210,7 @@ def test_a_host_that_never_greets_is_away_and_is_asked_by_one_at_a_time(
     assert not server.is_alive()
 
 
-def test_a_server_that_speaks_nonsense_is_away_and_harms_nothing(reach: Reach) -> None:
+def test_a_server_that_sends_nonsense_is_unreachable_and_harms_nothing(reach: Reach) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -230,15 +230,15 @@ def test_a_server_that_speaks_nonsense_is_away_and_harms_nothing(reach: Reach) -
         remote = reach(Host("titan1", "127.0.0.1", "root", listener.getsockname()[1]))
         said = set()
         while len(said) < 2:
-            with pytest.raises(HostUnreachable) as told:
+            with pytest.raises(HostUnreachable) as raised:
                 remote.run(["true"], timeout=LONG)
-            said.add(str(told.value))
+            said.add(str(raised.value))
         assert all(text.isprintable() and len(text) < 1000 for text in said)
         remote.close()
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_name_that_does_not_resolve_is_away(reach: Reach) -> None:
+def test_a_name_that_does_not_resolve_is_unreachable(reach: Reach) -> None:
     with pytest.raises(HostUnreachable, match=r"no\.such\.host\.invalid:22 does not answer"):
         reach(Host("titan1", "no.such.host.invalid")).run(["true"], timeout=LONG)
 
@@ -264,7 +264,7 @@ def test_closing_ends_every_wait_and_the_thread(titan: SshRemote, mute: str, wai
     wait_until(lambda: keepers() == 0, LONG)
 
 
-def test_closing_a_host_that_is_away_ends_the_trying(wait_until: Any) -> None:
+def test_closing_an_unreachable_host_ends_the_retries(wait_until: Any) -> None:
     tries = []
 
     def dial() -> Transport:
@@ -327,7 +327,7 @@ def test_a_dead_jump_host_is_named_and_the_way_is_found_again_when_it_is_back(
     wait_until(lambda: alive(remote), LONG)
 
 
-def test_a_host_that_its_jump_host_cannot_reach_is_told_from_a_dead_jump_host(
+def test_a_host_that_its_jump_host_cannot_reach_is_distinguished_from_a_dead_jump_host(
     sshd: Sshd, new_sshd: NewSshd, reach: Reach
 ) -> None:
     gone = new_sshd()

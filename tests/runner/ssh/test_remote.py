@@ -1,4 +1,4 @@
-"""Owns the proof of the Remote seam over a real sshd: commands, files and sockets, all on one connection."""
+"""Tests the Remote interface over a real sshd: commands, files and sockets, all on one connection."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_parts_are_what_the_seam_promises(titan: SshRemote, serve: Callable[
     opened.close()
 
 
-def test_every_word_arrives_as_it_is_and_nothing_is_run_by_it(titan: SshRemote, client_home: Path) -> None:
+def test_every_argument_arrives_as_it_is_and_nothing_is_run_by_it(titan: SshRemote, client_home: Path) -> None:
     before = sorted(Path.cwd().iterdir())
     ran = titan.run(["printf", "%s\\0", *NASTY], timeout=pace.seconds(60))
     assert ran.code == 0
@@ -148,7 +148,7 @@ def test_only_the_beginning_of_endless_output_is_kept(titan: SshRemote) -> None:
     assert (ran.code, len(ran.out)) == (0, OUTPUT_BYTES)
 
 
-def test_a_command_that_ends_by_a_signal_is_told_from_one_that_exits(titan: SshRemote) -> None:
+def test_a_command_that_ends_by_a_signal_is_distinguished_from_one_that_exits(titan: SshRemote) -> None:
     assert titan.run(["sh", "-c", "kill -9 $$"], timeout=pace.seconds(60)).code == -1
 
 
@@ -162,9 +162,9 @@ def test_input_that_nobody_reads_does_not_hold_us_up(titan: SshRemote) -> None:
 
 
 def test_a_command_that_takes_too_long_is_given_up_and_the_connection_is_not(titan: SshRemote, sshd: Sshd) -> None:
-    with pytest.raises(EngineError, match=r"titan1: sleep: took too long; it may still be running there") as told:
+    with pytest.raises(EngineError, match=r"titan1: sleep: took too long; it may still be running there") as raised:
         titan.run(["sleep", "1000"], timeout=0.5)
-    assert not isinstance(told.value, HostUnreachable)
+    assert not isinstance(raised.value, HostUnreachable)
     assert titan.run(["echo", "still here"], timeout=pace.seconds(60)).out == b"still here\n"
     assert connections(sshd) == 1
 
@@ -212,14 +212,14 @@ def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
     assert connections(server) == 1
 
 
-def test_a_host_that_opens_no_session_is_told_from_one_that_is_away(
+def test_a_host_that_opens_no_session_is_distinguished_from_an_unreachable_one(
     new_sshd: Callable[..., Sshd], reach: Callable[..., SshRemote]
 ) -> None:
     server = new_sshd("MaxSessions 0")
     server.introduce()
-    with pytest.raises(EngineError, match=r"opens no further session .* raise MaxSessions") as told:
+    with pytest.raises(EngineError, match=r"opens no further session .* raise MaxSessions") as raised:
         reach(server.start()).run(["true"], timeout=1)
-    assert not isinstance(told.value, HostUnreachable)
+    assert not isinstance(raised.value, HostUnreachable)
 
 
 # Sockets
@@ -239,9 +239,9 @@ def test_a_socket_carries_bytes_both_ways_and_ends_when_the_other_side_does(
 
 
 def test_a_socket_that_is_not_there_is_an_error_and_no_unreachable_host(titan: SshRemote, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"titan1: /nowhere/x\.sock does not let us in") as told:
+    with pytest.raises(EngineError, match=r"titan1: /nowhere/x\.sock does not let us in") as raised:
         titan.open_socket("/nowhere/x.sock")
-    assert not isinstance(told.value, HostUnreachable)
+    assert not isinstance(raised.value, HostUnreachable)
     assert titan.run(["true"], timeout=pace.seconds(60)).code == 0
 
 
@@ -370,7 +370,7 @@ def test_folders_are_made_with_their_parents_and_listed(titan: SshRemote, tmp_pa
         assert (found.path, found.size, found.is_folder) == (str(deep / "x"), 0, False)
         assert [entry.is_folder for entry in files.entries(str(tmp_path / "a"))] == [True]
         assert files.entries(str(tmp_path / "none")) == []
-        with pytest.raises(EngineError, match="is no folder and cannot be made one"):
+        with pytest.raises(EngineError, match="is not a folder and cannot be made one"):
             files.make_folder(str(deep / "x"))
         with pytest.raises(EngineError):
             files.make_folder(str(deep / "x" / "y"))
@@ -378,9 +378,9 @@ def test_folders_are_made_with_their_parents_and_listed(titan: SshRemote, tmp_pa
 
 def test_a_file_that_cannot_be_read_is_named_and_the_session_goes_on(titan: SshRemote, tmp_path: Path) -> None:
     with titan.files() as files:
-        with pytest.raises(EngineError, match=r"titan1: .*No such file") as told:
+        with pytest.raises(EngineError, match=r"titan1: .*No such file") as raised:
             files.read(str(tmp_path / "none"), 0, 1)
-        assert not isinstance(told.value, HostUnreachable)
+        assert not isinstance(raised.value, HostUnreachable)
         with pytest.raises(EngineError):
             files.write(str(tmp_path / "no" / "folder"), [b"x"], 0o600)
         assert files.stat(str(tmp_path)) is not None

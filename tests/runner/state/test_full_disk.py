@@ -1,6 +1,6 @@
-"""Owns the proof that a full disk ends in one clear line, and that nothing written before it is lost.
+"""Tests that a full disk ends in one clear line, and that nothing written before is lost.
 
-A small file system of its own is mounted for each test, which needs root, as a fresh machine or a container has it.
+Each test mounts its own small file system, which needs root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the proof that one controller owns a store, and that its death frees it."""
+"""Tests that one controller owns a store, and that its death frees the store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_who_only_asks_is_never_in_the_way(paths: HomePaths) -> None:
             assert is_owned(paths)
 
 
-def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "controller.lock").mkdir()
     with (
         pytest.raises(StoreError, match=r"controller\.lock: cannot be opened: Is a directory"),
@@ -79,7 +79,7 @@ def test_a_second_controller_says_so_and_exits_and_a_killed_one_leaves_the_store
     assert "jobs=0" in third.out
 
 
-def test_a_controller_told_to_stop_ends_well(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
+def test_a_controller_that_is_asked_to_stop_ends_well(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
     controller = spawn("controller")
     assert controller.stdout is not None
     assert controller.stdout.readline().startswith(f"controller pid={controller.pid} home={home} jobs=0".encode())

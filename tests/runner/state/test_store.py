@@ -340,7 +340,7 @@ def test_a_store_of_a_newer_version_is_refused_and_stays_byte_for_byte(
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_store_is_told_and_left_alone(home: Path, rung: Rung) -> None:
+def test_a_file_that_is_no_store_is_reported_and_left_alone(home: Path, rung: Rung) -> None:
     home.mkdir()
     path = home / "rung.db"
     path.write_bytes(b"not a database at all, " * 100)
@@ -351,14 +351,14 @@ def test_a_file_that_is_no_store_is_told_and_left_alone(home: Path, rung: Rung) 
     assert path.read_bytes() == b"not a database at all, " * 100
 
 
-def test_a_folder_in_the_stores_place_is_told(home: Path, rung: Rung) -> None:
+def test_a_folder_in_the_stores_place_is_reported(home: Path, rung: Rung) -> None:
     (home / "rung.db").mkdir(parents=True)
     ran = rung("queue")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert ran.err.startswith(f"rung: {home}/rung.db: unable to open database file; check the file")
 
 
-def test_a_torn_page_is_told(home: Path, rung: Rung) -> None:
+def test_a_torn_page_is_reported(home: Path, rung: Rung) -> None:
     home.mkdir()
     store = Store(home / "rung.db")
     for _ in range(50):
@@ -383,7 +383,7 @@ def test_a_torn_page_is_told(home: Path, rung: Rung) -> None:
         "UPDATE attempts SET data = '[]'",
     ],
 )
-def test_a_row_changed_by_another_hand_is_told(store: Store, tmp_path: Path, statement: str) -> None:
+def test_a_row_changed_by_somebody_else_is_reported(store: Store, tmp_path: Path, statement: str) -> None:
     job_id = add(store)
     with store.transaction():
         store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, "w"))
@@ -430,13 +430,13 @@ def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
     assert len(jobs) == len({job.id for job in jobs}) == 2 * count
     for name in ("left", "right"):
         mine = [job.id for job in jobs if job.spec.name == name]
-        told = [event.data["number"] for event in store.events() if event.kind == "mine" and event.job_id in mine]
-        assert told == list(range(count))
+        reported = [event.data["number"] for event in store.events() if event.kind == "mine" and event.job_id in mine]
+        assert reported == list(range(count))
     assert [event.seq for event in store.events()] == list(range(1, 4 * count + 1))
     store.close()
 
 
-def test_a_store_that_is_being_written_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_being_written_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rung.runner.state.store.BUSY_SECONDS", 0.05)
     first, second = Store(tmp_path / "rung.db"), Store(tmp_path / "rung.db")
     with first.transaction():

@@ -1,4 +1,4 @@
-"""Owns the proof of what a validation is: what is refused, what is run for it, and what counts as the same again."""
+"""Tests validations: what is refused, what is run, and what counts as the same content."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Owns the proof of the report of a validation: the same facts in both forms, nothing hostile gets through."""
+"""Tests the report of a validation: the same facts in both forms, and nothing hostile gets through."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Owns the proof of where the two runs of a validation go: at once on two hosts, one after the other on one."""
+"""Tests where the two runs of a validation go: at once on two hosts, one after the other on one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Owns the proof of what a container is created with: nothing that could harm the host, whatever the job says."""
+"""Tests the configuration of containers: nothing can harm the host, whatever the job asks for."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_nothing_of_this_machine_goes_along() -> None:
     assert "HOME=/tmp" in config["Env"]
 
 
-def test_the_command_is_handed_over_word_for_word() -> None:
+def test_the_command_is_passed_argument_by_argument() -> None:
     argv = ["sh", "-c", "; rm -rf / $(id)", "'\"\n", "\x1b[2J"]
     assert container_config(request(run=argv), PLACE)["Cmd"] == argv
 
@@ -131,7 +131,7 @@ def test_checkpoints_that_would_be_lost_with_the_container_are_refused(folder: s
         request(checkpoint={"dir": folder}, volumes=volumes)
 
 
-def test_a_look_writes_nothing_and_reaches_nobody() -> None:
+def test_a_probe_writes_nothing_and_has_no_network() -> None:
     asked = request(volumes=["/data/x:/data"], secrets=["A"], gpus=GPUS, envs={"PYTHONPATH": "/mine"})
     config = probe_config(asked, PLACE, ("python", "-m", "rung_inside.verify"))
     host = config["HostConfig"]

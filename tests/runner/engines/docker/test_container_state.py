@@ -1,4 +1,4 @@
-"""Owns the proof of what an engine's words mean: the exit code is its word, the end is proven by the record alone."""
+"""Tests what an engine's answers mean: the exit code is from the engine, and only the record proves the end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: Container
     assert "no completion record" in word.detail
 
 
-def test_an_end_for_want_of_memory_says_so() -> None:
+def test_an_end_from_lack_of_memory_is_reported() -> None:
     assert "memory" in outcome(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
 
 

@@ -1,4 +1,4 @@
-"""Owns the proof that a followed log is copied whole: nothing lost, nothing twice, wherever it is cut."""
+"""Tests that a followed log is copied completely: nothing lost, nothing twice, wherever it is cut."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nothing_is_lost_or_doubled_however_often_the_stream_and_the_controller_
     assert paths.log.read_bytes() == b"".join(entry.piece for entry in log)
 
 
-def test_lines_that_the_host_threw_away_are_told(tmp_path: Path) -> None:
+def test_lines_that_the_host_threw_away_are_reported(tmp_path: Path) -> None:
     paths = AttemptPaths(tmp_path)
     copy = LogCopy(paths)
     copy.begin()

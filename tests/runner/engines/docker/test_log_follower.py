@@ -1,4 +1,4 @@
-"""Owns the proof of the lookout's judgement, with an engine that says what no real one can be made to say at will."""
+"""Tests the log follower with a scripted engine, for answers that a real one cannot be made to give."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(number: int, kind: int = 1) -> bytes:
 
 
 class Stream:
-    """A connection on which the engine has said some bytes."""
+    """A connection on which the engine has sent some bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -52,7 +52,7 @@ class Stream:
 
 
 class Scripted:
-    """An engine and a settler in one, which say what a test tells them to."""
+    """An engine and a Completion in one, with the answers that a test sets."""
 
     host, store_id = "turing", "s"
 
@@ -80,8 +80,8 @@ class Scripted:
     def read_record(self, paths: AttemptPaths) -> Record:
         return self.left
 
-    def finalize(self, name: str, paths: AttemptPaths, seen: Any) -> Any:
-        end = outcome(seen, self.left)
+    def finalize(self, name: str, paths: AttemptPaths, state: Any) -> Any:
+        end = outcome(state, self.left)
         write_done(paths, end)
         return end
 
@@ -92,7 +92,7 @@ def engine() -> Scripted:
 
 
 @pytest.fixture
-def lookout(engine: Scripted) -> Iterator[LogFollower]:
+def follower(engine: Scripted) -> Iterator[LogFollower]:
     made = LogFollower(engine)  # type: ignore[arg-type]
     yield made
     made.close()
@@ -111,68 +111,68 @@ def text(paths: AttemptPaths) -> str:
 
 
 def test_the_end_of_a_stream_is_not_the_end_of_the_job(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.logs = [HEAD + line(1) + LAST, HEAD + line(1) + line(2) + LAST, HEAD + line(1) + line(2) + line(3)]
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING
     wait_until(lambda: "line 3" in text(paths))
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING
     assert text(paths) == "line 1\nline 2\nline 3\n"
     assert not paths.done.exists()
 
 
 def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 0}
     engine.left = Record(True, 0, 1.0)
     engine.logs = [HEAD + line(1)]
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING
     wait_until(lambda: "line 1" in text(paths))
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING
     assert engine.opened == [(None, False)]
 
 
 def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from_coming(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 1}
     engine.left = Record(True, 1, 1.0)
     engine.logs = [HEAD + line(1) + line(2, kind=3)]
-    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.ENDED)
-    assert lookout.observation(NAME, paths).exit_code == 1
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.ENDED)
+    assert follower.observation(NAME, paths).exit_code == 1
     assert text(paths).startswith("line 1\nrung: the host cannot read the rest of this log: ")
 
 
 @pytest.mark.parametrize("error", [HostUnreachable("turing: gone"), KeyError("State"), RecursionError("deep")])
-def test_whatever_a_host_says_the_lookout_goes_on(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
+def test_the_follower_survives_any_answer_of_a_host(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
 ) -> None:
     engine.state = error
-    away = lookout.observation(NAME, paths)
+    away = follower.observation(NAME, paths)
     assert away.presence is Presence.UNREACHABLE
     assert away.detail.startswith("turing has not answered for 0 s: ")
     engine.state = {"Status": "running"}
-    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.RUNNING)
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.RUNNING)
 
 
-def test_a_log_that_cannot_be_written_here_is_told_and_loses_nothing(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
+def test_a_log_that_cannot_be_written_here_is_reported_and_loses_nothing(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     paths.log.mkdir(parents=True)
     engine.logs = [HEAD + line(1)]
-    wait_until(lambda: lookout.observation(NAME, paths).presence is Presence.WAITING)
-    assert "cannot be written here" in lookout.observation(NAME, paths).detail
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.WAITING)
+    assert "cannot be written here" in follower.observation(NAME, paths).detail
     paths.log.rmdir()
     wait_until(lambda: text(paths) == "line 1\n")
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING
 
 
-def test_a_word_that_was_taken_back_is_not_given_again(
-    engine: Scripted, lookout: LogFollower, paths: AttemptPaths, wait_until: Wait
+def test_an_invalidated_observation_is_not_returned_again(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "created"}
-    assert lookout.observation(NAME, paths).presence is Presence.ABSENT
+    assert follower.observation(NAME, paths).presence is Presence.ABSENT
     engine.state = {"Status": "running"}
-    lookout.invalidate(NAME, paths)
-    assert lookout.observation(NAME, paths).presence is Presence.RUNNING
+    follower.invalidate(NAME, paths)
+    assert follower.observation(NAME, paths).presence is Presence.RUNNING

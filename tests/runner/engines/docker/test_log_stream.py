@@ -1,4 +1,4 @@
-"""Owns the proof of reading an engine's log as it comes: however it is cut, and with no end that is guessed."""
+"""Tests the parser of an engine's log stream: however the data is cut, and without guessing an end."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def test_a_body_without_chunks_ends_with_its_connection() -> None:
     assert stream.ended
 
 
-def test_what_the_engine_refuses_is_told_in_its_words_without_its_codes() -> None:
+def test_the_engines_refusal_is_reported_without_its_control_codes() -> None:
     answer = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b'{"message":"No \x1b[2Jsuch"}')
     stream = LogStream(Pieces([answer, b"0\r\n\r\n"]))  # type: ignore[arg-type]
     with pytest.raises(LogDamaged, match=r'no log: {"message":"No such"}'):
         stream.read()
 
 
-def test_the_engines_own_complaint_ends_the_log_after_what_was_good() -> None:
+def test_the_engines_own_error_ends_the_log_after_what_was_good() -> None:
     body = frame(TIME + b"a\n") + frame(b"Error grabbing logs: invalid character", kind=3)
     stream = LogStream(Pieces([HEAD, chunk(body)]))  # type: ignore[arg-type]
     assert stream.read() == [Entry(AT, b"a\n")]
