@@ -59,6 +59,8 @@ BELOW = {
 NEVER = {("runner/engines", "runner/ssh"), ("runner/engines/docker", "runner/ssh")}
 MOST_MODULES = 15
 MOST_LINES = 300
+# Nine of ten functions are no longer than the first.
+USUAL_FUNCTION, LONGEST_FUNCTION = 15, 40
 PURE_MAY_USE = {
     *(
         "__future__",
@@ -235,6 +237,21 @@ def test_no_folder_holds_more_than_a_reader_takes_in() -> None:
     folders = {path.parent for path in all_files()}
     modules = {name_of(folder): len([*folder.glob("[!_]*.py")]) for folder in folders}
     assert {name: count for name, count in modules.items() if count > MOST_MODULES} == {}
+
+
+def test_files_and_functions_are_short() -> None:
+    long_files = {
+        name_of(path) for path in all_files() if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+    }
+    assert long_files == set()
+    lengths = sorted(
+        (node.end_lineno - node.lineno + 1, f"{name_of(path)}: {node.name}")
+        for path in all_files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno
+    )
+    assert lengths[-1][0] <= LONGEST_FUNCTION, lengths[-1]
+    assert lengths[len(lengths) * 9 // 10][0] <= USUAL_FUNCTION
 
 
 def test_only_the_state_folder_changes_the_state_of_a_job() -> None:
