@@ -1,8 +1,8 @@
-"""Owns reading fast: lines of a log repeat themselves with other numbers, so what was learned of one serves the next.
+"""Reads log lines fast: lines repeat with other numbers, so a template learned from one line reads the next.
 
-A line's shape is its text with holes where numbers stand. Which number of a shape is the loss or the step is found by
-asking the reader about copies of the line with other numbers in the holes; from then on one match does. Whatever does
-not fit a known shape is read in full, so the answer is always the reader's own.
+A template is the text of a line with slots for its numbers. To learn which slot is the loss or the step, the reader
+reads copies of the line with other numbers in the slots. A line that fits no template is read in full, so the result
+is always that of the reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rung.recovery.logs.lines import text_of
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.tables import is_header
 
-# A shape is worth learning for lines of a usual length only.
+# A template is worth learning for lines of a usual length only.
 MAX_LENGTH = 1000
 # Logs have a few dozen shapes; one that has ever new ones is forgotten and learned anew.
 MAX_KEYS = 2048
@@ -27,7 +27,7 @@ MAX_PER_KEY = 12
 # Copies of a line to ask about: two numbers of one digit agree in all of them once in a million times.
 PROBES = 8
 
-# What changes from line to line although the shape stays: digits, and what bars and columns are filled with.
+# What changes from line to line although the template stays: digits, and what bars and columns are filled with.
 _CHANGING = bytes(range(0x80, 0x100)) + b"0123456789.eE+ =>#-"
 # A number that is not part of a name. What follows a dot or a letter belongs to a version, a file or a word.
 _NUMBER = re.compile(
@@ -44,22 +44,22 @@ _DECIMAL = rb"(?![0.]++(?![\d.]))\d{1,40}+(?:\.\d{1,40}+)?+(?:[eE][-+]?\d{1,3})?
 
 Make = Callable[[Sequence[bytes]], Reading]
 # What a number of the line is in its reading: a field, or one of the names in a field that holds several.
-Place = tuple[int, str | None]
+FieldPath = tuple[int, str | None]
 
 _FIELDS = Reading._fields
 _WHOLE = frozenset(_FIELDS.index(name) for name in ("step", "total", "resumed_step", "saved_step", "first_epoch"))
 
 
-class Shapes:
-    """Learns the shapes of one log and reads by them, in bounded memory."""
+class LineTemplates:
+    """Learns the templates of one log and reads with them, in bounded memory."""
 
     def __init__(self, reader: LineReader) -> None:
         self._reader = reader
-        self._known: dict[bytes, list[Shape]] = {}
+        self._known: dict[bytes, list[LineTemplate]] = {}
         self._tries: dict[bytes, int] = {}
 
     def read(self, raw: bytes) -> Reading | None:
-        """Return what the reader would say of this line."""
+        """Return the same reading as the reader would."""
         if self._reader.in_table:
             return self._reader.read(text_of(raw))
         key = raw.translate(None, _CHANGING)
@@ -81,42 +81,42 @@ class Shapes:
         tries = self._tries.get(key, 0)
         if tries < MAX_PER_KEY and len(raw) <= MAX_LENGTH:
             self._tries[key] = tries + 1
-            if shape := learn(raw):
-                self._known[key].append(shape)
+            if template := learn(raw):
+                self._known[key].append(template)
 
 
-class Shape(NamedTuple):
-    """One kind of line: how to match it, and how to make its reading of the numbers in its holes."""
+class LineTemplate(NamedTuple):
+    """One kind of line: how to match it, and how to make a reading from the numbers in its slots."""
 
     match: Callable[[bytes], re.Match[bytes] | None]
-    # None: lines of this shape report nothing.
+    # None: lines of this template report nothing.
     make: Make | None
 
 
-def learn(raw: bytes) -> Shape | None:
-    """Return the shape of a line, or None where its reading does not follow from its numbers one by one."""
+def learn(raw: bytes) -> LineTemplate | None:
+    """Return the template of a line, or None where its reading does not follow from its numbers one by one."""
     text = text_of(raw)
     if is_header(without_rank(text)):
         return None
-    holes = _holes(raw)
-    dice = random.Random(raw)  # noqa: S311
-    # Short counts too: where a bound on large ones changes the answer, there is no shape.
-    copies = [_refilled(raw, holes, dice, short=index % 2 == 0) for index in range(PROBES)]
-    truth, said = read(text), [read(text_of(copy)) for copy, _ in copies]
-    if truth is None:
-        silent = all(answer is None for answer in said)
-        return Shape(re.compile(_pattern(raw, holes, ()), re.DOTALL).fullmatch, None) if silent else None
-    sources = _sources(truth, said, [numbers for _, numbers in copies])
+    slots = _number_slots(raw)
+    rng = random.Random(raw)  # noqa: S311
+    # Short counts too: where a bound on large ones changes the answer, there is no template.
+    copies = [_refilled(raw, slots, rng, short=index % 2 == 0) for index in range(PROBES)]
+    original, probe_readings = read(text), [read(text_of(copy)) for copy, _ in copies]
+    if original is None:
+        silent = all(answer is None for answer in probe_readings)
+        return LineTemplate(re.compile(_pattern(raw, slots, ()), re.DOTALL).fullmatch, None) if silent else None
+    sources = _sources(original, probe_readings, [numbers for _, numbers in copies])
     if sources is None:
         return None
     used = sorted(set(sources.values()))
-    match = re.compile(_pattern(raw, holes, used), re.DOTALL).fullmatch
-    make = _maker(truth, {place: used.index(hole) for place, hole in sources.items()})
+    match = re.compile(_pattern(raw, slots, used), re.DOTALL).fullmatch
+    make = _maker(original, {place: used.index(slot) for place, slot in sources.items()})
     found = match(raw)
-    return Shape(match, make) if found and str(make(found.groups())) == str(truth) else None
+    return LineTemplate(match, make) if found and str(make(found.groups())) == str(original) else None
 
 
-class Hole(NamedTuple):
+class NumberSlot(NamedTuple):
     """Where a number stands in a line, and what may stand there instead."""
 
     start: int
@@ -124,8 +124,8 @@ class Hole(NamedTuple):
     pattern: bytes
 
 
-def _holes(raw: bytes) -> list[Hole]:
-    holes = []
+def _number_slots(raw: bytes) -> list[NumberSlot]:
+    slots = []
     for match in _NUMBER.finditer(raw):
         start, end = match.span()
         sign = len(match[0]) - len(match[0].lstrip(b"-+"))
@@ -138,16 +138,16 @@ def _holes(raw: bytes) -> list[Hole]:
             pattern = _COUNT
         else:
             continue
-        holes.append(Hole(start, end, re.escape(match[0][:sign]) + pattern if sign else pattern))
-    return holes
+        slots.append(NumberSlot(start, end, re.escape(match[0][:sign]) + pattern if sign else pattern))
+    return slots
 
 
-def _pattern(raw: bytes, holes: Sequence[Hole], used: Sequence[int]) -> bytes:
-    """Return a pattern for the whole line that gives the numbers of the used holes."""
+def _pattern(raw: bytes, slots: Sequence[NumberSlot], used: Sequence[int]) -> bytes:
+    """Return a pattern for the whole line that captures the numbers of the used slots."""
     pieces, at = [], 0
-    for index, hole in enumerate(holes):
-        pieces += [_literal(raw[at : hole.start]), b"(%s)" % hole.pattern if index in used else hole.pattern]
-        at = hole.end
+    for index, slot in enumerate(slots):
+        pieces += [_literal(raw[at : slot.start]), b"(%s)" % slot.pattern if index in used else slot.pattern]
+        at = slot.end
     return b"".join([*pieces, _literal(raw[at:])])
 
 
@@ -161,46 +161,46 @@ def _literal(text: bytes) -> bytes:
     return b"".join([*parts, re.escape(text[at:])])
 
 
-def _refilled(raw: bytes, holes: Sequence[Hole], dice: random.Random, *, short: bool) -> tuple[bytes, list[float]]:
+def _refilled(raw: bytes, slots: Sequence[NumberSlot], rng: random.Random, *, short: bool) -> tuple[bytes, list[float]]:
     """Return a copy of the line with other numbers of the same form, and those numbers."""
     pieces, numbers, at = [], [], 0
-    for hole in holes:
-        mantissa, letter, exponent = raw[hole.start : hole.end].replace(b"E", b"e").partition(b"e")
-        if short and hole.pattern is _COUNT:
+    for slot in slots:
+        mantissa, letter, exponent = raw[slot.start : slot.end].replace(b"E", b"e").partition(b"e")
+        if short and slot.pattern is _COUNT:
             mantissa = mantissa[:1]
-        number = re.sub(rb"\d", lambda _: b"%d" % dice.randint(1, 9), mantissa) + letter + exponent
-        pieces += [raw[at : hole.start], number]
+        number = re.sub(rb"\d", lambda _: b"%d" % rng.randint(1, 9), mantissa) + letter + exponent
+        pieces += [raw[at : slot.start], number]
         numbers.append(float(number))
-        at = hole.end
+        at = slot.end
     return b"".join([*pieces, raw[at:]]), numbers
 
 
 def _sources(
-    truth: Reading, said: Sequence[Reading | None], numbers: Sequence[Sequence[float]]
-) -> dict[Place, int] | None:
-    """Return the hole that each part of a reading comes from; None where that cannot be told."""
-    expected, answers = _flat(truth), [_flat(answer) for answer in said if answer is not None]
-    if len(answers) < len(said) or any(answer.keys() != expected.keys() for answer in answers):
+    original: Reading, probe_readings: Sequence[Reading | None], numbers: Sequence[Sequence[float]]
+) -> dict[FieldPath, int] | None:
+    """Return the slot that each field of a reading comes from; None where that is not clear."""
+    expected, answers = _flat(original), [_flat(answer) for answer in probe_readings if answer is not None]
+    if len(answers) < len(probe_readings) or any(answer.keys() != expected.keys() for answer in answers):
         return None
-    found: dict[Place, int] = {}
+    found: dict[FieldPath, int] = {}
     for place, value in expected.items():
         column = [answer[place] for answer in answers]
         if all(str(each) == str(value) for each in column):
             continue
-        holes = [
-            hole
-            for hole in range(len(numbers[0]))
-            if all(each == row[hole] for each, row in zip(column, numbers, strict=True))
+        slots = [
+            slot
+            for slot in range(len(numbers[0]))
+            if all(each == row[slot] for each, row in zip(column, numbers, strict=True))
         ]
-        if len(holes) != 1:
+        if len(slots) != 1:
             return None
-        found[place] = holes[0]
+        found[place] = slots[0]
     return found
 
 
-def _flat(reading: Reading) -> dict[Place, object]:
+def _flat(reading: Reading) -> dict[FieldPath, object]:
     """Return all parts of a reading side by side."""
-    parts: dict[Place, object] = {}
+    parts: dict[FieldPath, object] = {}
     for index, value in enumerate(reading):
         if isinstance(value, Mapping):
             parts.update({(index, name): each for name, each in value.items()})
@@ -209,13 +209,13 @@ def _flat(reading: Reading) -> dict[Place, object]:
     return parts
 
 
-def _maker(truth: Reading, sources: Mapping[Place, int]) -> Make:
+def _maker(original: Reading, sources: Mapping[FieldPath, int]) -> Make:
     """Return the function that makes a reading of a line's numbers; it runs once for nearly every line of a log."""
-    plain = [(index, hole) for (index, name), hole in sources.items() if name is None and index not in _WHOLE]
-    whole = [(index, hole) for (index, name), hole in sources.items() if name is None and index in _WHOLE]
-    named = [(index, name, hole) for (index, name), hole in sources.items() if name is not None]
+    plain = [(index, slot) for (index, name), slot in sources.items() if name is None and index not in _WHOLE]
+    whole = [(index, slot) for (index, name), slot in sources.items() if name is None and index in _WHOLE]
+    named = [(index, name, slot) for (index, name), slot in sources.items() if name is not None]
     copied = sorted({index for index, _, _ in named})
-    constants: list[Any] = list(truth)
+    constants: list[Any] = list(original)
     new = partial(tuple.__new__, Reading)
 
     def make(groups: Sequence[bytes]) -> Reading:
@@ -223,12 +223,12 @@ def _maker(truth: Reading, sources: Mapping[Place, int]) -> Make:
         row = constants.copy()
         for index in copied:
             row[index] = dict(constants[index])
-        for index, hole in plain:
-            row[index] = numbers[hole]
-        for index, hole in whole:
-            row[index] = int(numbers[hole])
-        for index, name, hole in named:
-            row[index][name] = numbers[hole]
+        for index, slot in plain:
+            row[index] = numbers[slot]
+        for index, slot in whole:
+            row[index] = int(numbers[slot])
+        for index, name, slot in named:
+            row[index][name] = numbers[slot]
         return new(row)
 
     return make

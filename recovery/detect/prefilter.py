@@ -1,7 +1,7 @@
-"""Owns the first look at raw bytes: which places of a block could hold the words of a fault. It judges nothing.
+"""Finds the places in a block of raw bytes where a fault's message could be.
 
-Nine lines in ten of a log hold no such word. They are passed over here at the speed of memory; only lines with a hit
-are cleaned, decoded and searched. What a hit means is for messages.py.
+Nine lines in ten have none and are passed over here at the speed of memory. Only lines with a hit are cleaned, decoded
+and searched (signatures/search.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ANY_CASE = hyperscan.HS_FLAG_CASELESS
 _ONCE = hyperscan.HS_FLAG_SINGLEMATCH
 
 
-class Screen:
-    """Looks through blocks for the words of all signatures at once. Not for two threads at a time."""
+class Prefilter:
+    """Searches blocks for the keywords of all signatures at once. Not thread-safe."""
 
     def __init__(self, *, values: bool) -> None:
         rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in ANCHORS]
@@ -38,19 +38,19 @@ class Screen:
         # In a database of its own: together, the two take longer than one after the other.
         self._odd = _compile([(ODD_BYTES, _ONCE)])
 
-    def words(self, block: bytes) -> list[int]:
-        """Return where a block holds words that we know: the offset of each one's last byte, in order."""
+    def find_keywords(self, block: bytes) -> list[int]:
+        """Return the offset of the last byte of each keyword in a block, in order."""
         return sorted(_places(self._words, block))
 
-    def hides(self, block: bytes) -> bool:
-        """Tell whether a block holds bytes that may hide words: it must be cleaned before it is looked at."""
+    def needs_cleaning(self, block: bytes) -> bool:
+        """Tell whether a block holds bytes that may hide keywords, so that it must be cleaned first."""
         return bool(_places(self._odd, block))
 
 
 @lru_cache(maxsize=2)
-def screen(*, values: bool) -> Screen:
-    """Return the screen, compiled once; with `values` it also stops at numbers that are not finite."""
-    return Screen(values=values)
+def prefilter(*, values: bool) -> Prefilter:
+    """Return the prefilter, compiled once; with `values` it also finds numbers that are not finite."""
+    return Prefilter(values=values)
 
 
 def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:

@@ -1,7 +1,7 @@
-"""Owns taking in a log as it comes: bytes in, faults out, in constant memory, about as fast as a disk gives them.
+"""Reads a log as it grows: bytes in, faults out, in constant memory, about as fast as a disk.
 
-A block of whole lines is screened at once. A line with a hit goes to the detector in full; of any other line only the
-numbers are taken, by the shape of the line. How the bytes were cut into chunks never changes what comes out.
+The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
+line only the numbers are read, with a line template. How the bytes are cut into chunks never changes the result.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from rung.jobs.model.fault import Fault
 from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.line_templates import Shapes
-from rung.recovery.detect.prefilter import screen
+from rung.recovery.detect.line_templates import LineTemplates
+from rung.recovery.detect.prefilter import prefilter
 from rung.recovery.logs.lines import MAX_RAW, Line, RawLine, bare, text_of
 
-# Lines after a hit that a quick look reads too: whether a run got past a bad value, the next few losses tell.
+# Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
 AFTER_HIT = 8
-# Lines at the head of a log that a quick look reads too: there a table has its header, and a run its first numbers.
+# Lines at the head of a log that a quick scan reads too: the header of a table and the first numbers.
 HEAD = 200
 
 _BREAK = re.compile(rb"[\r\n]")
@@ -25,17 +25,17 @@ _FAR = 1 << 62
 
 
 class Scan:
-    """Feeds one log to one detector. A quick one looks for faults alone: it knows no steps and warns of nothing."""
+    """Feeds one log to one detector. A quick scan finds only faults: no steps and no early warnings."""
 
     def __init__(self, detector: Detector, *, quick: bool = False) -> None:
         self.detector = detector
         self._quick = quick
-        self._screen = screen(values=quick)
-        self._shapes = Shapes(detector.reader)
+        self._prefilter = prefilter(values=quick)
+        self._templates = LineTemplates(detector.reader)
         self._held = b""
         # The number of the line that is held.
         self._number = 1
-        # Lines that a quick look is still to read, whether they hold a word or not.
+        # Lines that a quick scan still has to read, with a keyword or not.
         self._reading_on = HEAD
 
     def feed(self, chunk: bytes) -> list[Fault]:
@@ -51,21 +51,21 @@ class Scan:
         return self._take(block)
 
     def finish(self) -> list[Fault]:
-        """Take what is held of a line that never ended, and return what only the end of the log decides."""
+        """Take the last line without an end, and return the faults that only the end of the log decides."""
         block, self._held = self._held, b""
         return self._take(block) + self.detector.finish()
 
     def _take(self, block: bytes) -> list[Fault]:
-        if self._screen.hides(block):
+        if self._prefilter.needs_cleaning(block):
             block = bare(block)
-        places = self._screen.words(block)
+        places = self._prefilter.find_keywords(block)
         number, self._number = self._number, self._number + block.count(b"\n")
-        return self._look(block, number, places) if self._quick else self._follow(block, number, places)
+        return self._scan_quickly(block, number, places) if self._quick else self._scan_fully(block, number, places)
 
-    def _follow(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
-        """Take every line: the words of those with a hit, the numbers of all."""
+    def _scan_fully(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
+        """Take every line: the messages of those with a hit, the numbers of all."""
         found: list[Fault] = []
-        detector, shapes = self.detector, self._shapes
+        detector, templates = self.detector, self._templates
         hits = iter(places)
         hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         for count, raw in _segments(block, number):
@@ -75,12 +75,12 @@ class Scan:
                 whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
-            elif raw and (faults := detector.take_numbers(RawLine(count, raw), shapes.read(raw))):
+            elif raw and (faults := detector.take_numbers(RawLine(count, raw), templates.read(raw))):
                 found += faults
             at = end + 1
         return found
 
-    def _look(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
+    def _scan_quickly(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
         """Take the lines with a hit and a few after each."""
         found: list[Fault] = []
         at = counted = 0

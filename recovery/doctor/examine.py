@@ -1,4 +1,4 @@
-"""Owns the examination: all rules over one script, what its comments silence, in the order of the lines."""
+"""Applies all rules to one script and returns the findings that its comments do not silence, by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the question whether code runs in FP16: by its own words, or because a file that says so imports it."""
+"""Decides whether code runs in FP16: because it asks for it, or because a file that does imports it."""
 
 from __future__ import annotations
 

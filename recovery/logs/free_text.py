@@ -1,4 +1,4 @@
-"""Owns the reading of free text: the numbers that frameworks and people print, each with its name, on one line.
+"""Reads the numbers that frameworks and people print on one line, each with its name.
 
 Every pattern is linear in the length of the line: its repetitions are bounded and give nothing back.
 """

@@ -1,7 +1,7 @@
-"""Owns the finding of numbers with their names in free text: `loss=2.5`, `lr: 1e-3`, `| gnorm 1.2 |`, `Loss 0.5`.
+"""Finds numbers with their names in free text: `loss=2.5`, `lr: 1e-3`, `| gnorm 1.2 |`, `Loss 0.5`.
 
 Every pattern is linear in the length of the line: its repetitions are bounded and give nothing back. What a name stands
-for is lossname.py's.
+for is decided in metric_names.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the reading of one line of a log: our own records are read here, free text by freetext.py, rows by tables.py.
+"""Reads one line of a log: records of rung_inside here, free text by free_text.py, rows by tables.py.
 
-What follows from several lines (a missing step, a second NaN) is for progress.py and detect.py.
+What follows from several lines (a missing step, a second NaN) is for progress.py and detect/detector.py.
 """
 
 from __future__ import annotations

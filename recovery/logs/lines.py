@@ -1,4 +1,4 @@
-"""Owns the cut from raw log bytes to clean, numbered lines. It knows nothing of what a line means.
+"""Splits raw log bytes into clean, numbered lines.
 
 Whatever the bytes are, a `Line` is safe to show on a terminal and no longer than `MAX_TEXT`; how the bytes were cut
 into chunks on the way never changes the lines.

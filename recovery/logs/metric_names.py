@@ -1,4 +1,4 @@
-"""Owns the reading of names: what a name printed beside a number stands for. It reads no numbers."""
+"""Decides what a name printed beside a number stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the progress of a run by its own words: steps, latest values, live knobs. Faults are none of its business."""
+"""Tracks the progress of a run: steps, latest values, live knobs."""
 
 from __future__ import annotations
 

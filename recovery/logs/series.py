@@ -1,6 +1,6 @@
-"""Owns the course of a run as points for a plot: step, loss, gradient norm, lr and scale, in bounded memory.
+"""Keeps a run as points for a plot: step, loss, gradient norm, lr and scale, in bounded memory.
 
-It judges nothing: whether a run learns is learning.py's, whether it is ill is detect.py's.
+Whether a run learns or fails is decided in recovery/monitors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the question which step of the whole run a reading belongs to, where the line itself does not say it plainly.
+"""Works out which step of the whole run a reading belongs to, where the line does not say so.
 
 Frameworks count in three ways: over the run, inside an epoch, or not at all: transformers prints its numbers with the
 epoch alone, between two states of a bar that has the step. Where it cannot be known the answer is None, never a guess.

@@ -1,4 +1,4 @@
-"""Owns the reading of where in the run a line is: its step, its epoch, what its bar counts up to.
+"""Reads where in the run a line is: its step, its epoch, and the total of its progress bar.
 
 Numbers as printed; which step of the whole run they mean, where a count starts again every epoch, is for stepping.py.
 """

@@ -1,4 +1,4 @@
-"""Owns tables in a log: a header names the columns, the rows below it are read by those names.
+"""Reads tables in a log: a header names the columns of the rows below it.
 
 CSV, columns set with blanks (skorch, Ultralytics, pandas), columns between bars. Bounded: one header is remembered.
 """

@@ -1,4 +1,4 @@
-"""Owns the reading of speed: how many steps, samples or tokens a second a line reports, each under its own unit.
+"""Reads speed: how many steps, samples or tokens a second a line reports, each under its own unit.
 
 Numbers stay as they were printed: `4ms/step` is 4 ms/it and not 250 it/s, so that nothing is rounded on the way.
 """

@@ -1,4 +1,4 @@
-"""Owns the mending of frames that a terminal library broke over several lines. It reads no numbers itself.
+"""Joins the frames of a progress bar that a terminal library broke over several lines.
 
 Lightning's bar (rich) breaks its numbers after 80 columns when its output is a file, also between a name and its value:
 

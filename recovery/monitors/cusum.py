@@ -1,4 +1,4 @@
-"""Owns the course of one number: the level it has come down to, its spread, and how firmly it has left them upwards.
+"""Follows one number: its level, its spread, and how much evidence there is that it has risen above them.
 
 Constant memory and next to no time for a reading: level and spread are taken anew from every sixteen readings, and in
 between each reading only adds to, or takes from, a sum of evidence (a CUSUM whose terms are bounded on both sides).

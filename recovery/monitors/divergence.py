@@ -1,4 +1,4 @@
-"""Owns the early warning: a run that is leaving its course for good, told before its numbers are no longer finite.
+"""Gives the early warning: a run diverges for good, while its numbers are still finite.
 
 One spike is no fault: most come back by themselves. What counts is a loss that stays away, or climbs, for `patience`
 readings and has lost a good part of what was learned; gradients and skipped steps count beside it. See

@@ -1,4 +1,4 @@
-"""Owns the watch over the gradients: when a norm that is not finite is a scaler at work, and when the run is lost.
+"""Monitors the gradient norm: tells a loss scaler at work from a run that is lost.
 
 Beside a back-off, or in the first steps of mixed precision, such a norm is healthy: the step is skipped and the scale
 falls. What is not healthy is a norm that stays so.

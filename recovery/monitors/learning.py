@@ -1,4 +1,4 @@
-"""Owns the question "is it learning?": a bounded memory of the loss, and whether a cured run has recovered.
+"""Keeps the loss of a run in bounded memory and judges whether a cured run is learning again.
 
 "No NaN" is not "recovered": a run whose loss no longer falls has only stopped complaining.
 """

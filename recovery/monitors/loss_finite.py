@@ -1,4 +1,4 @@
-"""Owns the watch over the training loss: when a loss that is not finite is one bad batch, and when the run is lost."""
+"""Monitors the training loss: tells one bad batch from a run that is lost."""
 
 from __future__ import annotations
 

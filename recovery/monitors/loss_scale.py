@@ -1,4 +1,4 @@
-"""Owns the watch over the loss scale: a collapse below 1 and a scale that goes up and down. One back-off is neither."""
+"""Monitors the loss scale: a collapse below 1, and a scale that goes up and down. One back-off is neither."""
 
 from __future__ import annotations
 

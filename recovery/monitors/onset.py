@@ -1,4 +1,4 @@
-"""Owns the run-up: how loss and gradient norm went before a fault, and since when they were out of hand."""
+"""Finds when loss and gradient norm went wrong before a fault, and whether by a spike or a drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the count of steps that a loss scaler skipped: too many of them are a run that is leaving the range of FP16.
+"""Counts the steps that a loss scaler skipped: too many mean that a run is leaving the range of FP16.
 
 A scale that goes up and down, and one that falls on every step, are scale.py's, since their cures are others. Here is
 one that falls now and then and never grows, and steps skipped without a word about the scale.

@@ -1,4 +1,4 @@
-"""Owns the whole table of signatures: every family in the order in which their rows are tried.
+"""Lists all signatures, in the order in which they are tried.
 
 The order matters where a message fits two rows: gradients before losses, memory before CUDA, CUDA before the links.
 """

@@ -1,4 +1,4 @@
-"""Owns the words that make a message talk about a fault that has not happened: advice, a check, a fine retry."""
+"""Patterns of lines that mention a fault that has not happened: advice, a check, a harmless retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the messages of the links between ranks: NCCL, Gloo, rendezvous, MPI."""
+"""Messages of the links between ranks: NCCL, Gloo, rendezvous, MPI."""
 
 from __future__ import annotations
 

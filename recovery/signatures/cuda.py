@@ -1,4 +1,4 @@
-"""Owns the messages of the GPU, its driver and its libraries, and of an image that has no kernels for it."""
+"""Messages of the GPU, its driver and its libraries, and of an image that has no kernels for it."""
 
 from __future__ import annotations
 

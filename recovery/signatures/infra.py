@@ -1,4 +1,4 @@
-"""Owns the messages of the machine around a run: disk, shared memory, scheduler, container, host."""
+"""Messages of the machine around a run: disk, shared memory, scheduler, container, host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the messages of memory that ran out: on the device, on the host, or by a kernel or scheduler that killed."""
+"""Messages of memory that ran out: on the device, on the host, or by a kernel or scheduler that killed the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the messages of numbers that are not finite: in the loss, in the gradients, in the weights."""
+"""Messages of numbers that are not finite: in the loss, in the gradients, in the weights."""
 
 from __future__ import annotations
 

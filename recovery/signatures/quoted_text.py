@@ -1,4 +1,4 @@
-"""Owns the judgement whether a line means what it says or only shows text: source, comments, configurations, prefixes.
+"""Decides whether a line is a message or only shows text: source, comments, configurations, prefixes.
 
 Every pattern is bounded: a line is as long as whoever wrote it likes.
 """

@@ -1,4 +1,4 @@
-"""Owns the messages of mixed precision: values that do not fit, a scaler that refuses, a loss scale that collapses."""
+"""Messages of mixed precision: values that do not fit, a scaler that refuses, a loss scale that collapses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the search for a fault's message in one line, and the judgement whether the line means it or only shows it."""
+"""Searches one line for a fault's message, and decides whether the line means it or only quotes it."""
 
 from __future__ import annotations
 

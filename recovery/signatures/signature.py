@@ -1,4 +1,4 @@
-"""Owns the shape of a signature: a row that says by which words a fault is known, and how much of it makes a fault.
+"""Defines a signature: the pattern of a fault's message, and how often it must come to count.
 
 Nothing here decides: messages.py searches the rows, detect.py weighs what they say. How to add one:
 docs/adding-a-fault.md.

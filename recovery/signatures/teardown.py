@@ -1,4 +1,4 @@
-"""Owns the noise of processes that are being ended: it stands after a fault, or after none, and never is one."""
+"""Messages of processes that are being ended. They follow a fault or a normal end and never are a fault."""
 
 from __future__ import annotations
 

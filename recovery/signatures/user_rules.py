@@ -1,4 +1,4 @@
-"""Owns the search for a person's own rules in a line. They come before every row of ours."""
+"""Matches a line against the rules of the job file, which come before all signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the answers to what people ask after a validation: slower than FP32? memory not reduced? why is it worse?
+"""Answers what people ask after a validation: slower than FP32? memory not reduced? why is it worse?
 
 Each with the likely causes for these two runs, by what is known of GPU, batch, precision and the log. Pure. What is not
 known is said so, with how to make it known.

@@ -1,6 +1,6 @@
-"""Owns what the log of one whole run says of it, as figures that another run can be held against.
+"""Collects the figures of one whole run from its log, to compare with those of another run.
 
-Bounded in memory whatever the log's length. It judges nothing: that is validation.py's.
+It is bounded in memory. The figures are judged in verdict.py.
 """
 
 from __future__ import annotations

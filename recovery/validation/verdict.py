@@ -1,4 +1,4 @@
-"""Owns the verdict on a precision: a run as asked, held against its FP32 baseline of the same seed and data. Pure.
+"""Judges a precision: compares a run with its FP32 baseline of the same seed and data.
 
 The difference is that of the metric, in per cent of the baseline's and without its sign, as field practice has it; one
 that is for the better is never a FAIL. What cannot be compared is UNDECIDED and says why: a wrong PASS costs more.

@@ -1,4 +1,4 @@
-"""Owns the lines that the signatures are tested with: at least one for each row, and healthy ones that look alike."""
+"""Lines that the signatures are tested with: at least one for each row, and healthy ones that look alike."""
 
 # By the name of the row that must find it.
 SAMPLES = {

@@ -1,4 +1,4 @@
-"""Owns what a name in a script stands for: which import it came from, and which operation a call is.
+"""Resolves what a name in a script stands for: the import it came from and the operation that a call is.
 
 `torch.log(x)`, `th.log(x)`, `log(x)` after an import, and `x.log()` are one operation.
 """

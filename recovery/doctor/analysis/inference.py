@@ -1,4 +1,4 @@
-"""Owns the judgement of expressions: from a piece of the tree, through the names in it, to its extent."""
+"""Infers the range of values of an expression from its syntax tree and the names in it."""
 
 from __future__ import annotations
 

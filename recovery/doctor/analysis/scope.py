@@ -1,4 +1,4 @@
-"""Owns which value a name has at a place of a script, as far as one reading from top to bottom can tell."""
+"""Tracks which value a name has at a place of a script, in one pass from top to bottom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns one script as the rules see it: its tree, what encloses what, and the judgement of its expressions."""
+"""Represents one script for the rules: its syntax tree, its enclosing nodes, and the ranges of its expressions."""
 
 from __future__ import annotations
 

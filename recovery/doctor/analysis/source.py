@@ -1,4 +1,4 @@
-"""Owns the way from a script's bytes to its tree, within bounds. Nothing of the script is ever run."""
+"""Parses the bytes of a script into a syntax tree, within bounds. The script is never run."""
 
 from __future__ import annotations
 

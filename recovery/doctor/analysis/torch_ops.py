@@ -1,4 +1,4 @@
-"""Owns what operations and names promise: which values a sigmoid can give, which a mean keeps, what an eps is."""
+"""Lists which values operations and names can give: those of a sigmoid, a mean, an eps."""
 
 from __future__ import annotations
 

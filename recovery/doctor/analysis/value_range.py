@@ -1,4 +1,4 @@
-"""Owns what is known of an expression's values without running it: the numbers it can take, and whether it is a tensor.
+"""Represents what is known of an expression's values without running it: their range, and whether it is a tensor.
 
 The judgement is made to be silent in doubt: what nothing is known of has no `origin`, and most rules let it pass.
 """

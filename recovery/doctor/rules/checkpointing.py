@@ -1,4 +1,4 @@
-"""Owns the rules on checkpoints: written in one go or not at all, and what a resume brings back."""
+"""Rules on checkpoints: written atomically, and complete for a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the rules on FP16 parameters: under a loss scaler, or under Adam."""
+"""Rules on FP16 parameters: under a loss scaler, or under Adam."""
 
 from __future__ import annotations
 

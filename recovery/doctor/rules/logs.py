@@ -1,4 +1,4 @@
-"""Owns the rules on logarithms: of a sigmoid, of a softmax, of anything that can be nought."""
+"""Rules on logarithms: of a sigmoid, of a softmax, of anything that can be 0."""
 
 from __future__ import annotations
 

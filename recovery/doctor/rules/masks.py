@@ -1,4 +1,4 @@
-"""Owns the rule on constants that FP16 cannot hold."""
+"""The rule on constants that FP16 cannot hold."""
 
 from __future__ import annotations
 

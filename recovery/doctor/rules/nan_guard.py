@@ -1,4 +1,4 @@
-"""Owns the rule on training loops that would not notice a NaN."""
+"""The rule on training loops that would not notice a NaN."""
 
 from __future__ import annotations
 

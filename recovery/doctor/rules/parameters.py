@@ -1,4 +1,4 @@
-"""Owns the rules on parameters and what flows into embeddings."""
+"""Rules on parameters and on the inputs of embeddings."""
 
 from __future__ import annotations
 

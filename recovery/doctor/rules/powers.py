@@ -1,4 +1,4 @@
-"""Owns the rule on exponentials: e to the 11.1 is the last that FP16 holds."""
+"""The rule on exponentials: FP16 holds exp(x) up to x = 11.1."""
 
 from __future__ import annotations
 

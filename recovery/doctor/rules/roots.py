@@ -1,4 +1,4 @@
-"""Owns the rules on roots, divisions and eps: what is divided by, or rooted, must stay away from nought."""
+"""Rules on roots, divisions and eps: the argument or divisor must stay away from 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the words of the doctor: a rule, what a rule's function reports, and the finding that a person reads."""
+"""Defines a rule of the doctor, what it reports, and the finding that a person reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the rules on the order of a step: clipped after the scale is taken off, which is done once."""
+"""Rules on the order of a step: unscale once, then clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of the diagnosis: which rung the evidence of a fault points at first, and when it says to stop."""
+"""Tests the diagnosis: which rung the evidence of a fault points at first, and when it says to stop."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
     )
 
 
-def test_out_of_the_blue_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
+def test_sudden_nan_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
     job = a_job(knobs={"mode": "zero-edit"})
     said = {"precision": "fp32", "lr": 1e-3}
     fault = nan(60, shape="spike", onset=60, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})

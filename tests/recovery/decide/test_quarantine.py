@@ -1,4 +1,4 @@
-"""Owns the proof of the quarantine: a checkpoint that looks sound and fails whoever resumes from it is out of use."""
+"""Tests the quarantine: a checkpoint that looks sound and fails whoever resumes from it is out of use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of how far back a run goes: before the onset, and further where the resume point itself is suspect."""
+"""Tests how far back a run goes: before the onset, and further where the resume point itself is suspect."""
 
 from __future__ import annotations
 

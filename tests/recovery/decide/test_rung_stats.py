@@ -1,4 +1,4 @@
-"""Owns the proof of the ledger: what counts as a try, as taken and as survived, and what order follows from it."""
+"""Tests the ledger: what counts as a try, as taken and as survived, and what order follows from it."""
 
 from __future__ import annotations
 

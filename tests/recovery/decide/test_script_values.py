@@ -1,4 +1,4 @@
-"""Owns the proof that rungs work from what a script was seen to do by itself, and ask nothing else of it."""
+"""Tests that rungs work from what a script was seen to do by itself, and ask nothing else of it."""
 
 from __future__ import annotations
 

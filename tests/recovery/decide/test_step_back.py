@@ -1,4 +1,4 @@
-"""Owns the proof of going back up to speed: when it is time, to what, what a fault then means, and that it is once."""
+"""Tests stepping back: when it is time, to what, what a fault then means, and that it is once."""
 
 from __future__ import annotations
 

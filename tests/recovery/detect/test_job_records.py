@@ -1,4 +1,4 @@
-"""Owns the proof that a job's own records reach fault and attempt: what a replay told, which step a file holds."""
+"""Tests that a job's own records reach fault and attempt: what a replay told, which step a file holds."""
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rung.recovery.detect.line_templates import MAX_KEYS, MAX_PER_KEY, Shapes, learn
+from rung.recovery.detect.line_templates import MAX_KEYS, MAX_PER_KEY, LineTemplates, learn
 from rung.recovery.logs.line_reader import LineReader, read
 from rung.recovery.logs.lines import text_of
 from tests.bench.speed import lines
@@ -47,7 +47,7 @@ class Counting(LineReader):
 
 def test_a_known_shape_is_read_without_asking_the_reader():
     reader = Counting()
-    shapes = Shapes(reader)
+    shapes = LineTemplates(reader)
     for step in (1, 2):
         shapes.read(b"step %d loss 2.5" % step)
     reading = shapes.read(b"step 1345 loss 0.125")
@@ -56,21 +56,21 @@ def test_a_known_shape_is_read_without_asking_the_reader():
 
 def test_the_rows_of_a_table_are_read_by_their_header_each_time_it_comes():
     lines = ["epoch,loss,lr", "1,2.5,0.1", "2,2.25,0.1", "epoch,lr,loss", "3,0.1,2.0", "4,0.1,1.75"]
-    shapes, reader = Shapes(LineReader()), LineReader()
+    shapes, reader = LineTemplates(LineReader()), LineReader()
     for line in lines * 3:
         assert str(shapes.read(line.encode())) == str(reader.read(line))
 
 
 def test_zero_is_not_just_another_number():
     # A bar at 0 is drawn before anything was done: it is no step.
-    shapes = Shapes(LineReader())
+    shapes = LineTemplates(LineReader())
     for done in (1, 2, 3, 0, 4, 0):
         line = f"{done}/500 [00:01<00:09, 9.99it/s, loss=2.1]"
         assert str(shapes.read(line.encode())) == numbers(line)
 
 
 def test_every_line_of_a_mixed_log_reads_as_the_reader_reads_it():
-    shapes, source = Shapes(LineReader()), lines(random.Random(3))
+    shapes, source = LineTemplates(LineReader()), lines(random.Random(3))
     for _ in range(30_000):
         raw = next(source).strip("\r\n").encode()
         assert str(shapes.read(raw)) == numbers(text_of(raw))
@@ -97,7 +97,7 @@ FORMATS = (
     st.lists(st.tuples(STEPS, STEPS, STEPS, FLOATS, FLOATS, FLOATS), min_size=3, max_size=8),
 )
 def test_whatever_the_numbers_are_the_answer_is_the_readers(form, rows):
-    shapes = Shapes(LineReader())
+    shapes = LineTemplates(LineReader())
     for a, b, c, x, y, z in rows:
         line = form.format(a=a, b=b, c=c, x=x, y=y, z=z)
         assert str(shapes.read(line.encode())) == numbers(line)
@@ -106,14 +106,14 @@ def test_whatever_the_numbers_are_the_answer_is_the_readers(form, rows):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=6))
 def test_any_bytes_read_as_the_reader_reads_them(rows):
-    shapes = Shapes(LineReader())
+    shapes = LineTemplates(LineReader())
     for raw in rows + rows:
         raw = raw.replace(b"\n", b"").replace(b"\r", b"")
         assert str(shapes.read(raw)) == numbers(text_of(raw))
 
 
 def test_a_log_of_ever_new_lines_is_not_remembered_for_ever():
-    shapes, dice = Shapes(LineReader()), random.Random(5)
+    shapes, dice = LineTemplates(LineReader()), random.Random(5)
     for _ in range(3 * MAX_KEYS):
         word = "".join(dice.choices("abcdfghij", k=12))
         shapes.read(f"{word} loss 1.5".encode())
@@ -121,7 +121,7 @@ def test_a_log_of_ever_new_lines_is_not_remembered_for_ever():
 
 
 def test_a_key_that_never_fits_is_not_tried_for_ever():
-    shapes = Shapes(LineReader())
+    shapes = LineTemplates(LineReader())
     for index in range(5 * MAX_PER_KEY):
         shapes.read(f"part_{index:05d} loss 2.5".encode())
     assert [len(known) for known in shapes._known.values()] == [MAX_PER_KEY]

@@ -1,4 +1,4 @@
-"""Owns the proof that no text makes the doctor raise or stall, and that reading a script changes nothing in it."""
+"""Tests that no text makes the doctor raise or stall, and that reading a script changes nothing in it."""
 
 from __future__ import annotations
 

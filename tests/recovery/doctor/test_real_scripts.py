@@ -1,4 +1,4 @@
-"""Owns the proof that the doctor names what is wrong with whole scripts, and leaves those alone that have no fault."""
+"""Tests that the doctor names what is wrong with whole scripts, and leaves those alone that have no fault."""
 
 from __future__ import annotations
 

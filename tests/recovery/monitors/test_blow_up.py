@@ -1,4 +1,4 @@
-"""Owns the proof of the watch over runs that are ruined although finite: what counts, and what a healthy run may do."""
+"""Tests the monitor of runs that are ruined although finite: what counts, and what a healthy run may do."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Owns the proof of the answers after a validation: slower, memory, worse; and of the causes, which fit these runs."""
+"""Tests the answers after a validation: slower, memory, worse; and of the causes, which fit these runs."""
 
 from dataclasses import replace
 

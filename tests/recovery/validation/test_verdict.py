@@ -1,4 +1,4 @@
-"""Owns the proof of the verdict on a precision: what is PASS, MARGINAL, FAIL, and what cannot be decided at all."""
+"""Tests the verdict on a precision: what is PASS, MARGINAL, FAIL, and what cannot be decided at all."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Owns the proof of the doctor's rules: what each must find, and what comes near it and must stay silent."""
+"""Tests the doctor's rules: what each must find, and what comes near it and must stay silent."""
 
 from __future__ import annotations
 
