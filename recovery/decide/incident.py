@@ -116,9 +116,10 @@ def _after_other_fault(incident: Incident, attempt: Attempt, fault: Fault) -> In
 
 
 def _same_knobs_again(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
-    if is_later(attempt.fault_step, incident.furthest_fault_step):
-        return replace(_helped(incident, attempt, fault), proven_knobs=incident.proven_knobs)
-    return incident
+    # A run that has stopped learning has not come further, whatever its step.
+    if fault.kind is FaultKind.NOT_LEARNING or not is_later(attempt.fault_step, incident.furthest_fault_step):
+        return incident
+    return replace(_helped(incident, attempt, fault), proven_knobs=incident.proven_knobs)
 
 
 def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:

@@ -102,6 +102,17 @@ def test_it_never_resumes_at_or_after_the_fault_or_from_a_bad_checkpoint(ladder,
 @settings(max_examples=100, deadline=None)
 @given(ladders, moves, gpus)
 def test_it_never_repeats_an_attempt_without_a_reason(ladder, course, gpu):
+    assert_nothing_is_repeated(ladder, course, gpu)
+
+
+def test_a_run_that_stops_learning_further_on_does_not_bring_rejected_rungs_back():
+    kinds = [FaultKind.NOT_LEARNING, *[FaultKind.NAN_LOSS] * 3, FaultKind.CUDA_FAULT, FaultKind.NOT_LEARNING]
+    course = [(a_fault(kind, None), [], False) for kind in kinds + [FaultKind.NAN_LOSS] * 7]
+    course[5] = (a_fault(FaultKind.NOT_LEARNING, 9), [], False)
+    assert_nothing_is_repeated(["raise_clip", "increase_growth_interval", "native_fp16", "lower_lr"], course, None)
+
+
+def assert_nothing_is_repeated(ladder, course, gpu):
     for job, attempts, _, decision in play(ladder, course, gpu):
         if not isinstance(decision, Relaunch):
             continue

@@ -16,7 +16,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.cli.ladder import ladder
+from rung.runner.cli.main import cli
 from rung.runner.state.store import Store
 
 SUBMITTED = Knobs(lr=1e-3)
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_ladder(*args: str) -> str:
-    done = CliRunner().invoke(ladder, args, catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["ladder", *args], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
