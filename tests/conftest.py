@@ -1,4 +1,4 @@
-"""Owns what all tests share: a home of their own, the real command line, and waiting without sleep-and-hope."""
+"""Fixtures for all tests: a RUNG_HOME of their own, the real command line, and waits for a condition."""
 
 from __future__ import annotations
 

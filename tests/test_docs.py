@@ -1,4 +1,4 @@
-"""Owns the proof that the docs tell of the code as it is: all names are there; links, job files and commands work."""
+"""Tests that the docs match the code: all names are there; links, job files and commands work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof that roles tell of their variables, ask Rung the right things, and shut the service in."""
+"""Tests that roles document their variables, ask Rung the right questions, and confine the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of accuracy-conditioning: raw figures overflow a half tensor, and FP32 cures it at once, as good."""
+"""Tests accuracy-conditioning: raw features overflow a half tensor, and FP32 cures it at once without loss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Owns the proof of audio-lora: FP16 adapters under a scaler fail at the first update, and native FP16 trains them."""
+"""Tests audio-lora: FP16 adapters under a scaler fail at the first update, and native FP16 trains them."""
 
 import json
 import os

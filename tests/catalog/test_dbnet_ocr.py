@@ -1,4 +1,4 @@
-"""Owns the proof of dbnet-ocr: the loss is NaN in FP16 from the first step on, and FP32 cures it at once, as good."""
+"""Tests dbnet-ocr: the loss is NaN in FP16 from the first step on, and FP32 cures it at once without loss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Owns the proof of sar-kd: logits beyond FP16 make CE NaN from the first batch on, and FP32 brings it to its goal."""
+"""Tests sar-kd: logits beyond FP16 make the loss NaN from the first batch on, and FP32 reaches its goal."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Owns the command that runs the jobs of the field reports and says whether each fails and recovers as reported.
+"""Runs the jobs of the field reports and says whether each fails and recovers as reported.
 
     python -m tests.field [--jobs NAME ...] [--where here|fleet|gpu] [--size cpu|gpu] [--reference fp32|fixed]
                           [--results FOLDER] [--resume] [--markdown FILE]

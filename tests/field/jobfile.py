@@ -1,4 +1,4 @@
-"""Owns turning a job of the catalog into one to run: a copy of its folder, with its job file changed for a place."""
+"""Turns a job of the catalog into one to run: a copy of its folder, with its job file changed for a place."""
 
 from __future__ import annotations
 

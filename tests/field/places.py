@@ -1,4 +1,4 @@
-"""Owns the places where the jobs can run: this machine, the test fleet, or a container on this machine's GPU."""
+"""The places where the jobs can run: this machine, the test fleet, or a container on this machine's GPU."""
 
 from __future__ import annotations
 

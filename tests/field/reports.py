@@ -1,4 +1,4 @@
-"""Owns what each field report says, as data: how its job fails, in which words, how near FP32 it must come."""
+"""The field reports as data: how each job fails, with which message, how near FP32 it must come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what is said of a job that ran: its row in the table, and whether it failed and recovered as its report says."""
+"""The row of a job in the table, and whether it failed and recovered as its report says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns running job files through the real command line and one controller, and reading what came of each."""
+"""Runs job files through the real command line and one controller, and reads the results."""
 
 from __future__ import annotations
 

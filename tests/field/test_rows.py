@@ -1,4 +1,4 @@
-"""Owns the proof of the verdict on a field report's job: failed and recovered as reported, or not."""
+"""Tests the verdict on a field report's job: failed and recovered as reported, or not."""
 
 from __future__ import annotations
 

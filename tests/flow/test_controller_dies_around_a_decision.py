@@ -1,4 +1,4 @@
-"""Owns the proof that a controller killed between decision and relaunch, or before the first step, changes nothing."""
+"""Tests that a controller killed between decision and relaunch, or before the first step, changes nothing."""
 
 from collections import Counter
 from pathlib import Path

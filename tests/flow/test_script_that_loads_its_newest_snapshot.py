@@ -1,4 +1,4 @@
-"""Owns the proof of a relaunch whose script loads the newest snapshot by itself: it finds none that is spoilt."""
+"""Tests a relaunch whose script loads the newest snapshot by itself: it finds no bad one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Owns the proof that a cured run goes back to its fast precision once, over an empty scaler state, and falls back."""
+"""Tests that a cured run goes back to its fast precision once, over an empty scaler state, and falls back."""
 
 from __future__ import annotations
 

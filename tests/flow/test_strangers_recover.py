@@ -1,4 +1,4 @@
-"""Owns the proof of zero-edit: scripts that know nothing of Rung, of four frameworks, fail for real and recover.
+"""Tests zero-edit: scripts of four frameworks that do not know Rung fail for real and recover.
 
 The bounds are a few per cent above what the same script reaches where the fault is not: in FP32, with the lr of one
 order below, or with clipping.

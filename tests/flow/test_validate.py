@@ -1,4 +1,4 @@
-"""Owns the proof of the validation gate: whole validations through the controller, their verdicts, reports and history.
+"""Tests the validation gate: whole validations through the controller, their verdicts, reports and history.
 
 Most jobs are shell scripts that print what a training prints, so that only Rung takes time; one is a real training.
 """

@@ -1,4 +1,4 @@
-"""Owns the proof of the validation gate on a field report's model: degraded FP16 fails, the safe settings pass.
+"""Tests the validation gate on a field report's model: degraded FP16 fails, the safe settings pass.
 
 Both are whole trainings in Lightning: the one keeps its weights in FP16, the other computes in mixed precision.
 """

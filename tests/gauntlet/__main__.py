@@ -1,4 +1,4 @@
-"""Owns the gauntlet's front door: `python -m tests.gauntlet` runs real failing trainings under each regimen."""
+"""The command of the gauntlet: `python -m tests.gauntlet` runs real failing trainings under each regimen."""
 
 from __future__ import annotations
 

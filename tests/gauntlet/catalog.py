@@ -1,4 +1,4 @@
-"""Owns the list of the gauntlet's trainings: what is wrong with each, whether it can be cured, and its job file."""
+"""The list of the gauntlet's trainings: what is wrong with each, whether it can be cured, and its job file."""
 
 from __future__ import annotations
 

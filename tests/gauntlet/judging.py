@@ -1,4 +1,4 @@
-"""Owns what came of a case under a regimen, and the verdict on it: recovered means as good as a healthy run."""
+"""The verdict on a case under a regimen: recovered means as good as a healthy run."""
 
 from __future__ import annotations
 

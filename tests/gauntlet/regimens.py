@@ -1,4 +1,4 @@
-"""Owns the regimens: ways to treat a failing training, each run on the real script in processes of its own."""
+"""The regimens: ways to treat a failing training, each run on the real script in processes of its own."""
 
 from __future__ import annotations
 

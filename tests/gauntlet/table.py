@@ -1,4 +1,4 @@
-"""Owns how the gauntlet's verdicts are shown: a line as each one falls, and the tables of the docs."""
+"""Shows the gauntlet's verdicts: a line for each as it ends, and the tables of the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of the gauntlet: how it judges and counts, that no case knows of Rung, and one case for real."""
+"""Tests the gauntlet: how it judges and counts, that no case knows Rung, and one case for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the command that tries this machine as a host: python -m tests.gpu probe | down."""
+"""The command that tries this machine as a host: python -m tests.gpu probe | down."""
 
 from __future__ import annotations
 

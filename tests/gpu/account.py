@@ -1,4 +1,4 @@
-"""Owns the account by which Rung logs in on this machine: plain, without a password, made for the test and removed."""
+"""The account that Rung logs in with on this machine: plain, without a password, made for the test and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what NVIDIA's driver put on this machine: the devices of each GPU, and the libraries that CUDA loads."""
+"""What NVIDIA's driver put on this machine: the devices of each GPU, and the libraries that CUDA loads."""
 
 from __future__ import annotations
 

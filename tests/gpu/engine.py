@@ -1,4 +1,4 @@
-"""Owns the container engine of the machine that becomes a host: no network, and GPUs for containers that ask for them.
+"""The container engine of the machine that becomes a host: no network, and GPUs for containers that ask for them.
 
 Where NVIDIA's container toolkit is installed, the engine uses it. Where it is not, a runtime of ours brings devices and
 driver into the container (runtime.py), and the engine finds a hook that does nothing in the place of NVIDIA's.

@@ -1,4 +1,4 @@
-"""Owns this machine as a host of Rung: an sshd, an engine and an account of its own, an image, and the list of hosts.
+"""This machine as a host of Rung: an sshd, an engine and an account of its own, an image, and the list of hosts.
 
 Nothing of the machine's own is used or changed but for the account, which is removed again at the end.
 """

@@ -1,4 +1,4 @@
-"""Owns which shared libraries a program of this machine loads, and by which names it finds them."""
+"""Finds which shared libraries a program of this machine loads, and by which names."""
 
 from __future__ import annotations
 

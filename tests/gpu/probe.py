@@ -1,4 +1,4 @@
-"""Owns a training of a minute at most that tells what a container on this machine has: which GPU, which torch, and AMP.
+"""A training of a minute at most that reports what a container on this machine has: which GPU, which torch, and AMP.
 
 A script of its own, run in the container; it imports nothing of Rung's.
 """

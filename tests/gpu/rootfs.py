@@ -1,4 +1,4 @@
-"""Owns the image that jobs run in on this machine: its own shell and Python, and nothing that had to be downloaded.
+"""The image that jobs run in on this machine: its own shell and Python, and nothing that had to be downloaded.
 
 torch and whatever else is installed stays where it is, many gigabytes large: jobs get it as read-only volumes.
 """

@@ -1,4 +1,4 @@
-"""Owns bringing a GPU into a container where NVIDIA's container toolkit is not installed; a runtime for Docker.
+"""Brings a GPU into a container where NVIDIA's container toolkit is not installed; a runtime for Docker.
 
     runtime.py SETTINGS [RUNC'S OWN ARGUMENTS]
 

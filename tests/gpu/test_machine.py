@@ -1,4 +1,4 @@
-"""Owns the proof of what is asked of a machine before it becomes a host: its programs, devices and libraries."""
+"""Tests what is asked of a machine before it becomes a host: its programs, devices and libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of what the runtime writes into a container's configuration: the GPUs given, and no others."""
+"""Tests what the runtime writes into a container's configuration: the GPUs given, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns a small job with two rungs to climb and the killing of its controllers around each decision, for flow and fleet.
+"""A small job with two rungs to climb, whose controllers are killed around each decision; for flow and fleet.
 
 The job is a shell script, so that only Rung takes time: NaN without clipping, later NaN with its own lr, then well.
 """
