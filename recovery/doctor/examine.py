@@ -55,8 +55,8 @@ def _findings(hits: list[Hit], *, fp16: bool) -> tuple[LintFinding, ...]:
 
 def unknown_rules(script: Script) -> list[tuple[int, str]]:
     """Return the names in `# rung: ignore[...]` that no rule has, with their lines."""
-    told = ((number, name) for number, line in enumerate(script.lines, 1) for name in sorted(_ignored(line)))
-    return [(number, clean(name)) for number, name in told if name not in NAMES]
+    ignored = ((number, name) for number, line in enumerate(script.lines, 1) for name in sorted(_ignored(line)))
+    return [(number, clean(name)) for number, name in ignored if name not in NAMES]
 
 
 def _finding(hit: Hit, severity: Severity) -> LintFinding:

@@ -74,8 +74,8 @@ def _read_record(word: str, rest: str) -> Reading | None:
     if word == "knobs":
         return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
     if word == "replay":
-        told = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
-        return Reading(replay=told, is_record=True) if told else None
+        values = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
+        return Reading(replay=values, is_record=True) if values else None
     numbers = _numbers(fields)
     step = _whole(numbers.pop("step", None))
     if word == "resumed":

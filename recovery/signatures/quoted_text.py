@@ -84,9 +84,9 @@ def without_calls(text: str) -> str:
 
 def quoting(text: str, start: int) -> bool | None:
     """Tell how a line that shows text quotes the message at `start`: as what came out, or not. None: it shows none."""
-    told = bare(text)
-    mark = _COMMENT.match(told) or _PRINT.match(told)
-    begin = mark.end() + len(text) - len(told) if mark else None
+    shown_text = bare(text)
+    mark = _COMMENT.match(shown_text) or _PRINT.match(shown_text)
+    begin = mark.end() + len(text) - len(shown_text) if mark else None
     if begin is None and (inner := _INNER_COMMENT.search(text, 0, start)):
         begin = inner.end()
     if begin is None:
@@ -99,6 +99,6 @@ def quoting(text: str, start: int) -> bool | None:
 
 def without_comment(text: str) -> str | None:
     """Return what stands behind a comment's mark, or None when the line is no comment."""
-    told = bare(text)
-    mark = _COMMENT.match(told)
-    return told[mark.end() :] if mark else None
+    shown_text = bare(text)
+    mark = _COMMENT.match(shown_text)
+    return shown_text[mark.end() :] if mark else None

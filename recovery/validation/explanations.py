@@ -67,10 +67,10 @@ def pace(run: Run, source: Source) -> float | None:
     if source is Source.INSIDE:
         return run.figures.usage.seconds_per_step if run.figures.usage else None
     if source is Source.LOG:
-        told = progress.throughput
-        if "s/it" in told or "ms/it" in told:
-            return told["s/it"] if "s/it" in told else told["ms/it"] / 1000
-        return 1 / told["it/s"] if told.get("it/s") else None
+        speeds = progress.throughput
+        if "s/it" in speeds or "ms/it" in speeds:
+            return speeds["s/it"] if "s/it" in speeds else speeds["ms/it"] / 1000
+        return 1 / speeds["it/s"] if speeds.get("it/s") else None
     if run.seconds is None or progress.first_step is None or progress.furthest_step is None:
         return None
     steps = progress.furthest_step - progress.first_step
@@ -97,13 +97,13 @@ def slower(baseline: Run, candidate: Run, setting: Setting) -> Answer:
     one, other, source = found
     if not same_device(baseline, candidate):
         return Answer(question, f"not comparable: one ran on {gpu_of(baseline)}, the other on {gpu_of(candidate)}")
-    told = f"{one * 1000:.4g} ms a step in FP32, {other * 1000:.4g} ms in {candidate.name} ({source})"
+    figures = f"{one * 1000:.4g} ms a step in FP32, {other * 1000:.4g} ms in {candidate.name} ({source})"
     change = other / one - 1
     if abs(change) < NOISE:
-        return Answer(question, f"as fast as FP32: {told}", tuple(_why_slow(candidate, setting, other)))
+        return Answer(question, f"as fast as FP32: {figures}", tuple(_why_slow(candidate, setting, other)))
     if change < 0:
-        return Answer(question, f"no, {-change:.0%} faster: {told}")
-    return Answer(question, f"yes, {change:.0%} slower: {told}", tuple(_why_slow(candidate, setting, other)))
+        return Answer(question, f"no, {-change:.0%} faster: {figures}")
+    return Answer(question, f"yes, {change:.0%} slower: {figures}", tuple(_why_slow(candidate, setting, other)))
 
 
 def gpu_of(run: Run) -> str:
@@ -152,12 +152,12 @@ def memory(baseline: Run, candidate: Run, setting: Setting) -> Answer:
     if found is None:
         return Answer(question, f"not known: no peak of both runs; {MEASURE}")
     one, other, whose = found
-    told = f"{whose} at its peak {one / 2**20:,.0f} MiB in FP32, {other / 2**20:,.0f} MiB in {candidate.name}"
+    figures = f"{whose} at its peak {one / 2**20:,.0f} MiB in FP32, {other / 2**20:,.0f} MiB in {candidate.name}"
     change = other / one - 1
     if change < -NOISE:
-        return Answer(question, f"it is, by {-change:.0%}: {told}")
+        return Answer(question, f"it is, by {-change:.0%}: {figures}")
     word = f"it grew by {change:.0%}" if change > NOISE else "it is not reduced"
-    return Answer(question, f"{word}: {told}", tuple(_why_not_smaller(candidate, setting, whose)))
+    return Answer(question, f"{word}: {figures}", tuple(_why_not_smaller(candidate, setting, whose)))
 
 
 def _why_not_smaller(run: Run, setting: Setting, whose: str) -> Iterator[str]:
