@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("jobs", "recovery", "runner")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
 
 
-def build_wheel(folder: Path) -> Path:
-    source = folder / "source"
+def copy_source(source: Path) -> None:
     source.mkdir(parents=True)
     for name in ("pyproject.toml", *FLOORS, "rung"):
         here = ROOT / name
@@ -33,6 +34,9 @@ def build_wheel(folder: Path) -> Path:
             shutil.copytree(here, source / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(here, source / name)
+
+
+def build_wheel(folder: Path, source: Path) -> Path:
     subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)], check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -40,7 +44,12 @@ def build_wheel(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return once("wheel", lambda: build_wheel(tmp_path_factory.mktemp("wheel")))
+    def build() -> Path:
+        folder = tmp_path_factory.mktemp("wheel")
+        copy_source(folder / "source")
+        return build_wheel(folder, folder / "source")
+
+    return once("wheel", build)
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +97,20 @@ def test_the_wheel_puts_one_name_into_site_packages_and_holds_all_of_it(wheel: P
     wanted = {f"rung/{path.relative_to(ROOT).as_posix()}" for path in kept if "__pycache__" not in path.parts}
     assert len(wanted) > 250
     assert wanted - names == set()
+
+
+def test_what_the_role_of_the_controller_packs_builds_the_same(wheel: Path, tmp_path: Path) -> None:
+    tasks = yaml.safe_load(
+        (ROOT / "ansible" / "roles" / "controller" / "tasks" / "main.yml").read_text(encoding="utf-8")
+    )
+    (argv,) = [task["ansible.builtin.command"]["argv"] for task in tasks if task["name"].startswith("Pack the program")]
+    values = {"controller_source": ROOT, "controller_archive": tmp_path / "rung.tar"}
+    command = [re.sub(r"{{ (\w+) }}", lambda name: str(values[name[1]]), word) for word in argv]
+    subprocess.run(command, check=True)
+    subprocess.run(["tar", "-xf", values["controller_archive"], "-C", tmp_path], check=True)
+    packed = build_wheel(tmp_path, tmp_path / "rung")
+    with zipfile.ZipFile(packed) as one, zipfile.ZipFile(wheel) as other:
+        assert set(one.namelist()) == set(other.namelist())
 
 
 def test_the_metadata_says_what_it_is_and_invents_nothing(wheel: Path) -> None:

@@ -108,7 +108,7 @@ def test_tags_are_pinned_as_the_hosts_resolve_them(attempts: Attempts, environ: 
     with pytest.raises(EngineError, match=r"registry.fleet:5001/x:1 cannot be pinned: .*ampere"):
         lock(job, None, environ)
     job.write_text(json.dumps({"name": "x", "run": "true", "image": "$(id)"}))
-    with pytest.raises(UsageError, match="no name of an image"):
+    with pytest.raises(UsageError, match="is not a name of an image"):
         lock(job, None, environ)
 
 
@@ -132,5 +132,5 @@ def test_an_image_without_the_label_is_asked_through_its_torch(attempts: Attempt
     )
     assert "has kernels only for sm_75 compute_90" in str(attempts.engine.incompatibility(image, P100))
     # The real question to a real torch: this build has none.
-    assert attempts.engine.images._asked(attempts.fleet.images["train-cpu"]) == ()
+    assert attempts.engine.images._ask_torch(attempts.fleet.images["train-cpu"]) == ()
     assert attempts.containers() == []

@@ -137,8 +137,8 @@ def test_many_containers_are_followed_by_one_thread(attempts: Attempts) -> None:
         requests = list(pool.map(attempts.sh, [COUNTS] * 6))
     for request in requests:
         more(attempts, request)
-    named = [thread.name for thread in threading.enumerate() if thread.name.startswith("lookout")]
-    assert named == ["lookout on turing"]
+    named = [thread.name for thread in threading.enumerate() if thread.name.startswith("log follower")]
+    assert named == ["log follower of turing"]
     assert threading.active_count() <= before + 4
     go(attempts)
     for request in requests:
