@@ -1,4 +1,4 @@
-"""Owns the command by which a person has a fleet: python -m tests.fleet up | down | status | demo | prepare."""
+"""The command that makes a fleet for a person: python -m tests.fleet up | down | status | demo | prepare."""
 
 from __future__ import annotations
 

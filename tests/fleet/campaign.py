@@ -1,4 +1,4 @@
-"""Owns what the tests of whole jobs on the fleet share: a home, controllers in processes of their own, waiting."""
+"""What the tests of whole jobs on the fleet share: a home, controllers in processes of their own, waiting."""
 
 from __future__ import annotations
 

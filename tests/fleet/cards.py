@@ -1,4 +1,4 @@
-"""Owns the GPUs that the hosts pretend to have, as the tables from which their nvidia-smi prints."""
+"""The GPUs that the hosts pretend to have, as the tables that their nvidia-smi prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the fleet that the tests in this folder share: one for a session, put right again after every test.
+"""The fleet that the tests in this folder share: one for a session, repaired after every test.
 
 A machine that cannot have a fleet fails these tests, with the line that says what to install; RUNG_TEST_FLEET=off
 leaves them out.

@@ -1,4 +1,4 @@
-"""Owns the demo on a fleet: the shipped job with three faults, sent over SSH into a container, as with real GPUs."""
+"""The demo on a fleet: the shipped job with three faults, sent over SSH into a container, as with real GPUs."""
 
 from __future__ import annotations
 

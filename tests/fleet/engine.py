@@ -1,4 +1,4 @@
-"""Owns the fleet's own container engine: its start, and its end, also of what is left of one that was killed.
+"""The fleet's own container engine: its start, and its end, also of what is left of one that was killed.
 
 It shares nothing with an engine that may run on this machine: socket, folders, configuration, containerd, control
 groups and bridge are its own. It leaves the kernel's forwarding alone, and the packet filter too, but for one rule on

@@ -1,4 +1,4 @@
-"""Owns a whole fleet: the engine, the registry and the hosts, up and down, and the files by which they are found."""
+"""A whole fleet: the engine, the registry and the hosts, up and down, and the files by which they are found."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Fleet:
     def restore(self) -> None:
         """Undo whatever was done to the hosts and the registry."""
         self.registry.thaw()
-        self.registry.mend()
+        self.registry.reconnect()
         self.registry.power_on()
         self.at_once(Host.restore)
 

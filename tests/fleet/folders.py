@@ -1,4 +1,4 @@
-"""Owns the folders of a fleet: copies that share what never changes, and small disks that can be full."""
+"""The folders of a fleet: copies that share what never changes, and small disks that can be full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the image for jobs of frameworks, made when first wanted: what `make image WITH=...` builds, kept as a file.
+"""The image for jobs of frameworks, made when first needed: what `make image WITH=...` builds, kept as a file.
 
 It is no part of a fleet: most tests have no use for it, and it costs minutes and gigabytes.
 """

@@ -1,4 +1,4 @@
-"""Owns one machine of the fleet and everything that can happen to it: a cut link, a freeze, a power loss, a full disk.
+"""One machine of the fleet and everything that can happen to it: a cut link, a freeze, a power loss, a full disk.
 
 Power, link and freezer are the outer engine's, as elsewhere they are the rack's; what happens inside goes through
 `run`, which works as root and does not need the network. Every verb returns when what it says is so.
@@ -74,7 +74,7 @@ class Machine:
         if not self.is_cut():
             self.engine.docker("network", "disconnect", "fleet", self.name)
 
-    def mend(self) -> None:
+    def reconnect(self) -> None:
         """Plug the cable in again; connections that were not given up go on."""
         if self.is_cut():
             self.engine.docker("network", "connect", "--ip", self.address, "fleet", self.name)
@@ -229,7 +229,7 @@ class Host(Machine):
     def restore(self) -> None:
         """Undo whatever a test did: the host is on, linked, awake, empty and itself again."""
         self.thaw()
-        self.mend()
+        self.reconnect()
         super().power_on()
         self.free_disk()
         self.set_gpus(self.gpus)

@@ -1,4 +1,4 @@
-"""Owns the images that jobs run in on the fleet, made once: built, pushed to a registry, pulled by a first host.
+"""The images that jobs run in on the fleet, made once: built, pushed to a registry, pulled by a first host.
 
 tiny         busybox, labelled for all three cards: a shell that prints lines, 2 MB
 tiny-current the same, for a torch without kernels for the P100

@@ -1,4 +1,4 @@
-"""Owns finding and ending what an engine left behind: its processes, control groups and mounts, and nobody else's."""
+"""Finds and ends what an engine left behind: its processes, control groups and mounts, and nothing else."""
 
 from __future__ import annotations
 

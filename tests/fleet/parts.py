@@ -1,4 +1,4 @@
-"""Owns what is prepared once and kept: the parts of a fleet that cost minutes, each under a hash of its inputs.
+"""Prepares the parts of a fleet that take minutes once, and keeps each under a hash of its inputs.
 
 base     a Debian system, by debootstrap
 wheels   torch and what it needs, by pip

@@ -1,4 +1,4 @@
-"""Owns how the fleet runs programs and waits: a failed program tells its last words, every wait is for a condition."""
+"""Runs the programs of a fleet and waits: a failed program shows its last output, every wait is for a condition."""
 
 from __future__ import annotations
 

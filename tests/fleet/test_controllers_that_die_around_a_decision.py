@@ -1,4 +1,4 @@
-"""Owns the proof on real hosts that a controller killed between decision and first step changes nothing."""
+"""Tests on real hosts that a controller killed between decision and first step changes nothing."""
 
 from __future__ import annotations
 

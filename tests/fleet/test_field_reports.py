@@ -1,4 +1,4 @@
-"""Owns the proof that jobs of the field reports fail and recover in containers over SSH, near their runs in FP32."""
+"""Tests that jobs of the field reports fail and recover in containers over SSH, near their runs in FP32."""
 
 from __future__ import annotations
 

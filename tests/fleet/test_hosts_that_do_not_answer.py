@@ -40,8 +40,8 @@ class Story:
         self.states = [campaign.job(job).state for job in self.jobs]
         campaign.finish(self.done)
         campaign.wait(lambda: time.monotonic() - began > CUT_SECONDS)
-        hosts["ampere"].mend()
-        hosts["pascal"].mend()
+        hosts["ampere"].reconnect()
+        hosts["pascal"].reconnect()
         hosts["turing"].thaw()
         campaign.wait(lambda: campaign.job(self.done).ended)
         for job in (self.cut, self.frozen):

@@ -57,7 +57,7 @@ class Away:
         self.still_running = campaign.containers("ampere")
         # Somebody else waits for the GPU of the host that is away.
         self.next = campaign.submit("next", "A100:1")
-        hosts["ampere"].mend()
+        hosts["ampere"].reconnect()
         campaign.wait(lambda: campaign.running(self.next))
         self.at_the_end = campaign.containers("ampere")
         self.stale = campaign.store.stale()

@@ -131,7 +131,7 @@ def test_a_cut_host_is_silent_and_its_sessions_go_on_when_it_is_mended(
     host.cut()
     assert not host.serves(22)
     session.stdin.write("said while cut\n")
-    host.mend()
+    host.reconnect()
     assert session.stdout.readline() == "said while cut\n"
     wait_for(lambda: host.serves(22), "sshd")
 

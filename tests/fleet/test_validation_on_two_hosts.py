@@ -1,4 +1,4 @@
-"""Owns the proof that a validation runs FP32 and FP16 at once where there are two hosts."""
+"""Tests that a validation runs FP32 and FP16 at once where there are two hosts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ train:
   resume:           # nothing yet
   dir: .
 """
-MENDED = """\
+EDITED = """\
 # tuned by hand, do not touch
 optimizer: {name: sgd, lr: 0.05}   # peak
 train:
@@ -35,5 +35,5 @@ def test_the_edited_copy_cures_and_the_own_file_is_untouched(lab):
     assert (lab.folder / "config.yaml").read_text() == CONFIG
     assert not (lab.folder / "notes.txt").exists()
     folder = lab.folder / "home" / "jobs" / "configured-1"
-    mended = (folder / "attempts" / "2" / "work" / "config.yaml").read_text()
-    assert mended == MENDED.replace("FOLDER", str(folder / "checkpoints"))
+    edited = (folder / "attempts" / "2" / "work" / "config.yaml").read_text()
+    assert edited == EDITED.replace("FOLDER", str(folder / "checkpoints"))

@@ -4,7 +4,7 @@ A chart is a row of notes. What the players reached on its four courses (accurac
 go through AccuracyConditioning into every position. Curated charts have four accuracies between 0 and 1; charts that
 were imported later lack some, and a few of those state theirs in per cent or as raw counts of hits.
 
-`--fixed` is the module as its author mended it: GELU for ReLU, inputs clamped to 0..1, outputs to +-65000.
+`--fixed` is the module as its author corrected it: GELU for ReLU, inputs clamped to 0..1, outputs to +-65000.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class AccuracyConditioning(nn.Module):
 
 
 class BoundedConditioning(AccuracyConditioning):
-    """The same, mended: nothing that goes in or comes out is beyond what FP16 can hold."""
+    """The same, corrected: inputs and outputs stay within the range of FP16."""
 
     def forward(self, accuracies: torch.Tensor, unmeasured: torch.Tensor, genres: torch.Tensor) -> torch.Tensor:
         accuracies = accuracies.clamp(0.0, 1.0)
@@ -220,7 +220,7 @@ class Trainer:
         return value
 
     def share(self, step: int) -> float:
-        """Return the share of the learning rate at a step: a short warm-up, then a cosine down to nought."""
+        """Return the share of the learning rate at a step: a short warm-up, then a cosine down to zero."""
         total = self.size.epochs * self.size.steps_per_epoch
         return min(1.0, (step + 1) / (total / 20)) * 0.5 * (1 + math.cos(math.pi * step / total))
 
@@ -256,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a transformer that writes charts of a rhythm game.")
     parser.add_argument("--size", choices=SIZES, default="cpu")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true", help="the module as its author mended it")
+    parser.add_argument("--fixed", action="store_true", help="the module as its author corrected it")
     parser.add_argument("--out", type=Path, default=Path("checkpoints"), help="where checkpoints go")
     parser.add_argument("--resume", type=Path, help="the checkpoint to go on from")
     options = parser.parse_args()

@@ -5,7 +5,7 @@ of each. The loss is BPR: an item that a user took shall score higher than one d
 
     python train.py [--config config.yaml] [--size cpu|gpu] [--seed N] [--fixed]
 
-All settings are in the YAML file. --fixed trains with the loss and the embeddings mended (see README.md). The
+All settings are in the YAML file. --fixed trains with the loss and the embeddings corrected (see README.md). The
 interactions are made up, from the seed; a part of each user's is held out, and the last line tells how well they are
 ranked: val_auc, the share of items not taken that score below one that was.
 """
@@ -280,7 +280,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=Path("config.yaml"))
     parser.add_argument("--size", choices=SIZES, default="cpu")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true", help="with the loss and the embeddings mended")
+    parser.add_argument("--fixed", action="store_true", help="with the loss and the embeddings corrected")
     options = parser.parse_args()
     if options.size == "gpu" and not torch.cuda.is_available():
         print("train.py: --size gpu wants a CUDA GPU, and there is none; use --size cpu", file=sys.stderr)

@@ -211,7 +211,7 @@ class Distillation:
         return float(self.options.student_lr * self.size.lr_share)
 
     def share(self, step: int) -> float:
-        """Return the share of the learning rates at a step: a short warm-up, then a cosine down to nought."""
+        """Return the share of the learning rates at a step: a short warm-up, then a cosine down to zero."""
         return min(1.0, step / (self.size.steps / 20)) * 0.5 * (1 + math.cos(math.pi * step / (self.size.steps + 1)))
 
     def perplexity(self, batches: int) -> float:

@@ -33,7 +33,7 @@ class ValueRange:
 
     def plus(self, other: ValueRange) -> ValueRange:
         total = self._with(other, _sum(self.low, other.low, -INF), _sum(self.high, other.high, INF))
-        # Whoever adds something positive has thought of nought: with an open bottom it is not ours to know better.
+        # Who adds something positive has thought of zero; where the lower bound is open, we do not contradict.
         guarded = total.low == -INF and any(each.kind == "number" and each.low > 0.0 for each in (self, other))
         return replace(total, origin="") if guarded else total
 
@@ -66,7 +66,7 @@ class ValueRange:
         if power > 0 and power % 2 == 0:
             ends = _raised(abs(self.low), power), _raised(abs(self.high), power)
             low = 0.0 if self.low <= 0.0 <= self.high else min(ends)
-            # A setting that is squared is not nought.
+            # A setting that is squared is not zero.
             return ValueRange(max(low, 1e-30) if self.kind == "number" else low, max(ends), self.kind, "square")
         if self.low >= 0.0 and power > 0:
             return replace(self, low=_raised(self.low, power), high=_raised(self.high, power))
@@ -95,7 +95,7 @@ def constant(value: object) -> ValueRange:
 
 
 def exponential(of: ValueRange) -> ValueRange:
-    # Never nought: exp is judged for its top, and what is made of it not once more for its bottom.
+    # Never zero: exp is judged by its upper bound, and what is computed from it not again by its lower bound.
     return ValueRange(max(_exp(of.low), 1e-30), max(_exp(of.high), 1e-30), of.kind, "exp")
 
 

@@ -39,7 +39,7 @@ LOGS = ("log", "log2", "log10", "log_")
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield the logarithms of what can be nought."""
+    """Yield the logarithms of values that can be zero."""
     for node, op in script.called(*LOGS):
         if op.home not in ("torch", "method") or op.subject is None or (op.home == "method" and op.rest):
             continue

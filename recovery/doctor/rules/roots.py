@@ -37,14 +37,14 @@ EPS_VANISHES = Rule(
     None,
 )
 RULES = (SQRT_WITHOUT_EPS, DIVISION_WITHOUT_EPS, EPS_VANISHES)
-# Half of FP16's smallest number, 2 ** -24: what is smaller rounds to nought.
+# Half of FP16's smallest number, 2 ** -24: what is smaller rounds to zero.
 SMALLEST = 2.0**-25
 # What a division by them means is an average or a normalisation of tensors.
 HAZARDS = ("norm", "std", "var", "sum of", "mean of", "softmax", "sigmoid", "relu", "abs", "vector_norm")
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield roots of and divisions by what can be nought, and each eps that is none."""
+    """Yield roots of values that can be zero, divisions by them, and each eps that is zero in FP16."""
     yield from _roots(script)
     yield from _divisions(script)
     yield from _vanishing(script)
@@ -63,7 +63,7 @@ def _roots(script: Script) -> Iterator[Hit]:
 
 def _root(script: Script, node: ast.expr, subject: ast.expr | None) -> Iterator[Hit]:
     extent = script.judge.extent(subject)
-    # x ** 2 + y ** 2, value by value: seldom nought, and mostly of coordinates that nobody trains.
+    # x ** 2 + y ** 2, value by value: seldom zero, and mostly of coordinates that nobody trains.
     still = extent.is_count or extent.origin.startswith("rand") or (extent.origin, extent.high) == ("square", math.inf)
     if extent.reaches_nought and not still and not _is_detached(script, node, subject) and not script.is_spared(node):
         what = f"{words_of(node)}: the root of a value that can be 0 ({extent.origin})"

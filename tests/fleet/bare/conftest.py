@@ -1,4 +1,4 @@
-"""Owns a machine that nobody has prepared, for the tests of provisioning, and running the make targets on it."""
+"""A machine that nobody has prepared, for the tests of provisioning, and running the make targets on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns machines that nobody has prepared: sshd, Python, apt, a source of packages, and stand-ins for NVIDIA's ones."""
+"""Machines that nobody has prepared: sshd, Python, apt, a source of packages, and stand-ins for NVIDIA's ones."""
 
 from __future__ import annotations
 

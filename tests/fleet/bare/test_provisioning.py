@@ -1,4 +1,4 @@
-"""Owns the proof that a bare machine becomes a host in one run, stays as it is in a second, and is never locked.
+"""Tests that a bare machine becomes a host in one run, stays as it is in a second, and is never locked.
 
 The tests build on each other in the order they stand in: a machine is bare only once.
 """

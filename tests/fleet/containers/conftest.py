@@ -1,4 +1,4 @@
-"""Owns attempts on a real host of the fleet, for the tests of the Docker engine: made, waited for, and read."""
+"""Attempts on a real host of the fleet, for the tests of the Docker engine: made, waited for, and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof that checkpoints on a host are found and verified there, also when its disk was full."""
+"""Tests that checkpoints on a host are found and verified there, also when its disk was full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof of images on real hosts: pulled by digest, sent over the connection, pinned, held against a GPU."""
+"""Tests images on real hosts: pulled by digest, sent over the connection, pinned, checked against a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the proof that a followed log comes here whole: nothing lost, nothing twice, whatever happens in between."""
+"""Tests that a followed log comes here whole: nothing lost, nothing twice, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_a_cut_link_costs_no_line_also_when_the_run_ends_meanwhile(attempts: Att
     attempts.host.cut()
     away = attempts.becomes(request, Presence.UNREACHABLE)
     assert away.detail.startswith("turing has not answered for ")
-    attempts.host.mend()
+    attempts.host.reconnect()
     attempts.becomes(request, Presence.RUNNING)
     more(attempts, request)
     attempts.host.cut()
     go(attempts)
     attempts.wait(lambda: not attempts.host.docker("ps", "--quiet"))
     assert attempts.engine.observe(request.paths).presence is not Presence.ENDED
-    attempts.host.mend()
+    attempts.host.reconnect()
     whole(attempts, request)
 
 

@@ -1,4 +1,4 @@
-"""Owns the proof of the Docker engine on a real host: started once, found again, ended whole."""
+"""Tests the Docker engine on a real host: started once, found again, ended whole."""
 
 from __future__ import annotations
 

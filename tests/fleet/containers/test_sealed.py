@@ -1,4 +1,4 @@
-"""Owns the proof, from inside and outside, that a container is sealed: no rights, no socket, no secret to be found."""
+"""Tests from inside and outside that a container is sealed: no rights, no socket, no secret to be found."""
 
 from __future__ import annotations
 

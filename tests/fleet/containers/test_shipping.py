@@ -1,4 +1,4 @@
-"""Owns the proof of shipping to a real host: each content once, only changes, whole or not at all."""
+"""Tests shipping to a real host: each content once, only changes, whole or not at all."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ FRAME = "Epoch 0/4  ━━━━━━━━╸       7/16 0:00:01 • 0:00:02 9
 COLUMN = " " * 60
 
 
-def mend(*lines):
+def join_lines(*lines):
     unwrapper = Unwrapper()
     return [unwrapper.join_wrapped(line) for line in lines]
 
 
 def test_a_value_gets_its_name_back():
-    assert mend(FRAME, f"{COLUMN}nan val_loss:  ", f"{COLUMN}0.5   ") == [
+    assert join_lines(FRAME, f"{COLUMN}nan val_loss:  ", f"{COLUMN}0.5   ") == [
         FRAME,
         "train_loss: nan val_loss:  ",
         "val_loss: 0.5   ",
@@ -24,16 +24,19 @@ def test_a_value_gets_its_name_back():
 
 def test_a_value_beside_its_name_is_left_alone():
     whole = FRAME.replace("train_loss:", "train_loss: 2.0")
-    assert mend(whole, f"{COLUMN}val_loss: 0.5")[1].strip() == "val_loss: 0.5"
+    assert join_lines(whole, f"{COLUMN}val_loss: 0.5")[1].strip() == "val_loss: 0.5"
 
 
 def test_only_the_column_below_a_frame_is_mended():
-    assert mend(FRAME, "0.5 is not of the frame", f"{COLUMN}0.5")[1:] == ["0.5 is not of the frame", f"{COLUMN}0.5"]
-    assert mend("options:", f"{COLUMN}0.5")[1] == f"{COLUMN}0.5"
-    assert mend("a list • loss:", f"{COLUMN}nan")[1] == f"{COLUMN}nan"
+    assert join_lines(FRAME, "0.5 is not of the frame", f"{COLUMN}0.5")[1:] == [
+        "0.5 is not of the frame",
+        f"{COLUMN}0.5",
+    ]
+    assert join_lines("options:", f"{COLUMN}0.5")[1] == f"{COLUMN}0.5"
+    assert join_lines("a list • loss:", f"{COLUMN}nan")[1] == f"{COLUMN}nan"
 
 
 @given(st.lists(st.text(st.sampled_from("━╸ •0:/-a\t")), max_size=20))
 def test_a_line_never_loses_anything_but_its_indentation(lines):
-    for line, mended in zip(lines, mend(*lines), strict=True):
-        assert mended.endswith(line.lstrip(" "))
+    for line, joined in zip(lines, join_lines(*lines), strict=True):
+        assert joined.endswith(line.lstrip(" "))

@@ -19,25 +19,9 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.cli.checkpoints import age_text, size_text
-from rung.runner.cli.main import main
 from rung.runner.state.store import Store
 
 RunRung = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunRung:
-    def run(*args: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 0
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return run
 
 
 def stored(home: Path, *attempts: Attempt) -> str:

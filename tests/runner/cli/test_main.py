@@ -16,30 +16,13 @@ import yaml
 
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.cli.main import cli, main
+from rung.runner.cli.main import cli
 from rung.runner.state.store import Store
 from tests import pace
 
 Rung = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = sorted(cli.commands)
-
-
-@pytest.fixture
-def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Return a function that runs the command line in this process: exit code, output, errors."""
-
-    def run(*args: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 0
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return run
 
 
 @pytest.fixture
