@@ -65,6 +65,7 @@ FIRST := python -m tests.again first
 test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
 	@python -m tests.again plan tests
+	@$(MAKE) --no-print-directory system SYSTEM=sshd=openssh-server
 	@$(FIRST) tests $(PARALLEL) --ignore=tests/fleet
 else
 	@python -m tests.again plan tests fleet
@@ -175,7 +176,7 @@ system: ## Install the programs that a fleet needs (Debian, as root); keeps prog
 	for pair in $(SYSTEM); do command -v "$${pair%%=*}" > /dev/null || lacking="$$lacking $${pair#*=}"; done; \
 	[ -n "$$lacking" ] || exit 0; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
-		echo "rung: the fleet needs$$lacking; on Debian, as root: make system" >&2; exit 2; fi; \
+		echo "rung: the tests and the fleet need$$lacking; on Debian, as root: make system" >&2; exit 2; fi; \
 	echo "Installing$$lacking"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$lacking > /dev/null
 
