@@ -1,6 +1,6 @@
-"""Reads the numbers that frameworks and people print on one line, each with its name.
+"""Reads the named numbers that a framework or a person prints on one line.
 
-Every pattern is linear in the length of the line: its repetitions are bounded and give nothing back.
+Every pattern takes time linear in the length of the line: its repetitions are bounded and possessive.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from rung.recovery.logs.step_position import (
 from rung.recovery.logs.throughput import is_iteration_time, may_hold_speed, read_speed, unit_of
 
 _IN_DOUBT = STEP_NAMES.index("it")
-# Looked up once: the members of an enum are slow to reach, and this is done several times a line.
-_LOSS, _PART, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.NAMED_TERM, Role.HELD_OUT, Role.STEP, Role.OTHER
-_TERM, _EPOCH = Role.UNNAMED_TERM, Role.EPOCH
+# Looked up once: access to the members of an enum is slow, and the code below needs them several times per line.
+_LOSS, _NAMED_TERM, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.NAMED_TERM, Role.HELD_OUT, Role.STEP, Role.OTHER
+_UNNAMED_TERM, _EPOCH = Role.UNNAMED_TERM, Role.EPOCH
 _LR, _GRAD_NORM, _SCALE = Role.LR, Role.GRAD_NORM, Role.SCALE
 _NAN_ITERATIONS, _SKIPPED_ITERATIONS = Role.NAN_ITERATIONS, Role.SKIPPED_ITERATIONS
-_BESIDE_A_COUNT = frozenset({_LOSS, _PART, _HELD_OUT, _EPOCH})
+_BESIDE_A_COUNT = frozenset({_LOSS, _NAMED_TERM, _HELD_OUT, _EPOCH})
 
-# A line that says nothing but which epoch begins, as Keras prints above its bars.
+# A line with nothing but the number of the epoch, as Keras prints above its bars.
 _HEADING = re.compile(
     r"\W{0,8}+(?:train(?:ing)? )?epoch[ :#\[(]{0,4}+(\d{1,9}+)(?: ?/ ?\d{1,9}+)?+\W{0,80}\Z", re.I | re.A
 )
 _SKIPPED = re.compile(r"\b(?:skipped|skipped_step|step_skipped|overflow)[\"']? {0,4}[:=] {0,4}(true|false)\b", re.I)
-# A file and its line: loss.py:120
+# A source file and a line number: loss.py:120
 _FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".rs")
 _SIDE = re.compile(r"\b(train|val|eval|test|dev)", re.IGNORECASE)
 
 
 def read_free_text(text: str) -> Reading | None:
-    """Return the numbers of a line that somebody else printed, or None when it reports nothing."""
+    """Return the numbers of a line that is not a record of rung_inside, or None when it has none."""
     line = _Line(text)
     resumed = read_resumed(text, line.lower)
     if resumed is not None:
@@ -52,16 +52,16 @@ def read_free_text(text: str) -> Reading | None:
 
 
 def read_pairs(pairs: list[tuple[str, str]], text: str) -> Reading | None:
-    """Return the numbers whose names are known already, such as those of a table's row."""
+    """Return the reading for numbers whose names are known already, such as the cells of a table row."""
     line = _Line(text)
     line.sort(pairs)
     return line.reading()
 
 
 class _Line:
-    """Holds the numbers of one line while they are sorted by what they stand for."""
+    """Collects the numbers of one line by their role."""
 
-    __slots__ = ("_parts", "_step_rank", "found", "lower", "speed", "step", "text", "values")
+    __slots__ = ("_loss_terms", "_step_rank", "found", "lower", "speed", "step", "text", "values")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,7 +71,7 @@ class _Line:
         self.speed: dict[str, float] = {}
         self.step: int | None = None
         self._step_rank = len(STEP_NAMES)
-        self._parts: list[str] = []
+        self._loss_terms: list[str] = []
 
     def find_numbers(self) -> None:
         text, lower = self.text, self.lower
@@ -81,7 +81,7 @@ class _Line:
         if "loss" in lower:
             if _LOSS not in self.found and _HELD_OUT not in self.found:
                 self.sort(find_spaced_losses(text))
-            # Most lines have none of these, and looking for them takes a while.
+            # Most lines have none of these, and the search is slow.
             if "lr " in lower or "norm " in lower or "scale " in lower or "/s" in lower:
                 self.sort(find_spaced(text))
         else:
@@ -100,20 +100,20 @@ class _Line:
     def _take(self, name: str, value: float, what: Role) -> None:
         plain = name.replace(" ", "_")
         self.values.setdefault(plain, value)
-        if what is _PART or what is _TERM:
-            self._parts.append(plain)
+        is_term = what is _NAMED_TERM or what is _UNNAMED_TERM
+        if is_term:
+            self._loss_terms.append(plain)
         known = self.found.get(what)
-        # One term that is not finite spoils the whole, so it is the one to tell of.
-        spoils = what is _PART or what is _TERM
         if (
             known is None
-            or (spoils and math.isfinite(known[1]) and not math.isfinite(value))
+            # One term that is not finite makes the whole loss not finite, so report that term.
+            or (is_term and math.isfinite(known[1]) and not math.isfinite(value))
             or (what is _LOSS and is_average(known[0]) and not is_average(name))
         ):
             self.found[what] = (name, value)
 
     def _take_other(self, name: str, value: float) -> None:
-        # A name with a dot is a file and its line, not a measurement.
+        # A name with a dot is a source file with a line number, not a measurement.
         if "." in name:
             return
         self.values[name.replace(" ", "_")] = value
@@ -142,7 +142,7 @@ class _Line:
             loss,
             get(_LR),
             get(_GRAD_NORM),
-            # A scale alone on its line is a setting: 0 means "dynamic" in DeepSpeed's.
+            # A scale alone on its line is a setting: in DeepSpeed's configuration 0 means "dynamic".
             get(_SCALE) if loss is not None or step is not None else None,
             self._skipped() if skipped is None else skipped > 0,
             self.values,
@@ -153,7 +153,7 @@ class _Line:
             in_epoch=in_epoch,
             first_epoch=first_epoch,
             step_is_late=loss is not None and step is None and "'epoch': " in self.text,
-            parts=tuple(self._parts),
+            loss_terms=tuple(self._loss_terms),
             throughput=self.speed,
         )
 
@@ -164,7 +164,7 @@ class _Line:
 
     def _where(self) -> Position:
         epoch = self._get(_EPOCH)
-        # A batch by number is a setting as often as a count: it is a count beside a loss or an epoch.
+        # `batch: 64` can be a setting or a count. Beside a loss or an epoch it is a count.
         if self.step is not None and (self._step_rank < _IN_DOUBT or self.found.keys() & _BESIDE_A_COUNT):
             return read_composer(self.text) or Position(self.step, self._epoch(epoch))
         where = read_position(self.text, self.lower)
@@ -188,18 +188,21 @@ class _Line:
         return found[1] if found else None
 
     def _loss(self) -> tuple[str, float | None]:
-        """Return the training loss: the whole, unless one of its terms is spoilt; without a whole, its first term."""
-        whole, part = self.found.get(_LOSS), self.found.get(_PART)
+        """Return the name and value of the training loss.
+
+        This is the whole loss, or a term of it that is not finite, or the first term where no whole loss is printed.
+        """
+        whole, named_term = self.found.get(_LOSS), self.found.get(_NAMED_TERM)
         # Megatron leaves the loss out of the line when the step was bad.
         if whole is None and (self._get(_NAN_ITERATIONS) or 0) > 0:
             return "nan_iterations", math.nan
-        found = whole or part
+        found = whole or named_term
         if found is None:
             return "", None
-        for term in (part, self.found.get(_TERM)):
+        for term in (named_term, self.found.get(_UNNAMED_TERM)):
             if math.isfinite(found[1]) and term is not None and not math.isfinite(term[1]):
                 found = term
-        # The average over a whole run, printed at its end, says nothing of the last steps while it is finite.
+        # At the end transformers prints the average over the whole run. It does not describe the last steps.
         if math.isfinite(found[1]) and "train_runtime" in self.values:
             return "", None
         if self._is_held_out(found[0]):
@@ -208,7 +211,7 @@ class _Line:
         return found
 
     def _is_held_out(self, name: str) -> bool:
-        """Tell whether a plain `loss` stands in a line about held-out data, by the last such word before it."""
+        """Return whether the last word such as train or val before a plain `loss` names held-out data."""
         lower = self.lower
         if not ("val" in lower or "test" in lower or "dev" in lower) or "train" in name.lower():
             return False

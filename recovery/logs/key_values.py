@@ -1,7 +1,7 @@
 """Finds numbers with their names in free text: `loss=2.5`, `lr: 1e-3`, `| gnorm 1.2 |`, `Loss 0.5`.
 
-Every pattern is linear in the length of the line: its repetitions are bounded and give nothing back. What a name stands
-for is decided in metric_names.py.
+Every pattern takes time linear in the length of the line: its repetitions are bounded and possessive. metric_names.py
+decides what a name stands for.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import re
 Pairs = list[tuple[str, str]]
 
 _NUMBER = r"[-+]?(?:\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,5}+)?+|\.\d{1,40}+|[nN][aA][nN]|[iI][nN][fF](?:inity)?+)"
-# What must not follow: a unit (`nanms`), more of a version (2.18.3), of a time (0:12:30) or of a date, a bar (12%|).
-# Lightning's bar fills a number up to its usual width and so prints `nan.0` and `inf.0`; PaddleOCR prints `nanxxx`.
+# What must not follow a number: a unit (`nanms`), the rest of a version (2.18.3), time (0:12:30) or date, a bar (12%|).
+# Lightning's bar pads a number to a fixed width and so prints `nan.0` and `inf.0`; PaddleOCR prints `nanxxx`.
 _ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?+(?!\w|\.\d|:\d|-\w|%\|)"
-# A tensor or a list printed where a number was meant, or transformers' numbers in quotes.
+# A tensor or list in place of a plain number, or a number in quotes as transformers prints it.
 _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
 _EQUALS = rf"[\"'\])]{{0,2}}+ {{0,20}}+[:=\uff1a] {{0,20}}+{_WRAPPED}({_NUMBER}){_ENDS}"
-# Not behind a colon: loguru prints module:function:line, and a function may be called train_step.
+# Not after a colon: loguru prints module:function:line, and the function can be named train_step.
 _PAIR = re.compile(rf"\b(?<!:)({_NAME}){_EQUALS}", re.ASCII)
-# Names of two words are known by the first. Looking for them takes three times as long, so it is done where the second
-# word is in the line.
+# The first words of two-word names. This search takes three times as long, so it runs only where a second word is in
+# the line.
 _FIRST_WORD = (
     r"(?:(?:[lL]earning|[gG]rad(?:ient)?|[lL]oss(?= scale)|[lL][mM]|[tT]rain(?:ing)?|[vV]al(?:id|idation)?"
     r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?+"
 )
 _TWO_WORDS = re.compile(rf"\b(?<!:)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
-# A loss is often printed with nothing but blanks, or a table's bar, between name and number.
+# A loss is often printed with only blanks, or a table's bar, between name and number.
 _SPACED_LOSS = re.compile(
     rf"([lL](?:oss|OSS)(?:[_/.]\w{{1,30}}+)?+) {{0,30}}+[|\u2502]?+ {{0,30}}+(?<!\w){_WRAPPED}({_NUMBER}){_ENDS}",
     re.ASCII,
 )
-# So are the others, where a loss stands on the line: `LR 2.8e-03`, `gnorm 1.5`, `Tok/s 40562`.
+# On a line with a loss, other numbers can be printed the same way: `LR 2.8e-03`, `gnorm 1.5`, `Tok/s 40562`.
 _SPACED = re.compile(
     rf"(?<![\w/.-])([lL][rR]|[gG]norm|[gG]rad[_ ][nN]orm|norm|(?:[lL]oss[_ ])?[sS]cale|[tT]ok(?:ens)?/s(?:ec)?)"
     rf" {{1,8}}+({_NUMBER}){_ENDS}",
@@ -42,7 +42,7 @@ _SPACED = re.compile(
 _BEFORE_LOSS = re.compile(r"(?:[A-Za-z]{1,20} |[\w./-]{1,40})\Z", re.ASCII)
 # fairseq: | loss 6.6 | num_updates 1632 | lr 0.0015 |
 _BETWEEN_BARS = re.compile(rf"\| ([A-Za-z_]\w{{0,60}}+) ({_NUMBER})(?= \||$)", re.ASCII)
-# Ultralytics: epoch, memory, then the terms of the loss, named only in a header line above.
+# Ultralytics: epoch, memory, then the terms of the loss. Their names are only in a header line above.
 _LOSS_COLUMNS = re.compile(
     rf" {{0,20}}+\d{{1,6}}+/\d{{1,6}}+ +\d[\d.]*+[GM]((?: +{_NUMBER}){{3,5}}) +\d+ +\d+\b", re.ASCII
 )
@@ -51,7 +51,7 @@ _FASTAI = re.compile(rf"\[(\d{{1,6}}+), ({_NUMBER}), ({_NUMBER}|None),(?: [^\]]{
 
 
 def find_pairs(text: str, lower: str) -> Pairs:
-    """Return numbers behind a colon, an equals sign, or between bars; `lower` is the text in lower case."""
+    """Return numbers after a colon or an equals sign, or between bars; `lower` is the text in lower case."""
     found: Pairs = []
     if ":" in text or "=" in text or "\uff1a" in text:
         found = (_TWO_WORDS if _has_second_word(lower) else _PAIR).findall(text)
@@ -61,17 +61,17 @@ def find_pairs(text: str, lower: str) -> Pairs:
 
 
 def find_spaced_losses(text: str) -> Pairs:
-    """Return losses with nothing but blanks behind their names."""
+    """Return losses with only blanks between name and number."""
     return [(_whole_name(text, match), match[2]) for match in _SPACED_LOSS.finditer(text)]
 
 
 def find_spaced(text: str) -> Pairs:
-    """Return what stands beside a loss with nothing but blanks behind its name."""
+    """Return the other numbers of a line with a loss that have only blanks between name and number."""
     return _SPACED.findall(text)
 
 
 def find_columns(text: str) -> Pairs:
-    """Return the numbers of rows whose columns are known without their header."""
+    """Return the numbers of table rows that are recognised without their header."""
     if "/" in text[:16] and (row := _LOSS_COLUMNS.match(text)):
         return [(f"loss_{index}", raw) for index, raw in enumerate(row[1].split()[:3], 1)]
     if text.startswith("[") and (row := _FASTAI.match(text)):
@@ -89,6 +89,6 @@ def _has_second_word(lower: str) -> bool:
 
 
 def _whole_name(text: str, match: re.Match[str]) -> str:
-    """Return a loss's name with what stands before the word `loss`: train_loss, val loss."""
+    """Return the full name of a loss, with the text before the word `loss`: train_loss, val loss."""
     before = _BEFORE_LOSS.search(text[max(0, match.start() - 48) : match.start()])
     return (before[0] if before else "") + match[1]

@@ -1,6 +1,6 @@
-"""Reads one line of a log: records of rung_inside here, free text by free_text.py, rows by tables.py.
+"""Reads one line of a log: records of rung_inside here, free text in free_text.py, table rows in tables.py.
 
-What follows from several lines (a missing step, a second NaN) is for progress.py and detect/detector.py.
+progress.py and detect/detector.py handle what depends on several lines (a missing step, a second NaN).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
 from rung.recovery.logs.tables import Tables
 
-# A line is read for numbers no further than this; the widest progress bars stay well below.
+# Only this many characters of a line are searched for numbers; the widest progress bars are much shorter.
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
 _RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay)(?= |$)")
-# torchrun and its --tee, mpirun --tag-output, srun --label.
+# The prefixes of torchrun, torchrun --tee, mpirun --tag-output and srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
-# What a replay tells; other names in such a record are nobody's business.
+# The fields of a replay record that are kept.
 REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
@@ -32,14 +32,14 @@ FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 class LineReader:
-    """Reads the lines of one log in their order: the names of a table's numbers stand in a line above them."""
+    """Reads the lines of one log in order, because a table names its numbers in a line above them."""
 
     def __init__(self) -> None:
         self._tables = Tables()
 
     @property
     def in_table(self) -> bool:
-        """Tell whether the next lines may be rows of a table: then they must all come by here, in order."""
+        """Return whether the next lines can be rows of a table; then each of them must go to `read`, in order."""
         return self._tables.is_open
 
     def read(self, text: str) -> Reading | None:
@@ -53,18 +53,18 @@ def read(text: str) -> Reading | None:
     if MARK in text:
         match = _RECORD.search(text)
         return _read_record(match[1], text[match.end() :]) if match else None
-    # A comment in a program's text that was printed.
+    # A comment in printed source code.
     if "# " in text and text.lstrip(" ").startswith("# "):
         return None
-    # So is a field of an object in JavaScript; JSON has its names in quotes.
+    # A field of a JavaScript object in printed source code; JSON has quotes around its names.
     if text.endswith(": NaN,") and text.startswith("  ") and text.strip(" ")[:-6].isidentifier():
         return None
     return read_free_text(without_rank(text[:MAX_READ]))
 
 
 def without_rank(text: str) -> str:
-    """Return a line without the rank that a launcher put before it."""
-    # Asked of every line, and few begin so.
+    """Return a line without the rank prefix of a launcher."""
+    # The first character is a cheap test that most lines fail.
     match = _RANK.match(text) if text[:1] in "[0123456789rR" else None
     return text[match.end() :] if match else text
 
@@ -88,8 +88,8 @@ def _read_record(word: str, rest: str) -> Reading | None:
         return None
     skipped = numbers.pop("skipped", None)
     get = numbers.get
-    parts = tuple(name for name in numbers if role(name) in (Role.NAMED_TERM, Role.UNNAMED_TERM))
-    name, loss = _loss(numbers, parts)
+    loss_terms = tuple(name for name in numbers if role(name) in (Role.NAMED_TERM, Role.UNNAMED_TERM))
+    name, loss = _loss(numbers, loss_terms)
     return Reading(
         step,
         loss,
@@ -100,17 +100,17 @@ def _read_record(word: str, rest: str) -> Reading | None:
         numbers,
         is_record=True,
         loss_name=name,
-        parts=parts,
+        loss_terms=loss_terms,
     )
 
 
-def _loss(numbers: dict[str, float], parts: tuple[str, ...]) -> tuple[str, float | None]:
+def _loss(numbers: dict[str, float], loss_terms: tuple[str, ...]) -> tuple[str, float | None]:
     """Return the loss of a record, or the term of it that is not finite."""
     loss = numbers.get("loss")
     if loss is not None and math.isfinite(loss):
-        for part in parts:
-            if not math.isfinite(numbers[part]):
-                return part, numbers[part]
+        for term in loss_terms:
+            if not math.isfinite(numbers[term]):
+                return term, numbers[term]
     return "loss", loss
 
 
@@ -129,12 +129,12 @@ def _number(text: str) -> float | None:
 
 
 def _whole(value: float | None) -> int | None:
-    """Return a number as a step, where it can be one."""
+    """Return a number as a step, or None when it cannot be one."""
     return int(value) if value is not None and 0 <= value < MAX_STEP and value.is_integer() else None
 
 
 def _text(text: str) -> str:
-    """Return a value that is a text, without its quotes."""
+    """Return a text value without its quotes."""
     return str(_unquoted(text))[:MAX_TEXT]
 
 
@@ -146,7 +146,7 @@ def _unquoted(text: str) -> object:
 
 
 def _plain(text: str) -> object:
-    """Return a knob's value as what it is: a number, a text, or None for `off`."""
+    """Convert a knob's value to a number, a text, or None for `off`."""
     if text.startswith('"'):
         return _unquoted(text)
     if text in ("off", "none", "None", "null"):

@@ -1,7 +1,7 @@
 """Splits raw log bytes into clean, numbered lines.
 
-Whatever the bytes are, a `Line` is safe to show on a terminal and no longer than `MAX_TEXT`; how the bytes were cut
-into chunks on the way never changes the lines.
+A `Line` is safe to show on a terminal and not longer than `MAX_TEXT`, whatever the bytes are. The lines do not depend
+on how the bytes were split into chunks.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from rung.jobs.model.terminal_text import BLANK, ESCAPE, HIDDEN, clean
 
-# Room for a traceback's longest message or a wide table row; what is longer is a dump of data, not a message.
+# Enough for the longest message of a traceback or a wide table row; a longer line is a dump of data.
 MAX_TEXT = 64 * 1024
 # Bytes kept of an unfinished line: MAX_TEXT characters at four bytes each, the longest that UTF-8 needs.
 MAX_RAW = 4 * MAX_TEXT
 
 _HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){HIDDEN.pattern}")
-# Where any of these stands in raw bytes, `clean` removes something: control codes, or hidden characters in UTF-8.
+# Raw bytes of which `clean` removes something: control codes, and hidden characters in UTF-8.
 ODD_BYTES = (
     rb"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\xa0\xad]|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f|\xe1(?:\xa0\x8e|\x9a\x80)"
     rb"|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xaf]|\xe3\x80\x80|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80\x81]"
@@ -39,7 +39,7 @@ class Line:
 
 
 class RawLine(NamedTuple):
-    """A line that has not been decoded, since few lines are ever shown."""
+    """A line that is decoded only on demand, because few lines are ever shown."""
 
     number: int
     raw: bytes
@@ -54,7 +54,7 @@ class RawLine(NamedTuple):
 
 
 def bare(block: bytes) -> bytes:
-    """Return whole lines without what `clean` takes out of each; a long one is cut as if it had been held."""
+    """Return whole lines without what `clean` removes, each cut to `MAX_RAW` as `LineSplitter` does."""
     if len(block) > MAX_RAW:
         block = _TOO_LONG.sub(rb"\1", block)
     text = BLANK.sub(" ", ESCAPE.sub("", block.decode("utf-8", "replace")))
@@ -67,12 +67,12 @@ def text_of(raw: bytes) -> str:
 
 
 class LineSplitter:
-    """Turns chunks of bytes into lines, holding back at most one unfinished line of bounded size."""
+    """Splits chunks of bytes into lines, and keeps at most one unfinished line of bounded size."""
 
     def __init__(self) -> None:
         self._number = 1
         self._held = b""
-        # True after a carriage return: the newline of a CR LF ends no further, empty line.
+        # True after a carriage return: the newline of a CR LF does not add an empty line.
         self._returned = False
 
     def feed(self, chunk: bytes) -> list[Line]:
@@ -87,7 +87,7 @@ class LineSplitter:
         return lines
 
     def flush(self) -> list[Line]:
-        """Return what is held of a line that has not ended yet."""
+        """Return the unfinished line, if any."""
         lines: list[Line] = []
         if self._held:
             self._emit(lines)

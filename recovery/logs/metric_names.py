@@ -8,9 +8,9 @@ from functools import lru_cache
 
 
 class Role(StrEnum):
-    LOSS = "loss"  # the training loss as a whole
+    LOSS = "loss"  # the whole training loss
     NAMED_TERM = "part"  # one term of it, such as loss_cls
-    UNNAMED_TERM = "term"  # one term of it whose name does not say so, such as kd: it is one beside a loss
+    UNNAMED_TERM = "term"  # one term of it without `loss` in its name, such as kd
     HELD_OUT = "held_out"  # a loss on validation or test data
     STEP = "step"
     EPOCH = "epoch"
@@ -38,14 +38,14 @@ _EXACT = {
     "grad_scale": Role.SCALE,
     "scaler_scale": Role.SCALE,
     "amp_scale": Role.SCALE,
-    # Megatron prints these two on every line; they are not zero only when something happened.
+    # Megatron prints these two on every line; they are above zero only when something happened.
     "nan_iterations": Role.NAN_ITERATIONS,
     "skipped_iterations": Role.SKIPPED_ITERATIONS,
 }
-# Terms that people print under their bare names. Only those that are a loss and never a score.
+# Terms that people print without the word `loss`. Only names that are never a score.
 _TERMS = frozenset({"kd", "ce", "bce", "kl", "kld", "nll", "xent", "ctc", "mlm", "recon", "distill", "distillation"})
-# Names of a step, the most telling first: a global step beats a batch number that starts again every epoch.
-# Not `steps`: how many there are to be is a setting, and stands in every printed configuration.
+# Names of a step, the best first: a global step is better than a batch number that restarts every epoch.
+# Not `steps`: that is the setting for the length of the run, and is in every printed configuration.
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "num_updates", "it", "update", "batch")
 HELD_OUT_WORDS = frozenset(
     {
@@ -61,7 +61,7 @@ HELD_OUT_WORDS = frozenset(
         "holdout",
     }
 )
-# With these beside it, a loss is still the loss as a whole.
+# Words in the name of a loss that still mean the whole loss.
 _WHOLE_WORDS = frozenset(
     {
         "train",
@@ -95,7 +95,7 @@ _WHOLE_WORDS = frozenset(
         "model",
     }
 )
-# With these beside it, it is a setting or a bookkeeping value: `best_loss=inf` stands at the head of healthy runs.
+# Words in the name of a loss that mean a setting or a derived value: healthy runs begin with `best_loss=inf`.
 _NOT_A_LOSS = frozenset(
     {
         "scale",
@@ -141,7 +141,7 @@ _NOT_A_LOSS = frozenset(
     }
 )
 _OF_TRAINING = frozenset({"train", "training"})
-# An average says less of this moment than the loss itself.
+# Words that mean an average; the loss of the step itself is preferred.
 _AVERAGED = frozenset({"avg", "average", "mean", "running", "smooth", "smoothed", "ema", "moving", "epoch"})
 _BREAKS = re.compile(r"[^A-Za-z0-9]+")
 _CAMEL = re.compile(r"^(train|training|total|avg|mean|batch|epoch|val|valid|eval|test)Loss$", re.IGNORECASE)
@@ -149,7 +149,7 @@ _CAMEL = re.compile(r"^(train|training|total|avg|mean|batch|epoch|val|valid|eval
 
 @lru_cache(maxsize=4096)
 def role(name: str) -> Role:
-    """Say what a name such as `train/loss` or `Learning Rate` stands for."""
+    """Return what a name such as `train/loss` or `Learning Rate` stands for."""
     camel = _CAMEL.match(name)
     words = [camel[1].lower(), "loss"] if camel else _BREAKS.sub("_", name).strip("_").lower().split("_")
     plain = "_".join(words[1:] if words[0] in _OF_TRAINING and len(words) > 1 else words)
@@ -157,7 +157,7 @@ def role(name: str) -> Role:
         return _EXACT[plain]
     if plain in STEP_NAMES:
         return Role.STEP
-    # Of one network of several (actor/grad_norm); a bound on it is a setting.
+    # The norm of one of several networks (actor/grad_norm); a bound such as max_grad_norm is a setting.
     if words[-2:] == ["grad", "norm"] and not {"max", "min", "clip"} & set(words):
         return Role.GRAD_NORM
     if "loss" not in words and "losses" not in words:
@@ -166,17 +166,17 @@ def role(name: str) -> Role:
     return _loss_role(set(words) - {"loss", "losses"})
 
 
-def _loss_role(beside: set[str]) -> Role:
-    if beside & _NOT_A_LOSS:
+def _loss_role(other_words: set[str]) -> Role:
+    if other_words & _NOT_A_LOSS:
         return Role.OTHER
-    if beside & HELD_OUT_WORDS:
+    if other_words & HELD_OUT_WORDS:
         return Role.HELD_OUT
-    return Role.LOSS if beside <= _WHOLE_WORDS else Role.NAMED_TERM
+    return Role.LOSS if other_words <= _WHOLE_WORDS else Role.NAMED_TERM
 
 
 @lru_cache(maxsize=256)
 def step_rank(name: str) -> int:
-    """Return how much a step's name is worth against another on the same line; lower is better."""
+    """Return the rank of a step's name among those on one line; the lowest is used."""
     words = _BREAKS.sub("_", name).strip("_").lower().split("_")
     plain = "_".join(words[1:] if words[0] in _OF_TRAINING and len(words) > 1 else words)
     return STEP_NAMES.index(plain)
@@ -184,5 +184,5 @@ def step_rank(name: str) -> int:
 
 @lru_cache(maxsize=256)
 def is_average(name: str) -> bool:
-    """Tell whether a loss by this name is an average over more than the present step."""
+    """Return whether a loss with this name is an average over more than the current step."""
     return bool(_AVERAGED & set(_BREAKS.sub("_", name).lower().split("_")))

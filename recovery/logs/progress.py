@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochCount, EpochStepEstimator
 
-# Names kept of a log that prints ever new ones; the oldest goes first.
+# A log can print new names without end; the oldest is dropped first.
 MAX_VALUES = 256
 # Checkpoints whose step is remembered: a resume never goes back further than a few.
 MAX_SAVED = 64
-# Terms of the loss that are shown in a history; a model with more has no reader for them all.
+# Most values shown in a history: lr, grad_norm, scale and the terms of the loss.
 MAX_LATEST = 32
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, at one moment."""
+    """The progress of a run at one moment."""
 
     step: int | None = None
     first_step: int | None = None
@@ -33,7 +33,7 @@ class Progress:
     latest: Mapping[str, float] = field(default_factory=dict)
     # The latest speed by its unit.
     throughput: Mapping[str, float] = field(default_factory=dict)
-    # The checkpoints by the job's own words: file name -> step, the newest last.
+    # The checkpoints that the job recorded: file name -> step, the newest last.
     saved: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -42,7 +42,7 @@ class ProgressTracker:
 
     def __init__(self) -> None:
         self.step: int | None = None
-        # The job speaks in records: its own prints beside them are older or rounder.
+        # True when the job writes records: its other output is later or rounded.
         self.has_records = False
         self._first_step: int | None = None
         self._furthest_step: int | None = None
@@ -54,10 +54,10 @@ class ProgressTracker:
         self._latest: dict[str, float] = {}
         self._throughput: dict[str, float] = {}
         self._saved: dict[str, int] = {}
-        # A bar and a named count may stand side by side, one per epoch and one over the run.
+        # A log can have a bar and a named step, one counted per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
-        self._clock = EpochStepEstimator()
-        # A bar is drawn again when it is closed, also by a run that has just failed: that is no news.
+        self._epoch_steps = EpochStepEstimator()
+        # A bar is drawn again when it is closed, also by a run that has just failed: that is not a new reading.
         self.redrawn = False
         self._drawn: tuple[int | None, str] | None = None
         self._largest_total = 0
@@ -79,12 +79,12 @@ class ProgressTracker:
         )
 
     def store(self, reading: Reading) -> None:
-        """Keep what a reading says besides step and loss."""
+        """Store the values of a reading other than step and loss."""
         if reading.values:
             self._values.update(reading.values)
             while len(self._values) > MAX_VALUES:
                 del self._values[next(iter(self._values))]
-        # Free text is taken at its word only before the first step: later it may speak of anything.
+        # Free text counts only before the first step; later it can mean something else.
         if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
             self._resumed_step = reading.resumed_step
         if reading.is_record:
@@ -97,7 +97,7 @@ class ProgressTracker:
             self._throughput.update(reading.throughput)
 
     def _keep_saved(self, file: str | None, step: int) -> None:
-        """Remember the step of a checkpoint's file; one that is written again is the newest."""
+        """Remember the step of a checkpoint file; a file that is written again becomes the newest."""
         if file:
             self._saved.pop(file, None)
             self._saved[file] = step
@@ -105,25 +105,25 @@ class ProgressTracker:
                 del self._saved[next(iter(self._saved))]
 
     def advance(self, reading: Reading) -> int | None:
-        """Move on by a reading and return the step it belongs to."""
+        """Update step and loss from a reading, and return the step it belongs to."""
         if reading.total is not None and self._is_another_bar(reading, reading.total):
             self.redrawn = False
             return self.step
         if reading.loss is not None:
             self._loss = reading.loss
             self._keep_latest(reading)
-        step = self._place(reading)
-        self._compare(reading, step)
+        step = self._step_of(reading)
+        self._detect_redraw(reading, step)
         if step is not None and step < MAX_STEP:
             self._move_to(step)
             return step
         if reading.step_is_late:
-            # The bar above these numbers may be older than they are.
+            # The bar above these numbers can be older than they are.
             self.step = None
         return self.step
 
-    def _compare(self, reading: Reading, step: int | None) -> None:
-        """Note whether this is a bar's last state once more: the same loss, at the same step or at none."""
+    def _detect_redraw(self, reading: Reading, step: int | None) -> None:
+        """Set `redrawn` when a bar repeats its last state: the same loss, at the same step or without a step."""
         self.redrawn = False
         if reading.total is None or reading.loss is None:
             return
@@ -132,7 +132,7 @@ class ProgressTracker:
         self._drawn = self._drawn if self.redrawn else drawn
 
     def _is_another_bar(self, reading: Reading, total: int) -> bool:
-        """Tell whether a bar counts something else than training steps, such as an evaluation."""
+        """Return whether a bar counts something other than training steps, such as an evaluation."""
         if reading.loss is not None:
             self._total_with_loss = total
         elif total < self._largest_total or self._total_with_loss not in (None, total):
@@ -144,25 +144,25 @@ class ProgressTracker:
         for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):
             if value is not None:
                 self._latest[name] = value
-        for name in reading.parts:
+        for name in reading.loss_terms:
             if name in self._latest or len(self._latest) < MAX_LATEST:
                 self._latest[name] = reading.values[name]
 
-    def _place(self, reading: Reading) -> int | None:
-        """Return the step over the whole run that a reading belongs to; None where it does not tell."""
+    def _step_of(self, reading: Reading) -> int | None:
+        """Return the step of the whole run that a reading belongs to, or None when it is unknown."""
         if reading.is_record:
             return reading.step
         if reading.step_is_late and reading.epoch is not None:
-            return self._clock.step_at(reading.epoch)
+            return self._epoch_steps.step_at(reading.epoch)
         for name in PLAN_NAMES & reading.values.keys():
-            self._clock.plan(name, reading.values[name])
+            self._epoch_steps.plan(name, reading.values[name])
         if reading.step is None:
             if reading.epoch is not None and not reading.values:
                 self._bars.heading(reading.epoch)
             return None
         if reading.total is not None and not reading.in_epoch:
-            self._clock.see_bar(reading)
-        # A plain count is one of the run, unless it is seen to begin again with another epoch.
+            self._epoch_steps.see_bar(reading)
+        # A plain step counts over the whole run, unless it restarts with a new epoch.
         if reading.total is not None or reading.in_epoch:
             return self._bars.overall(reading, self._resumed_step)
         if reading.epoch is not None and reading.loss is not None:

@@ -13,7 +13,7 @@ _NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Reading(NamedTuple):
-    """The numbers of one line. A named tuple and no dataclass: one is made per line, and this is four times as fast."""
+    """The numbers of one line. One is made per line, and a named tuple is four times as fast as a dataclass."""
 
     step: int | None = None
     loss: float | None = None
@@ -27,21 +27,21 @@ class Reading(NamedTuple):
     saved_step: int | None = None
     is_record: bool = False
     loss_name: str = ""
-    # A loss on held-out data; it never stands in for the training loss.
+    # A loss on held-out data; it is never used as the training loss.
     held_out_loss: float | None = None
-    # What a progress bar counts up to (12/3000).
+    # The total of a progress bar: 3000 in 12/3000.
     total: int | None = None
-    # As it was printed: some count from 0, some from 1, some in fractions.
+    # As printed: some frameworks count from 0, some from 1, some in fractions.
     epoch: float | None = None
-    # The step counts inside the epoch and begins again with the next one.
+    # The step counts inside the epoch and restarts with the next one.
     in_epoch: bool = False
-    # What the first epoch is called, where the format tells: 0 or 1.
+    # The number of the first epoch, 0 or 1, where the format defines it.
     first_epoch: int | None = None
-    # The numbers carry an epoch and no step, and come before the bar that shows it (transformers).
+    # The numbers have an epoch and no step; the bar with their step comes after them (transformers).
     step_is_late: bool = False
     # Names in `values` that are terms of the loss: kd, ce, loss_cls.
-    parts: tuple[str, ...] = ()
-    # Speed by its unit: it/s, s/it, ms/it, samples/s, tokens/s.
+    loss_terms: tuple[str, ...] = ()
+    # Speed by unit: it/s, s/it, ms/it, samples/s, tokens/s.
     throughput: Mapping[str, float] = _NO_NUMBERS
     # The file that `saved_step` was written to, as the job recorded it.
     saved_file: str | None = None
@@ -50,5 +50,5 @@ class Reading(NamedTuple):
 
     @property
     def has_bad_number(self) -> bool:
-        """Tell whether the loss or the gradient norm is not finite."""
+        """Return whether the loss or the gradient norm is not finite."""
         return any(value is not None and not math.isfinite(value) for value in (self.loss, self.grad_norm))

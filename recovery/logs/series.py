@@ -1,7 +1,4 @@
-"""Keeps a run as points for a plot: step, loss, gradient norm, lr and scale, in bounded memory.
-
-Whether a run learns or fails is decided in recovery/monitors.
-"""
+"""Keeps the points of a run for a plot: step, loss, gradient norm, lr and scale, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import ProgressTracker
 from rung.recovery.logs.unwrap import Unwrapper
 
-# Twice what a plot gets: thinning halves them.
+# Twice the number of points in a plot, because a full series is halved.
 CAPACITY = 1000
 LIMIT = 500
 
@@ -27,7 +24,7 @@ class Point(NamedTuple):
 
 
 class Series:
-    """Keeps points of a run of any length; when it is full, every two neighbours become one."""
+    """Keeps points of a run of any length; when it is full, every two neighbours are merged into one."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -36,7 +33,7 @@ class Series:
         self._points: list[Point] = []
 
     def add(self, point: Point) -> None:
-        # The last place gathers as many points as the others stand for.
+        # The last point is merged with new ones until it covers as many readings as the others.
         if self._seen % self._stride and self._points:
             self._points[-1] = _worse(self._points[-1], point)
         else:
@@ -60,7 +57,7 @@ def _halved(points: list[Point]) -> list[Point]:
 
 
 def _worse(one: Point, other: Point) -> Point:
-    """Return the point that a plot must not lose: a loss that is not finite, else the higher one."""
+    """Return the point to keep in a plot: the one whose loss is not finite, else the higher loss."""
     if not math.isfinite(one.loss):
         return one
     return other if not other.loss <= one.loss else one

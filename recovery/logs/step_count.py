@@ -1,7 +1,7 @@
-"""Works out which step of the whole run a reading belongs to, where the line does not say so.
+"""Works out which step of the whole run a reading belongs to, where the line does not have it.
 
-Frameworks count in three ways: over the run, inside an epoch, or not at all: transformers prints its numbers with the
-epoch alone, between two states of a bar that has the step. Where it cannot be known the answer is None, never a guess.
+Frameworks count over the run, inside an epoch, or not at all: transformers prints its numbers with only the epoch,
+between two states of a bar that has the step. The result is None when the step is uncertain.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 from rung.recovery.logs.reading import Reading
 
-# Steps beyond this are not steps; it also keeps them inside what a database integer holds.
+# A larger number is not a step, and would not fit into a database integer.
 MAX_STEP = 10**15
 PLAN_NAMES = frozenset({"num_train_epochs", "total_optimization_steps"})
 # A bar draws at most ten times a second (tqdm's default); below this rate it shows every step.
@@ -18,22 +18,22 @@ DRAWS_ALL = 8.0
 
 
 class EpochCount:
-    """Turns a count that begins again every epoch into one over the whole run."""
+    """Converts a count that restarts every epoch into a step of the whole run."""
 
     def __init__(self) -> None:
         self._base: int | None = None
         self._heading: float | None = None
         self._epoch: float | None = None
         self._done = 0
-        self._before = 0  # steps of the epochs that are over, where their length is not printed
+        self._before = 0  # steps of the finished epochs, where their length is not printed
         self._passed_middle = False
 
     def heading(self, epoch: float) -> None:
-        """Take an epoch told on a line of its own, above its bars (`Epoch 3/10`)."""
+        """Take an epoch from a line of its own above its bars (`Epoch 3/10`)."""
         self._heading = epoch
 
     def overall(self, reading: Reading, resumed: int | None) -> int:
-        """Return the step over the whole run."""
+        """Return the step of the whole run."""
         done, total = reading.step or 0, reading.total
         epoch = self._heading if reading.epoch is None and reading.in_epoch else reading.epoch
         if total is not None and epoch is not None and reading.in_epoch:
@@ -49,14 +49,14 @@ class EpochCount:
             self._base = 0
         if self._base is None:
             if resumed is not None:
-                # The one of the two that goes on right behind the step the run said it resumed at.
+                # The number that puts this reading after the step the run resumed at.
                 self._base = 1 if (epoch - 1) * total + done > resumed else 0
             else:
                 self._base = 1
         return self._base
 
     def _count(self, epoch: float | None, total: int | None, done: int) -> int:
-        """Count epochs by the restarts of a count, as far as they can be told from several ranks' bars."""
+        """Count epochs by the restarts of a count; bars of several ranks must not look like a restart."""
         if epoch is not None and self._epoch is not None:
             restarted = done <= self._done and epoch > self._epoch
         else:
@@ -71,28 +71,28 @@ class EpochCount:
 
 
 class EpochStepEstimator:
-    """Learns from a bar how many steps an epoch has, and so tells the step of numbers that carry the epoch alone."""
+    """Estimates the steps of an epoch from a bar, and from that the step of numbers that have only an epoch."""
 
     def __init__(self) -> None:
-        # Steps per epoch, as narrow as the rounded epochs allow; None until a bar has followed such numbers.
+        # Bounds of the steps per epoch, as narrow as the rounded epochs allow.
         self._low, self._high = 0.0, math.inf
         self._waiting: float | None = None
         self._last: int | None = None
         self._interval: int | None = None
         self._bar: Reading | None = None
         self._plan: dict[str, float] = {}
-        # Epochs have four digits (transformers 5), and not two decimals.
+        # True when epochs have four digits (transformers 5) instead of two decimals.
         self._four_digits = False
 
     def plan(self, name: str, value: float) -> None:
-        """Take what the run says of its length before it begins."""
+        """Take a number about the length of the run, printed before its first step."""
         self._plan[name] = value
         epochs, steps = self._plan.get("num_train_epochs"), self._plan.get("total_optimization_steps")
         if epochs and steps:
             self._low = self._high = steps / epochs
 
     def see_bar(self, bar: Reading) -> None:
-        """Take a state of the bar. The one drawn right after some numbers shows their step."""
+        """Take a state of the bar; the one right after some numbers has their step."""
         self._bar = bar
         epoch, self._waiting = self._waiting, None
         if epoch is None or bar.step is None or epoch <= 0:
@@ -100,7 +100,7 @@ class EpochStepEstimator:
         margin = self._rounding(epoch)
         low, high = bar.step / (epoch + margin), bar.step / max(epoch - margin, 1e-9)
         if low > self._high or high < self._low:
-            # Output that was held back, so that numbers and bars do not belong together.
+            # Buffered output: these numbers and this bar do not belong together.
             self._low, self._high, self._interval = 0.0, math.inf, None
             return
         self._low, self._high = max(self._low, low), min(self._high, high)
@@ -113,10 +113,10 @@ class EpochStepEstimator:
         self._last = step
 
     def step_at(self, epoch: float) -> int | None:
-        """Return the step of numbers that carry the epoch alone, None where it cannot be told."""
+        """Return the step of numbers that have only an epoch, or None when it is uncertain."""
         fresh, self._bar = self._bar, None
         if self._waiting is not None:
-            fresh = None  # numbers right below numbers: the bar above belongs to others
+            fresh = None  # two lines of numbers in a row: the bar belongs to the first
         self._waiting = epoch
         step = self._by_epoch(epoch, fresh)
         if step is None and fresh is not None and _shows_all(fresh):
@@ -140,7 +140,7 @@ class EpochStepEstimator:
         return first if first == last else None
 
     def _rounding(self, epoch: float) -> float:
-        """Return by how much a printed epoch may be off."""
+        """Return the largest rounding error of a printed epoch."""
         decimals = len(repr(epoch).partition(".")[2])
         self._four_digits = self._four_digits or decimals > 2
         digits = 3 - math.floor(math.log10(epoch)) if epoch > 0 else 2
@@ -148,6 +148,6 @@ class EpochStepEstimator:
 
 
 def _shows_all(bar: Reading) -> bool:
-    """Tell whether a bar is drawn at every step, by its own speed."""
+    """Return whether a bar is slow enough to be drawn at every step."""
     rate = bar.throughput.get("it/s")
     return "s/it" in bar.throughput or (rate is not None and rate < DRAWS_ALL)

@@ -1,6 +1,6 @@
 """Reads where in the run a line is: its step, its epoch, and the total of its progress bar.
 
-Numbers as printed; which step of the whole run they mean, where a count starts again every epoch, is for stepping.py.
+The numbers are as printed. step_count.py converts a count that restarts every epoch.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _ULTRALYTICS = re.compile(
     r" (\d{1,9}+)/(\d{1,9}+) (?:\[|\d[\d.]{0,9}+(?:it/s|s/it))",
     re.ASCII,
 )
-# A bar that does not know its end: 201it [00:24, 7.66it/s
+# A bar without a total: 201it [00:24, 7.66it/s
 _ENDLESS = re.compile(r"(?<![\w/.])(\d{1,12}+)it \[\d", re.ASCII)
 _EPOCH = re.compile(r"\bepoch(?:\(train\))?[ :=\[(#]{0,4}+(\d{1,9}+(?:\.\d{1,20}+)?+)(?!\w)", re.IGNORECASE | re.ASCII)
-# Bars that count something else than training steps.
+# Bars that count something other than training steps.
 _OTHER_BAR = re.compile(
     r"\W{0,40}+(?:valid|eval|test|sanity|predict|infer|map|load|download|generat|token|filter|scan|extract|process"
     r"|writ|upload|creat|fetch|cach|build|comput|encod|preprocess)",
     re.IGNORECASE,
 )
 # "Resumed at step 500", "resuming from checkpoint step_500.pt", Lightning's "Restored all states from the checkpoint at
-# .../epoch=2-step=48.ckpt": said once, before the first step.
+# .../epoch=2-step=48.ckpt": printed once, before the first step.
 _RESUMED = re.compile(
     r"\b(?:resum(?:e|ed|ing)|restor(?:ed|ing))\b"
     r"[^\n]{0,120}?\b(?:global_)?(?:step|iteration|iter)[ _=:#]{1,3}(\d{1,15}+)(?!\w|\.\d)",
@@ -72,14 +72,14 @@ NOWHERE = Position()
 
 
 def read_resumed(text: str, lower: str) -> int | None:
-    """Return the step that a run says it goes on from."""
+    """Return the step that a run reports to resume from."""
     if ("resum" in lower or "restor" in lower) and (match := _RESUMED.search(text)):
         return int(match[1])
     return None
 
 
 def read_plan(text: str) -> dict[str, float]:
-    """Return what transformers says of the run's length before it begins."""
+    """Return the length of the run that transformers prints before the first step."""
     if match := _PLAN.search(text):
         return {_PLAN_NAMES[match[1]]: float(match[2].replace(",", ""))}
     return {}
@@ -91,14 +91,14 @@ def read_epoch(text: str) -> float | None:
 
 
 def read_composer(text: str) -> Position | None:
-    """Return where Composer's heading says the numbers below it are."""
+    """Return the position in a heading of Composer."""
     if "][batch=" in text and (match := _COMPOSER.search(text)):
         return Position(int(match[2]), float(match[1]), int(match[3]), True, 1)
     return None
 
 
 def read_position(text: str, lower: str) -> Position:
-    """Return where a line that names no step as `step=12` is; `lower` is the text in lower case."""
+    """Return the position of a line without a named step such as `step=12`; `lower` is the text in lower case."""
     for word in _STEP_WORDS:
         at = lower.find(word)
         if at >= 0 and (match := _SPACED_STEP.match(text, at)):
@@ -129,8 +129,8 @@ def _read_bar(text: str) -> Position | None:
     if not match or _OTHER_BAR.match(text):
         return None
     done, total = int(match[1]), int(match[2])
-    # Keras draws one bar per epoch, below a line that tells the epoch.
+    # Keras draws one bar per epoch, below a line with the epoch.
     in_epoch = match[3] is not None or ("poch" in text and _EPOCH.search(text) is not None)
     first_epoch = 1 if match[3] is not None else 0 if "\u2022" in text else None
-    # A bar at 0 is drawn before anything was done, also by a run that goes on at step 500.
+    # A bar is drawn at 0 before the first step, also by a run that resumes at step 500.
     return Position(done or None, None, total, in_epoch, first_epoch)

@@ -1,6 +1,6 @@
 """Reads tables in a log: a header names the columns of the rows below it.
 
-CSV, columns set with blanks (skorch, Ultralytics, pandas), columns between bars. Bounded: one header is remembered.
+Columns can be separated by commas (CSV), blanks (skorch, Ultralytics, pandas) or bars. One header is remembered.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from rung.recovery.logs.reading import Reading
 
 MAX_COLUMNS = 64
 MAX_ROW = 2048
-# Lines of something else after which a table is over.
+# A table ends after this many lines that are not its rows.
 FORGET_AFTER = 500
 _NAME = re.compile(r"[A-Za-z_%#][\w ./@()%#-]{0,60}")
 _NUMBER = re.compile(
     r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|\.\d{1,40}|nan|inf(?:inity)?)", re.IGNORECASE
 )
 _GAP = re.compile(r" {2,}")
-# Ultralytics: epoch of epochs, and the size of the pictures with the bar behind it.
-_OF = re.compile(r"(\d{1,9})/(\d{1,9})")
-_RULE = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
+# Ultralytics: the epoch of all epochs.
+_EPOCH_OF_EPOCHS = re.compile(r"(\d{1,9})/(\d{1,9})")
+_RULE_CHARACTERS = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
 
 
 @dataclass(frozen=True)
@@ -38,28 +38,28 @@ class Tables:
 
     def __init__(self) -> None:
         self._header: _Header | None = None
-        self._since = 0
+        self._lines_since_row = 0
 
     @property
     def is_open(self) -> bool:
         return self._header is not None
 
     def read(self, text: str) -> Reading | None:
-        """Return the numbers of a table's row; None for every other line, a header included."""
+        """Return the numbers of a table row; None for every other line, also for a header."""
         if self._header is not None:
             reading = _read_row(text, self._header) if len(text) <= MAX_ROW else None
             if reading is not None:
-                self._since = 0
+                self._lines_since_row = 0
                 return reading
-            self._since += 1
-            if self._since > FORGET_AFTER:
+            self._lines_since_row += 1
+            if self._lines_since_row > FORGET_AFTER:
                 self._header = None
         self._header = _read_header(text) or self._header
         return None
 
 
 def is_header(text: str) -> bool:
-    """Tell whether a line opens a table."""
+    """Return whether a line is the header of a table."""
     return _read_header(text) is not None
 
 
@@ -71,15 +71,15 @@ def _read_header(text: str) -> _Header | None:
             continue
         names = _cells(text, separator)
         if 2 <= len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):
-            return _Header(separator, tuple(names)) if _names_a_run(names, text, separator) else None
+            return _Header(separator, tuple(names)) if _has_run_columns(names, text, separator) else None
     return None
 
 
-def _names_a_run(names: list[str], text: str, separator: str | None) -> bool:
+def _has_run_columns(names: list[str], text: str, separator: str | None) -> bool:
     roles = {role(name) for name in names}
     if not roles & {Role.LOSS, Role.NAMED_TERM} or not roles & {Role.STEP, Role.EPOCH}:
         return False
-    # A sentence has one blank between its words, and words that are no columns.
+    # A sentence has single blanks between its words, and words that are not names of columns.
     return separator is not None or Role.OTHER not in roles or len(_GAP.split(text.strip(" "))) == len(names)
 
 
@@ -93,11 +93,11 @@ def _cells(text: str, separator: str | None) -> list[str]:
 
 
 def _read_row(text: str, header: _Header) -> Reading | None:
-    if not text or _RULE.issuperset(text):
+    if not text or _RULE_CHARACTERS.issuperset(text):
         return None
     cells, names = _cells(text, header.separator), header.names
     if header.separator is None:
-        cells = _fit(cells, names)
+        cells = _trim_cells(cells, names)
     if len(cells) != len(names):
         return None
     pairs = []
@@ -107,15 +107,15 @@ def _read_row(text: str, header: _Header) -> Reading | None:
             return None
         if value:
             pairs.append((name, value))
-    # A row has a place in the run, or the form of one (`2/50`).
+    # A row has a step or an epoch, or a position such as `2/50`.
     if not any(role(name) in (Role.STEP, Role.EPOCH) for name, _ in pairs) and "/" not in cells[0]:
         return None
     reading = read_pairs(pairs, text)
     return reading if reading is not None and (reading.loss is not None or reading.held_out_loss is not None) else None
 
 
-def _fit(cells: list[str], names: tuple[str, ...]) -> list[str]:
-    """Cut off what is no column: the index that pandas prints first, the bar that Ultralytics prints last."""
+def _trim_cells(cells: list[str], names: tuple[str, ...]) -> list[str]:
+    """Remove what is not a column: the index that pandas prints first, the bar that Ultralytics prints last."""
     if len(cells) == len(names) + 1 and cells[0].isdigit() and all(_NUMBER.fullmatch(cell) for cell in cells):
         return cells[1:]
     if len(cells) > len(names) and cells[len(names) - 1].endswith(":"):
@@ -124,9 +124,9 @@ def _fit(cells: list[str], names: tuple[str, ...]) -> list[str]:
 
 
 def _value(cell: str, what: Role) -> str | None:
-    """Return a cell's number as text, "" for one that holds none, None where the line cannot be a row of the table."""
+    """Return a cell's number as text, "" for a cell without a number, None when the line is not a row."""
     if what is Role.EPOCH and "/" in cell:
-        match = _OF.fullmatch(cell)
+        match = _EPOCH_OF_EPOCHS.fullmatch(cell)
         return match[1] if match else ""
     is_number = _NUMBER.fullmatch(cell) is not None
     # pandas writes NaN where a value is missing; a loss that is not a number is printed as nan.

@@ -1,6 +1,6 @@
 """Reads speed: how many steps, samples or tokens a second a line reports, each under its own unit.
 
-Numbers stay as they were printed: `4ms/step` is 4 ms/it and not 250 it/s, so that nothing is rounded on the way.
+Numbers stay as printed: `4ms/step` is 4 ms/it and not 250 it/s, so that nothing is rounded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNITS = {name: unit for unit, names in _PER_SECOND.items() for name in names.sp
 _ALL = "|".join(sorted(_UNITS, key=len, reverse=True))
 _STEPS = _PER_SECOND["it/s"]
 _NUMBER = r"(\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,3}+)?+)"
-# 9.03it/s, 151.2 samples/sec, 12k is not taken; 1.08s/it, 6ms/step, 120us/step.
+# 9.03it/s, 151.2 samples/sec; then 1.08s/it, 6ms/step, 120us/step. `12k` is not accepted.
 _RATE = re.compile(rf"(?<![\w.:]){_NUMBER} ?({_ALL})/s(?:ec(?:ond)?)?+\b(?! ?[=:])", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(rf"(?<![\w.:]){_NUMBER} ?(us|\u00b5s|ms|s|sec)/(?:{_STEPS})\b", re.IGNORECASE)
 # nanoGPT: "time 210.50ms"; Megatron: "elapsed time per iteration (ms): 210.5"; speed runs: "step_avg:99.5ms".
@@ -40,7 +40,7 @@ _EXACT = {
     "batch_time": "s/it",
     "seconds_per_step": "s/it",
 }
-# `time` alone means anything; beside one of these it is the seconds of an iteration.
+# `time` can mean anything; on a line with one of these it is the seconds of an iteration.
 _BESIDE_TIME = ("data_time", "eta:", "eta_seconds")
 
 
@@ -48,7 +48,7 @@ _BESIDE_TIME = ("data_time", "eta:", "eta_seconds")
 def unit_of(name: str) -> str | None:
     """Return the unit that a name such as `train_samples_per_second` or `wps` stands for, or None."""
     plain = name.lower().replace(" ", "_").replace(".", "_")
-    # Held-out data is another loop, and as a rule a faster one.
+    # Evaluation is another loop, and usually a faster one.
     if plain.startswith(("eval", "val", "test")):
         return None
     own = plain.removeprefix("train_")
@@ -60,12 +60,12 @@ def unit_of(name: str) -> str | None:
 
 
 def may_hold_speed(lower: str) -> bool:
-    """Tell, at next to no cost, whether it is worth looking for a speed; `lower` is the line in lower case."""
+    """Return, by a cheap test, whether a line can have a speed; `lower` is the line in lower case."""
     return "/s" in lower or "ms" in lower or "s/" in lower or "time:" in lower
 
 
 def read_speed(text: str, lower: str) -> dict[str, float]:
-    """Return the speeds that a line names by their unit."""
+    """Return the speeds in a line, by unit."""
     found: dict[str, float] = {}
     if "/s" in lower:
         for raw, name in _RATE.findall(text):
@@ -74,13 +74,13 @@ def read_speed(text: str, lower: str) -> dict[str, float]:
             found |= {"s/it": float(match[1]), "samples/s": float(match[2])}
     if "s/" in lower:
         for raw, unit in _TIME.findall(text):
-            _take_time(found, float(raw), unit.lower())
+            _add_time(found, float(raw), unit.lower())
     if "ms" in lower and (match := _NAMED_TIME.search(text)):
         found.setdefault("ms/it", float(match[1] or match[2]))
     return {unit: value for unit, value in found.items() if 0 < value < math.inf}
 
 
-def _take_time(found: dict[str, float], value: float, unit: str) -> None:
+def _add_time(found: dict[str, float], value: float, unit: str) -> None:
     if unit in ("s", "sec"):
         found.setdefault("s/it", value)
     else:
@@ -88,5 +88,5 @@ def _take_time(found: dict[str, float], value: float, unit: str) -> None:
 
 
 def is_iteration_time(lower: str) -> bool:
-    """Tell whether the `time` of a line is the seconds of one iteration, as in mmengine and detectron2."""
+    """Return whether `time` in a line is the seconds of one iteration, as in mmengine and detectron2."""
     return any(word in lower for word in _BESIDE_TIME)

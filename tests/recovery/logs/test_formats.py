@@ -14,7 +14,7 @@ FORMATS = [
     ("plain", "step 120 | loss 2.31 | lr 3e-04 | grad norm 1.25",
      {"step": 120, "loss": 2.31, "lr": 3e-4, "grad_norm": 1.25}),
     ("parts", "Step 7: total_loss=2.5, kd=0.125, ce=2.375, lr=1e-3",
-     {"step": 7, "loss": 2.5, "lr": 1e-3, "parts": ("kd", "ce")}),
+     {"step": 7, "loss": 2.5, "lr": 1e-3, "loss_terms": ("kd", "ce")}),
     ("build-nanogpt", "step   500 | loss: 3.123456 | lr 6.0000e-04 | norm: 0.2888 | dt: 300.10ms | tok/sec: 17476.25",
      {"step": 500, "loss": 3.123456, "lr": 6e-4, "grad_norm": 0.2888,
       "throughput": {"ms/it": 300.10, "tokens/s": 17476.25}}),
@@ -40,7 +40,7 @@ FORMATS = [
     ("Accelerate", "Steps:  33%|███▎      | 8/24 [00:00<00:00, 109.09it/s, loss=3.3, lr=0.01]",
      {"step": 8, "total": 24, "loss": 3.3, "lr": 0.01, "throughput": {"it/s": 109.09}}),
     ("Lightning", "Epoch 1:  31%|███▏      | 5/16 [00:00<00:00, 479.51it/s, v_num=0, train_loss=0.25, kd=0.125]",
-     {"step": 5, "total": 16, "epoch": 1, "in_epoch": True, "loss": 0.25, "parts": ("kd",),
+     {"step": 5, "total": 16, "epoch": 1, "in_epoch": True, "loss": 0.25, "loss_terms": ("kd",),
       "throughput": {"it/s": 479.51}}),
     ("Lightning, rich", "Epoch 2/2  ━━━━━━━━ 16/16 0:00:00 • 0:00:00 173.25it/s train_loss: 0.5",
      {"step": 16, "total": 16, "epoch": 2, "first_epoch": 0, "in_epoch": True, "loss": 0.5,
@@ -52,26 +52,26 @@ FORMATS = [
      " RunningAvgSamplesPerSec=171.5, CurrSamplesPerSec=170.25, MemAllocated=3.96GB",
      {"step": 500, "epoch": 1, "throughput": {"samples/s": 171.5}}),
     ("DeepSpeed-Chat", "epoch: 0|step: 11|ppo_ep: 1|act_loss: -0.25|cri_loss: -0.5|unsuper_loss: 0.0",
-     {"step": 11, "epoch": 0, "loss": -0.25, "parts": ("act_loss", "cri_loss", "unsuper_loss")}),
+     {"step": 11, "epoch": 0, "loss": -0.25, "loss_terms": ("act_loss", "cri_loss", "unsuper_loss")}),
     ("apex", "0: TRAIN [3][10/1885]  Time 0.147 (0.172)  Data 2.25e-04 (1.97e-02)  Tok/s 100419 (91248)"
      "  Loss/tok 3.2230 (3.2692)  LR 2.800e-03",
      {"step": 10, "total": 1885, "epoch": 3, "first_epoch": 0, "in_epoch": True, "loss": 3.223, "lr": 2.8e-3,
       "throughput": {"tokens/s": 100419}}),
     ("fairseq, old", "| epoch 003:    80 / 160 loss=4.3, nll_loss=2.8, wps=3203, ups=4.1, num_updates=905, lr=0.0008,"
      " gnorm=1.2, loss_scale=8.000, wall=12",
-     {"step": 905, "epoch": 3, "loss": 4.3, "lr": 8e-4, "grad_norm": 1.2, "scale": 8, "parts": ("nll_loss",),
+     {"step": 905, "epoch": 3, "loss": 4.3, "lr": 8e-4, "grad_norm": 1.2, "scale": 8, "loss_terms": ("nll_loss",),
       "throughput": {"tokens/s": 3203, "it/s": 4.1}}),
     ("fairseq", "2026-03-01 10:00:00 | INFO | train_inner | epoch 001:     20 / 245 loss=12.5, nll_loss=12.25, ppl=4870,"
      " wps=35500, ups=12.5, wpb=2835, num_updates=20, lr=2.5e-06, gnorm=6.5, loss_scale=64, train_wall=2",
-     {"step": 20, "epoch": 1, "loss": 12.5, "lr": 2.5e-6, "grad_norm": 6.5, "scale": 64, "parts": ("nll_loss",),
+     {"step": 20, "epoch": 1, "loss": 12.5, "lr": 2.5e-6, "grad_norm": 6.5, "scale": 64, "loss_terms": ("nll_loss",),
       "throughput": {"tokens/s": 35500, "it/s": 12.5}}),
     ("fairseq, epoch", "| epoch 003 | loss 4.3 | nll_loss 2.8 | wps 3203 | ups 4.2 | num_updates 905 | lr 0.0008"
      " | gnorm 1.2 | loss_scale 8",
-     {"step": 905, "epoch": 3, "loss": 4.3, "lr": 8e-4, "grad_norm": 1.2, "scale": 8, "parts": ("nll_loss",),
+     {"step": 905, "epoch": 3, "loss": 4.3, "lr": 8e-4, "grad_norm": 1.2, "scale": 8, "loss_terms": ("nll_loss",),
       "throughput": {"tokens/s": 3203, "it/s": 4.2}}),
     ("fairseq, JSON", '{"epoch": 1, "update": 0.5, "loss": "4.25", "nll_loss": "2.5", "wps": "3203", "ups": "4.5",'
      ' "num_updates": "905", "lr": "0.0008", "gnorm": "1.25", "loss_scale": "8"}',
-     {"step": 905, "epoch": 1, "loss": 4.25, "lr": 8e-4, "grad_norm": 1.25, "scale": 8, "parts": ("nll_loss",),
+     {"step": 905, "epoch": 1, "loss": 4.25, "lr": 8e-4, "grad_norm": 1.25, "scale": 8, "loss_terms": ("nll_loss",),
       "throughput": {"tokens/s": 3203, "it/s": 4.5}}),
     ("fairseq, JSON, epoch", '{"epoch": 1, "train_loss": "4.25", "train_num_updates": "905", "train_lr": "0.0008",'
      ' "train_gnorm": "1.25", "train_loss_scale": "8", "train_wps": "3203"}',
@@ -88,18 +88,18 @@ FORMATS = [
      {"step": 861, "scale": 2048, "skipped": True}),
     ("detectron2", "[03/01 10:00:00 d2.utils.events]:  eta: 0:12:30  iter: 19  total_loss: 1.25  loss_cls: 0.75"
      "  loss_box_reg: 0.5  time: 0.2125  last_time: 0.2  data_time: 0.01  lr: 0.00025  max_mem: 2000M",
-     {"step": 19, "loss": 1.25, "lr": 2.5e-4, "parts": ("loss_cls", "loss_box_reg"), "throughput": {"s/it": 0.2125}}),
+     {"step": 19, "loss": 1.25, "lr": 2.5e-4, "loss_terms": ("loss_cls", "loss_box_reg"), "throughput": {"s/it": 0.2125}}),
     ("mmengine", "2026/03/01 10:00:00 - mmengine - INFO - Epoch(train) [2][ 20/733]  lr: 4.0e-05  eta: 1:02:03"
      "  time: 0.3125  data_time: 0.01  memory: 2000  grad_norm: 5.5  loss: 1.5  loss_cls: 1.0  loss_bbox: 0.5",
      {"step": 20, "total": 733, "epoch": 2, "first_epoch": 1, "in_epoch": True, "loss": 1.5, "lr": 4e-5,
-      "grad_norm": 5.5, "parts": ("loss_cls", "loss_bbox"), "throughput": {"s/it": 0.3125}}),
+      "grad_norm": 5.5, "loss_terms": ("loss_cls", "loss_bbox"), "throughput": {"s/it": 0.3125}}),
     ("mmengine, iterations", "2026/03/01 10:00:00 - mmengine - INFO - Iter(train) [   40/80000]  lr: 1e-03  eta: 1:02:03"
      "  time: 0.3125  data_time: 0.01  loss: 1.5",
      {"step": 40, "total": 80000, "loss": 1.5, "lr": 1e-3, "throughput": {"s/it": 0.3125}}),
     ("mmdetection 2", "2022-03-01 10:00:00,123 - mmdet - INFO - Epoch [1][50/7330]\tlr: 1.978e-03, eta: 1 day, 1:02:03,"
      " time: 0.415, data_time: 0.052, memory: 3821, loss_rpn_cls: 0.5, loss: 1.25, grad_norm: 2.5".replace("\t", " "),
      {"step": 50, "total": 7330, "epoch": 1, "first_epoch": 1, "in_epoch": True, "loss": 1.25, "lr": 1.978e-3,
-      "grad_norm": 2.5, "parts": ("loss_rpn_cls",), "throughput": {"s/it": 0.415}}),
+      "grad_norm": 2.5, "loss_terms": ("loss_rpn_cls",), "throughput": {"s/it": 0.415}}),
     ("torchvision", "Epoch: [1]  [ 10/100]  eta: 0:12:30  lr: 0.0001  img/s: 42.5  loss: 6.5 (6.9)  time: 0.625",
      {"step": 10, "total": 100, "epoch": 1, "first_epoch": 0, "in_epoch": True, "loss": 6.5, "lr": 1e-4,
       "throughput": {"samples/s": 42.5, "s/it": 0.625}}),
@@ -136,13 +136,13 @@ FORMATS = [
     ("srun --label", "3: step 10 loss 2.5", {"step": 10, "loss": 2.5}),
     ("stable-baselines", "|    loss                 | 0.0125   |", {"loss": 0.0125}),
     ("our own", "rung| step step=10 loss=2.5 lr=0.001 grad_norm=0.5 scale=1024 skipped=0 kd=0.5",
-     {"step": 10, "loss": 2.5, "lr": 1e-3, "grad_norm": 0.5, "scale": 1024, "skipped": False, "parts": ("kd",)}),
+     {"step": 10, "loss": 2.5, "lr": 1e-3, "grad_norm": 0.5, "scale": 1024, "skipped": False, "loss_terms": ("kd",)}),
     ("our own, one part bad", "rung| step step=10 loss=2.5 ce=inf kd=0.5",
-     {"step": 10, "loss": float("inf"), "parts": ("ce", "kd")}),
+     {"step": 10, "loss": float("inf"), "loss_terms": ("ce", "kd")}),
 ]  # fmt: skip
 FIELDS = ("step", "loss", "lr", "grad_norm", "scale", "skipped", "held_out_loss", "total", "epoch", "in_epoch",
-          "first_epoch", "step_is_late", "parts", "throughput", "resumed_step")  # fmt: skip
-EMPTY = {"in_epoch": False, "step_is_late": False, "parts": (), "throughput": {}}
+          "first_epoch", "step_is_late", "loss_terms", "throughput", "resumed_step")  # fmt: skip
+EMPTY = {"in_epoch": False, "step_is_late": False, "loss_terms": (), "throughput": {}}
 
 
 @pytest.mark.parametrize(("text", "expected"), [row[1:] for row in FORMATS], ids=[row[0] for row in FORMATS])
@@ -158,7 +158,7 @@ def test_a_line_reads_the_same_with_what_ranks_and_loggers_put_before_it(text):
     plain = read(text)
     for prefix in ("[rank3]: ", "[1,0]<stdout>: ", "2026-03-01 10:00:00,123 INFO root: "):
         told = read(prefix + text) or Reading()
-        for name in ("step", "loss", "lr", "grad_norm", "scale", "throughput", "parts"):
+        for name in ("step", "loss", "lr", "grad_norm", "scale", "throughput", "loss_terms"):
             assert getattr(told, name) == getattr(plain, name), (prefix, name)
 
 
@@ -225,7 +225,7 @@ def test_ultralytics_names_its_losses_in_a_header():
         assert (row.step, row.total, row.epoch, row.in_epoch, row.first_epoch) == (3, 24, 2, True, 1)
         assert row.values == {"Epoch": 2, "box_loss": 1.203, "cls_loss": 2.301, "dfl_loss": 1.102, "Instances": 11,
                               "Size": 640}  # fmt: skip
-        assert row.parts == ("box_loss", "cls_loss", "dfl_loss") and row.throughput == {"it/s": 2.5}
+        assert row.loss_terms == ("box_loss", "cls_loss", "dfl_loss") and row.throughput == {"it/s": 2.5}
         assert other is None
     bad = rows(head, "        2/50       1.6G      1.203        nan      1.102         11        640: 12%|█▎")[1]
     assert bad.loss != bad.loss and bad.loss_name == "cls_loss"
