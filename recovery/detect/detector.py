@@ -16,7 +16,7 @@ from rung.recovery.detect.fault_builder import FaultBuilder
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Tail
 from rung.recovery.logs.free_text import read_free_text
 from rung.recovery.logs.line_reader import MARK, LineReader
-from rung.recovery.logs.lines import Line, RawLine
+from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
@@ -54,7 +54,7 @@ class Detector:
         self._held_out_bad = False
         self._builder = FaultBuilder()
         self._unwrapper = Unwrapper()
-        self.reader = LineReader()
+        self._reader = LineReader()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
         self._tail = Tail()
 
@@ -78,7 +78,7 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._take_step_only(text)
-        reading = self.reader.read(text)
+        reading = self._reader.read(text)
         found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
         if reading is None:
             return found + self._quoted_loss(text)
@@ -89,13 +89,12 @@ class Detector:
         """Tell whether the next line must be fed whole, because of the lines before it or the rules of the job file."""
         return self._builder.traceback.is_open or self._unwrapper.in_frame or bool(self._rules)
 
-    def take_numbers(self, line: RawLine, reading: Reading | None) -> list[Fault]:
+    def feed_numbers(self, line: Line) -> list[Fault]:
         """Take the numbers of a line without any known message; return the faults to list now."""
         self._builder.line = line
         self._tail.remember(line)
-        if reading is not None:
-            return self._take_reading(reading)
-        return self._quoted_loss(line.text) if b"#" in line.raw else []
+        reading = self._reader.read(line.text)
+        return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
 
     def finish(self) -> list[Fault]:
         """Return the faults that only the end of the log decides."""
@@ -118,7 +117,7 @@ class Detector:
 
     def _take_step_only(self, text: str) -> list[Fault]:
         """Take only the step of a line that a rule of the job file says to ignore."""
-        reading = self.reader.read(text)
+        reading = self._reader.read(text)
         if reading is not None and not self._progress.has_records:
             self._progress.advance(reading._replace(loss=None, step_is_late=False))
         return []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Traceback
-from rung.recovery.logs.lines import Line, RawLine
+from rung.recovery.logs.lines import Line
 from rung.recovery.monitors.fault_groups import BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.onset import OnsetTracker
 
@@ -15,7 +15,7 @@ class FaultBuilder:
     """Follows what a fault would show as its evidence."""
 
     def __init__(self) -> None:
-        self.line: Line | RawLine = Line(0, "")
+        self.line: Line = Line(0, "")
         self.onset = OnsetTracker()
         self.traceback = Traceback()
         # What the job reported about the replay of a failed step.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from rung.recovery.logs.lines import Line, RawLine
+from rung.recovery.logs.lines import Line
 from rung.recovery.signatures import Signature
 from rung.recovery.signatures.quoted_text import bare, is_frame, is_indented
 from rung.recovery.signatures.search import search_frame
@@ -26,9 +26,9 @@ class Tail:
 
     def __init__(self) -> None:
         self.unknown_exception = ""
-        self._lines: deque[Line | RawLine] = deque(maxlen=TAIL_LINES)
+        self._lines: deque[Line] = deque(maxlen=TAIL_LINES)
 
-    def remember(self, line: Line | RawLine) -> None:
+    def remember(self, line: Line) -> None:
         lines = self._lines
         # A progress bar redrawn on its line takes one place, as on a terminal.
         if lines and lines[-1].number == line.number:

@@ -1,7 +1,7 @@
 """Reads a log as it grows: bytes in, faults out, in constant memory, about as fast as a disk.
 
 The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
-line only the numbers are read, with a line template. How the bytes are cut into chunks never changes the result.
+line only the numbers are read. How the bytes are cut into chunks never changes the result.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from rung.jobs.model.fault import Fault
 from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.line_templates import LineTemplates
 from rung.recovery.detect.prefilter import prefilter
-from rung.recovery.logs.lines import MAX_RAW, Line, RawLine, bare, text_of
+from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
 AFTER_HIT = 8
@@ -31,7 +30,6 @@ class Scan:
         self.detector = detector
         self._quick = quick
         self._prefilter = prefilter(values=quick)
-        self._templates = LineTemplates(detector.reader)
         self._held = b""
         # The number of the line that is held.
         self._number = 1
@@ -65,8 +63,7 @@ class Scan:
     def _scan_fully(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
         """Take every line: the messages of those with a hit, the numbers of all."""
         found: list[Fault] = []
-        detector, templates = self.detector, self._templates
-        hits = iter(places)
+        detector, hits = self.detector, iter(places)
         hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         for count, raw in _segments(block, number):
             end = at + len(raw)
@@ -75,8 +72,8 @@ class Scan:
                 whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
-            elif raw and (faults := detector.take_numbers(RawLine(count, raw), templates.read(raw))):
-                found += faults
+            elif raw:
+                found += detector.feed_numbers(Line(count, text_of(raw)))
             at = end + 1
         return found
 

@@ -37,11 +37,6 @@ class LineReader:
     def __init__(self) -> None:
         self._tables = Tables()
 
-    @property
-    def in_table(self) -> bool:
-        """Return whether the next lines can be rows of a table; then each of them must go to `read`, in order."""
-        return self._tables.is_open
-
     def read(self, text: str) -> Reading | None:
         """Return the numbers a line reports, or None when it reports nothing."""
         row = None if MARK in text else self._tables.read(without_rank(text))

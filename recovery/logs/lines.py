@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rung.jobs.model.terminal_text import BLANK, ESCAPE, HIDDEN, clean
 
@@ -36,21 +35,6 @@ class Line:
     @property
     def is_blank(self) -> bool:
         return not self.text.strip()
-
-
-class RawLine(NamedTuple):
-    """A line that is decoded only on demand, because few lines are ever shown."""
-
-    number: int
-    raw: bytes
-
-    @property
-    def text(self) -> str:
-        return text_of(self.raw)
-
-    @property
-    def is_blank(self) -> bool:
-        return not self.raw.strip()
 
 
 def bare(block: bytes) -> bytes:

@@ -40,10 +40,6 @@ class Tables:
         self._header: _Header | None = None
         self._lines_since_row = 0
 
-    @property
-    def is_open(self) -> bool:
-        return self._header is not None
-
     def read(self, text: str) -> Reading | None:
         """Return the numbers of a table row; None for every other line, also for a header."""
         if self._header is not None:
@@ -58,13 +54,9 @@ class Tables:
         return None
 
 
-def is_header(text: str) -> bool:
-    """Return whether a line is the header of a table."""
-    return _read_header(text) is not None
-
-
 def _read_header(text: str) -> _Header | None:
-    if not ("loss" in text or "Loss" in text) or len(text) > MAX_ROW:
+    # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
+    if not ("loss" in text or "Loss" in text) or "=" in text or ":" in text or len(text) > MAX_ROW:
         return None
     for separator in (",", "|", "\u2502", None):
         if separator is not None and separator not in text:
