@@ -19,7 +19,7 @@ DEVICES = Path("/dev")
 CARD = re.compile(r"nvidia[0-9]+")
 CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 LIBRARY = re.compile(r"lib(cuda|cudadebugger|nvidia-[a-z0-9-]+|nvoptix)\.so(\.[0-9.]+)?")
-TOLD = Path("/proc/driver/nvidia/gpus")
+GPU_INFORMATION = Path("/proc/driver/nvidia/gpus")
 UUID = re.compile(r"GPU UUID:\s+(\S+)")
 MINOR = re.compile(r"Device Minor:\s+([0-9]+)")
 
@@ -37,7 +37,7 @@ class Driver:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs of this machine, as its driver tells of them."""
+    """Return the GPUs of this machine that nvidia-smi lists."""
     done = subprocess.run([str(program("nvidia-smi")), *GPU_QUERY[1:]], capture_output=True, text=True, check=False)
     seen, troubles = parse_gpus(done.stdout or done.stderr)
     if not seen:
@@ -45,13 +45,13 @@ def gpus() -> tuple[Gpu, ...]:
     return seen
 
 
-def find_driver(seen: Iterable[Gpu], devices: Path = DEVICES) -> Driver:
+def find_driver(seen: Iterable[Gpu], devices: Path = DEVICES, information: Path = GPU_INFORMATION) -> Driver:
     named = sorted(path for path in devices.glob("nvidia*") if CARD.fullmatch(path.name))
-    told = dict(minors_told())
+    minors = dict(device_minors(information))
     cards = {}
     for place, gpu in enumerate(seen):
         listed = named[place] if place < len(named) else devices / f"nvidia{gpu.index}"
-        card = devices / f"nvidia{told[gpu.uuid]}" if gpu.uuid in told else listed
+        card = devices / f"nvidia{minors[gpu.uuid]}" if gpu.uuid in minors else listed
         if not card.exists():
             raise FleetError(f"{card} is not there: is the driver of {gpu.name} loaded?")
         cards[gpu.uuid] = str(card)
@@ -59,9 +59,9 @@ def find_driver(seen: Iterable[Gpu], devices: Path = DEVICES) -> Driver:
     return Driver(cards, control, [str(path) for path in libraries()])
 
 
-def minors_told() -> Iterator[tuple[str, int]]:
-    """Yield the number of each GPU's device, which is not always its place in the list."""
-    for file in TOLD.glob("*/information"):
+def device_minors(information: Path) -> Iterator[tuple[str, int]]:
+    """Yield the UUID of each GPU and the number of its device, which is not always its place in the list."""
+    for file in information.glob("*/information"):
         text = file.read_text(errors="replace")
         uuid, minor = UUID.search(text), MINOR.search(text)
         if uuid and minor:

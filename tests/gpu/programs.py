@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.fleet.patience import FleetError
 
-# Where administration's own programs lie, which a plain account's PATH may lack.
+# Folders of programs for administrators, which the PATH of a plain account may lack.
 ADMINISTRATION = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/local/nvidia/bin")
 NEEDED = {
     "dockerd": "docker.io (or docker-ce)",
@@ -28,22 +28,22 @@ def search_path() -> str:
     return os.pathsep.join([os.environ.get("PATH", ""), *ADMINISTRATION])
 
 
-def found(name: str) -> Path | None:
-    path = shutil.which(name, path=search_path())
+def found(name: str, search: str | None = None) -> Path | None:
+    path = shutil.which(name, path=search_path() if search is None else search)
     return Path(path).absolute() if path else None
 
 
 def program(name: str) -> Path:
-    """Return where a program lies, or say what to install."""
+    """Return the path of a program; the error names what to install."""
     path = found(name)
     if path is None:
         raise FleetError(f"{name} is not on PATH: install {NEEDED.get(name, name)}")
     return path
 
 
-def check_machine() -> None:
-    """Refuse a machine that cannot become a host, naming all that it lacks in one line."""
-    lacking = [f"{name} (install {package})" for name, package in NEEDED.items() if found(name) is None]
+def check_machine(search: str | None = None) -> None:
+    """Raise an error that names in one line all that this machine lacks to become a host."""
+    lacking = [f"{name} (install {package})" for name, package in NEEDED.items() if found(name, search) is None]
     if lacking:
         raise FleetError(f"not on PATH: {', '.join(lacking)}")
     if os.geteuid() != 0:

@@ -8,36 +8,31 @@ import pytest
 
 from rung.jobs.model.gpu import Gpu
 from tests.fleet.patience import FleetError
-from tests.gpu import driver, programs
 from tests.gpu.driver import find_driver
 from tests.gpu.libraries import mapped, names_of
+from tests.gpu.programs import check_machine
 
 H200 = Gpu("NVIDIA H200", (9, 0), 0, "GPU-1")
 
 
 def test_a_program_that_is_missing_is_named_with_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(programs, "ADMINISTRATION", ())
     (tmp_path / "runc").touch(mode=0o755)
     with pytest.raises(FleetError) as raised:
-        programs.check_machine()
+        check_machine(search=str(tmp_path))
     said = str(raised.value)
     assert "dockerd (install docker.io" in said and "nvidia-smi (install NVIDIA's driver)" in said
     assert "\n" not in said and "runc (" not in said
 
 
-def test_the_devices_of_a_gpu_are_found_by_what_the_driver_tells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_device_of_a_gpu_has_the_minor_number_that_the_driver_lists(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    told = tmp_path / "gpus" / "0000:01:00.0"
-    told.mkdir(parents=True)
-    (told / "information").write_text("Model: \t NVIDIA H200\nGPU UUID: \t GPU-1\nDevice Minor: \t 3\n")
-    monkeypatch.setattr(driver, "TOLD", tmp_path / "gpus")
-    found = find_driver([H200], tmp_path)
+    folder = tmp_path / "gpus" / "0000:01:00.0"
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Model: \t NVIDIA H200\nGPU UUID: \t GPU-1\nDevice Minor: \t 3\n")
+    found = find_driver([H200], tmp_path, information=tmp_path / "gpus")
     assert found.cards == {"GPU-1": str(tmp_path / "nvidia3")}
     assert found.control == [str(tmp_path / "nvidiactl"), str(tmp_path / "nvidia-uvm")]
 

@@ -34,7 +34,7 @@ def weights() -> dict[str, torch.Tensor]:
 def test_safetensors_are_read_as_the_package_wrote_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "step_30.safetensors"
     save_file(weights(), path, metadata={"format": "pt"})
-    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)  # as in an image that lacks it
+    monkeypatch.setitem(sys.modules, "safetensors", None)  # as in an image without the package
     assert examined(path) == ("healthy", 30, "safetensors")
     save_file({**weights(), "bad": torch.tensor([1.0, float("nan")]).half()}, path)
     assert examined(path)[0] == "poisoned"
@@ -158,6 +158,7 @@ def test_no_pickle_bomb_runs_in_a_torch_without_weights_only(
     tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace, path = tmp_path / "went off", tmp_path / "a.pt"
+    # The signature that torch.load has in an old torch.
     monkeypatch.setattr(torch, "load", lambda f, map_location=None: pytest.fail("this runs code"))
     bombs = [
         Bomb(os.mkdir, str(trace)),

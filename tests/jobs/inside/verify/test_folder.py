@@ -164,7 +164,8 @@ def test_an_epoch_folder_takes_its_step_from_the_optimizer(tmp_path: Path) -> No
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_checkpoint_of_the_real_trainer_is_healthy(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers  # takes seconds
+
     config = transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=11, n_positions=8)
     arguments = transformers.TrainingArguments(
         str(tmp_path), max_steps=2, save_steps=2, per_device_train_batch_size=1, report_to=[], use_cpu=True

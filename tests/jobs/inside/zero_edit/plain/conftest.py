@@ -43,10 +43,10 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables}
 
 
-def all_of(trainings: str, cases: Mapping[str, Sequence[Any]]) -> dict[str, Trained]:
-    """Run the cases {name: (function, knobs, variables)} of a file of trainings."""
+def all_of(cases: Mapping[str, Sequence[Any]], *modules: str) -> dict[str, Trained]:
+    """Run the cases {name: (function, knobs, variables)}; the modules hold the functions."""
     asked = [[name, *case, *([{}] if len(case) < 3 else [])] for name, case in cases.items()]
-    command = [sys.executable, str(HERE / "forking.py"), str(HERE / trainings)]
+    command = [sys.executable, str(HERE / "forking.py"), *modules]
     done = pace.run(
         command, input=json.dumps(asked), env=environment(), capture_output=True, text=True, usual=300, check=False
     )
@@ -64,7 +64,7 @@ def train() -> Callable[..., dict[str, Trained]]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run one command in a folder of its own with zero-edit on, or off."""
+    """Return a function that runs one command in its own folder, with zero-edit or without it."""
 
     def starting(*argv: str, knobs: Mapping[str, Any] | None = None, zero: bool = True, **variables: str) -> Any:
         if zero:

@@ -1,13 +1,14 @@
-"""Runs many small trainings as Rung would start each, in forks of one process that has paid for torch's import.
+"""Runs many small trainings as Rung starts them, each in a fork of one process, so that torch is imported only once.
 
-    python forking.py FILE    reads [[name, function, knobs, variables], ...], writes {name: what came of it}, all JSON
+    python forking.py MODULE...    reads [[name, function, knobs, variables], ...], writes {name: result}, all JSON
 
-FILE holds the functions, written as a stranger would: they take a folder to write to and return what JSON can hold.
+A MODULE of this folder holds the functions. They do not use Rung: they take a folder to write to and return what JSON
+can hold.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import pathlib
@@ -21,7 +22,7 @@ import torch  # noqa: E402
 
 
 def train(function, knobs, variables, folder):
-    """Run one function with the knobs asked; None asks for nothing and leaves Rung out."""
+    """Run one function with these knobs asked; None runs it without Rung."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     os.environ["RUNG_CHECKPOINT_DIR"] = str(folder)
@@ -35,7 +36,7 @@ def train(function, knobs, variables, folder):
 
 
 def forked(function, knobs, variables, folder):
-    """Return what a training came to in a process of its own: its result or error, and what it printed."""
+    """Run one training in its own process, and return its result or error, and its output."""
     output, got = folder / "output", folder / "got"
     child = os.fork()
     if not child:
@@ -55,7 +56,7 @@ def forked(function, knobs, variables, folder):
 
 
 def warm_up():
-    """Have torch import once what it imports at the first step of an optimizer."""
+    """Import what torch imports at the first step of an optimizer, so that the forks need not."""
     weight = torch.nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
@@ -66,14 +67,13 @@ def warm_up():
 def main():
     torch.set_num_threads(1)
     warm_up()
-    spec = importlib.util.spec_from_file_location("trainings", sys.argv[1])
-    trainings = importlib.util.module_from_spec(spec)
-    sys.modules["trainings"] = trainings
-    spec.loader.exec_module(trainings)
+    functions = {}
+    for module in sys.argv[1:]:
+        functions.update(vars(importlib.import_module(module)))
     done = {}
     for name, function, knobs, variables in json.load(sys.stdin):
         folder = pathlib.Path(tempfile.mkdtemp())
-        done[name] = forked(getattr(trainings, function), knobs, variables, folder)
+        done[name] = forked(functions[function], knobs, variables, folder)
     print(json.dumps(done))  # noqa: T201
 
 

@@ -56,7 +56,7 @@ CASES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def trained(train: Callable[..., Any], once: Callable[..., Any]) -> Any:
-    return once("knobs", lambda: train("trainings.py", CASES))
+    return once("knobs", lambda: train(CASES, "trainings", "precision_trainings"))
 
 
 def test_no_hook_of_rung_failed(trained: Any) -> None:

@@ -29,7 +29,7 @@ CASES: dict[str, Any] = {
 def trained(train: Callable[..., Any], once: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = str(tmp_path_factory.mktemp("checkpoints"))
     cases = {name: (*case, {"CHECKPOINTS": folder}) for name, case in CASES.items()}
-    return once("resume", lambda: train("resumed_trainings.py", cases))
+    return once("resume", lambda: train(cases, "resumed_trainings"))
 
 
 def test_nothing_went_wrong(trained: Any) -> None:
@@ -97,8 +97,8 @@ def test_native_fp16_learns_as_fp32_does(trained: Any) -> None:
 @pytest.mark.parametrize("model", ["pictures", "letters"])
 def test_native_fp16_learns_as_fp32_does_on_other_models(train: Callable[..., Any], model: str) -> None:
     done = train(
-        "resumed_trainings.py",
         {precision: (model, {"precision": precision}) for precision in ("fp32", "native_fp16")},
+        "resumed_trainings",
     )
     assert {name: got.error for name, got in done.items() if got.error} == {}
     assert abs(close(done)) < 0.005
