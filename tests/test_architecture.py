@@ -1,17 +1,17 @@
-"""Checks the house rules that a machine can check: which folder may import which, and what each floor may touch."""
+"""Checks the rules of the code: which folder may import which, what each floor may use, and how long files may be."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FLOORS = ("jobs", "recovery", "runner")
+from tests.support.import_graph import FLOORS, ROOT, imported_files, imported_modules, product_files, runs_in_the_job
+
 # What may import what. A folder imports itself and the folders on the lines below its own; folders on one line never
 # import each other. "." are the modules beside the folders.
 ORDER: dict[str, list[tuple[str, ...]]] = {
@@ -43,7 +43,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("rung_inside/patching",),
         ("rung_inside/numerics", "rung_inside/contract"),
     ],
-    # Looks into checkpoints, and stands alone.
+    # Verifies checkpoints; it imports nothing else of the product.
     "jobs/inside/rung_inside/verify": [(".",)],
 }
 # Which of these lists may import from which other one.
@@ -55,42 +55,16 @@ BELOW = {
     "jobs/inside": set(),
     "jobs/inside/rung_inside/verify": set(),
 }
-# An engine is given its connection, whatever that is made of.
+# An engine receives its connection as an argument.
 NEVER = {("runner/engines", "runner/ssh"), ("runner/engines/docker", "runner/ssh")}
 MOST_MODULES = 15
 MOST_LINES = 300
-# Nine of ten functions are no longer than the first.
+# Nine of ten functions are no longer than the first number; none is longer than the second.
 USUAL_FUNCTION, LONGEST_FUNCTION = 15, 40
 PURE_MAY_USE = {
-    *(
-        "__future__",
-        "array",
-        "ast",
-        "bisect",
-        "collections",
-        "dataclasses",
-        "difflib",
-        "enum",
-        "functools",
-        "heapq",
-        "hyperscan",
-    ),
-    *(
-        "itertools",
-        "json",
-        "math",
-        "operator",
-        "pathlib",
-        "pydantic",
-        "pydantic_core",
-        "random",
-        "re2",
-        "re",
-        "shlex",
-        "statistics",
-    ),
-    *("types", "tomlkit"),
-    *("typing", "warnings", "yaml", "rung"),
+    *("__future__", "array", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "functools", "heapq"),
+    *("hyperscan", "itertools", "json", "math", "operator", "pathlib", "pydantic", "pydantic_core", "random", "re2"),
+    *("re", "rung", "shlex", "statistics", "tomlkit", "types", "typing", "warnings", "yaml"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
 FILE_CALLS = {
@@ -99,27 +73,13 @@ FILE_CALLS = {
 }
 
 
-def product_files(*, runs_in_the_job: bool = False) -> list[Path]:
-    files = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
-    return sorted(path for path in files if in_the_job(path) is runs_in_the_job)
-
-
-def in_the_job(path: Path) -> bool:
-    return path.relative_to(ROOT).parts[:2] in (("jobs", "inside"), ("jobs", "catalog"))
+PRODUCT_FILES = product_files()
+# The rest of the product runs inside a job, with the Python of that job.
+CONTROLLER_FILES = [path for path in PRODUCT_FILES if not runs_in_the_job(path)]
 
 
 def floor_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Yield every module a file names, also inside functions and under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: say the whole name in an import"
-            yield str(node.module)
 
 
 def top(module: str) -> str:
@@ -130,36 +90,10 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_the_floors_are_all_looked_at() -> None:
-    assert {floor_of(path) for path in product_files()} == set(FLOORS)
-    assert len(product_files()) > 30
-    assert product_files(runs_in_the_job=True)
-
-
-def all_files() -> list[Path]:
-    return [path for path in (*product_files(), *product_files(runs_in_the_job=True)) if "catalog" not in path.parts]
-
-
-def module_of(path: Path) -> str:
-    """Return the name by which a file is imported: below `rung`, or for the code in a job below `rung_inside`."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    parts = parts[2:] if parts[:2] == ("jobs", "inside") else ("rung", *parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_of(path): path for path in all_files()}
-
-
-def imported_files(path: Path) -> set[Path]:
-    """Return the product files that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {MODULES.get(name, MODULES.get(str(node.module))) for name in names}
-        elif isinstance(node, ast.Import):
-            found |= {MODULES.get(alias.name) for alias in node.names}
-    return {each for each in found if each is not None and each != path}
+def test_the_files_of_all_floors_are_checked() -> None:
+    assert {floor_of(path) for path in CONTROLLER_FILES} == set(FLOORS)
+    assert len(CONTROLLER_FILES) > 30
+    assert len(PRODUCT_FILES) > len(CONTROLLER_FILES)
 
 
 def list_of(path: Path) -> tuple[str, str]:
@@ -173,9 +107,9 @@ def line_of(order: str, folder: str) -> int:
     return next(number for number, folders in enumerate(ORDER[order]) if folder in folders)
 
 
-@pytest.mark.parametrize("path", all_files(), ids=name_of)
-def test_imports_run_one_way(path: Path) -> None:
-    assert not {top(module) for module in imports(path)} & {*FLOORS, "tests"}, "import it from rung"
+@pytest.mark.parametrize("path", PRODUCT_FILES, ids=name_of)
+def test_a_file_imports_only_what_the_order_of_folders_allows(path: Path) -> None:
+    assert not {top(module) for module in imported_modules(path)} & {*FLOORS, "tests"}, "import it from rung"
     order, folder = list_of(path)
     for other in imported_files(path):
         other_order, other_folder = list_of(other)
@@ -213,40 +147,40 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def test_a_circle_is_found() -> None:
+def test_circles_finds_every_group_of_nodes_that_reach_each_other() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set()}) == [["a", "b", "c"]]
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    graph = {name_of(path): {name_of(other) for other in imported_files(path)} for path in all_files()}
+    graph = {name_of(path): {name_of(other) for other in imported_files(path)} for path in PRODUCT_FILES}
     assert sum(map(len, graph.values())) > 500
     assert circles(graph) == []
 
 
 def test_no_folders_import_each_other_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for path in all_files():
+    for path in PRODUCT_FILES:
         others = {name_of(other.parent) for other in imported_files(path)}
         graph.setdefault(name_of(path.parent), set()).update(others - {name_of(path.parent)})
     assert len(graph) > 30
     assert circles(graph) == []
 
 
-def test_no_folder_holds_more_than_a_reader_takes_in() -> None:
-    folders = {path.parent for path in all_files()}
+def test_no_folder_has_more_modules_than_the_limit() -> None:
+    folders = {path.parent for path in PRODUCT_FILES}
     modules = {name_of(folder): len([*folder.glob("[!_]*.py")]) for folder in folders}
     assert {name: count for name, count in modules.items() if count > MOST_MODULES} == {}
 
 
 def test_files_and_functions_are_short() -> None:
     long_files = {
-        name_of(path) for path in all_files() if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+        name_of(path) for path in PRODUCT_FILES if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
     }
     assert long_files == set()
     lengths = sorted(
         (node.end_lineno - node.lineno + 1, f"{name_of(path)}: {node.name}")
-        for path in all_files()
+        for path in PRODUCT_FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno
     )
@@ -255,13 +189,13 @@ def test_files_and_functions_are_short() -> None:
 
 
 def test_only_the_state_folder_changes_the_state_of_a_job() -> None:
-    callers = [path for path in product_files() if "store.move(" in path.read_text(encoding="utf-8")]
+    callers = [path for path in CONTROLLER_FILES if "store.move(" in path.read_text(encoding="utf-8")]
     assert {name_of(path.parent) for path in callers} == {"runner/state"}
 
 
-@pytest.mark.parametrize("path", [p for p in product_files() if floor_of(p) != "runner"], ids=name_of)
-def test_pure_floors_touch_no_clock_disk_process_or_network(path: Path) -> None:
-    assert {top(module) for module in imports(path)} <= PURE_MAY_USE
+@pytest.mark.parametrize("path", [p for p in CONTROLLER_FILES if floor_of(p) != "runner"], ids=name_of)
+def test_jobs_and_recovery_use_no_clock_disk_process_or_network(path: Path) -> None:
+    assert {top(module) for module in imported_modules(path)} <= PURE_MAY_USE
     tree = ast.parse(path.read_text(encoding="utf-8"))
     called = {
         node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
@@ -272,25 +206,31 @@ def test_pure_floors_touch_no_clock_disk_process_or_network(path: Path) -> None:
     assert called & FILE_CALLS == allowed
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
+@pytest.mark.parametrize("path", CONTROLLER_FILES, ids=name_of)
 def test_no_product_file_outside_the_job_imports_torch_or_pickle(path: Path) -> None:
-    assert not {top(module) for module in imports(path)} & {"torch", "numpy", "pickle", "safetensors", "rung_inside"}
+    assert not {top(module) for module in imported_modules(path)} & {
+        "torch",
+        "numpy",
+        "pickle",
+        "safetensors",
+        "rung_inside",
+    }
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "jobs" / "inside").rglob("*.py")), ids=name_of)
 def test_the_code_inside_a_job_needs_only_the_standard_library_torch_and_an_old_python(path: Path) -> None:
-    assert {top(module) for module in imports(path)} <= INSIDE_MAY_USE
+    assert {top(module) for module in imported_modules(path)} <= INSIDE_MAY_USE
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
+def test_no_file_is_called_utils_or_the_like() -> None:
     empty = {"utils", "util", "common", "core", "manager", "base", "helpers", "misc"}
-    files = [*product_files(), *product_files(runs_in_the_job=True), *(ROOT / "tests").rglob("*.py")]
+    files = [path for folder in (*FLOORS, "tests") for path in (ROOT / folder).rglob("*.py")]
     assert [name_of(path) for path in files if path.stem.removeprefix("test_") in empty] == []
 
 
-@pytest.mark.parametrize("path", product_files(), ids=name_of)
-def test_every_product_file_says_what_it_does(path: Path) -> None:
+@pytest.mark.parametrize("path", CONTROLLER_FILES, ids=name_of)
+def test_every_product_file_has_a_docstring(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)) if text else path.name == "__init__.py"
 
@@ -305,21 +245,21 @@ SESSION = "rung.runner.cli.main, rung.runner.session.session"
 REMOTE = {"paramiko", "fabric", "docker", "cryptography", "requests"}
 
 
-def test_the_controller_never_loads_torch() -> None:
+def test_the_controller_does_not_load_torch() -> None:
     modules = loaded_after(f"import {SESSION}, rung.runner.controller.controller, rung.runner.ssh.remote")
     assert {"rung.runner.session.session", "pydantic", "paramiko"} <= modules
     assert not {"torch", "numpy"} & modules
 
 
-def test_jobs_that_run_here_load_nothing_of_what_remote_hosts_need() -> None:
+def test_local_jobs_do_not_load_the_libraries_for_remote_hosts() -> None:
     modules = loaded_after(f"import {SESSION}, rung.runner.controller.controller, rung.runner.engines.process")
     assert "rung.runner.session.session" in modules
     assert not REMOTE & modules
 
 
 def test_help_loads_neither_pydantic_nor_torch() -> None:
-    code = "import contextlib, io, rung.runner.cli.main\nwith contextlib.redirect_stdout(io.StringIO()) as said:\n"
-    code += "    sys.argv = ['rung', '--help']\n    rung.runner.cli.main.main()\nassert 'launch' in said.getvalue()"
+    code = "import contextlib, io, rung.runner.cli.main\nwith contextlib.redirect_stdout(io.StringIO()) as output:\n"
+    code += "    sys.argv = ['rung', '--help']\n    rung.runner.cli.main.main()\nassert 'launch' in output.getvalue()"
     modules = loaded_after(code)
     assert "click" in modules
     assert not {"pydantic", "torch", "yaml", "sqlite3", "tenacity", *REMOTE} & modules

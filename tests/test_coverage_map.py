@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.import_graph import ROOT, imported_files, product_files
+
 MAP = {
     key: value
     for table in tomllib.loads((ROOT / "tests" / "coverage_map.toml").read_text(encoding="utf-8")).values()
@@ -27,9 +26,8 @@ RUN_NOT_IMPORTED = (
 
 
 def modules() -> list[str]:
-    files = [path for floor in ("jobs", "recovery", "runner") for path in (ROOT / floor).rglob("*.py")]
-    names = [path.relative_to(ROOT).with_suffix("").as_posix() for path in files if "catalog" not in path.parts]
-    return sorted(name for name in names if not name.endswith("/__init__") and not name.endswith("/__main__"))
+    names = [path.relative_to(ROOT).with_suffix("").as_posix() for path in product_files()]
+    return [name for name in names if not name.endswith(("/__init__", "/__main__"))]
 
 
 def mirror_of(module: str) -> str:
@@ -44,18 +42,6 @@ def entry_of(module: str) -> str | None:
     return module if module in MAP else None
 
 
-@functools.cache
-def imported_by(file: Path) -> frozenset[Path]:
-    """Return the files of this repository that a file imports itself."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                path = ROOT / name.removeprefix("rung.").replace(".", "/")
-                found |= {path.with_suffix(".py"), path / "__init__.py"}
-    return frozenset(path for path in found if path.is_file())
-
-
 def reached_from(test: Path) -> set[Path]:
     """Return all files that a test imports, directly or through others; its conftest files count as part of it."""
     waiting = [test, *(folder / "conftest.py" for folder in test.parents if (folder / "conftest.py").is_file())]
@@ -64,7 +50,7 @@ def reached_from(test: Path) -> set[Path]:
         file = waiting.pop()
         if file not in seen:
             seen.add(file)
-            waiting += imported_by(file)
+            waiting += imported_files(file)
     return seen
 
 

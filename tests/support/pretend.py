@@ -13,6 +13,7 @@ from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.paths import AttemptPaths, HomePaths
+from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.controller.controller import Controller
 from rung.runner.engines.process import ProcessEngine
@@ -199,6 +200,12 @@ class World:
 
     def last(self, job_id: str) -> Attempt:
         return self.store.attempts(job_id)[-1]
+
+    def is_running(self, job_id: str) -> bool:
+        return self.job(job_id).state is JobState.RUNNING
+
+    def event_kinds(self, job_id: str) -> list[str]:
+        return [event.kind for event in self.store.events(job_id)]
 
     def leases(self) -> dict[str, str]:
         return {lease.gpu: f"{lease.job_id}/{lease.attempt}" for lease in self.store.leases()}

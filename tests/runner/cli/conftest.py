@@ -1,4 +1,4 @@
-"""Runs the command line in the process of the tests."""
+"""Runs the command line in the process of the tests, and makes job files and stored jobs for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rung.runner.cli.main import main
 
@@ -27,3 +28,18 @@ def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return code, output.out, output.err
 
     return run
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    file = tmp_path / "job.yaml"
+    spec = {
+        "name": "a",
+        "run": "python train.py --lr {lr} --clip={clip} --resume {checkpoint}",
+        "knobs": {"lr": 1e-3, "clip": False},
+        "envs": {"MODE": "it's {precision}"},
+        "resources": {"cpus": 2},
+        "secrets": ["TOKEN"],
+    }
+    file.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    return file

@@ -1,0 +1,166 @@
+"""Tests the commands that submit, cancel, retry and show jobs, and the dry run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rung.jobs.model.state import JobState
+from rung.runner.cli.main import cli
+from tests.support.stored_jobs import submitted
+
+Rung = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[3]
+COMMANDS = sorted(cli.commands)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Jobs
+
+
+def test_launch_queues_the_job_and_warns_without_a_controller(run_rung: Any, home: Path, job_file: Path) -> None:
+    code, out, _ = run_rung("launch", job_file)
+    assert code == 0
+    assert out.startswith("submitted a-1\nno controller is running")
+    assert json.loads(run_rung("launch", "--json", job_file)[1]) == {"id": "a-2", "name": "a", "state": "QUEUED"}
+    rows = json.loads(run_rung("queue", "--json")[1])
+    assert [(row["id"], row["state"], row["recoveries"]) for row in rows] == [
+        ("a-1", "QUEUED", 0),
+        ("a-2", "QUEUED", 0),
+    ]
+    assert [line.split()[:3] for line in run_rung("queue")[1].splitlines()] == [
+        ["ID", "NAME", "STATE"], ["a-1", "a", "QUEUED"], ["a-2", "a", "QUEUED"],
+    ]  # fmt: skip
+
+
+def test_a_queued_jobs_history_can_be_seen(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home)
+    code, out, _ = run_rung("history", "--diff", job_id)
+    assert (code, out.splitlines()[-1]) == (0, "no attempt yet")
+    assert json.loads(run_rung("history", "--json", job_id)[1])["attempts"] == []
+
+
+def test_cancelling_a_queued_job_and_then_again(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home)
+    assert run_rung("cancel", job_id) == (0, f"{job_id} is CANCELLED\n", "")
+    code, _, err = run_rung("cancel", job_id)
+    assert (code, err) == (2, f"rung: job {job_id} is CANCELLED already; there is nothing to cancel\n")
+
+
+def test_cancelling_a_running_job_requests_its_end(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home, JobState.LAUNCHING, JobState.RUNNING)
+    assert json.loads(run_rung("cancel", "--json", job_id)[1]) == {
+        "id": job_id, "state": "RUNNING", "cancel_requested": True,
+    }  # fmt: skip
+
+
+def test_retrying_a_failed_job_with_another_knob(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
+    data = json.loads(run_rung("retry", "--json", job_id, "--set", "lr=1e-4")[1])
+    assert (data["state"], data["knobs"]["lr"]) == ("QUEUED", 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("lr", "--set lr: write it as knob=value"),
+        ("=3", "--set : no such knob"),
+        ("lrr=1", "--set lrr: no such knob; known: lr"),
+        ("lr=fast", "--set lr: Input should be a valid number"),
+        ("lr=-1", "--set lr: Input should be greater than 0"),
+        ("batch=2", "--set batch: the job cannot receive batch"),
+    ],
+)
+def test_a_bad_setting_is_an_error_and_the_job_stays_failed(
+    setting: str, message: str, run_rung: Any, home: Path
+) -> None:
+    job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
+    code, out, err = run_rung("retry", job_id, "--set", setting)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"rung: {message}") and err.count("\n") == 1
+    assert json.loads(run_rung("queue", "--json")[1])[0]["state"] == "FAILED"
+
+
+def test_a_running_job_cannot_be_retried(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home, JobState.LAUNCHING, JobState.RUNNING)
+    code, _, err = run_rung("retry", job_id)
+    assert (code, err) == (2, f"rung: job {job_id} is RUNNING; only a FAILED or CANCELLED job can be retried\n")
+
+
+@pytest.mark.parametrize("number", [[], ["-n", "1"], ["-n", "99"]])
+def test_the_log_of_an_unknown_attempt_is_an_error(number: list[str], run_rung: Any, home: Path) -> None:
+    job_id = submitted(home)
+    code, out, err = run_rung("logs", job_id, *number)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"rung: job {job_id} has 0 attempts; there is no attempt")
+
+
+def test_a_log_is_shown_without_control_codes_attempt_by_attempt(home: Path, tmp_path: Path, rung: Rung) -> None:
+    script = r"printf '\033[31mred\033[0m \233evil\r\n'; echo attempt $RUNG_ATTEMPT; exit 3"
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"name": "twice", "run": ["sh", "-c", script]}), encoding="utf-8")
+    ran = rung("launch", "-f", file)
+    assert ran.code == 1
+    assert "\x1b" not in ran.out
+    first, second = rung("logs", "twice", "-n", "1").out, rung("logs", "twice").out
+    assert first.splitlines()[-1] == "attempt 1"
+    assert second.splitlines()[-1] == "attempt 2"
+    assert first.splitlines()[0].startswith("red ")
+    assert "\x9b" not in first and "\x1b" not in first
+    (row,) = json.loads(rung("queue", "--json").out)
+    assert (row["state"], row["recoveries"]) == ("FAILED", 1)
+
+
+# Dry run
+
+
+def test_a_dry_run_prints_what_would_be_run_and_writes_nothing(run_rung: Any, home: Path, job_file: Path) -> None:
+    code, out, err = run_rung("launch", "--dryrun", job_file)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "run   python train.py --lr 0.001" in lines
+    assert f"cwd   {job_file.parent}" in lines
+    assert f"log   {home}/jobs/a-1/attempts/1/log" in lines
+    assert "limit cpus 2" in lines
+    assert """env   MODE='it'"'"'s amp_fp16'""" in lines
+    assert "env   TOKEN (secret, its value is not shown)" in lines
+    assert any(line.startswith("env   RUNG_KNOBS=") for line in lines)
+    assert "rung  lower_lr: lr 0.001 -> 0.0001" in lines
+    assert any(line.startswith("rung  fp32: ") for line in lines)
+    assert not home.exists()
+
+
+def test_a_dry_run_as_json_is_the_request(run_rung: Any, home: Path, job_file: Path) -> None:
+    data = json.loads(run_rung("launch", "--dryrun", "--json", job_file)[1])
+    assert data["argv"] == ["python", "train.py", "--lr", "0.001"]
+    assert data["cwd"] == str(job_file.parent)
+    assert data["env"]["MODE"] == "it's amp_fp16"
+    assert data["secrets"] == ["TOKEN"]
+    assert data["ladder"]["lower_lr"] == {"lr": [0.001, 0.0001]}
+    assert set(data) >= {"argv", "cwd", "env", "secrets", "limits", "log", "host", "ladder"}
+    assert not home.exists()
+
+
+def test_a_dry_run_beside_a_store_leaves_it_as_it_is(home: Path, job_file: Path, rung: Rung) -> None:
+    submitted(home)
+    before = files(home)
+    assert f"{home}/jobs/a-2/" in rung("launch", "--dryrun", job_file).out
+    assert files(home) == before
+
+
+def test_the_run_is_the_one_the_dry_run_printed(home: Path, tmp_path: Path, rung: Rung) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"name": "a", "run": ["echo", "{lr}"], "knobs": {"lr": 0.25}}), encoding="utf-8")
+    planned = json.loads(rung("launch", "--dryrun", "--json", file).out)
+    assert rung("launch", "-f", file).code == 0
+    done = json.loads((home / "jobs/a-1/attempts/1/request.json").read_text())
+    assert {name: planned[name] for name in done} == done
+    assert rung("logs", "a").out == "0.25\n"

@@ -1,0 +1,248 @@
+"""Tests that an attempt of the process engine is started once, outlives its controller, and ends completely."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rung.jobs.model.errors import EngineError
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.seams.engine import Presence
+from tests import pace
+from tests.support.process_attempts import ENV, Attempts, gone
+
+# Once, whoever starts it
+
+
+def test_a_second_start_of_the_same_attempt_does_nothing(attempts: Attempts, tmp_path: Path) -> None:
+    request = attempts.sh("echo ran >> ran; while [ ! -e go ]; do sleep 0.01; done")
+    claim = attempts.claim(request)
+    attempts.engine.start(request, {})
+    ProcessEngine().start(request, {})
+    (tmp_path / "go").touch()
+    attempts.end(request)
+    attempts.engine.start(request, {})  # also when it is over
+    assert attempts.end(request).exit_code == 0
+    assert attempts.claim(request) == claim
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+STARTER = """
+import json, os, sys
+from pathlib import Path
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.seams.engine import Request
+from rung.runner.engines.process import ProcessEngine
+folder = Path(sys.argv[1])
+request = Request("a-1", 1, ("sh", "-c", sys.argv[2]), folder, {"PATH": os.environ["PATH"]},
+                  AttemptPaths(folder / "attempts" / "1"), folder / "checkpoints")
+sys.stdin.readline()
+ProcessEngine().start(request, {})
+print("started", flush=True)
+sys.stdin.readline()
+"""
+
+
+def starter(folder: Path, script: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", STARTER, str(folder), script]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_of_many_starting_at_once_exactly_one_runs_it(attempts: Attempts, tmp_path: Path) -> None:
+    request = attempts.request("sh")
+    starters = [starter(tmp_path, "echo ran >> ran; sleep 0.2") for _ in range(4)]
+    for process in starters:
+        tell(process)
+    for process in starters:
+        assert pace.communicate(process, "\n", usual=60)[0] == "started\n"
+    assert attempts.end(request).exit_code == 0
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_it_outlives_a_killed_starter_and_a_fresh_engine_finds_it(attempts: Attempts, tmp_path: Path) -> None:
+    request = attempts.request("sh")
+    process = starter(tmp_path, "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo over; exit 3")
+    tell(process)
+    assert process.stdout is not None and process.stdout.readline() == "started\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    fresh = ProcessEngine()
+    assert fresh.observe(request.paths).presence is Presence.RUNNING
+    attempts.says(request, "begun")
+    (tmp_path / "go").touch()
+    assert attempts.end(request).exit_code == 3
+    assert attempts.log(request) == "begun\nover\n"
+
+
+def test_it_ended_while_no_controller_was_there_and_its_exit_code_is_kept(attempts: Attempts, tmp_path: Path) -> None:
+    request = attempts.request("sh")
+    process = starter(tmp_path, "exit 5")
+    tell(process)
+    pace.communicate(process, "\n", usual=60)
+    assert attempts.end(request).exit_code == 5
+
+
+# A pid alone proves nothing
+
+
+@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another boot"}, {"pid": 2**22 - 1}])
+def test_a_pid_taken_over_by_another_process_is_not_the_attempt(attempts: Attempts, change: dict[str, Any]) -> None:
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        request = attempts.request("sh")
+        fields = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        claim = {"pid": bystander.pid, "started": int(fields[19]), "boot": boot, "claimed_at": 1.0}
+        request.paths.folder.mkdir(parents=True)
+        request.paths.running.write_text(json.dumps({"group": bystander.pid}))
+        request.paths.claim.write_text(json.dumps(claim))
+        assert attempts.engine.observe(request.paths).presence is Presence.RUNNING
+        request.paths.claim.write_text(json.dumps({**claim, **change}))
+        assert attempts.engine.observe(request.paths).presence is Presence.LOST
+        attempts.engine.stop(request.paths, force=True)
+        assert attempts.engine.observe(request.paths).presence is Presence.LOST
+        assert bystander.poll() is None, "a stranger was killed"
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_killed_wrapper_is_lost_and_its_command_dies_with_it(attempts: Attempts) -> None:
+    request = attempts.sh("sleep 60 & echo $! $$; wait")
+    attempts.wait(lambda: attempts.log(request).endswith("\n"))
+    inner, outer = map(int, attempts.log(request).split())
+    os.kill(attempts.claim(request)["pid"], signal.SIGKILL)
+    end = attempts.end(request)
+    assert (end.presence, end.exit_code) == (Presence.LOST, None)
+    assert "no completion record" in end.detail
+    attempts.wait(lambda: gone(outer) and gone(inner))
+
+
+def test_a_wrapper_that_is_dead_but_not_yet_taken_note_of_is_lost(attempts: Attempts) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    request = attempts.request("sh")
+    fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    claim = {"pid": child.pid, "started": int(fields[19]), "boot": boot, "claimed_at": 1.0}
+    request.paths.folder.mkdir(parents=True)
+    request.paths.claim.write_text(json.dumps(claim))
+    child.send_signal(signal.SIGKILL)
+    attempts.wait(lambda: gone(child.pid))
+    assert Path(f"/proc/{child.pid}").exists()
+    assert attempts.engine.observe(request.paths).presence is Presence.LOST
+    child.wait()
+
+
+def test_a_record_that_cannot_be_read_is_an_error_not_a_new_start(attempts: Attempts) -> None:
+    request = attempts.request("sh")
+    request.paths.folder.mkdir(parents=True)
+    request.paths.claim.write_text("{")
+    with pytest.raises(EngineError, match=r"claim\.json: cannot be read"):
+        attempts.engine.observe(request.paths)
+    request.paths.claim.write_text("{}")  # nothing for the fixture to end
+    request.paths.claim.unlink()
+
+
+# Stopping
+
+
+def test_term_ends_the_whole_group_with_grandchildren(attempts: Attempts) -> None:
+    request = attempts.sh("sh -c 'sleep 60 & echo $!; wait' & echo $!; wait")
+    attempts.wait(lambda: attempts.log(request).count("\n") == 2)
+    attempts.engine.stop(request.paths, force=False)
+    end = attempts.end(request)
+    assert (end.presence, end.signal) == (Presence.ENDED, signal.SIGTERM)
+    for pid in attempts.log(request).split():
+        attempts.wait(lambda pid=pid: gone(int(pid)))
+
+
+def test_a_command_may_end_well_on_term(attempts: Attempts) -> None:
+    request = attempts.sh("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
+    attempts.says(request, "ready")
+    attempts.engine.stop(request.paths, force=False)
+    attempts.engine.stop(request.paths, force=False)  # asked each turn, sent once
+    end = attempts.end(request)
+    assert (end.exit_code, end.signal) == (0, None)
+    assert attempts.log(request).endswith("saved\n")  # the shell itself may say that its sleep was terminated
+
+
+def test_kill_ends_what_ignores_term_with_its_grandchildren(attempts: Attempts) -> None:
+    request = attempts.sh("trap '' TERM; sh -c 'sleep 60 & echo $!; wait' & echo $!; while :; do sleep 0.01; done")
+    attempts.wait(lambda: attempts.log(request).count("\n") == 2)
+    attempts.engine.stop(request.paths, force=False)
+    assert attempts.engine.observe(request.paths).presence is Presence.RUNNING
+    attempts.engine.stop(request.paths, force=True)
+    end = attempts.end(request)
+    assert (end.presence, end.signal) == (Presence.ENDED, signal.SIGKILL)
+    for pid in attempts.log(request).split():
+        attempts.wait(lambda pid=pid: gone(int(pid)))
+
+
+def test_what_a_finished_command_leaves_behind_in_its_group_is_ended(attempts: Attempts) -> None:
+    request = attempts.sh("sleep 60 & echo $!")
+    assert attempts.end(request).exit_code == 0
+    attempts.wait(lambda: gone(int(attempts.log(request))))
+
+
+def test_a_worker_that_left_its_group_is_ended_with_the_attempt(attempts: Attempts) -> None:
+    request = attempts.sh("setsid sleep 60 & echo $!; exit 3")
+    assert attempts.end(request).exit_code == 3
+    attempts.wait(lambda: gone(int(attempts.log(request))))
+
+
+def test_a_worker_that_left_its_group_does_not_outlive_a_killed_wrapper(attempts: Attempts) -> None:
+    request = attempts.sh("setsid sleep 60 & echo $!; sleep 60")
+    attempts.wait(lambda: attempts.log(request).endswith("\n"))
+    os.kill(attempts.claim(request)["pid"], signal.SIGKILL)
+    assert attempts.end(request).presence is Presence.LOST
+    attempts.wait(lambda: gone(int(attempts.log(request))))
+
+
+def test_a_foreign_process_in_the_same_folder_is_left_alone(attempts: Attempts, tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "60"], env={**ENV, "RUNG_FOLDER": str(tmp_path / "attempts" / "10")})
+    try:
+        attempts.end(attempts.sh("exit 0"))
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_an_attempt_stopped_before_its_start_never_runs(attempts: Attempts, tmp_path: Path) -> None:
+    request = attempts.request("sh", "-c", "touch ran")
+    attempts.engine.stop(request.paths, force=False)
+    assert attempts.engine.observe(request.paths).presence is Presence.ABSENT
+    attempts.engine.start(request, {})
+    end = attempts.end(request)
+    assert (end.presence, end.exit_code, end.signal) == (Presence.ENDED, None, signal.SIGTERM)
+    assert "before the command ran" in end.detail
+    assert not (tmp_path / "ran").exists()
+
+
+def test_stopping_what_has_ended_changes_nothing(attempts: Attempts) -> None:
+    request = attempts.sh("exit 4")
+    before = attempts.end(request)
+    attempts.engine.stop(request.paths, force=True)
+    assert attempts.engine.observe(request.paths) == before
+
+
+def test_no_zombie_is_left(attempts: Attempts) -> None:
+    request = attempts.sh("sleep 60 & exit 0")
+    attempts.end(request)
+    pid = attempts.claim(request)["pid"]
+    attempts.wait(lambda: not Path(f"/proc/{pid}").exists())
+    mine = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    assert [child for child in mine if gone(int(child))] == []
