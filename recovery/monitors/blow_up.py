@@ -12,20 +12,20 @@ from statistics import median
 
 from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, JUMP, RUINED, SMALL
 
-# Eight of ten readings that high are not just a bad batch.
+# Eight of ten readings that high are more than a bad batch.
 OF_THE_LAST = 10
 CONSECUTIVE = 8
-# Readings at the end of a log whose median counts, and the fewest that a run must have.
+# The number of last readings whose median counts, and the fewest readings of a run.
 LAST_READINGS = 8
 FEWEST = 16
 # Where the first loss is too small to compare with, the largest of this many counts.
 FIRST = 8
-# A run that blew up in its first steps and is no better than untrained after so many further readings is spent: too
-# high an lr leaves units that no gradient reaches any more.
+# A run that blew up in its first steps and is no better than untrained after so many further readings is spent:
+# after too high an lr, some units get no gradient any more.
 EARLY_READINGS = 3
 SPENT_READINGS = 96
 SPENT = 0.95
-# A log that prints losses under more names than this is followed for the first ones only.
+# In a log with losses under more names than this, only the first ones are followed.
 MAX_NAMES = 8
 
 
@@ -50,11 +50,11 @@ class BlowUpMonitor:
 
     @property
     def active(self) -> bool:
-        """Tell whether a loss is blown up now."""
+        """Return whether a loss is blown up now."""
         return any(blow_up.is_ruined or blow_up.is_spent for blow_up in self._losses.values())
 
     def at_end(self) -> BlowUp | None:
-        """Return the blow-up of a loss that ends far above where it began."""
+        """Return the blow-up of a loss that ends far above its first value."""
         return next((blow_up for blow_up in self._losses.values() if blow_up.ends_high), None)
 
 
@@ -73,11 +73,11 @@ class BlowUp:
         self.early_blow_up_at: int | None = None
         # The step since which the loss has been above AT_END.
         self.since: int | None = None
-        # Whether it got there in one step.
+        # Whether it rose above AT_END in one step.
         self.jumped = False
 
     def see(self, step: int | None, loss: float) -> bool:
-        """Take one reading; tell whether the loss is ruined."""
+        """Take one reading; return whether the loss is ruined or spent."""
         if not math.isfinite(loss):
             return False
         self._seen += 1
@@ -104,7 +104,7 @@ class BlowUp:
 
     @property
     def is_spent(self) -> bool:
-        """Tell whether the loss blew up in the first steps and has been no better than untrained since."""
+        """Return whether the loss blew up in the first steps and has been no better than untrained since."""
         if self._early_blow_ups < EARLY_READINGS or len(self._recent) < SPENT_READINGS:
             return False
         third = SPENT_READINGS // 3

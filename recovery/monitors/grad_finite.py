@@ -1,7 +1,7 @@
-"""Monitors the gradient norm: tells a loss scaler at work from a run that is lost.
+"""Monitors the gradient norm for values that are not finite.
 
-Beside a back-off, or in the first steps of mixed precision, such a norm is healthy: the step is skipped and the scale
-falls. What is not healthy is a norm that stays so.
+With a back-off, or in the first steps of mixed precision, such a norm is healthy: the step is skipped and the scale
+falls. A norm that stays not finite is a fault.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rung.recovery.signatures.numeric import BAD_GRADIENT
 
 
 class GradientMonitor:
-    """Follows the gradient norm through its readings and says when an incident begins, is confirmed, or is over."""
+    """Follows the gradient norm and reports when an incident begins, is confirmed, or is over."""
 
     def __init__(self) -> None:
         self._bad = 0
@@ -28,22 +28,22 @@ class GradientMonitor:
             self._bad = self._nan = 0
             self._ever_good = True
             return False
-        # A loss that is not finite itself is another watch's business, and a step that was skipped did no harm.
+        # LossMonitor handles a loss that is not finite, and a skipped step does no harm.
         if reading.skipped or (reading.loss is not None and not math.isfinite(reading.loss)):
             return False
         return self._see_bad(is_nan=math.isnan(reading.grad_norm))
 
     def hint(self) -> bool:
-        """Take bad gradients that were told in words; return True when an incident begins with them."""
+        """Take a message about bad gradients; return True when an incident begins with it."""
         return self._see_bad(is_nan=True)
 
     def back_off(self) -> None:
-        """Take a step that the scaler skipped: what was bad just before is explained by it."""
+        """Take a step that the scaler skipped; it explains the bad gradients before it."""
         self._bad = self._nan = 0
 
     @property
     def pending(self) -> bool:
-        """Tell whether the log so far ends with bad gradients: of NaN, or of several infinities."""
+        """Return whether the log so far ends with bad gradients: NaN, or several infinite norms."""
         return self._nan >= BAD_GRADIENT.at_end or self._bad >= BAD_GRADIENT.consecutive
 
     @property

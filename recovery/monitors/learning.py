@@ -1,6 +1,6 @@
-"""Keeps the loss of a run in bounded memory and judges whether a cured run is learning again.
+"""Keeps the loss of a run in bounded memory and judges whether a relaunched run is learning again.
 
-"No NaN" is not "recovered": a run whose loss no longer falls has only stopped complaining.
+A run without NaN whose loss no longer falls has not recovered.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from statistics import median
 
 from rung.recovery.monitors.levels import WRECKED
 
-# A cure is judged over max(300, 3 x time to fault) steps: shorter windows called runs recovered that had
-# unlearned by step 3000 (clip 1.0 against too high an lr).
+# A rung is judged over max(300, 3 x time to fault) steps: shorter windows accepted runs that had unlearned by step
+# 3000 (clip 1.0 against too high an lr).
 MIN_WINDOW = 300
 WINDOW_FACTOR = 3
-# Fewer readings than this say nothing about a trend.
+# Fewer readings than this do not show a trend.
 MIN_READINGS = 12
-# So many readings at the level of the untrained model are no slow start, whenever the run ends.
+# This many readings at the level of the untrained model are more than a slow start, whenever the run ends.
 ENOUGH = 60
-# A fault at this step or before is an early one.
+# A fault up to this step is an early one.
 EARLY = 1000
-# A run that stays at this share of what its untrained model had, or below, has learned and is there.
-ARRIVED = 0.75
-# However little of a loss can be learned (a text has its entropy), a fall of this share and of so many times the noise
-# since the beginning is no accident.
+# A run that stays at or below this share of its untrained loss has learned and converged.
+CONVERGED = 0.75
+# Some losses can fall only a little (a text has its entropy). A fall of this share and of this many times the noise
+# since the beginning is enough.
 FELL, NOISES = 0.05, 10.0
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
@@ -44,7 +44,7 @@ class Judgement:
 
 
 class LossHistory:
-    """Keeps the loss over a run of any length in bounded memory, by thinning itself out when full."""
+    """Keeps the loss of a run of any length in bounded memory: when it is full, every other reading is dropped."""
 
     def __init__(self, capacity: int = 2048) -> None:
         self._capacity = capacity
@@ -75,9 +75,9 @@ class LossHistory:
 
 
 def healthy_level(history: LossHistory, began: int) -> float | None:
-    """Return the level of the loss shortly before things went wrong at step `began`.
+    """Return the level of the loss shortly before the fault began at step `began`.
 
-    None when the loss was rising all the while: a run that only got worse has no level to go back to.
+    None when the loss was rising all the time: such a run has no healthy level.
     """
     before = history.between(0, began)
     if len(before) < MIN_READINGS:
@@ -94,7 +94,7 @@ def window_after(fault_step: int, steps_to_fault: int) -> int:
 
 @dataclass(frozen=True)
 class LearningBaseline:
-    """What a cured run is held against: where the fault was, when to judge, and the levels the loss had before."""
+    """What a relaunched run is compared with: where the fault was, when to judge, and the levels of the loss before."""
 
     fault_step: int
     window_end: int
@@ -102,9 +102,9 @@ class LearningBaseline:
     untrained: float | None
 
 
-def judge(history: LossHistory, yardstick: LearningBaseline, *, ended: bool) -> Judgement:
-    """Say whether a run that was cured is learning since."""
-    fault_step, window_end, level = yardstick.fault_step, yardstick.window_end, yardstick.healthy
+def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> Judgement:
+    """Return whether a relaunched run has been learning since the fault."""
+    fault_step, window_end, level = baseline.fault_step, baseline.window_end, baseline.healthy
     last = history.last_step
     if last is None or (last < window_end and not ended):
         return Judgement(Verdict.TOO_EARLY, f"judged at step {window_end}")
@@ -115,18 +115,18 @@ def judge(history: LossHistory, yardstick: LearningBaseline, *, ended: bool) -> 
     early, late = median(losses[:third]), median(losses[-third:])
     span = f"steps {fault_step} to {last}"
     spread = _spread(losses[-third:])
-    untrained = yardstick.untrained
+    untrained = baseline.untrained
     if untrained is not None and late > WRECKED * abs(untrained):
         return Judgement(Verdict.NOT_LEARNING, f"the loss is {late:.4g} over {span}, {untrained:.4g} when it began")
     if late < early - max(SAME_LEVEL * abs(early), 2 * spread / math.sqrt(third)):
         return Judgement(Verdict.LEARNING, f"the loss fell from {early:.4g} to {late:.4g} over {span}")
     margin = 2 * spread / math.sqrt(third)
-    # The level before an early fault may be that of a run that had learned nothing.
+    # Before an early fault the run may have learned nothing yet.
     doubtful = level is None or fault_step <= EARLY
     flat = untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin)
     if flat and doubtful and len(losses) >= ENOUGH:
-        said = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
-        return Judgement(Verdict.NOT_LEARNING, said)
+        because = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
+        return Judgement(Verdict.NOT_LEARNING, because)
     if level is not None and late <= level + max(SAME_LEVEL * abs(level), 2 * spread / math.sqrt(MIN_READINGS)):
         return Judgement(
             Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
@@ -134,18 +134,18 @@ def judge(history: LossHistory, yardstick: LearningBaseline, *, ended: bool) -> 
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     began = untrained if untrained is not None else history.first_loss
-    if level is None and began is not None and late <= min(began - _enough(began, spread), early + 2 * margin):
+    if level is None and began is not None and late <= min(began - _required_fall(began, spread), early + 2 * margin):
         return Judgement(Verdict.LEARNING, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
     was = f", {level:.4g} before the fault" if level is not None else ""
     return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
 
 
-def _enough(began: float, spread: float) -> float:
-    """Return by how much a loss must have fallen since the beginning for its run to have learned and be there."""
-    return min((1 - ARRIVED) * abs(began), max(FELL * abs(began), NOISES * spread))
+def _required_fall(began: float, spread: float) -> float:
+    """Return how far a loss must have fallen since the beginning to count as learned."""
+    return min((1 - CONVERGED) * abs(began), max(FELL * abs(began), NOISES * spread))
 
 
 def _spread(losses: list[float]) -> float:
-    """Return the spread of a noisy loss, as a standard deviation that outliers do not move (1.4826 x MAD)."""
+    """Return the spread of a noisy loss, as a standard deviation that outliers do not change (1.4826 x MAD)."""
     middle = median(losses)
     return 1.4826 * median(abs(loss - middle) for loss in losses)

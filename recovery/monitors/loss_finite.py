@@ -1,4 +1,4 @@
-"""Monitors the training loss: tells one bad batch from a run that is lost."""
+"""Monitors the training loss for values that are not finite. One bad batch is not a fault."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HIDDEN_BY_FREEZE = "the log hides NaN: the loss no longer moves at all beside gr
 
 
 class LossMonitor:
-    """Follows the training loss through its readings and says when an incident begins, is confirmed, or is over."""
+    """Follows the training loss and reports when an incident begins, is confirmed, or is over."""
 
     def __init__(self) -> None:
-        # Why a NaN that is open was seen although no loss of NaN was printed; empty where one was.
+        # How a NaN was found although the log has no loss of NaN; empty when it has one.
         self.note = ""
         self._bad = 0
         self._name = ""
-        self._silent = 0
+        self._zeros = 0
         self._frozen = 0
         self._last: float | None = None
         self._moved = False
@@ -37,20 +37,20 @@ class LossMonitor:
             return self._see_bad(reading.loss_name, skipped=self._was_skipped(reading))
         if hidden := self._see_hidden(reading):
             return self._begin_hidden(hidden)
-        # Exactly 0 is what a log shows that filters NaN out: it proves nothing either way.
+        # A log that filters NaN out shows exactly 0, so a loss of 0 proves nothing.
         if loss != 0 and not self._frozen:
             self._see_good(reading.loss_name)
         return False
 
     def _was_skipped(self, reading: Reading) -> bool:
-        """Tell whether the scaler skipped a bad step: by the reading's word, else by a scale that fell with it."""
+        """Return whether the scaler skipped a bad step: as reported, or else because the scale fell."""
         before, self._scale = self._scale, reading.scale
         if reading.skipped is not None or reading.scale is None:
             return bool(reading.skipped)
         return before is None or reading.scale < before or reading.scale == 0
 
     def hint(self) -> bool:
-        """Take a bad loss that was told in words; return True when an incident begins with it."""
+        """Take a message about a bad loss; return True when an incident begins with it."""
         return self._see_bad("", skipped=False)
 
     @property
@@ -59,7 +59,7 @@ class LossMonitor:
 
     @property
     def untouched(self) -> bool:
-        """Tell whether the scaler has skipped every step so far: no loss was ever finite, the weights are as new."""
+        """Return whether the scaler has skipped every step so far: no loss was finite, no weight has changed."""
         return self._all_skipped and not self._ever_good
 
     @property
@@ -70,7 +70,7 @@ class LossMonitor:
 
     @property
     def healthy(self) -> bool:
-        """Tell whether the last few losses were finite."""
+        """Return whether the last few losses were finite."""
         return self._good >= PROOF_OF_HEALTH.consecutive
 
     @property
@@ -86,15 +86,15 @@ class LossMonitor:
         return self._bad == 1
 
     def _see_hidden(self, reading: Reading) -> str:
-        """Return why a finite loss hides a NaN, once it has gone on for long enough."""
+        """Return how a finite loss hides a NaN, once it has lasted long enough."""
         bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm) and not reading.skipped
         same, self._last = reading.loss == self._last, reading.loss
         self._moved = self._moved or (reading.loss != 0 and not bad_gradients)
-        self._silent = self._silent + 1 if bad_gradients and reading.loss == 0 else self._silent
+        self._zeros = self._zeros + 1 if bad_gradients and reading.loss == 0 else self._zeros
         self._frozen = (self._frozen + 1 if same else 1) if bad_gradients and reading.loss != 0 else 0
-        if self._silent >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
+        if self._zeros >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
             return HIDDEN_BY_ZERO
-        # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
+        # While a new scaler lowers its scale, no weight changes, so the loss can stay the same.
         enough = FROZEN_LOSS.consecutive if self._moved else FROZEN_LOSS.from_start
         return HIDDEN_BY_FREEZE if self._frozen >= enough else ""
 
@@ -106,10 +106,10 @@ class LossMonitor:
         return True
 
     def _see_good(self, name: str) -> None:
-        self._silent = 0
+        self._zeros = 0
         self._good += 1
         self._ever_good = True
-        # Another loss being finite proves nothing of this one until it has been so for a while.
+        # A finite loss with another name proves nothing until it has been finite for a while.
         same = self._bad < BAD_LOSS.consecutive and name == self._name
         if same or self.healthy:
             self._bad, self._all_skipped = 0, True

@@ -12,14 +12,14 @@ from rung.recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, STRAIGHT_FALL, 
 
 @dataclass(frozen=True)
 class Backoff:
-    """One step that a scaler skipped, told in words."""
+    """A message about one step that a scaler skipped."""
 
     attempted: float | None
     to: float | None
 
 
 def read_backoff(text: str, lower: str) -> Backoff | None:
-    """Return the back-off a line of free text tells of, or None; `lower` is the text in lower case."""
+    """Return the back-off that a line of free text reports, or None; `lower` is the text in lower case."""
     if "scale" not in lower:
         return None
     for row in BACKOFFS:
@@ -34,13 +34,13 @@ def _number(text: str | None) -> float | None:
 
 
 class LossScaleMonitor:
-    """Follows the loss scale and says once when it has collapsed or thrashes."""
+    """Follows the loss scale and reports once when it has collapsed or thrashes."""
 
     def __init__(self) -> None:
         self.low_since: int | None = None
         self._scale: float | None = None
         self._low = 0
-        self._floor = 0
+        self._at_floor = 0
         self._highest = 0.0
         self._falls = 0
         self._last_backoff: Backoff | None = None
@@ -63,39 +63,39 @@ class LossScaleMonitor:
         if scale == before and not skipped and not self._low and scale != 0:
             return None
         if scale is not None:
-            self._turn(scale)
-            self._low_report(step, scale)
+            self._set_scale(scale)
+            self._count_low(step, scale)
         fell = scale is not None and before is not None and scale < before
         if skipped if skipped is not None else fell:
             self._skips.append(self._step)
-        # A scale that was always 1 is that of bfloat16, which has none.
+        # A scale that was always 1 is from bfloat16, which needs no scaler.
         stuck = skipped and scale == before and scale is not None and scale <= AT_FLOOR.floor < self._highest
-        self._floor = self._floor + 1 if stuck else 0
-        return self._verdict()
+        self._at_floor = self._at_floor + 1 if stuck else 0
+        return self._judge()
 
     def back_off(self, step: int | None, event: Backoff) -> FaultKind | None:
-        """Take a back-off told in words. Every rank prints the same line: the same one again is no second event."""
+        """Take the message of a back-off. Every rank prints it, so an equal one right after it does not count."""
         at_floor = event.to is not None and event.attempted == event.to <= AT_FLOOR.floor
         if event == self._last_backoff and not at_floor:
             return None
         self._last_backoff = event
         if step is not None:
             self._advance(step)
-        self._floor = self._floor + 1 if at_floor else 0
+        self._at_floor = self._at_floor + 1 if at_floor else 0
         if event.attempted is not None:
-            self._turn(event.attempted)
+            self._set_scale(event.attempted)
         if event.to is not None:
-            self._turn(event.to)
-            self._low_report(step, event.to)
+            self._set_scale(event.to)
+            self._count_low(step, event.to)
         self._skips.append(self._step)
-        return self._verdict()
+        return self._judge()
 
     @property
     def is_low(self) -> bool:
-        """Tell whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
+        """Return whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
         fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)
         deep = self._low >= 1 and fallen
-        return deep or self._low >= LOW_SCALE.at_end or self._floor >= AT_FLOOR.at_end
+        return deep or self._low >= LOW_SCALE.at_end or self._at_floor >= AT_FLOOR.at_end
 
     def _advance(self, step: int) -> None:
         if step < self._step or self._first is None:
@@ -103,14 +103,14 @@ class LossScaleMonitor:
             self._first = step
         self._step = step
 
-    def _turn(self, scale: float) -> None:
+    def _set_scale(self, scale: float) -> None:
         if self._scale is not None and scale != self._scale:
             (self._ups if scale > self._scale else self._downs).append(self._step)
             self._falls = self._falls + 1 if scale < self._scale else 0
         self._scale = scale
         self._highest = max(self._highest, scale)
 
-    def _low_report(self, step: int | None, scale: float) -> None:
+    def _count_low(self, step: int | None, scale: float) -> None:
         if scale >= LOW_SCALE.floor:
             self._low, self.low_since = 0, None
             return
@@ -118,8 +118,8 @@ class LossScaleMonitor:
             self.low_since = step
         self._low += 1
 
-    def _verdict(self) -> FaultKind | None:
-        if self._low >= LOW_SCALE.consecutive or self._floor >= AT_FLOOR.consecutive or self._scale == 0:
+    def _judge(self) -> FaultKind | None:
+        if self._low >= LOW_SCALE.consecutive or self._at_floor >= AT_FLOOR.consecutive or self._scale == 0:
             return self._report_once(FaultKind.SCALE_COLLAPSE)
         for events in (self._skips, self._ups, self._downs):
             while events and events[0] <= self._step - THRASH.most:

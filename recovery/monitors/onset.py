@@ -10,29 +10,29 @@ from statistics import median
 from rung.recovery.monitors.levels import EARLY_ONSET, JUMP, LR_RAISED
 
 KEPT = 512
-# Readings that make up "its own recent past", and the fewest that say anything.
+# Readings in the recent past, and the fewest that are enough to judge.
 PAST = 64
 FEWEST = 8
-# 6 sigma gave 0.06 false alarms per 1000 healthy steps where 2.5 sigma gave 11.9; 1.4826 x MAD is a sigma that a few
-# wild values do not move.
+# 6 sigma gave 0.06 false alarms per 1000 healthy steps where 2.5 sigma gave 11.9; 1.4826 x MAD is a sigma that
+# outliers do not change.
 SIGMAS = 6 * 1.4826
-# A flat curve has next to no MAD: below this share of its level, a rise is not "far above".
+# A flat curve has almost no MAD: a rise below this share of its level does not count.
 LOSS_FLOOR = 0.1
 GRAD_NORM_FLOOR = 1.0
 # A blow-up within this many reported steps, or a gradient norm this many times the one before, is a spike.
 SPIKE_READINGS = 3
 SPIKE_JUMP = 10.0
-# Fewer readings than this are a run's first steps. A loss that blows up there has too high an lr, because there is
-# nothing yet that a spike could wreck.
+# Fewer readings than this are a run's first steps. A loss that blows up there has too high an lr, because nothing
+# is learned yet that a spike could destroy.
 FIRST_STEPS = 16
-# Readings over which it must still be doing so.
+# Readings over which the lr must still be rising.
 STILL = 8
 
 _Series = list[float | None]
 
 
 class OnsetTracker:
-    """Remembers the last readings and tells, when asked, where the final stretch of bad ones began."""
+    """Remembers the last readings and finds where the final bad ones began."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[int | None, float | None, float | None]] = deque(maxlen=KEPT)
@@ -47,14 +47,14 @@ class OnsetTracker:
             self._lrs.append(lr)
 
     def locate(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
-        """Return (onset, shape) for a fault at `step`, each None where the numbers do not tell.
+        """Return (onset, shape) for a fault at `step`, each None when the numbers do not show it.
 
-        A fault that is a bad value itself and comes straight out of the normal range is a spike at its own step.
+        A bad value right after numbers in the normal range is a spike at its own step.
         """
         past, fault_step = list(self._readings)[-(2 * PAST) :], step
         while past and past[-1][1] is not None and not math.isfinite(past[-1][1]):
             past.pop()
-        # NaN gradients beside losses that still look fine: a log that filters NaN out, or shows averages.
+        # NaN gradients with finite losses: a log that filters NaN out, or shows averages.
         while is_bad_value and past and past[-1][2] is not None and math.isnan(past[-1][2]):
             first = past.pop()[0]
             step = step if first is None else first
@@ -72,17 +72,17 @@ class OnsetTracker:
         start = min(starts)
         if start == len(past):
             return (step, "spike") if is_bad_value else (None, None)
-        # What goes up while the learning rate is raised goes up because of it, however quickly.
-        return past[start][0], "spike" if _is_spike(losses, norms, start) and not self._is_raised() else "drift"
+        # While the learning rate is rising, it is the cause, however quickly the numbers rise.
+        return past[start][0], "spike" if _is_spike(losses, norms, start) and not self._lr_is_rising() else "drift"
 
-    def _is_raised(self) -> bool:
-        """Tell whether a schedule is raising the learning rate; a warm-up that is over is none."""
+    def _lr_is_rising(self) -> bool:
+        """Return whether a schedule is still raising the learning rate."""
         lrs = self._lrs
         return bool(lrs) and lrs[-1] > LR_RAISED * lrs[0] and lrs[-1] > lrs[-min(len(lrs), STILL)]
 
 
 def _early_blow_up(past: Sequence[tuple[int | None, float | None, float | None]]) -> tuple[int | None, str] | None:
-    """Return (onset, shape) of a loss that soared in a run's first steps; None where it did not."""
+    """Return (onset, shape) of a loss that blew up in a run's first steps; None when it did not."""
     readings = [(step, loss) for step, loss, _ in past if loss is not None and math.isfinite(loss)]
     if not 2 <= len(readings) < FIRST_STEPS or len(past) >= FIRST_STEPS:
         return None
@@ -90,13 +90,13 @@ def _early_blow_up(past: Sequence[tuple[int | None, float | None, float | None]]
     high = next((index for index in range(len(readings), 0, -1) if readings[index - 1][1] <= ceiling), 0)
     if high == len(readings):
         return None
-    # Only where it left its range: once it soars, it grows faster and faster whatever began it.
+    # Only the step where it left its range counts: after that it grows fast, whatever the cause.
     jumped = high > 0 and readings[high][1] > JUMP * abs(readings[high - 1][1]) > 0
     return readings[high][0], "spike" if jumped else "drift"
 
 
 def _last_rise(series: _Series, floor: float) -> int | None:
-    """Return the index where the final stretch far above the recent past began; the length when there is none."""
+    """Return the index where the final readings far above the recent past begin; the length when there are none."""
     normal: deque[float] = deque(maxlen=PAST)
     start: int | None = None
     for index, value in enumerate(series):
@@ -119,10 +119,10 @@ def _ceiling(normal: deque[float], floor: float) -> float:
 
 
 def _is_spike(losses: _Series, norms: _Series, start: int) -> bool:
-    """Tell whether the blow-up from `start` on was quick: near its full height, or not finite, after 3 readings."""
+    """Return whether the rise from `start` on was quick: near its full height, or not finite, after 3 readings."""
     if len(losses) - start <= SPIKE_READINGS:
         return True
-    # Only the beginning counts, and only finite norms: under a loss scaler an infinite one now and then is ordinary.
+    # Only the beginning and only finite norms count: with a loss scaler an infinite norm is normal.
     for before, after in zip(norms[max(0, start - 1) :], norms[start : start + SPIKE_READINGS], strict=False):
         if before and after and math.isfinite(after) and after > SPIKE_JUMP * before:
             return True

@@ -1,7 +1,7 @@
 """Counts the steps that a loss scaler skipped: too many mean that a run is leaving the range of FP16.
 
-A scale that goes up and down, and one that falls on every step, are scale.py's, since their cures are others. Here is
-one that falls now and then and never grows, and steps skipped without a word about the scale.
+It finds a scale that falls from time to time and never grows, and skipped steps in a log without a scale. loss_scale.py
+finds a scale that goes up and down or falls on every step, because other rungs help there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SkippedStepMonitor:
         self._in_a_row = (1 << limits.skipped_in_a_row) - 1
         self._mask = (1 << WINDOW) - 1
         self._seen = 0
-        # One bit a report, the latest lowest: was its step skipped, did the scale begin to fall with no growth since.
+        # One bit per report, the latest lowest: was its step skipped, did the scale begin to fall with no growth since.
         self._skipped = 0
         self._falls = 0
         self._falling = False
@@ -29,16 +29,18 @@ class SkippedStepMonitor:
         self._step: int | None = None
         self.began: int | None = None
         self.description = ""
-        # Above 0 when the run is out of hand.
+        # Above 0 when too many steps were skipped.
         self.evidence = 0.0
 
-    def add(self, step: int | None, scale: float | None, skipped: bool | None, *, tells_all: bool = False) -> None:
-        """Take the scale of one reported step and whether that was skipped; a scale that fell tells it too.
+    def add(
+        self, step: int | None, scale: float | None, skipped: bool | None, *, reports_all_skips: bool = False
+    ) -> None:
+        """Take the scale of one reported step and whether it was skipped; a scale that fell means it was.
 
-        `tells_all`: a job that tells every skipped step, so that none of those it left out was one.
+        `reports_all_skips`: the job reports every skipped step, so no step without a report was skipped.
         """
         self._seen += 1
-        left_out = step - self._step - 1 if tells_all and step is not None and self._step is not None else 0
+        unreported = step - self._step - 1 if reports_all_skips and step is not None and self._step is not None else 0
         self._step = step
         before = self._scale
         if scale == before and not skipped and not self._skipped and not self._falls:
@@ -51,7 +53,7 @@ class SkippedStepMonitor:
         bad = fell if skipped is None else skipped
         if not self._skipped:
             self.began = step
-        self._skipped = (self._skipped << 1 + min(max(left_out, 0), WINDOW) | bad) & self._mask
+        self._skipped = (self._skipped << 1 + min(max(unreported, 0), WINDOW) | bad) & self._mask
         self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
         self._falling = fell
         self.description = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
@@ -66,7 +68,7 @@ class SkippedStepMonitor:
             return f"the loss scale fell {falls} times in {WINDOW} reports and never grew"
         reports = min(self._seen - limits.warm_up, WINDOW)
         share = (self._skipped & (1 << reports) - 1).bit_count() / reports
-        # While every step is skipped, it may be a collapse, and nothing is lost by waiting.
+        # While every step is skipped, it can be a collapse, and waiting costs nothing.
         if reports >= FEWEST and share > limits.skipped_share and not bad:
             return f"{share:.0%} of the last {reports} steps skipped"
         return ""

@@ -1,7 +1,7 @@
 """Answers what people ask after a validation: slower than FP32? memory not reduced? why is it worse?
 
-Each with the likely causes for these two runs, by what is known of GPU, batch, precision and the log. Pure. What is not
-known is said so, with how to make it known.
+Each answer lists the likely causes for these two runs, from GPU, batch, precision and the log. An answer that is not
+known explains how to measure it. Pure.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from rung.recovery.decide.treatments import TREATMENTS
 from rung.recovery.validation.run_figures import Usage
 from rung.recovery.validation.verdict import Judgement, Run, Verdict
 
-# Less than this is how much two runs of the same thing differ.
+# Two runs of the same job differ by up to this share.
 NOISE = 0.03
 SMALL_BATCH = 32
-# A step this short is mostly launching kernels.
+# In a step this short (seconds), most of the time is for kernel launches.
 SHORT_STEP = 0.01
 OFTEN_SKIPPED = 0.02
-# FP16 gradients so much smaller than FP32's have lost what was below 6e-8.
+# FP16 gradients below this share of FP32's have lost values below 6e-8.
 UNDERFLOW = 0.5
 UNKNOWN = "a device that is not known"
 MEASURE = "it is measured where the script is Python with torch 2 and ends by itself"
 
 
 class Source(StrEnum):
-    """Where a time per step comes from, the best first."""
+    """Where a time per step comes from, the most exact first."""
 
     INSIDE = "measured in the process, from update to update"
     LOG = "by the run's own words"
@@ -38,11 +38,11 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of where and how both runs ran."""
+    """What is known about how both runs ran."""
 
     precision: str
     batch: int | None = None
-    # Rung's own code is in the script (inside, zero-edit), and with it the compensation of FP16 weights.
+    # Rung's own code runs in the script (inside, zero-edit), and with it the compensation of FP16 weights.
     reached: bool = False
 
 
@@ -54,7 +54,7 @@ class Answer:
 
 
 def paces(baseline: Run, candidate: Run) -> tuple[float, float, Source] | None:
-    """Return both runs' seconds per step, from the best source that both have."""
+    """Return the seconds per step of both runs, from the most exact source that both have."""
     for source in Source:
         one, other = pace(baseline, source), pace(candidate, source)
         if one and other:
@@ -78,7 +78,7 @@ def pace(run: Run, source: Source) -> float | None:
 
 
 def memories(baseline: Run, candidate: Run) -> tuple[int, int, str] | None:
-    """Return both runs' peak memory, the GPU's where both have used one, and whose it is."""
+    """Return the peak memory of both runs and which memory it is: the GPU's, where both used one."""
     one, other = baseline.figures.usage, candidate.figures.usage
     if one is None or other is None:
         return None
@@ -107,14 +107,17 @@ def slower(baseline: Run, candidate: Run, setting: Setting) -> Answer:
 
 
 def gpu_of(run: Run) -> str:
-    """Return the GPU a run used, in one word; the host's CPU where it used none."""
+    """Return the short name of the GPU that a run used, or "a CPU"."""
     usage = run.figures.usage
     name = usage.gpu if usage and usage.gpu else run.gpu
     return gpu_type(name) if name else "a CPU" if usage else UNKNOWN
 
 
 def same_device(one: Run, other: Run) -> bool:
-    """Tell whether two runs' times can be compared: on one host, one that told nothing has used what the other has."""
+    """Return whether the times of two runs can be compared.
+
+    A run whose device is unknown counts as on the device of the other run, when both ran on the same host.
+    """
     first, second = gpu_of(one), gpu_of(other)
     return first == second or (UNKNOWN in (first, second) and one.host == other.host)
 
@@ -174,7 +177,7 @@ def _why_not_smaller(run: Run, setting: Setting, whose: str) -> Iterator[str]:
 
 
 def worse(baseline: Run, candidate: Run, judgement: Judgement, setting: Setting) -> Answer | None:
-    """Say where to look for what a candidate lost; None where it lost nothing."""
+    """Return the likely causes of a worse metric; None when the candidate is not worse."""
     if judgement.verdict not in (Verdict.FAIL, Verdict.MARGINAL):
         return None
     causes = tuple(_why_worse(baseline, candidate, setting))
@@ -204,7 +207,7 @@ def _why_worse(baseline: Run, candidate: Run, setting: Setting) -> Iterator[str]
 
 
 def _skipped_share(run: Run) -> float:
-    """Return the share of updates that were skipped: all of those are told, while a loss is told now and then."""
+    """Return the share of updates that were skipped; every skipped update is reported, but not every loss."""
     progress = run.figures.progress
     steps = (progress.furthest_step or 0) - (progress.first_step or 0) + 1
     return (run.figures.skipped or 0) / max(steps, run.figures.losses)

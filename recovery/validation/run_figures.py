@@ -1,6 +1,6 @@
 """Collects the figures of one whole run from its log, to compare with those of another run.
 
-It is bounded in memory. The figures are judged in verdict.py.
+Memory is bounded. verdict.py judges the figures.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rung.recovery.logs.series import Point, Series
 from rung.recovery.logs.unwrap import Unwrapper
 
 USAGE = f"{MARK} usage"
-# Gradient norms kept for their median; when there are more, every other one goes.
+# Gradient norms kept for their median; when there are more, every other one is dropped.
 MOST_NORMS = 4096
 MAX_NAME = 100
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a run took, measured from inside its process; None where nobody could measure it."""
+    """The time and memory of a run, measured inside its process; None where it was not measured."""
 
     updates: int | None = None
     seconds_per_step: float | None = None
@@ -49,7 +49,7 @@ class Figures:
     bad_norms: int = 0
     median_norm: float | None = None
     largest_norm: float | None = None
-    # Updates that the loss scaler left out; None where the log says nothing of it.
+    # Updates that the loss scaler skipped; None when the log does not report it.
     skipped: int | None = None
     lowest_scale: float | None = None
     points: tuple[Point, ...] = ()
@@ -64,16 +64,16 @@ class FigureReader:
         self._series = Series()
         self._losses = self._bad_losses = self._norms = self._bad_norms = 0
         self._skipped: int | None = None
-        self._scale: float | None = None
-        self._kept: list[float] = []
+        self._lowest_scale: float | None = None
+        self._sampled_norms: list[float] = []
         self._stride = 1
-        self._largest: float | None = None
+        self._largest_norm: float | None = None
         self._usage: Usage | None = None
 
     def feed(self, line: Line) -> None:
         text = self._unwrapper.join_wrapped(line.text)
         if MARK in text and USAGE in text:
-            self._usage = better_known(self._usage, read_usage(text.partition(USAGE)[2]))
+            self._usage = most_updates(self._usage, read_usage(text.partition(USAGE)[2]))
             return
         reading = self._reader.read(text)
         if reading is None:
@@ -96,18 +96,18 @@ class FigureReader:
         if reading.skipped is not None:
             self._skipped = (self._skipped or 0) + reading.skipped
         if reading.scale is not None:
-            self._scale = reading.scale if self._scale is None else min(self._scale, reading.scale)
+            self._lowest_scale = reading.scale if self._lowest_scale is None else min(self._lowest_scale, reading.scale)
 
     def _take_norm(self, norm: float) -> None:
         self._norms += 1
         if not math.isfinite(norm):
             self._bad_norms += 1
             return
-        self._largest = norm if self._largest is None else max(self._largest, norm)
+        self._largest_norm = norm if self._largest_norm is None else max(self._largest_norm, norm)
         if self._norms % self._stride == 0:
-            self._kept.append(norm)
-        if len(self._kept) > MOST_NORMS:
-            self._kept, self._stride = self._kept[::2], self._stride * 2
+            self._sampled_norms.append(norm)
+        if len(self._sampled_norms) > MOST_NORMS:
+            self._sampled_norms, self._stride = self._sampled_norms[::2], self._stride * 2
 
     def figures(self) -> Figures:
         return Figures(
@@ -116,25 +116,25 @@ class FigureReader:
             bad_losses=self._bad_losses,
             norms=self._norms,
             bad_norms=self._bad_norms,
-            median_norm=median(self._kept) if self._kept else None,
-            largest_norm=self._largest,
+            median_norm=median(self._sampled_norms) if self._sampled_norms else None,
+            largest_norm=self._largest_norm,
             skipped=self._skipped,
-            lowest_scale=self._scale,
+            lowest_scale=self._lowest_scale,
             points=tuple(self._series.points()),
             usage=self._usage,
         )
 
 
 def read_usage(text: str) -> Usage:
-    """Return what a usage record says; what makes no sense in it is left out."""
-    said: dict[str, str] = dict(FIELD.findall(text))
-    updates, gpu_bytes, rss_bytes = (_count(said.get(name)) for name in ("updates", "gpu_bytes", "rss_bytes"))
-    seconds = _number(said.get("seconds_per_step"))
-    return Usage(updates, seconds or None, gpu_bytes, rss_bytes, _name(said.get("gpu", "")), _capability(said))
+    """Parse a usage record; invalid fields are left out."""
+    fields: dict[str, str] = dict(FIELD.findall(text))
+    updates, gpu_bytes, rss_bytes = (_count(fields.get(name)) for name in ("updates", "gpu_bytes", "rss_bytes"))
+    seconds = _number(fields.get("seconds_per_step"))
+    return Usage(updates, seconds or None, gpu_bytes, rss_bytes, _name(fields.get("gpu", "")), _capability(fields))
 
 
-def better_known(one: Usage | None, other: Usage) -> Usage:
-    """Return the record of the process that trained, the one of the most updates, where several have spoken."""
+def most_updates(one: Usage | None, other: Usage) -> Usage:
+    """Return the record with more updates: that is the process that trained."""
     return other if one is None or (other.updates or 0) > (one.updates or 0) else one
 
 
@@ -158,6 +158,6 @@ def _name(text: str) -> str:
         return ""
 
 
-def _capability(said: Mapping[str, str]) -> tuple[int, int] | None:
-    major, _, minor = said.get("capability", "").partition(".")
+def _capability(fields: Mapping[str, str]) -> tuple[int, int] | None:
+    major, _, minor = fields.get("capability", "").partition(".")
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() and len(major + minor) < 5 else None

@@ -309,10 +309,10 @@ def test_steps_that_a_record_left_out_were_not_skipped_by_the_scaler():
     # A quick run tells every skipped step and few of the others: one in 200 skipped is no more than that.
     watch = SkippedStepMonitor(LIMITS)
     for step in range(40, 40_000, 40):
-        watch.add(step, 1024.0, False, tells_all=True)
+        watch.add(step, 1024.0, False, reports_all_skips=True)
         if step % 200 == 0:
-            watch.add(step + 1, 1024.0, True, tells_all=True)
+            watch.add(step + 1, 1024.0, True, reports_all_skips=True)
         assert not watch.description
     for step in range(40_000, 40_121):
-        watch.add(step, 1024.0, step % 3 == 0, tells_all=True)
+        watch.add(step, 1024.0, step % 3 == 0, reports_all_skips=True)
     assert "skipped" in watch.description

@@ -175,4 +175,4 @@ def test_norms_of_a_long_run_are_thinned_and_their_median_stays():
     found = reader.figures()
     assert found.norms == 20_000 and found.largest_norm == 999
     assert found.median_norm == pytest.approx(500, abs=5)
-    assert len(reader._kept) <= 4097
+    assert len(reader._sampled_norms) <= 4097
