@@ -1,6 +1,6 @@
 """Measures following many containers over SSH: time, memory and delay, beside `docker logs -f` over plain ssh.
 
-Both see the same lines in the same run. Each line tells when it was written by the clock that all of a fleet share.
+Both read the same lines in the same run. Each line holds the time at which it was written; all hosts share that clock.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from pathlib import Path
 from statistics import quantiles
 
 from rung.jobs.model.state import JobState
+from tests import pace
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
 JOBS = 200
 SECONDS = 30.0
-# Delays are read off so many of the containers, ours and the peer's alike.
+# The longest wait until all jobs run.
+START_SECONDS = 600.0
+# For how many containers delays are measured, ours and the peer's.
 WATCHED = 20
 PRINTER = (
     "i=0; while [ ! -e /all/finish ]; do read up rest < /proc/uptime; i=$((i+1)); echo step $i loss 0.5 at $up; "
@@ -50,8 +53,10 @@ def start(campaign: Campaign, jobs: int) -> list[str]:
     fields = {"run": ["sh", "-c", PRINTER], "volumes": [f"{FOLDER}:/all:ro"], "workdir": "work"}
     names = [campaign.submit(f"printer-{number}", **fields) for number in range(jobs)]
     campaign.control()
-    while sum(job.state is JobState.RUNNING for job in campaign.store.jobs()) < jobs:
-        time.sleep(5)
+    # Reading every job is work, so it is done only every few seconds.
+    pace.until(
+        lambda: sum(job.state is JobState.RUNNING for job in campaign.store.jobs()) == jobs, START_SECONDS, every=5
+    )
     return names
 
 
@@ -60,7 +65,8 @@ def measure(campaign: Campaign, names: Sequence[str]) -> None:
     logs = [campaign.home / "jobs" / name / "attempts" / "1" / "log" for name in names]
     watched = names[:: max(1, len(names) // WATCHED)]
     peers = [Peer(campaign, name) for name in watched]
-    time.sleep(5)  # let the peers open their sessions before anything counts
+    # The measurement starts when every peer has opened its session.
+    campaign.wait(lambda: all(peer.lines for peer in peers))
     before, cpu = sum(map(line_count, logs)), cpu_seconds(pid)
     for peer in peers:
         peer.delays.clear()

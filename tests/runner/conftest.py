@@ -1,21 +1,24 @@
-"""Lets the tests of this folder reach real hosts: sshd on the loopback, and a home with nothing of the user's."""
+"""Gives the tests of this folder real hosts (sshd on the loopback), an empty SSH home, and the command line."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rung.jobs.model.host import Host
+from rung.runner.cli.main import main
 from rung.runner.ssh.remote import Remotes, SshRemote
 from tests.support.sshd import Sshd
 
 
 @pytest.fixture
 def client_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a home folder of its own for everything SSH: no key, no agent, no config of the user's counts."""
+    """Return an empty home folder for SSH: no key, agent or config of the user is used."""
     folder = tmp_path / "client"
     (folder / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(folder))
@@ -26,7 +29,7 @@ def client_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def new_sshd(tmp_path: Path, client_home: Path) -> Iterator[Callable[..., Sshd]]:
-    """Return a function that makes an sshd which is not yet started; all end with the test."""
+    """Return a function that makes an sshd and does not start it; all of them end with the test."""
     made: list[Sshd] = []
 
     def make(*settings: str, host_keys: tuple[str, ...] = ("ed25519",)) -> Sshd:
@@ -41,7 +44,7 @@ def new_sshd(tmp_path: Path, client_home: Path) -> Iterator[Callable[..., Sshd]]
 
 @pytest.fixture
 def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
-    """Return a running sshd whose key is known."""
+    """Return a running sshd; its key is in known_hosts."""
     server = new_sshd()
     server.introduce()
     return server.start()
@@ -49,7 +52,7 @@ def sshd(new_sshd: Callable[..., Sshd]) -> Sshd:
 
 @pytest.fixture
 def reach(client_home: Path) -> Iterator[Callable[..., SshRemote]]:
-    """Return a function that gives the remote of the first of some hosts; the others may be its jump hosts."""
+    """Return a function that connects to the first of the given hosts; the others can be its jump hosts."""
     made: list[Remotes] = []
 
     def remote(*hosts: Host | Sshd) -> SshRemote:
@@ -65,3 +68,20 @@ def reach(client_home: Path) -> Iterator[Callable[..., SshRemote]]:
 @pytest.fixture
 def titan(sshd: Sshd, reach: Callable[..., SshRemote]) -> SshRemote:
     return reach(sshd)
+
+
+@pytest.fixture
+def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Return a function that runs the command line in this process: exit code, output, errors."""
+
+    def run(*args: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return run

@@ -42,6 +42,9 @@ class PretendEngine:
     there: dict[str, Observation] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
+    # The checkpoints by the name of their folder, and the names that were moved.
+    files: dict[str, list[FileEntry]] = field(default_factory=dict)
+    moved: list[tuple[str, ...]] = field(default_factory=list)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
     def _reach(self, what: str, name: str) -> None:
@@ -84,10 +87,14 @@ class PretendEngine:
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         self._reach("list_files", request.job_id)
-        return []
+        return list(self.files.get(request.checkpoint_dir.name, ()))
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
-        self._reach("move", request.job_id)
+        self._reach("move", str(aside))
+        self.moved.append(tuple(names))
+        there = self.files.pop(request.checkpoint_dir.name, [])
+        self.files.setdefault(aside.name, []).extend(entry for entry in there if entry.name in names)
+        self.files[request.checkpoint_dir.name] = [entry for entry in there if entry.name not in names]
 
     def gpu(self) -> Gpu | None:
         return None

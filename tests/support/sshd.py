@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from rung.jobs.model.host import Host
 from tests import pace
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "/usr/sbin/sshd"
-# Where sshd, started as root, wants an empty folder to be.
+# sshd needs this empty folder when root starts it.
 PRIVILEGE_FOLDER = Path("/run/sshd")
 START_SECONDS = 60.0
 
@@ -55,7 +54,7 @@ class Sshd:
 
     @property
     def name(self) -> str:
-        """Return what this host's key is filed under."""
+        """Return the name of this host in known_hosts."""
         return f"[127.0.0.1]:{self.port}"
 
     def host(self, name: str = "titan1", **fields: Any) -> Host:
@@ -86,17 +85,17 @@ class Sshd:
             PRIVILEGE_FOLDER.mkdir(mode=0o755, exist_ok=True)
         config = self.folder / "config"
         config.write_text("\n".join(self._config()) + "\n")
-        before = self.said("Server listening") if self.log.exists() else 0
+        before = self.count_in_log("Server listening") if self.log.exists() else 0
         with self.log.open("ab") as log:
             command = [SSHD, "-D", "-e", "-f", str(config)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        patience = pace.Patience(START_SECONDS)
-        # Asked of its log: a connection to look would be one more in the tests' counts.
-        while self.said("Server listening") == before:
-            assert self._process.poll() is None, self.log.read_text()
-            assert not patience.is_over(), self.log.read_text()
-            time.sleep(0.01)
+        pace.until(lambda: self._listens(before), START_SECONDS, f"sshd listens; its log is {self.log}")
         return self
+
+    def _listens(self, before: int) -> bool:
+        # Read from the log: a connection would be one more for the tests that count connections.
+        assert self._process is not None and self._process.poll() is None, self.log.read_text()
+        return self.count_in_log("Server listening") > before
 
     def _config(self) -> Iterator[str]:
         # sshd takes the first value of a setting.
@@ -115,7 +114,7 @@ class Sshd:
         yield "LogLevel VERBOSE"
 
     def pids(self) -> list[int]:
-        """Return the listener and every process that came of it."""
+        """Return the pids of the listener and of all its child processes."""
         if self._process is None or self._process.poll() is not None:
             return []
         children: dict[int, list[int]] = {}
@@ -140,19 +139,19 @@ class Sshd:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the listener and every connection, without a goodbye."""
+        """Kill the listener and every connection."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def drop(self) -> None:
-        """End every connection, while the listener goes on."""
+        """Kill every connection, but not the listener."""
         for pid in self.pids()[1:]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def said(self, text: str) -> int:
-        """Count the lines of the log that hold this text."""
+    def count_in_log(self, text: str) -> int:
+        """Return how many lines of the log contain this text."""
         return sum(text in line for line in self.log.read_text(errors="replace").splitlines())
 
 

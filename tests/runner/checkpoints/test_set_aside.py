@@ -17,7 +17,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.checkpoints.set_aside import Query, files_to_set_aside, move_aside
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import FileEntry, Request
-from tests.support.pretend import PretendEngine, World
+from tests.support.pretend import World
 
 FIRST = Attempt("a-1", 1, "localhost", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=90)
 
@@ -93,29 +93,23 @@ def test_a_file_that_cannot_be_moved_is_recorded_and_stops_nothing(request_: Req
 
 
 def test_on_a_host_files_are_set_aside_before_the_attempt_starts_and_again_by_the_next_controller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    there = {"checkpoints": files(step_40__pt=2.0, step_50__pt=3.0), "attempt-2": []}
-    monkeypatch.setattr(PretendEngine, "list_files", lambda _, request, pattern: there[request.checkpoint_dir.name])
-    moved: list[tuple[str, ...]] = []
-
-    def move(engine: PretendEngine, request: Request, names: list[str], aside: Path) -> None:
-        assert str(aside) == "/rung/job/.set-aside/attempt-2" and f"{request.job_id}/2" not in engine.there
-        moved.append(tuple(names))
-        there["attempt-2"] += [entry for entry in there["checkpoints"] if entry.name in names]
-        there["checkpoints"] = [entry for entry in there["checkpoints"] if entry.name not in names]
-
-    monkeypatch.setattr(PretendEngine, "move", move)
     world = World(tmp_path, {"ampere": ["A100"]})
+    ampere = world.engine("ampere")
+    ampere.files["checkpoints"] = files(step_40__pt=2.0, step_50__pt=3.0)
     try:
         job = world.submit("a", "A100:1")
-        world.until(lambda: world.job(job).state is JobState.RUNNING)
-        world.engine("ampere").end(f"{job}/1", code=1)
-        world.until(lambda: moved)
+        world.until(lambda: world.is_running(job))
+        ampere.end(f"{job}/1", code=1)
+        world.until(lambda: ampere.moved)
         world.restart()
-        world.until(lambda: f"{job}/2" in world.engine("ampere").there)
+        world.until(lambda: f"{job}/2" in ampere.there)
         recorded = [event.data["files"] for event in world.store.events(job) if event.kind == "set_aside"]
-        assert moved[0] == ("step_40.pt", "step_50.pt") and set(moved[1:]) <= {()}
+        assert ampere.moved[0] == ("step_40.pt", "step_50.pt") and set(ampere.moved[1:]) <= {()}
         assert recorded == [["step_40.pt", "step_50.pt"]]
+        done = [call for call in ampere.calls if call[0] in ("move", "start")]
+        moves = [("move", "/rung/job/.set-aside/attempt-2")] * len(ampere.moved)
+        assert done == [("start", f"{job}/1"), *moves, ("start", f"{job}/2")]
     finally:
         world.close()

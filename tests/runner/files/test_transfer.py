@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,23 +101,27 @@ def test_what_is_there_already_is_not_sent_again(tmp_path: Path, titan: SshRemot
     assert (tmp_path / "there" / "a.pt").read_bytes() == b"abc"
 
 
-def test_a_file_that_changes_on_the_way_gets_no_name(
-    tmp_path: Path, titan: SshRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class ChangesFiles:
+    """The connection to a host on which every file changes just before its checksum is computed."""
+
+    def __init__(self, remote: SshRemote) -> None:
+        self.name, self.files, self._run = remote.name, remote.files, remote.run
+
+    def run(self, argv: Sequence[str], *args: Any, **options: Any) -> Any:
+        if argv[0] == "sha256sum":
+            Path(argv[-1]).write_bytes(b"abX")
+        return self._run(argv, *args, **options)
+
+
+def test_a_file_that_changes_during_the_transfer_is_not_kept(tmp_path: Path, titan: SshRemote) -> None:
     entry = written(tmp_path / "there", "a.pt", b"abc")
-    sum_on = remote_checksum
-
-    def changed(remote: SshRemote, path: str) -> str:
-        Path(path).write_bytes(b"abX")
-        return sum_on(remote, path)
-
-    monkeypatch.setattr(transfer, "remote_checksum", changed)
+    changing: Any = ChangesFiles(titan)
     with pytest.raises(EngineError, match="did not come through whole"):
-        fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
+        fetch(changing, str(tmp_path / "there"), entry, tmp_path / "here")
     assert list((tmp_path / "here").iterdir()) == []
     written(tmp_path / "out", "b.pt", b"abc")
     with pytest.raises(EngineError, match="did not come through whole"):
-        deliver(titan, tmp_path / "out" / "b.pt", str(tmp_path / "new"))
+        deliver(changing, tmp_path / "out" / "b.pt", str(tmp_path / "new"))
     assert not (tmp_path / "new" / "b.pt").exists()
 
 
@@ -126,7 +132,7 @@ def test_a_file_that_is_gone_is_an_error_of_one_line(tmp_path: Path, titan: SshR
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_both_sides_sum_alike(tmp_path: Path, titan: SshRemote) -> None:
+def test_the_checksum_here_and_on_the_host_are_the_same(tmp_path: Path, titan: SshRemote) -> None:
     written(tmp_path / "x", "a\\b.pt", b"abc")
     path = tmp_path / "x" / "a\\b.pt"
     assert remote_checksum(titan, str(path)) == local_checksum(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from rung.recovery.doctor.examine import RULES
 from rung.recovery.doctor.rules.rule import ORDER
 from rung.runner.cli.doctor import LEVELS
-from rung.runner.cli.main import main
 
 BAD = "import torch\nscaler = torch.amp.GradScaler()\ndef loss(x, m):\n    return x.masked_fill(m, -1e9)\n"
 WEAK = "import torch\nscaler = torch.amp.GradScaler()\ndef loss(x):\n    return torch.exp(x)\n"
@@ -33,21 +31,10 @@ Rung = Callable[..., Done]
 
 
 @pytest.fixture
-def rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rung:
+def rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_rung: Callable[..., Any]) -> Rung:
     """Return a function that runs `rung doctor` in the folder of the test."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["rung", "doctor", *args])
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as ended:
-            code = ended.code
-        output = capsys.readouterr()
-        return Done(int(code or 0), output.out, output.err)
-
-    return run
+    return lambda *args: Done(*run_rung("doctor", *args))
 
 
 def as_json(rung: Rung, *args: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_an_unknown_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd:
         ["ssh-keygen", "-lf", str(server.folder / "host_ed25519.pub")], capture_output=True, text=True, check=True
     )
     assert shown.stdout.split()[1] in said
-    assert server.said("Accepted") == 0
+    assert server.count_in_log("Accepted") == 0
     assert not server.known_hosts.exists()
     subprocess.run(["sh", "-c", advice(said)], check=True)
     assert server.known_hosts.read_text() == server.known_line()
@@ -71,7 +71,7 @@ def test_a_changed_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd: 
     said = refusal(reach(server))
     assert f"the host key of {server.name} has changed" in said
     assert f"{server.known_hosts}:2 has ssh-ed25519 SHA256:" in said
-    assert server.said("Accepted") == 0
+    assert server.count_in_log("Accepted") == 0
     subprocess.run(["sh", "-c", advice(said)], check=True, capture_output=True)
     assert works(reach(server))
 
@@ -311,7 +311,7 @@ def test_a_host_is_reached_through_a_jump_host_of_the_list_on_one_connection_eac
         remote.run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=pace.seconds(60)).out.split()[3]
         == str(inner.port).encode()
     )
-    assert gate.said("Accepted publickey") == inner.said("Accepted publickey") == 1
+    assert gate.count_in_log("Accepted publickey") == inner.count_in_log("Accepted publickey") == 1
 
 
 @pytest.mark.parametrize("way", ["{user}@127.0.0.1:{port}", "ssh://{user}@127.0.0.1:{port}"])
@@ -324,7 +324,7 @@ def test_a_jump_host_can_be_an_address_and_come_from_the_ssh_config(
         server.start()
     configure(client_home, f"Host *\n  ProxyJump {way.format(user=gate.user, port=gate.port)}\n")
     assert works(reach(inner))
-    assert gate.said("Accepted publickey") == 1
+    assert gate.count_in_log("Accepted publickey") == 1
 
 
 def test_two_jump_hosts_are_gone_through_in_their_order(new_sshd: NewSshd, reach: Reach) -> None:
@@ -334,7 +334,7 @@ def test_two_jump_hosts_are_gone_through_in_their_order(new_sshd: NewSshd, reach
         server.start()
     way = f"{outer.user}@127.0.0.1:{outer.port},gate"
     assert works(reach(inner.host(jump=way), gate.host("gate")))
-    assert outer.said("Accepted publickey") == gate.said("Accepted publickey") == 1
+    assert outer.count_in_log("Accepted publickey") == gate.count_in_log("Accepted publickey") == 1
 
 
 def test_the_keys_of_the_jump_host_and_of_the_host_behind_it_are_both_verified(new_sshd: NewSshd, reach: Reach) -> None:

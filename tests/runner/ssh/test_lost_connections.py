@@ -173,7 +173,7 @@ def test_a_quiet_connection_is_not_taken_for_a_dead_one(
         opened.sendall(b"x")
         time.sleep(1.0)
     assert titan.connection.transport() is kept
-    assert sshd.said("Accepted publickey") == 1
+    assert sshd.count_in_log("Accepted publickey") == 1
 
 
 def test_a_host_that_never_greets_is_unreachable_and_is_asked_by_one_at_a_time(
@@ -252,7 +252,7 @@ def test_a_host_that_refuses_us_is_not_asked_again_and_again(new_sshd: NewSshd, 
     for _ in range(100):
         with pytest.raises(HostRefused):
             remote.run(["true"], timeout=LONG)
-    assert server.said("Connection from") <= 1
+    assert server.count_in_log("Connection from") <= 1
 
 
 def test_closing_ends_every_wait_and_the_thread(titan: SshRemote, mute: str, wait_until: Any) -> None:
@@ -287,8 +287,8 @@ def test_keys_that_are_exchanged_anew_under_load_lose_nothing(new_sshd: NewSshd,
     with ThreadPoolExecutor(6) as pool:
         ran = list(pool.map(lambda number: remote.run(["cat"], data, timeout=LONG), range(12)))
     assert all(one.out == data for one in ran)
-    assert server.said("rekeying") > 20
-    assert server.said("Accepted publickey") == 1
+    assert server.count_in_log("rekeying") > 20
+    assert server.count_in_log("Accepted publickey") == 1
 
 
 def test_channels_leave_nothing_behind(titan: SshRemote, mute: str, wait_until: Any) -> None:

@@ -88,7 +88,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 
 def connections(server: Sshd) -> int:
-    return server.said("Connection from 127.0.0.1")
+    return server.count_in_log("Connection from 127.0.0.1")
 
 
 # Commands
@@ -191,7 +191,7 @@ def test_many_threads_share_one_connection(titan: SshRemote, sshd: Sshd, serve: 
     with ThreadPoolExecutor(60) as pool:
         assert list(pool.map(ask, range(120))) == [str(number).encode() for number in range(120)]
     assert connections(sshd) == 1
-    assert sshd.said("Accepted publickey") == 1
+    assert sshd.count_in_log("Accepted publickey") == 1
 
 
 def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
@@ -205,7 +205,7 @@ def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
         ran = list(pool.map(lambda number: remote.run(["echo", str(number)], timeout=pace.seconds(180)).out, range(16)))
     assert ran == [f"{number}\n".encode() for number in range(16)]
     # Those without a place wait for one; they do not ask for it again and again.
-    assert server.said("no more sessions") < 3000
+    assert server.count_in_log("no more sessions") < 3000
     for number, one in enumerate(opened):
         one.sendall(b"%d" % number)
     assert [one.recv(100) for one in opened] == [b"%d" % number for number in range(50)]

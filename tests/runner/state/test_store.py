@@ -65,7 +65,7 @@ def test_every_change_of_state_is_an_event(store: Store) -> None:
     assert event.data == {"from": "QUEUED", "to": "LAUNCHING", "reason": "its turn"}
 
 
-def test_an_arrow_that_is_not_in_the_table_writes_nothing(store: Store) -> None:
+def test_a_transition_that_is_not_allowed_writes_nothing(store: Store) -> None:
     job_id = add(store)
     with pytest.raises(TransitionError), store.transaction():
         store.put_attempt(Attempt(job_id, 1, "here", Knobs(), None, "why"))
@@ -103,7 +103,7 @@ def test_events_are_only_ever_added(store: Store, tmp_path: Path, statement: str
     assert store.events() == before
 
 
-def test_events_can_be_read_on_from_where_one_was(store: Store) -> None:
+def test_events_after_a_given_one_can_be_read(store: Store) -> None:
     first, second = add(store), add(store, "b")
     seen = store.events()[0].seq
     assert [event.job_id for event in store.events(after=seen)] == [second]
@@ -169,7 +169,7 @@ def test_an_attempt_comes_back_as_it_was_also_with_nan_and_inf(attempt: Attempt)
     row: Any = {"data": attempt_to_json(attempt)}
     assert json.loads(row["data"], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     back = attempt_from_row(row)
-    # NaN is not equal to itself; how it prints is.
+    # NaN is not equal to itself, but its text is.
     assert repr(back) == repr(attempt)
 
 
@@ -182,7 +182,7 @@ def test_a_loss_that_is_nan_survives_the_store(store: Store) -> None:
     assert back.metrics == {"val": -math.inf}
 
 
-def test_an_event_with_a_number_that_json_has_not_is_still_json(store: Store, tmp_path: Path) -> None:
+def test_an_event_with_nan_or_inf_is_stored_as_valid_json(store: Store, tmp_path: Path) -> None:
     job_id = add(store)
     with store.transaction():
         data = {"lr": {"asked": 0.1, "effective": math.nan}, "many": [math.inf, 1.0]}
@@ -203,7 +203,7 @@ def leased(job_id: str, number: int, *uuids: str) -> Attempt:
     return Attempt(job_id, number, "ampere", Knobs(), None, "why", gpus=gpus, image="i", checkpoint_from=("turing", 2))
 
 
-def test_a_gpu_has_one_lease_and_the_second_undoes_everything_around_it(store: Store) -> None:
+def test_a_second_lease_of_a_gpu_rolls_its_transaction_back(store: Store) -> None:
     first, second = add(store), add(store)
     with store.transaction():
         store.lease(leased(first, 1, "GPU-1", "GPU-2"), at=1.0)
@@ -214,7 +214,7 @@ def test_a_gpu_has_one_lease_and_the_second_undoes_everything_around_it(store: S
     assert store.attempts(second) == []
 
 
-def test_a_lease_goes_over_to_the_next_attempt_and_ends_with_the_job(store: Store) -> None:
+def test_a_lease_passes_to_the_next_attempt_and_ends_with_the_job(store: Store) -> None:
     job = add(store)
     with store.transaction():
         store.lease(leased(job, 1, "GPU-1", "GPU-2"), at=1.0)
@@ -225,7 +225,7 @@ def test_a_lease_goes_over_to_the_next_attempt_and_ends_with_the_job(store: Stor
     assert store.leases() == []
 
 
-def test_what_a_lost_attempt_holds_is_free_only_when_it_is_gone_for_sure(store: Store) -> None:
+def test_the_gpu_of_a_lost_attempt_is_leased_until_the_attempt_is_removed(store: Store) -> None:
     job = add(store)
     lost = leased(job, 1, "GPU-1")
     with store.transaction():
@@ -321,7 +321,7 @@ for number in range(count):
 
 def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
     path, count = tmp_path / "rung.db", 60
-    # Both make the store, too: who comes second finds it made.
+    # Both also create the store; the second one finds it.
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), name, str(count)],
@@ -345,9 +345,9 @@ def test_two_writing_processes_lose_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_that_is_being_written_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rung.runner.state.store.BUSY_SECONDS", 0.05)
+def test_a_store_that_another_process_locks_for_too_long_is_reported(tmp_path: Path) -> None:
     first, second = Store(tmp_path / "rung.db"), Store(tmp_path / "rung.db")
+    second._db.execute("PRAGMA busy_timeout = 50")
     with first.transaction():
         first.add_job(SPEC, Path("/"), at=1.0)
         with pytest.raises(StoreError, match="locked; another process is writing; try again"), second.transaction():

@@ -1,6 +1,5 @@
 """Tests validations: what is refused, what is run, and what counts as the same content."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,6 @@ import yaml
 
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.validation.verdict import Verdict
-from rung.runner.cli.main import main
 from rung.runner.state.store import Store
 from rung.runner.validation.record import Validation, digest_of, find_or_begin, run_spec, validations
 
@@ -37,7 +35,7 @@ def asked(tmp_path, digest="d", **more):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"success": None}, "there is no number to compare"),
         ({"knobs": {"precision": "fp32"}}, "there is nothing to validate"),
@@ -50,31 +48,26 @@ def asked(tmp_path, digest="d", **more):
         ({"run": ["true"], "recovery": {"validate": "before"}}, "recovery.validate: before cannot be done"),
     ],
 )
-def test_what_cannot_be_validated_is_refused_in_one_line(tmp_path, home, monkeypatch, capsys, fields, said):
+def test_a_job_that_cannot_be_validated_is_refused_in_one_line(tmp_path, run_rung, fields, message):
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({**JOB, **fields}))
-    monkeypatch.setattr(sys, "argv", ["rung", "validate", str(file)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    lines = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2 and len(lines) == 1 and said in lines[0], lines
+    code, _, err = run_rung("validate", file)
+    assert code == 2 and err.count("\n") == 1 and message in err, err
 
 
 @pytest.mark.parametrize("target", ["no-such", "no/such", "no-such.yaml"])
-def test_a_target_that_means_nothing_is_refused(home, monkeypatch, capsys, target):
-    monkeypatch.setattr(sys, "argv", ["rung", "validate", target])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2 and target in capsys.readouterr().err
+def test_a_target_that_is_no_job_and_no_file_is_refused(run_rung, target):
+    code, _, err = run_rung("validate", target)
+    assert code == 2 and target in err
 
 
-def test_both_runs_are_the_job_itself_but_for_precision_and_recovery(tmp_path):
+def test_both_runs_differ_from_the_job_only_in_precision_and_recovery(tmp_path):
     one, other = (run_spec(asked(tmp_path), baseline=baseline) for baseline in (True, False))
     assert (one.knobs.precision, other.knobs.precision) == ("fp32", None)
     assert one.model_copy(update={"knobs": other.knobs, "name": other.name}) == other
     assert (one.run, one.success) == (spec().run, spec().success)
     assert (one.recovery.max_attempts, one.recovery.infra_retries, one.recovery.step_back) == (1, 2, None)
-    # A folder that other runs use has checkpoints in it from which a run would go on.
+    # In a shared folder the run would resume from a checkpoint of another run.
     assert one.checkpoint.dir == "checkpoints" and one.envs["RUNG_USAGE"] == "1"
     long = asked(tmp_path, spec=spec(name="x" * 100, recovery={"validate": "before"}))
     assert run_spec(long, baseline=True).recovery.gate == "off"
@@ -91,7 +84,7 @@ def test_a_validation_survives_the_store(tmp_path, store):
     assert validations(store) == [decided] and validations(store, active=True) == []
 
 
-def test_what_was_decided_is_used_again_and_what_is_under_way_is_taken_up(tmp_path, store):
+def test_a_decided_or_active_validation_of_the_same_content_is_used_again(tmp_path, store):
     def find(digest, *, again=False, **more):
         with store.transaction():
             return find_or_begin(store, asked(tmp_path, digest, **more), again=again).number
@@ -101,17 +94,17 @@ def test_what_was_decided_is_used_again_and_what_is_under_way_is_taken_up(tmp_pa
             store.put_validation(number, asked(tmp_path, verdict=verdict).to_dict(), active=False)
 
     assert find("d") == 1
-    # The run itself has written something beside its script: the same question all the same.
+    # The run wrote a file beside its script: it is still the same validation.
     assert [find("d"), find("changed"), find("other", metric="loss")] == [1, 1, 2]
     decide(1, Verdict.PASS)
     decide(2, Verdict.UNDECIDED)
     assert [find("d"), find("d", again=True)] == [1, 3]
     decide(3, Verdict.FAIL)
     assert find("d") == 3, "the newest counts"
-    assert find("other", metric="loss") == 4, "what was not decided is asked again"
+    assert find("other", metric="loss") == 4, "an undecided one is run again"
 
 
-def test_the_digest_is_of_what_decides_the_numbers(tmp_path):
+def test_the_digest_depends_only_on_what_changes_the_result(tmp_path):
     home = tmp_path / "home"
     (tmp_path / ".gitignore").write_text("out.json\n")
     (tmp_path / "train.py").write_text("print(1)")
@@ -127,19 +120,17 @@ def test_the_digest_is_of_what_decides_the_numbers(tmp_path):
     same = digest()
     (tmp_path / "job.yaml").write_text("name: ocr\nrun: python train.py\nrecovery: {validate: before}\n")
     assert digest(name="other", priority=3, recovery={"validate": "before"}) == same == digest()
-    assert first != same  # a job file that appears counts; what one says is in the spec already
+    assert first != same  # a new job file counts; its content does not, because it is in the spec
     others = {digest("loss"), digest(knobs={"lr": 0.1}), digest(validation={"pass_below": 0.5})}
     (tmp_path / "train.py").write_text("print(2)")
     assert len({same, *others, digest()}) == 5
 
 
-def test_a_dry_run_tells_of_the_gate(tmp_path, home, monkeypatch, capsys):
+def test_a_dry_run_shows_the_validation_that_runs_first(tmp_path, run_rung):
     def preview(**fields):
         file = tmp_path / "job.yaml"
         file.write_text(yaml.safe_dump({**JOB, **fields}))
-        monkeypatch.setattr(sys, "argv", ["rung", "launch", "--dryrun", str(file)])
-        main()
-        return capsys.readouterr().out
+        return run_rung("launch", "--dryrun", file)[1]
 
     assert "first its validation against FP32" in preview(recovery={"validate": "before"})
     assert "validation" not in preview()
