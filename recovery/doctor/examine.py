@@ -25,21 +25,21 @@ from rung.recovery.doctor.rules.rule import ORDER, Hit, LintFinding, Rule, Sever
 FAMILIES = (half_with_scaler, unscale_order, masks, logs, roots, powers, parameters, nan_guard, checkpointing)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
 NAMES = frozenset(rule.name for rule in RULES)
-# Hits of one family in one file; a script with more was made to keep us busy.
+# Most hits of one family in one file, so that the time for a hostile script is bounded.
 MOST = 1000
 _IGNORE = re.compile(r"#\s*rung:\s*ignore\[([\w\s,-]{1,500})\]")
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found in one script, in both cases: that it runs in FP16, and that nothing says so."""
+    """The findings in one script, for the case that it runs in FP16 and for the case that it does not."""
 
     in_fp16: tuple[LintFinding, ...] = ()
     elsewhere: tuple[LintFinding, ...] = ()
 
 
 def examine(script: Script) -> Examined:
-    """Return what the rules find in a script; which of the two cases holds may depend on other files."""
+    """Return what the rules find in a script; which of the two cases applies can depend on other files."""
     if not script.uses_torch:
         return Examined()
     hits = [hit for family in FAMILIES for hit in islice(family.check(script), MOST) if not _is_silenced(script, hit)]
@@ -54,7 +54,7 @@ def _findings(hits: list[Hit], *, fp16: bool) -> tuple[LintFinding, ...]:
 
 
 def unknown_rules(script: Script) -> list[tuple[int, str]]:
-    """Return the names in `# rung: ignore[...]` that no rule has, with their lines."""
+    """Return the names in `# rung: ignore[...]` that are not rules, with their lines."""
     ignored = ((number, name) for number, line in enumerate(script.lines, 1) for name in sorted(_ignored(line)))
     return [(number, clean(name)) for number, name in ignored if name not in NAMES]
 
@@ -67,7 +67,7 @@ def _finding(hit: Hit, severity: Severity) -> LintFinding:
 
 
 def _is_silenced(script: Script, hit: Hit) -> bool:
-    """Tell whether a comment on any line of the expression names the rule."""
+    """Return whether a comment on any line of the expression names the rule."""
     first = getattr(hit.node, "lineno", 1)
     last = getattr(hit.node, "end_lineno", None) or first
     if isinstance(hit.node, ast.stmt) and hasattr(hit.node, "body"):
@@ -78,4 +78,4 @@ def _is_silenced(script: Script, hit: Hit) -> bool:
 def _ignored(line: str) -> frozenset[str]:
     if "rung:" not in line:
         return frozenset()
-    return frozenset(name.strip() for said in _IGNORE.findall(line) for name in said.split(",") if name.strip())
+    return frozenset(name.strip() for names in _IGNORE.findall(line) for name in names.split(",") if name.strip())

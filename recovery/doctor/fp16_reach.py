@@ -1,4 +1,4 @@
-"""Decides whether code runs in FP16: because it asks for it, or because a file that does imports it."""
+"""Decides whether a file runs in FP16: because it mentions FP16, or because such a file imports it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TEXT = re.compile(r"^(?:fp16|float16|16-mixed|16-true|--(?:fp16|amp|use[-_]amp|
 
 
 def says_fp16(script: Script) -> bool:
-    """Tell whether the script itself has to do with FP16; bfloat16 alone does not count."""
-    return any(_is_word(script, node) for node in script.nodes)
+    """Return whether the script itself mentions FP16; bfloat16 alone does not count."""
+    return any(_mentions_fp16(script, node) for node in script.nodes)
 
 
-def _is_word(script: Script, node: ast.AST) -> bool:
+def _mentions_fp16(script: Script, node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and _TEXT.match(node.value) is not None
     if isinstance(node, ast.keyword):
@@ -43,27 +43,27 @@ def _is_identifier(script: Script, node: ast.AST, name: str) -> bool:
 
 
 def reached(imports: Mapping[str, frozenset[str]], start: frozenset[str]) -> frozenset[str]:
-    """Return the files that run in FP16: those that say so, and what they import, directly or not, of the same set."""
-    by_last: dict[str, list[str]] = {}
+    """Return the files that run in FP16: those in `start`, and all that they import, directly or indirectly."""
+    by_last_name: dict[str, list[str]] = {}
     for path in imports:
-        by_last.setdefault(_module(path).rpartition(".")[2], []).append(path)
-    found, waiting = set(start), list(start)
-    while waiting:
-        for module in imports[waiting.pop()]:
-            for path in _files(module, by_last):
+        by_last_name.setdefault(_module(path).rpartition(".")[2], []).append(path)
+    found, pending = set(start), list(start)
+    while pending:
+        for module in imports[pending.pop()]:
+            for path in _files(module, by_last_name):
                 if path not in found:
                     found.add(path)
-                    waiting.append(path)
+                    pending.append(path)
     return frozenset(found)
 
 
-def _files(module: str, by_last: Mapping[str, list[str]]) -> list[str]:
-    """Return the files that a dotted name may mean: of a module, or of the module that a thing is imported from."""
+def _files(module: str, by_last_name: Mapping[str, list[str]]) -> list[str]:
+    """Return the files that a dotted name can mean: that module, or the module that contains the name."""
     parts = [part for part in module.split(".") if part]
     for wanted in (parts, parts[:-1]):
         if wanted:
             suffix = ".".join(wanted)
-            hits = [path for path in by_last.get(wanted[-1], ()) if f".{_module(path)}".endswith(f".{suffix}")]
+            hits = [path for path in by_last_name.get(wanted[-1], ()) if f".{_module(path)}".endswith(f".{suffix}")]
             if hits:
                 return hits
     return []

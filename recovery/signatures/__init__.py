@@ -1,6 +1,6 @@
 """Lists all signatures, in the order in which they are tried.
 
-The order matters where a message fits two rows: gradients before losses, memory before CUDA, CUDA before the links.
+The order matters when a message matches two rows: gradients before losses, memory before CUDA, CUDA before comm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIGNATURES: tuple[Signature, ...] = (
 )
 BACKOFFS: tuple[Signature, ...] = scaler.BACKOFFS
 GUARDS: tuple[Signature, ...] = (*teardown.ROWS, *advice.ROWS)
-# A log without any of these pieces, in lower case, holds no message that Rung knows.
+# A log without any of these texts, in lower case, has no message that Rung knows.
 ANCHORS: tuple[str, ...] = tuple(dict.fromkeys(anchor for row in (*SIGNATURES, *BACKOFFS) for anchor in row.anchors))
 
 __all__ = ["ANCHORS", "BACKOFFS", "GUARDS", "SIGNATURES", "Role", "Signature", "Window"]

@@ -6,7 +6,7 @@ from rung.recovery.signatures.signature import Role, guard
 
 _A = Role.ADVICE
 
-# Each is asked about the part of a line up to the message, or, where it names what follows, about the whole line.
+# BEFORE is matched against the text before the message, WHOLE against the whole line.
 BEFORE = (
     guard("tip", _A, r"\b(?:tip|hint|faq|troubleshooting|example)s?: .{0,60}$"),
     guard("for instance", _A, r"\b(?:something like|such as|for example|e\.g\.|errors? (?:of|like))\W{0,4}$"),

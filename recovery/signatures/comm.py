@@ -1,4 +1,4 @@
-"""Messages of the links between ranks: NCCL, Gloo, rendezvous, MPI."""
+"""Messages about communication between ranks: NCCL, Gloo, rendezvous, MPI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = (
         r"|InvalidArgument)\b"
         r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted",
     ),
-    # NCCL warns of much that does no harm (a plugin or a library that is not there): only what breaks a link counts.
+    # Many NCCL warnings are harmless (a missing plugin or library): only a broken connection counts.
     row(
         "NCCL warning",
         _COMM,
@@ -35,7 +35,7 @@ ROWS = (
         r"|Cuda failure|Proxy thread error|async (?:event|fatal)|socket progress error|Failed to execute operation"
         r"|Socket recv failed|while creating shared memory|has already checked in)",
     ),
-    # The way a failed call took back through NCCL's own files is often all that it says.
+    # Often a failed call prints only these return codes from NCCL's own files.
     row(
         "NCCL return codes",
         _COMM,
@@ -60,7 +60,7 @@ ROWS = (
         r"socket has failed to (?:bind|listen)|client socket has timed out after"
         r"|socket has failed to connect to any network address",
     ),
-    # A single try that failed is retried for minutes; families of addresses that are not there (97, 99) never matter.
+    # A failed connection is retried for minutes; missing address families (97, 99) do not matter.
     row(
         "not reached yet",
         _COMM,
@@ -88,7 +88,7 @@ ROWS = (
         "coordination service|barrier timed out",
         r"coordination service.{0,120}(?:heartbeat|unavailable|error)|DEADLINE_EXCEEDED: Barrier timed out",
     ),
-    # The other rank went away, and says itself why if it could.
+    # The other rank ended; its own messages have the cause.
     row("gloo peer", _COMM, "gloo/transport", r"gloo/.{0,160}Connection (?:closed|reset)", Role.CASCADE),
     row(
         "torch.distributed",

@@ -1,4 +1,4 @@
-"""Messages of the GPU, its driver and its libraries, and of an image that has no kernels for it."""
+"""Messages about the GPU, its driver and libraries, and about an image without kernels for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of the machine around a run: disk, shared memory, scheduler, container, host."""
+"""Messages about the machine of a run: disk, shared memory, scheduler, container, host."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ ROWS = (
         r"DataLoader worker .{0,80}(?:exited unexp|killed by signal)|Pin memory thread exited",
         Role.CASCADE,
     ),
-    # A process at the other end of a pipe or socket is gone: a killed data worker often shows as nothing but this.
+    # The process at the other end of a pipe or socket is gone: often the only sign of a killed data worker.
     row(
         "other end",
         _INFRA,

@@ -1,4 +1,4 @@
-"""Messages of memory that ran out: on the device, on the host, or by a kernel or scheduler that killed the run."""
+"""Messages about out of memory: on the device, on the host, or from a kernel or scheduler that killed the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = (
     row("OutOfMemoryError", _OOM, "outofmemoryerror", r"\bOutOfMemoryError\b"),
     row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
     row(
-        "said short",
+        "short message",
         _OOM,
         "cuda oom|gpu oom|of gpu memory|of cuda memory|of vram|enough gpu memory|all available ram|low on memory"
         "|for the cache blocks|memory allocation of",
@@ -60,7 +60,7 @@ ROWS = (
         r"Unable to allocate \S+ \S+ for an array|OOM when allocating|\bResourceExhaustedError: "
         r"|:Insufficient memory\)",
     ),
-    # A terminal may have broken the line behind the first word.
+    # A terminal can wrap the line after the first word.
     row(
         "XLA",
         _OOM,
@@ -91,7 +91,7 @@ ROWS = (
         r"|job killed: v?mem .{0,40}exceeded limit|\bOOMKilled\b(?!\W{1,4}false)|killed due to memory pressure"
         r"|State(?:=|: )OUT_OF_MEMORY",
     ),
-    # A plain SIGKILL from outside is memory in most cases, and nothing else is known.
+    # Most SIGKILLs without another message are from the out-of-memory killer.
     row(
         "killed",
         _OOM,

@@ -1,4 +1,4 @@
-"""Messages of numbers that are not finite: in the loss, in the gradients, in the weights."""
+"""Messages about numbers that are not finite: in the loss, in the gradients, in the weights."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from rung.recovery.signatures.signature import Window, row
 
 _LOSS, _GRAD = FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE
 
-# One NaN is a batch that a healthy run skips; the next reported loss decides. A scaler that has skipped every step
-# since the start has left the weights alone, so there is time to see whether its scale collapses (65536 is below 1
-# after 17 halvings, plus 20 reports), which is another fault with another cure.
+# A healthy run skips one batch with NaN; the next reported loss decides. While a scaler has skipped every step since
+# the start, no weight has changed, so there is time to see whether its scale collapses (65536 is below 1 after 17
+# halvings, plus 20 reports), which is another fault with other rungs.
 BAD_LOSS = Window(consecutive=2, from_start=64)
-# A loss of 0, or one that no longer moves at all, beside gradients of NaN: the log filters NaN out.
+# A loss of 0, or one that no longer changes, with gradients of NaN: the log filters NaN out.
 HIDDEN_NAN = Window(consecutive=2)
 FROZEN_LOSS = Window(consecutive=3, from_start=64)
-# Ten bad batches in a row are where people stop a run by hand. A scaler that begins at 2^32 skips twenty and is well.
+# After ten bad batches in a row people stop a run by hand. A scaler that begins at 2^32 skips twenty and is healthy.
 BAD_GRADIENT = Window(consecutive=10, from_start=64)
-# Finite losses in a row that prove a run got past whatever it was.
+# Finite losses in a row that prove that a run got past a fault.
 PROOF_OF_HEALTH = Window(consecutive=3)
 
 _BAD = r"(?:nan|inf|infinite|infinity|non[- ]?finite|not finite)s?"
 _BADS = rf"{_BAD}(?:(?:/| or | and |, ?){_BAD})?"
-_TURNED = (
+_BECAME = (
     r"(?:is|are|was|were|be|became|becomes?|turned|turns|went|goes|has become|contains?|has|have|diverged|exploded)"
 )
 _SEEN = r"(?:detected|found|encountered|appeared|occurred|occurs)"
@@ -37,14 +37,14 @@ ROWS = (
     ),
     row("gradients: TensorFlow", _GRAD, "nan global norm", r"Found Inf or NaN global norm"),
     row(
-        "gradients: told",
+        "gradients: message",
         _GRAD,
         "nan grad|inf grad|finite grad|infinite grad|nan in grad|inf in grad|in grad|nan values in grad"
         "|gradient is|gradients is|gradient norm is|grad norm is|grad_norm is|grad is|grads are|gradient was"
         "|gradient became|grad_norm became|grad norm became|gradient norm became|gradients became|gradients contain"
         "|gradients: nan|gradient: nan|gradients: inf|gradient contains|gradients have|gradient has|gradients has"
         "|for grad",
-        rf"\bgrad(?:ient)?s?\W{{1,3}}{_BAD} {_SEEN}|\bgrad(?:ient)?s?(?:[ _-]norms?)?[`'\"]? {_TURNED} (?:now |to "
+        rf"\bgrad(?:ient)?s?\W{{1,3}}{_BAD} {_SEEN}|\bgrad(?:ient)?s?(?:[ _-]norms?)?[`'\"]? {_BECAME} (?:now |to "
         rf"|a |all |either )?{_BAD}\b"
         rf"|\b{_BADS}(?: values?)?,? (?:{_SEEN} )?(?:in |for |of )?(?:the |all )?(?:\w{{1,20}} )?grad(?:ient)?s?\b",
         window=BAD_GRADIENT,
@@ -88,7 +88,7 @@ ROWS = (
         "loss is nan|loss is inf|loss is now|loss is non|loss is not|loss was nan|loss became|loss become|loss turned"
         "|loss went|loss goes|loss diverged|loss exploded|loss has become|loss contains|loss has nan|losses are"
         "|loss returned|losses became",
-        rf"\bloss(?:es)? (?:{_TURNED}|returned .{{0,40}} is) (?:now |to |a |all |either )?{_BAD}\b",
+        rf"\bloss(?:es)? (?:{_BECAME}|returned .{{0,40}} is) (?:now |to |a |all |either )?{_BAD}\b",
     ),
     row(
         "loss ends it",
@@ -103,7 +103,7 @@ ROWS = (
         "nan/inf detected|nan persisted for",
         r"(?:Loss|Fitness|EMA) NaN/Inf detected|NaN persisted for \d",
     ),
-    # From here on one bad batch, told in words: it counts like one NaN in the loss.
+    # From here on, messages about one bad batch: each counts like one NaN in the loss.
     row(
         "bad batch",
         _LOSS,
@@ -118,7 +118,7 @@ ROWS = (
         window=BAD_LOSS,
     ),
     row(
-        "bad batch, other tongues",
+        "bad batch, other languages",
         _LOSS,
         "rdida nan|rdida es nan|rdida inf|perte nan|perda nan|verlust nan|verlust ist nan|\u635f\u5931\u4e3a"
         "|\u635f\u5931\u53d8|\u635f\u5931nan|\u635f\u5931\u51fa\u73b0|\u640d\u5931nan"
@@ -149,7 +149,7 @@ ROWS = (
         rf"|\b(?:parameters|weights|logits|activations) (?:contain|are|became|have become) (?:all )?{_BAD}\b",
         window=BAD_LOSS,
     ),
-    # A scalar that still hangs on the graph and is not finite: somebody printed the loss itself.
+    # A scalar with a grad_fn that is not finite: the script printed the loss tensor.
     row(
         "printed scalar",
         _LOSS,

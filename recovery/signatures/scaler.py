@@ -1,4 +1,4 @@
-"""Messages of mixed precision: values that do not fit, a scaler that refuses, a loss scale that collapses."""
+"""Messages about mixed precision: values out of range, errors of the scaler, a loss scale that collapses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from rung.recovery.signatures.signature import Role, Signature, Window, row
 
 _K = FaultKind
 
-# A scaler whose forward pass overflows every batch halves on to exactly 0; 20 reports below 1 are no accident. At the
-# end of a log two will do, since one dip is a back-off, and a single one that is far down.
+# When every batch overflows, the scale is halved down to exactly 0; 20 reports below 1 are a collapse. At the end of a
+# log two are enough, because one can be a back-off, and so is a single one far below 1.
 LOW_SCALE = Window(consecutive=20, at_end=2, floor=1.0, deep=2.0**-7)
-# Nor is a single one that it came to without once going up: 65536 is halved so often on its way below 1.
+# A single one is enough, too, after this many falls without a rise, as from 65536 to below 1.
 STRAIGHT_FALL = Window(at_end=8)
-# "Cannot go lower", by a scaler that stands at its floor: said this many times in a row.
+# A scaler that stays at its floor for this many reports in a row.
 AT_FLOOR = Window(consecutive=3, at_end=2, floor=1.0)
 # More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.
 THRASH = Window(consecutive=2, share=0.05, fewest=100, most=200)
@@ -20,8 +20,8 @@ THRASH = Window(consecutive=2, share=0.05, fewest=100, most=200)
 _NUMBER = r"\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?"
 
 ROWS = (
-    # torch <= 2.9 says at::Half, later c10::Half; there is a BFloat16 variant, and quotes that lose the tail. A whole
-    # number that does not fit is another mistake, with no cure on the ladder.
+    # torch <= 2.9 prints at::Half, later versions c10::Half; there is a BFloat16 variant, and some logs cut the end.
+    # An integer out of range is another error, for which the ladder has no rung.
     row(
         "half conversion",
         _K.FP16_OVERFLOW,
@@ -67,7 +67,7 @@ ROWS = (
         r"|minimum loss scale (?:has been |was |is )?reached",
     ),
     row(
-        "collapse told",
+        "collapse message",
         _K.SCALE_COLLAPSE,
         "scale collapse|scale has collapsed|scale underflow|scale dropped below|scale fell below",
         r"\b(?:loss|grad(?:ient)?)[ _-]?scale(?:r)?(?: scale)?\b.{0,20}\b(?:collapsed?|underflow\w*|(?:dropped"
@@ -83,7 +83,7 @@ def _backoff(name: str, anchors: str, pattern: str) -> Signature:
     return row(f"back-off: {name}", _K.SCALE_COLLAPSE, anchors, pattern, Role.BACKOFF, LOW_SCALE)
 
 
-# A step that a scaler skipped, with the scale it tried and the one it goes on with.
+# A step that a scaler skipped, with the scale that it tried and the next one.
 BACKOFFS = (
     _backoff(
         "DeepSpeed",

@@ -1,4 +1,4 @@
-"""Searches one line for a fault's message, and decides whether the line means it or only quotes it."""
+"""Searches one line for the message of a fault, and decides whether the line reports or only quotes it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TEARDOWN = tuple(row for row in GUARDS if row.role is Role.TEARDOWN)
 
 def _by_anchor() -> dict[str, list[int]]:
     table: dict[str, list[int]] = {}
-    for place, row in enumerate(SIGNATURES):
+    for index, row in enumerate(SIGNATURES):
         for anchor in row.anchors:
-            table.setdefault(anchor, []).append(place)
+            table.setdefault(anchor, []).append(index)
     return table
 
 
@@ -29,18 +29,18 @@ _BY_ANCHOR = _by_anchor()
 class Match:
     signature: Signature
     start: int
-    # The line is the last line of a traceback: nobody caught it.
+    # The line is the last line of a traceback: the exception was not caught.
     raised: bool
-    # The line quotes the message, in a comment or a print call: it may explain an end, and no more.
+    # The line quotes the message in a comment or a print call: it counts only as the cause of an end.
     quoted: bool = False
 
 
 def search(text: str, lower: str) -> Match | None:
-    """Return the fault a line tells of, the first in the table's order, or None; `lower` is the text in lower case."""
-    places = {place for anchor, known in _BY_ANCHOR.items() if anchor in lower for place in known}
-    if not places:
+    """Return the first match in the order of the rows, or None; `lower` is the text in lower case."""
+    indices = {index for anchor, known in _BY_ANCHOR.items() if anchor in lower for index in known}
+    if not indices:
         return None
-    for row in (SIGNATURES[place] for place in sorted(places)):
+    for row in (SIGNATURES[index] for index in sorted(indices)):
         if row.role is Role.CUT or not (match := row.pattern.search(text)):
             continue
         if found := _judge(row, match, text):
@@ -49,7 +49,7 @@ def search(text: str, lower: str) -> Match | None:
 
 
 def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
-    """Return the match when the line means it."""
+    """Return the match when the line reports the fault; None when it only mentions it."""
     if is_program(text) or is_teardown(text):
         return None
     plain = without_calls(text)
@@ -58,7 +58,7 @@ def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
         if not found:
             return None
         match = found
-    # A backslash belongs to a pattern that was printed, not to what it stands for.
+    # With a backslash it is a printed pattern, not a message.
     if "\\" in match[0] or is_advice(text, match.start()):
         return None
     quoted = quoting(text, match.start())
@@ -66,7 +66,7 @@ def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
 
 
 def search_frame(text: str) -> Signature | None:
-    """Return the row of a frame in which a traceback may have been cut off."""
+    """Return the row for a frame in which a traceback may have been cut off."""
     for row in SIGNATURES:
         if row.role is Role.CUT and row.pattern.search(text):
             return row
@@ -74,12 +74,12 @@ def search_frame(text: str) -> Signature | None:
 
 
 def is_teardown(text: str) -> bool:
-    """Tell whether a line is the noise of processes that are being ended."""
+    """Return whether a line is from processes that are being ended."""
     return any(row.pattern.search(text) for row in _TEARDOWN)
 
 
 def is_advice(text: str, start: int) -> bool:
-    """Tell whether the words around the message at `start` only talk about it."""
+    """Return whether the line only gives advice about the message at `start`."""
     before = text[max(0, start - 160) : start]
     return any(row.pattern.search(before) for row in advice.BEFORE) or any(
         row.pattern.search(text) for row in advice.WHOLE
@@ -87,11 +87,11 @@ def is_advice(text: str, start: int) -> bool:
 
 
 def is_raised(text: str) -> bool:
-    """Tell whether a line is the last one of a traceback, `SomeError: message`."""
+    """Return whether a line is the last one of a traceback, `SomeError: message`."""
     return bool(_RAISED.match(text))
 
 
 def is_first_hand(text: str) -> bool:
-    """Tell whether a line is the last one of a traceback and tells of the exception itself, not of one elsewhere."""
-    # Asked of every line, and most have no colon.
+    """Return whether a line is the last one of a traceback, and not about an exception in another process."""
+    # A cheap test first: most lines have no colon.
     return ": " in text and is_raised(text) and not is_teardown(text)

@@ -1,7 +1,6 @@
-"""Defines a signature: the pattern of a fault's message, and how often it must come to count.
+"""Defines a signature: the pattern of a fault's message, and how often it must occur to count.
 
-Nothing here decides: messages.py searches the rows, detect.py weighs what they say. How to add one:
-docs/adding-a-fault.md.
+search.py searches the rows, and recovery/detect decides. How to add one: docs/adding-a-fault.md.
 """
 
 from __future__ import annotations
@@ -15,35 +14,35 @@ from rung.jobs.model.fault import FaultKind
 
 class Role(StrEnum):
     ROOT = "root"  # the cause itself
-    NOTICE = "notice"  # a warning that explains the end, if the end comes
-    CASCADE = "cascade"  # follows from something else; counts when nothing else is known
+    NOTICE = "notice"  # a warning that is the cause when the run ends after it
+    CASCADE = "cascade"  # follows from another fault; counts when no other is known
     CUT = "cut"  # the frame in which a traceback was cut off; counts when the log ends there
-    BACKOFF = "backoff"  # one step that a scaler skipped: healthy by itself, its window decides
-    TEARDOWN = "teardown"  # noise of processes that are being ended: never a fault, whatever words it holds
-    ADVICE = "advice"  # words before a message that make it talk about a fault: never one
+    BACKOFF = "backoff"  # one step that a scaler skipped: healthy, but its window can make it a fault
+    TEARDOWN = "teardown"  # from processes that are being ended: never a fault, whatever the text
+    ADVICE = "advice"  # text around a message that only talks about a fault: never one
 
 
 @dataclass(frozen=True)
 class Window:
-    """How much of a thing makes it a fault, where one line is not enough."""
+    """How many occurrences make a fault, where one line is not enough."""
 
-    # So many in a row; where no good one came before, so many, since a new scaler looks for its scale; so many are
-    # enough where the log ends with them.
+    # How many in a row; how many when there was no good one before, because a new scaler first lowers its scale; how
+    # many at the end of a log.
     consecutive: int = 1
     from_start: int = 0
     at_end: int = 1
-    # A rate: more than this share of the recent steps, of which there are at least and at most so many.
+    # A rate: more than this share of the recent steps, of at least `fewest` and at most `most` steps.
     share: float = 0.0
     fewest: int = 0
     most: int = 0
-    # A value below this counts; one at or below `deep` is no accident even once, where the log ends with it.
+    # A value below this counts; at the end of a log a single one at or below `deep` is enough.
     floor: float = 0.0
     deep: float = 0.0
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One row. A line without any of its anchors, in lower case, never meets its pattern."""
+    """One row. Its pattern is tried only on lines that have one of its anchors, in lower case."""
 
     name: str
     fault: FaultKind | None
@@ -61,10 +60,10 @@ def row(
     role: Role = Role.ROOT,
     window: Window | None = None,
 ) -> Signature:
-    """Return a row that tells of a fault; several anchors are separated by "|"."""
+    """Return a row for a fault; several anchors are separated by "|"."""
     return Signature(name, fault, role, tuple(anchors.split("|")), re.compile(pattern, re.IGNORECASE), window)
 
 
 def guard(name: str, role: Role, pattern: str) -> Signature:
-    """Return a row that says when a message is none; it is asked only about lines that hold one."""
+    """Return a row that rules a message out; it is tried only on lines with a message."""
     return Signature(name, None, role, (), re.compile(pattern, re.IGNORECASE))

@@ -1,4 +1,4 @@
-"""Messages of processes that are being ended. They follow a fault or a normal end and never are a fault."""
+"""Messages of processes that are being ended. They follow a fault or a normal end and are never a fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rung.recovery.signatures.signature import Role, guard
 
 _T = Role.TEARDOWN
 
-# Each is asked about lines that hold a message or look like the last one of a traceback.
+# Each is tried on lines that have a message or look like the last one of a traceback.
 ROWS = (
     guard("torchrun's summary", _T, r"\bChildFailedError\b|\bProcessRaisedException\b|\bProcessExitedException\b"),
     guard(
@@ -26,6 +26,6 @@ ROWS = (
     guard("terminated", _T, r"^Terminated\b|terminate called (?:without|recursively)"),
     guard("step ends", _T, r"srun: (?:Job step aborted|Terminating|Force Terminated)"),
     guard("tracking service", _T, r"\bwandb\b.{0,200}(?:Connection|Network|Broken|SSL|EOF|sync)|api\.wandb\.ai"),
-    # An exception that came from elsewhere: what it was stands in its own traceback.
+    # An exception from another process, which has its own traceback.
     guard("passed on", _T, r": Caught \w+ in |(?:Error|Exception): ?$"),
 )

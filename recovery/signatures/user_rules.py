@@ -8,13 +8,13 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.spec.recovery_spec import Rule, RuleAction, compile_rule
 from rung.recovery.signatures.quoted_text import is_program, without_comment
 
-# No message worth a rule is longer than this.
+# Only this much of a line is matched.
 MAX_RULE_TEXT = 4096
 _ACTIONS = {RuleAction.STOP: FaultKind.RULE_STOP, RuleAction.RETRY: FaultKind.RULE_RETRY}
 
 
 class Rules:
-    """The rules of one job file, in their order: the first that fits a line decides."""
+    """The rules of one job file, in order: the first that matches a line decides."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, compile_rule(rule.pattern)) for rule in rules]
@@ -28,11 +28,11 @@ class Rules:
         text = text[:MAX_RULE_TEXT]
         for rule, pattern in self._rules:
             if pattern.search(text):
-                # The job file echoed into the log must not set off its own rule.
+                # A job file that is printed into the log must not match its own rule.
                 return None if is_program(text) or without_comment(text) is not None else rule
         return None
 
 
 def named_fault(rule: Rule) -> FaultKind:
-    """Return the fault that a rule names, or that stands for what it asks for."""
+    """Return the fault that a rule names, or the one for its action."""
     return rule.fault or _ACTIONS[rule.action or RuleAction.STOP]

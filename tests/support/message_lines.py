@@ -46,7 +46,7 @@ SAMPLES = {
         "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
         "[trainer] loss scale has reached its minimum, giving up",
     ],
-    "collapse told": ["ERROR the loss scale collapsed at step 91", "GradScaler: grad scale dropped below 1 (0.25)"],
+    "collapse message": ["ERROR the loss scale collapsed at step 91", "GradScaler: grad scale dropped below 1 (0.25)"],
     "gradients: Megatron": [
         "AssertionError: Rank 5: found NaN in local grad norm in backward pass before data-parallel communication",
         "ValueError: Unexpected result nan (message='found Inf in local grad norm for bucket #3 in backward pass')",
@@ -54,7 +54,7 @@ SAMPLES = {
     "gradients: fairseq": ["FloatingPointError: gradients are Nan/Inf"],
     "gradients: clip": ["RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite"],
     "gradients: TensorFlow": ["InvalidArgumentError: Found Inf or NaN global norm. : Tensor had NaN values"],
-    "gradients: told": [
+    "gradients: message": [
         "WARNING Non-finite gradient detected (norm=nan), skipping the optimizer step",
         "[step 812] NaN/Inf gradients detected! Zeroing them",
         "The grad norm is nan. Skipping updating the model.",
@@ -106,7 +106,7 @@ SAMPLES = {
         "RuntimeError: NaN loss",
         "Warning: Invalid loss value: nan, skipping",
     ],
-    "bad batch, other tongues": [
+    "bad batch, other languages": [
         "Advertencia: P\u00e9rdida NaN detectada en paso 0",
         "\u7b2c3\u6b65 loss\u53d8\u6210nan",
     ],
@@ -131,7 +131,7 @@ SAMPLES = {
         "java.lang.OutOfMemoryError: Java heap space",
     ],
     "memory asked for": ["memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity;"],
-    "said short": ["ERROR: CUDA OOM at batch 5", "Ran out of GPU memory", "memory allocation of 123 bytes failed"],
+    "short message": ["ERROR: CUDA OOM at batch 5", "Ran out of GPU memory", "memory allocation of 123 bytes failed"],
     "ran out": ["| WARNING: ran out of memory with exception: shapes (64, 512)"],
     "ComfyUI": ["Got an OOM, unloading all loaded models.", "Allocation on device 0 would exceed allowed memory."],
     "CUDA memory code": ["failed to allocate 2.0G from device: CUDA_ERROR_OUT_OF_MEMORY"],

@@ -1,4 +1,4 @@
-"""Resolves what a name in a script stands for: the import it came from and the operation that a call is.
+"""Resolves the names of a script: the import of a name, and the operation of a call.
 
 `torch.log(x)`, `th.log(x)`, `log(x)` after an import, and `x.log()` are one operation.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Home = Literal["torch", "method", "python", "other"]
-# These compute on Python numbers or in FP32 and FP64 arrays, whatever the model's precision is.
+# These compute with Python numbers or FP32 and FP64 arrays, whatever the model's precision is.
 NUMBERS = frozenset(
     {"math", "cmath", "numpy", "scipy", "pandas", "statistics", "random", "jax", "tensorflow", "sklearn"}
 )
@@ -20,17 +20,17 @@ BUILTINS = frozenset({"len", "int", "float", "abs", "min", "max", "sum", "round"
 
 @dataclass(frozen=True)
 class Operation:
-    """A call, told apart into what is done and to what."""
+    """A call, split into the operation and its arguments."""
 
     name: str
     home: Home
-    # What it is done to: the object of a method, the first argument of a function.
+    # The object of a method, or the first argument of a function.
     subject: ast.expr | None
     rest: tuple[ast.expr, ...]
     keywords: Mapping[str, ast.expr]
 
     def argument(self, place: int, name: str) -> ast.expr | None:
-        """Return the argument after the subject at this place, or of this name."""
+        """Return the argument at this place after the subject, or with this name."""
         return self.rest[place] if place < len(self.rest) else self.keywords.get(name)
 
 
@@ -63,7 +63,7 @@ class Names:
         return ".".join([self._full[node.id], *reversed(parts)])
 
     def operation(self, call: ast.Call) -> Operation | None:
-        """Tell what a call does; None for one of something that has no name."""
+        """Return the operation of a call; None when what is called has no name."""
         keywords = {word.arg: word.value for word in call.keywords if word.arg}
         positional = [value for value in call.args if not isinstance(value, ast.Starred)]
         full = self.full(call.func)
@@ -86,7 +86,7 @@ def _home(full: str) -> Home:
 
 
 def dotted(node: ast.AST) -> str:
-    """Return an expression of names and dots as it is written, such as self.model; empty for anything else."""
+    """Return an expression of names and dots as written, such as self.model; empty for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -13,37 +13,37 @@ from rung.recovery.doctor.analysis.torch_ops import (
     LAYERS,
     MAXIMA,
     PLAIN,
-    by_name,
-    known_operation,
+    range_by_name,
+    range_of_operation,
 )
 from rung.recovery.doctor.analysis.value_range import COUNT, INF, NUMBER, UNKNOWN, ValueRange, constant
 
-# How many assignments are followed, and how deep an expression is looked into.
+# How many assignments are followed, and how deep an expression is examined.
 STEPS = 3
 DEPTH = 25
 
 
 class RangeInference:
-    """Knows one script, and judges its expressions. Each is judged once."""
+    """Infers the ranges of the expressions in one script. Each is computed once."""
 
     def __init__(self, names: Names, scopes: Scopes) -> None:
         self.names = names
         self.scopes = scopes
-        self._known: dict[tuple[ast.expr, int], ValueRange] = {}
+        self._cache: dict[tuple[ast.expr, int], ValueRange] = {}
 
-    def extent(self, node: ast.expr | None, steps: int = STEPS, depth: int = DEPTH) -> ValueRange:
-        """Return what is known of an expression."""
+    def range_of(self, node: ast.expr | None, steps: int = STEPS, depth: int = DEPTH) -> ValueRange:
+        """Return the range of an expression."""
         if node is None or depth == 0:
             return UNKNOWN
         key = (node, steps)
-        if key not in self._known:
-            # First of all unknown, for a value that is made of itself in a loop.
-            self._known[key] = UNKNOWN
-            self._known[key] = self._judged(node, steps, depth - 1)
-        return self._known[key]
+        if key not in self._cache:
+            # Unknown at first, for a value that depends on itself in a loop.
+            self._cache[key] = UNKNOWN
+            self._cache[key] = self._infer(node, steps, depth - 1)
+        return self._cache[key]
 
-    def followed(self, node: ast.expr | None, steps: int = STEPS) -> ast.expr | None:
-        """Return the expression behind a name, or the node itself where there is none."""
+    def resolve(self, node: ast.expr | None, steps: int = STEPS) -> ast.expr | None:
+        """Return the expression that was assigned to a name, or the node itself when there is none."""
         while steps and node is not None:
             value = self._value(node)
             if value is None:
@@ -52,10 +52,10 @@ class RangeInference:
         return node
 
     def operation(self, node: ast.expr | None) -> Operation | None:
-        """Return the operation that an expression is, also one by a layer that `self` holds."""
+        """Return the operation of a call, also of a layer that is an attribute of `self`."""
         if not isinstance(node, ast.Call):
             return None
-        maker = self.followed(node.func, 1) if isinstance(node.func, (ast.Attribute, ast.Name)) else node.func
+        maker = self.resolve(node.func, 1) if isinstance(node.func, (ast.Attribute, ast.Name)) else node.func
         if isinstance(maker, ast.Call):
             layer = self.names.full(maker.func).rpartition(".")[2]
             if layer in LAYERS:
@@ -68,49 +68,49 @@ class RangeInference:
             return self.scopes.value(node)
         return self.scopes.attribute(node) if isinstance(node, ast.Attribute) else None
 
-    def _judged(self, node: ast.expr, steps: int, depth: int) -> ValueRange:
+    def _infer(self, node: ast.expr, steps: int, depth: int) -> ValueRange:
         if isinstance(node, ast.Constant):
             return constant(node.value)
         if isinstance(node, (ast.Name, ast.Attribute)):
-            return self._named(node, steps, depth)
+            return self._range_of_name(node, steps, depth)
         if isinstance(node, ast.UnaryOp):
-            inner = self.extent(node.operand, steps, depth)
+            inner = self.range_of(node.operand, steps, depth)
             return inner.negated() if isinstance(node.op, ast.USub) else inner
         if isinstance(node, ast.BinOp):
-            return self._binary(node, steps, depth)
+            return self._range_of_binary(node, steps, depth)
         if isinstance(node, ast.Subscript):
-            return self._part(node, steps, depth)
+            return self._range_of_item(node, steps, depth)
         if isinstance(node, ast.Compare):
             return ValueRange(0.0, 1.0, "unknown", "comparison")
         if isinstance(node, ast.Call):
-            return self._called(node, steps, depth)
+            return self._range_of_call(node, steps, depth)
         if isinstance(node, ast.IfExp):
-            return self.extent(node.body, steps, depth).joined(self.extent(node.orelse, steps, depth))
+            return self.range_of(node.body, steps, depth).joined(self.range_of(node.orelse, steps, depth))
         return UNKNOWN
 
-    def _named(self, node: ast.Name | ast.Attribute, steps: int, depth: int) -> ValueRange:
+    def _range_of_name(self, node: ast.Name | ast.Attribute, steps: int, depth: int) -> ValueRange:
         value = self._value(node) if steps else None
         if value is not None:
-            known = self.extent(value, steps - 1, depth)
+            known = self.range_of(value, steps - 1, depth)
             if known != UNKNOWN:
                 return known
         if self.names.full(node).partition(".")[0] in NUMBERS:
             return NUMBER
         if isinstance(node, ast.Attribute) and node.attr in ("ndim", "batch_size", "world_size"):
             return COUNT
-        return by_name(node.id if isinstance(node, ast.Name) else node.attr)
+        return range_by_name(node.id if isinstance(node, ast.Name) else node.attr)
 
-    def _part(self, node: ast.Subscript, steps: int, depth: int) -> ValueRange:
+    def _range_of_item(self, node: ast.Subscript, steps: int, depth: int) -> ValueRange:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             return COUNT
-        return self.extent(node.value, steps, depth)
+        return self.range_of(node.value, steps, depth)
 
-    def _binary(self, node: ast.BinOp, steps: int, depth: int) -> ValueRange:
-        left, right = self.extent(node.left, steps, depth), self.extent(node.right, steps, depth)
+    def _range_of_binary(self, node: ast.BinOp, steps: int, depth: int) -> ValueRange:
+        left, right = self.range_of(node.left, steps, depth), self.range_of(node.right, steps, depth)
         if isinstance(node.op, ast.Add):
             return left.plus(right)
         if isinstance(node.op, ast.Sub):
-            return self._difference(node, left, right)
+            return self._range_of_difference(node, left, right)
         if isinstance(node.op, ast.Mult):
             if ast.dump(node.left) == ast.dump(node.right):
                 return left.to_the(2)
@@ -123,15 +123,15 @@ class RangeInference:
             return NUMBER
         return UNKNOWN
 
-    def _difference(self, node: ast.BinOp, left: ValueRange, right: ValueRange) -> ValueRange:
+    def _range_of_difference(self, node: ast.BinOp, left: ValueRange, right: ValueRange) -> ValueRange:
         if "max" in dotted(_receiver(node.right)).lower() or self._is_maximum(node.right):
             return ValueRange(-INF, 0.0, left.kind, "less its maximum")
         return left.minus(right)
 
     def _is_maximum(self, node: ast.expr) -> bool:
-        """Tell whether a value is a maximum, past what only shapes it: x.max(-1, keepdim=True).values.detach()."""
+        """Return whether a value is a maximum, also after changes of shape: x.max(-1, keepdim=True).values.detach()."""
         for _ in range(6):
-            made = self.followed(node)
+            made = self.resolve(node)
             if isinstance(made, (ast.Attribute, ast.Subscript)):
                 node = made.value
                 continue
@@ -145,7 +145,7 @@ class RangeInference:
             node = op.subject
         return False
 
-    def _called(self, node: ast.Call, steps: int, depth: int) -> ValueRange:
+    def _range_of_call(self, node: ast.Call, steps: int, depth: int) -> ValueRange:
         op = self.operation(node)
         if op is None:
             return UNKNOWN
@@ -153,16 +153,16 @@ class RangeInference:
             return COUNT
         if op.home == "python" or op.name in PLAIN:
             return NUMBER
-        subject = self.extent(op.subject, steps, depth)
+        subject = self.range_of(op.subject, steps, depth)
         if op.name.rstrip("_") in CLAMPS:
-            return self._clamped(op, subject, steps, depth)
-        return known_operation(op, subject)
+            return self._range_of_clamp(op, subject, steps, depth)
+        return range_of_operation(op, subject)
 
-    def _clamped(self, op: Operation, subject: ValueRange, steps: int, depth: int) -> ValueRange:
+    def _range_of_clamp(self, op: Operation, subject: ValueRange, steps: int, depth: int) -> ValueRange:
         bare = op.name.rstrip("_")
         low = op.argument(0, "min") if bare != "clamp_max" else None
         high = op.argument(1 if bare != "clamp_max" else 0, "max")
-        least, most = self.extent(low, steps, depth), self.extent(high, steps, depth)
+        least, most = self.range_of(low, steps, depth), self.range_of(high, steps, depth)
         bottom = subject.low if low is None or _is_none(low) else max(subject.low, least.low if least.origin else 1e-6)
         top = subject.high if high is None or _is_none(high) else min(subject.high, most.high if most.origin else 1.0)
         kind = subject.kind if subject.kind != "number" else "unknown"
@@ -170,7 +170,7 @@ class RangeInference:
 
 
 def _receiver(node: ast.expr) -> ast.expr:
-    """Return what a chain of methods begins with: x of x.detach().unsqueeze(-1)."""
+    """Return the start of a chain of methods: x of x.detach().unsqueeze(-1)."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
     return node
@@ -180,8 +180,8 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def words_of(node: ast.AST) -> str:
-    """Return an expression as a person wrote it, short enough for a line."""
+def source_text(node: ast.AST) -> str:
+    """Return the source text of an expression, cut to fit on a line."""
     try:
         text = ast.unparse(node)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Tracks which value a name has at a place of a script, in one pass from top to bottom."""
+"""Tracks which value a name has at a place in a script, in one pass from top to bottom."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Place = tuple[int, int]
-# None: something is bound there, and nothing is known of it.
+# None: a value is bound there that is not known.
 Binding = tuple[Place, ast.expr | None]
-# In-place methods that leave another range behind, as statements of their own: `x.clamp_(min=eps)`.
-# A number of which nothing else is known.
+# A number of unknown value.
 SOME_NUMBER = ast.Constant(float("nan"))
+# In-place methods that change the range of their tensor: `x.clamp_(min=eps)`.
 IN_PLACE = frozenset({"clamp_", "clamp_min_", "clamp_max_", "add_", "relu_", "sigmoid_", "clip_"})
 
 
 class Scopes:
-    """The bindings of one script: by function, and by class for what `self` holds."""
+    """The bindings of one script: by function, and by class for the attributes of `self`."""
 
     def __init__(self, tree: ast.Module, parents: dict[ast.AST, ast.AST]) -> None:
         self._tree = tree
@@ -26,24 +26,24 @@ class Scopes:
         self._bound: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
         self._attributes: dict[ast.AST, dict[str, list[ast.expr | None]]] = defaultdict(lambda: defaultdict(list))
         for node in list(parents):
-            self._note(node)
+            self._record(node)
         for names in self._bound.values():
             for bindings in names.values():
                 bindings.sort(key=lambda binding: binding[0])
 
     def around(self, node: ast.AST, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        """Yield what encloses a node, from the inside out; with kinds, only those."""
+        """Yield the enclosing nodes, from the inside out; with kinds, only those."""
         while (parent := self._parents.get(node)) is not None:
             node = parent
             if not kinds or isinstance(node, kinds):
                 yield node
 
     def function(self, node: ast.AST) -> ast.AST:
-        """Return the function that a node stands in, or the module."""
+        """Return the function that contains a node, or the module."""
         return next(self.around(node, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda), self._tree)
 
     def value(self, name: ast.Name) -> ast.expr | None:
-        """Return the expression that a name was last bound to before it is used here; None when that is not known."""
+        """Return the expression that was last bound to a name before this use; None when it is not known."""
         scope = self.function(name)
         here = (name.lineno, name.col_offset)
         while True:
@@ -60,14 +60,14 @@ class Scopes:
             scope = self.function(scope)
 
     def attribute(self, node: ast.Attribute) -> ast.expr | None:
-        """Return what `self.name` holds where its class sets it exactly once."""
+        """Return the value of `self.name` when its class sets it exactly once."""
         owner = next(self.around(node, ast.ClassDef), None)
         if owner is None or not (isinstance(node.value, ast.Name) and node.value.id == "self"):
             return None
         values = self._attributes[owner].get(node.attr, []) if owner in self._attributes else []
         return values[0] if len(values) == 1 else None
 
-    def _note(self, node: ast.AST) -> None:
+    def _record(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._bind(target, node.value, node)
@@ -103,7 +103,7 @@ class Scopes:
                 self._attributes[owner][target.attr].append(value)
 
     def _augment(self, node: ast.AugAssign) -> None:
-        """Read `x += y` as x = x + y; the x on the right is found where it stands, before the end of this statement."""
+        """Treat `x += y` as x = x + y; the x on the right has its value from before this statement."""
         if isinstance(node.target, ast.Name):
             before = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
             value = ast.copy_location(ast.BinOp(before, node.op, node.value), node)
@@ -119,21 +119,21 @@ class Scopes:
 
     def _parameters(self, function: Function) -> None:
         start = (function.lineno, function.col_offset)
-        given = function.args
-        names = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        names += [each for each in (given.vararg, given.kwarg) if each is not None]
-        positional = [*given.posonlyargs, *given.args]
-        pairs = [*zip(positional[len(positional) - len(given.defaults) :], given.defaults, strict=True)]
-        pairs += [(name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
+        args = function.args
+        names = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+        names += [each for each in (args.vararg, args.kwarg) if each is not None]
+        positional = [*args.posonlyargs, *args.args]
+        pairs = [*zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)]
+        pairs += [(name, value) for name, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value]
         defaults = {name.arg: value for name, value in pairs}
         for name in names:
-            self._bound[function][name.arg].append((start, _told(name, defaults.get(name.arg))))
+            self._bound[function][name.arg].append((start, _parameter_value(name, defaults.get(name.arg))))
 
 
-def _told(parameter: ast.arg, default: ast.expr | None) -> ast.expr | None:
-    """Return what is known of a parameter: an eps has its default as a rule, other numbers are some number."""
+def _parameter_value(parameter: ast.arg, default: ast.expr | None) -> ast.expr | None:
+    """Return the value of a parameter: its default for an eps, `SOME_NUMBER` for other numbers, else None."""
     if default is not None and "eps" in parameter.arg.lower():
         return default
     is_number = isinstance(default, ast.Constant) and isinstance(default.value, (int, float))
-    said = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
-    return SOME_NUMBER if is_number or said in ("int", "float") else None
+    annotation = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
+    return SOME_NUMBER if is_number or annotation in ("int", "float") else None

@@ -20,7 +20,7 @@ CASTS = frozenset({"float", "double"})
 
 
 class Script:
-    """A script that has been parsed. Reading it changes nothing in it."""
+    """A parsed script."""
 
     def __init__(self, raw: bytes) -> None:
         source = parse(raw)
@@ -28,13 +28,13 @@ class Script:
         self.nodes: tuple[ast.AST, ...] = (self.tree, *self._parents)
         self.names = Names(self.nodes)
         self.scopes = Scopes(self.tree, self._parents)
-        self.judge = RangeInference(self.names, self.scopes)
+        self.ranges = RangeInference(self.names, self.scopes)
         self._words: dict[ast.expr, frozenset[str]] = {}
 
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, Operation], ...]:
-        """Every call with what it does, in the order of the file."""
-        found = [(node, self.judge.operation(node)) for node in self.nodes if isinstance(node, ast.Call)]
+        """Every call with its operation, in the order of the file."""
+        found = [(node, self.ranges.operation(node)) for node in self.nodes if isinstance(node, ast.Call)]
         found.sort(key=lambda pair: (pair[0].lineno, pair[0].col_offset))
         return tuple((node, op) for node, op in found if op is not None)
 
@@ -45,15 +45,15 @@ class Script:
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the file has a backward pass of its own, or the training step that a framework asks for."""
-        asked = (node.name for node in self.nodes if isinstance(node, ast.FunctionDef))
-        return "backward" in self._by_name or any(name in ("training_step", "compute_loss") for name in asked)
+        """Whether the file has a backward pass or the training step of a framework."""
+        functions = (node.name for node in self.nodes if isinstance(node, ast.FunctionDef))
+        return "backward" in self._by_name or any(name in ("training_step", "compute_loss") for name in functions)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parents.get(node)
 
     def called(self, *names: str) -> Iterator[tuple[ast.Call, Operation]]:
-        """Yield the calls of these names, in the order of the file for each."""
+        """Yield the calls of each of these names, in the order of the file."""
         return (pair for name in names for pair in self._by_name.get(name, ()))
 
     @cached_property
@@ -63,8 +63,8 @@ class Script:
             found.setdefault(pair[1].name, []).append(pair)
         return found
 
-    def words_in(self, node: ast.expr) -> frozenset[str]:
-        """Return the names in an expression, with their dots and without; asked often of the same one."""
+    def names_in(self, node: ast.expr) -> frozenset[str]:
+        """Return the names in an expression, as dotted names and as their last words. Cached."""
         if node not in self._words:
             parts = [part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))]
             last = {part.id if isinstance(part, ast.Name) else part.attr for part in parts}
@@ -81,20 +81,20 @@ class Script:
                 return outer
         return None
 
-    def exclusive(self, one: ast.AST, other: ast.AST) -> bool:
-        """Tell whether two nodes stand in different arms of one `if`, so that never both run in one pass."""
-        arms = dict(self._arms(one))
-        return any(outer in arms and arms[outer] != arm for outer, arm in self._arms(other))
+    def are_exclusive(self, one: ast.AST, other: ast.AST) -> bool:
+        """Return whether two nodes are in different branches of one `if`, so that only one of them runs."""
+        branches = dict(self._branches(one))
+        return any(outer in branches and branches[outer] != branch for outer, branch in self._branches(other))
 
-    def _arms(self, node: ast.AST) -> Iterator[tuple[ast.If, str]]:
-        below = node
+    def _branches(self, node: ast.AST) -> Iterator[tuple[ast.If, str]]:
+        inner_node = node
         for outer in self.scopes.around(node):
             if isinstance(outer, ast.If):
-                yield outer, "else" if outer.orelse and _place(below) >= _place(outer.orelse[0]) else "then"
-            below = outer
+                yield outer, "else" if outer.orelse and _place(inner_node) >= _place(outer.orelse[0]) else "then"
+            inner_node = outer
 
-    def without_gradients(self, node: ast.AST) -> bool:
-        """Tell whether a node stands under no_grad or inference_mode, where nothing is trained."""
+    def is_without_gradients(self, node: ast.AST) -> bool:
+        """Return whether a node is under no_grad or inference_mode."""
         for outer in self.scopes.around(node):
             found: list[ast.expr] = []
             if isinstance(outer, (ast.With, ast.AsyncWith)):
@@ -108,28 +108,28 @@ class Script:
         return False
 
     def in_fp32(self, node: ast.AST) -> bool:
-        """Tell whether autocast is switched off here, or a value in the expression was cast to FP32 or FP64."""
+        """Return whether autocast is off here, or a value in the expression was cast to FP32 or FP64."""
         for inner in ast.walk(node):
             made = self.scopes.value(inner) if isinstance(inner, ast.Name) else inner
             while made is not None:
                 if self._is_cast(made):
                     return True
-                # Past the methods of a chain, to the object that it begins with.
+                # Go from each method of a chain to the object before it.
                 method = made.func if isinstance(made, ast.Call) else None
                 made = method.value if isinstance(method, ast.Attribute) else None
         return self._autocast_is_off(node)
 
-    def is_spared(self, node: ast.AST) -> bool:
-        """Tell whether the numbers here do not train: no gradients, or a function that computes in numpy."""
-        spared = self.without_gradients(node) or self.scopes.function(node) in self._in_numpy
-        return spared or not self._is_trained(node)
+    def is_untrained(self, node: ast.AST) -> bool:
+        """Return whether no gradient goes through here: under no_grad, in numpy, or outside of the training."""
+        untrained = self.is_without_gradients(node) or self.scopes.function(node) in self._in_numpy
+        return untrained or not self._may_be_trained(node)
 
-    def _is_trained(self, node: ast.AST) -> bool:
-        """Tell whether a gradient may go through here: in a module or a loss, or in a file with a backward pass."""
+    def _may_be_trained(self, node: ast.AST) -> bool:
+        """Return whether a gradient can go through here: in a module or a loss, or in a file with a backward pass."""
         for outer in self.scopes.around(node, ast.ClassDef, ast.FunctionDef):
             if isinstance(outer, ast.FunctionDef) and _TRAINED.search(outer.name):
                 return True
-            if isinstance(outer, ast.FunctionDef) and (outer in self._draws or _DATA.search(outer.name)):
+            if isinstance(outer, ast.FunctionDef) and (outer in self._makes_data or _DATA.search(outer.name)):
                 return False
             bases = outer.bases if isinstance(outer, ast.ClassDef) else []
             if any(_MODULES.search(dotted(base)) for base in bases):
@@ -137,8 +137,8 @@ class Script:
         return self.trains
 
     @cached_property
-    def _draws(self) -> frozenset[ast.AST]:
-        """The functions that draw numbers from a generator of their own: they make data."""
+    def _makes_data(self) -> frozenset[ast.AST]:
+        """The functions that use a random generator of their own: they make data."""
         return frozenset(self.scopes.function(node) for node, op in self.calls if "generator" in op.keywords)
 
     @cached_property
@@ -156,9 +156,9 @@ class Script:
             return False
         if node.func.attr in CASTS and not node.args:
             return True
-        said = [*node.args, *(word.value for word in node.keywords if word.arg == "dtype")]
+        dtypes = [*node.args, *(word.value for word in node.keywords if word.arg == "dtype")]
         wide = ("torch.float32", "torch.float64", "torch.float", "torch.double")
-        return any(self.names.full(each) in wide for each in said)
+        return any(self.names.full(each) in wide for each in dtypes)
 
     def _autocast_is_off(self, node: ast.AST) -> bool:
         for outer in self.scopes.around(node, ast.With, ast.AsyncWith):

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from rung.jobs.model.terminal_text import clean
 
-# The longest module of torch and transformers has half of it; what is longer is data, or made to hurt.
+# Twice the longest module of torch and transformers; a longer file is data or hostile.
 MAX_BYTES = 1_000_000
 MAX_NODES = 250_000
-# A chain of 100 `elif` is 100 deep. All walks below this package stay within Python's own limit of 1000 with it.
+# A chain of 100 `elif` is 100 deep. With this limit, all walks in this package stay within Python's limit of 1000.
 MAX_DEPTH = 200
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 class Unreadable(Exception):
-    """Says in one line why a text cannot be read as Python, and in which line of it, where that is known."""
+    """A text cannot be parsed as Python; has the reason in one line, and the line number where it is known."""
 
     def __init__(self, what: str, line: int | None = None) -> None:
         super().__init__(f"{line}: {what}" if line else what)
@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A script's tree, the parent of each of its nodes (in order of depth), and its lines."""
+    """The tree of a script, the parent of each node (in order of depth), and its lines."""
 
     tree: ast.Module
     parents: dict[ast.AST, ast.AST]
@@ -34,7 +34,7 @@ class Source:
 
 
 def parse(raw: bytes) -> Source:
-    """Return a script's tree and lines; whatever the bytes are, the only error is `Unreadable`."""
+    """Return the tree and the lines of a script; for any bytes, the only error is `Unreadable`."""
     if len(raw) > MAX_BYTES:
         raise Unreadable(f"{len(raw)} bytes; scripts of up to {MAX_BYTES} are read")
     tree = _tree(raw)
@@ -47,7 +47,7 @@ def _tree(raw: bytes) -> ast.Module:
     try:
         text = raw.decode("utf-8-sig")
         with warnings.catch_warnings():
-            # A script's bad escapes are not our subject.
+            # Python warns about bad escapes in the script.
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except UnicodeDecodeError as error:
@@ -62,14 +62,14 @@ def _tree(raw: bytes) -> ast.Module:
 
 
 def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    """Return the parent of every node, level by level; a tree made to hurt is refused on the way."""
+    """Return the parent of every node, level by level; a tree that is too large or too deep is refused."""
     parents: dict[ast.AST, ast.AST] = {}
     level: list[ast.AST] = [tree]
     for _ in range(MAX_DEPTH):
         below: list[ast.AST] = []
         for node in level:
             for child in ast.iter_child_nodes(node):
-                # Contexts and operators are shared by all the tree, and say nothing by themselves.
+                # One object for a context or an operator is shared by the whole tree, so it has no parent.
                 if not isinstance(child, _SHARED):
                     parents[child] = node
                     below.append(child)

@@ -1,4 +1,4 @@
-"""Lists which values operations and names can give: those of a sigmoid, a mean, an eps."""
+"""Lists the ranges of operations and names: of a sigmoid, a mean, an eps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rung.recovery.doctor.analysis.import_names import Operation
 from rung.recovery.doctor.analysis.value_range import INF, NUMBER, UNKNOWN, ValueRange, constant, exponential
 
 COMPARISONS = ("eq", "ne", "gt", "lt", "ge", "le", "isnan", "isfinite", "logical_not", "logical_and", "logical_or")
-# What some operations can give at all, whatever comes in. Origins are words for a person.
+# The range of operations whatever their input is.
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("sigmoid", "softmax", "hardsigmoid", "bernoulli", "rand", "rand_like", "one_hot"), (0.0, 1.0)),
     **dict.fromkeys(
@@ -26,9 +26,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "ones": (1.0, 1.0),
     "ones_like": (1.0, 1.0),
 }
-# Layers that do the same as the function of this name.
+# Layers that do the same as the function with this name.
 LAYERS = {"Sigmoid", "Softmax", "ReLU", "ReLU6", "Tanh", "Softplus", "LogSoftmax", "LogSigmoid", "GELU", "SiLU", "ELU"}
-# These give some of the values that come in, or means of them.
+# These return some of their input values, or means of them.
 KEEPS = frozenset(
     {
         *(
@@ -73,36 +73,36 @@ KEEPS = frozenset(
         ),
     }
 )
-# These give a value of the same sign.
+# These return a value of the same sign.
 SIGNED = frozenset({"sum", "cumsum", "nansum", "prod", "logcumsumexp"})
-# Values of Python, or made of some and not of a model's output.
+# These return Python values, or tensors made from them.
 PLAIN = frozenset({"arange", "linspace", "logspace", "item", "tolist", "tensor", "meshgrid"})
 MAXIMA = frozenset({"max", "amax", "maximum", "cummax", "logsumexp"})
 COUNTS = frozenset({"size", "numel", "dim", "nelement", "ndimension", "len", "world_size", "get_world_size"})
 CLAMPS = frozenset({"clamp", "clip", "clamp_min", "clamp_max"})
 EPS = re.compile(r"eps|tiny|smooth|small|delta", re.IGNORECASE)
-CHANCE = re.compile(r"^(p|q|prob|probs|proba|probas|probability|probabilities|(\w+_)?probs?)$")
-LOG_CHANCE = re.compile(
+PROBABILITY = re.compile(r"^(p|q|prob|probs|proba|probas|probability|probabilities|(\w+_)?probs?)$")
+LOG_PROBABILITY = re.compile(
     r"log_?p|logprob|log_prob|lprob|logq|log_q|lse|log_softmax|logsumexp|log_alpha_bar", re.IGNORECASE
 )
 MASK = re.compile(r"^(\w+_)?masks?$")
 
 
-def by_name(name: str) -> ValueRange:
-    """Return what a name itself promises: an eps, a chance, the log of one, a mask."""
+def range_by_name(name: str) -> ValueRange:
+    """Return the range that a name implies: an eps, a probability, the log of one, a mask."""
     if EPS.search(name):
         return ValueRange(1e-6, 1e-3, "number", "eps")
-    if LOG_CHANCE.search(name):
-        return ValueRange(-INF, 0.0, "unknown", "log of a chance")
-    if CHANCE.match(name):
+    if LOG_PROBABILITY.search(name):
+        return ValueRange(-INF, 0.0, "unknown", "log of a probability")
+    if PROBABILITY.match(name):
         return ValueRange(0.0, 1.0, "unknown", f"{name}, a probability by its name")
     if MASK.match(name):
         return ValueRange(0.0, 1.0, "unknown", "mask")
     return UNKNOWN
 
 
-def known_operation(op: Operation, subject: ValueRange) -> ValueRange:
-    """Return what an operation gives, by what goes in."""
+def range_of_operation(op: Operation, subject: ValueRange) -> ValueRange:
+    """Return the range of an operation's result, from the range of its input."""
     bare = op.name.rstrip("_")
     kind = "tensor" if op.home == "torch" else subject.kind
     if kind == "number" and op.home == "method":

@@ -1,6 +1,6 @@
-"""Represents what is known of an expression's values without running it: their range, and whether it is a tensor.
+"""Represents the possible values of an expression without running it: their range, and whether it is a tensor.
 
-The judgement is made to be silent in doubt: what nothing is known of has no `origin`, and most rules let it pass.
+A value of which nothing is known has no `origin`, and most rules do not report it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INF = math.inf
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The lowest and the highest value, what kind of value, and in a word where the knowledge comes from."""
+    """The lowest and the highest value, the kind of value, and a word for where it comes from."""
 
     low: float = -INF
     high: float = INF
@@ -23,28 +23,28 @@ class ValueRange:
     origin: str = ""
 
     @property
-    def reaches_nought(self) -> bool:
+    def can_be_zero(self) -> bool:
         return bool(self.origin) and self.kind != "number" and self.low <= 0.0 <= self.high
 
     @property
     def is_count(self) -> bool:
-        """Whether it is a sum of yes and no: a whole number, which no gradient goes through."""
+        """Whether it is a sum of 0s and 1s: a whole number, through which no gradient goes."""
         return self.origin in ("sum of comparison", "sum of mask")
 
     def plus(self, other: ValueRange) -> ValueRange:
         total = self._with(other, _sum(self.low, other.low, -INF), _sum(self.high, other.high, INF))
-        # Who adds something positive has thought of zero; where the lower bound is open, we do not contradict.
+        # Whoever adds a positive number has thought of zero: with an open lower bound, do not report it.
         guarded = total.low == -INF and any(each.kind == "number" and each.low > 0.0 for each in (self, other))
         return replace(total, origin="") if guarded else total
 
     def minus(self, other: ValueRange) -> ValueRange:
         less = self.plus(other.negated())
-        # What two values differ by says nothing, but for `1 - p`.
+        # Nothing is known of a difference, except for one like `1 - p`.
         fixed = self.low == self.high or other.low == other.high
         return less if fixed and less.low > -INF else replace(less, origin="")
 
     def joined(self, other: ValueRange) -> ValueRange:
-        """Return what is known of a value that is the one or the other."""
+        """Return the range of a value that is one or the other."""
         return self._with(other, min(self.low, other.low), max(self.high, other.high))
 
     def negated(self) -> ValueRange:
@@ -75,7 +75,7 @@ class ValueRange:
     def _with(self, other: ValueRange, low: float, high: float) -> ValueRange:
         kinds = {self.kind, other.kind}
         kind: Kind = "tensor" if "tensor" in kinds else "unknown" if "unknown" in kinds else "number"
-        return ValueRange(low, high, kind, _of_both(self.origin, other.origin))
+        return ValueRange(low, high, kind, _joint_origin(self.origin, other.origin))
 
 
 UNKNOWN = ValueRange()
@@ -84,7 +84,7 @@ COUNT = ValueRange(1.0, INF, "number", "count")
 
 
 def constant(value: object) -> ValueRange:
-    """Return the extent of a literal; whatever is no number is unknown."""
+    """Return the range of a literal; unknown when it is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNKNOWN
     try:
@@ -95,12 +95,12 @@ def constant(value: object) -> ValueRange:
 
 
 def exponential(of: ValueRange) -> ValueRange:
-    # Never zero: exp is judged by its upper bound, and what is computed from it not again by its lower bound.
+    # Never zero: only the upper bound of an exp is reported.
     return ValueRange(max(_exp(of.low), 1e-30), max(_exp(of.high), 1e-30), of.kind, "exp")
 
 
-def _of_both(one: str, other: str) -> str:
-    """Return where a value made of two comes from: nowhere, when nothing is known of one of them."""
+def _joint_origin(one: str, other: str) -> str:
+    """Return the origin of a value computed from two; empty when nothing is known of one of them."""
     if not one or not other:
         return ""
     return other if one in ("constant", "count", "eps") else one
@@ -110,9 +110,9 @@ def _exp(value: float) -> float:
     return INF if value > 700 else math.exp(value)
 
 
-def _sum(a: float, b: float, doubt: float) -> float:
+def _sum(a: float, b: float, if_undefined: float) -> float:
     total = a + b
-    return doubt if math.isnan(total) else total
+    return if_undefined if math.isnan(total) else total
 
 
 def _product(a: float, b: float) -> float:

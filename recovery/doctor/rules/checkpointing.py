@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from rung.recovery.doctor.analysis.import_names import Operation, dotted
-from rung.recovery.doctor.analysis.inference import words_of
+from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
 
@@ -36,14 +36,14 @@ LR_UNDONE = Rule(
     Severity.WARNING,
 )
 RULES = (SAVED_IN_PLACE, RESUME_RESTORES_LR, LR_UNDONE)
-# So many loads are looked at in one file.
+# Most loads that are examined in one file.
 MOST = 50
 MOVES = ("replace", "rename", "move", "link", "renames")
 STATEFUL = ("optim", "opt", "sched")
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield what makes a checkpoint or a resume worth less than it looks."""
+    """Yield saves and loads that can break a resume or undo its lr."""
     if script.trains:
         yield from _saves(script)
         yield from _resumes(script)
@@ -55,12 +55,12 @@ def _saves(script: Script) -> Iterator[Hit]:
     for node, op in script.called("save"):
         path = op.argument(0, "f")
         if op.home == "torch" and path is not None and _is_repeated(script, node) and not _in_memory(script, path):
-            yield Hit(SAVED_IN_PLACE, node, f"torch.save writes {words_of(path)} in place")
-            return  # Once says it: all of a script's saves are alike.
+            yield Hit(SAVED_IN_PLACE, node, f"torch.save writes {source_text(path)} in place")
+            return  # One hit is enough: all saves of a script are alike.
 
 
 def _moves(op: Operation) -> bool:
-    """Tell a file's new name from a text's replace(old, new)."""
+    """Return whether a call renames a file; replace(old, new) of a text does not."""
     return op.home != "method" or len(op.rest) == 1
 
 
@@ -71,12 +71,12 @@ def _is_repeated(script: Script, node: ast.Call) -> bool:
 
 
 def _in_memory(script: Script, path: ast.expr) -> bool:
-    made = script.judge.operation(script.judge.followed(path))
+    made = script.ranges.operation(script.ranges.resolve(path))
     return made is not None and made.name in ("BytesIO", "NamedTemporaryFile", "TemporaryFile", "SpooledTemporaryFile")
 
 
 def _resumes(script: Script) -> Iterator[Hit]:
-    built = any("lr" in op.keywords for _, op in script.calls)
+    lr_is_given = any("lr" in op.keywords for _, op in script.calls)
     setters = [node for node in script.nodes if isinstance(node, (ast.Assign, ast.AugAssign)) and _sets_lr(node)]
     for node, op in islice(script.called("load_state_dict"), MOST):
         name = dotted(op.subject).rpartition(".")[2].lower() if op.subject is not None else ""
@@ -89,14 +89,14 @@ def _resumes(script: Script) -> Iterator[Hit]:
         ]
         if later:
             return
-        before = [each for each in setters if not script.exclusive(each, node)]
+        before = [each for each in setters if not script.are_exclusive(each, node)]
         if before:
             yield Hit(
                 LR_UNDONE, node, f"the lr set in line {before[-1].lineno} is undone: {name} brings its old one back"
             )
             return
-        if built:
-            yield Hit(RESUME_RESTORES_LR, node, f"{words_of(node.func)} brings the lr of the checkpoint back")
+        if lr_is_given:
+            yield Hit(RESUME_RESTORES_LR, node, f"{source_text(node.func)} brings the lr of the checkpoint back")
             return
 
 

@@ -30,34 +30,34 @@ RULES = (HALF_WITH_SCALER, HALF_WITH_ADAM)
 HALF = ("torch.float16", "torch.half")
 ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 TRAINERS = ("fit", "prepare", "Trainer", "SFTTrainer", "Seq2SeqTrainer", "setup")
-# So many of a kind are looked at in one file: each is held against all of the file, and no script has more.
+# Most calls of a kind that are examined in one file: each is compared with the whole file.
 MOST = 50
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield FP16 models that a scaler would refuse, or Adam spoil."""
+    """Yield FP16 models that a scaler would refuse, or that Adam would make NaN."""
     yield from _half_models(script)
 
 
 def _half_models(script: Script) -> Iterator[Hit]:
-    scaler = next((node for node, op in script.calls if _scales(op)), None)
-    for node, name in islice(_made_half(script), MOST):
-        # The base of adapters: what is trained on it may be FP16 like it, or not.
-        wrapped = not _trained(script, name) and any(_trained(script, around) for around in _around(script, name))
-        if not wrapped and not _trained(script, name):
+    scaler = next((node for node, op in script.calls if _creates_scaler(op)), None)
+    for node, name in islice(_converted_to_half(script), MOST):
+        # The base model of adapters: the trained adapters can be FP16 or FP32.
+        wrapped = not _is_trained(script, name) and any(_is_trained(script, each) for each in _wrappers(script, name))
+        if not wrapped and not _is_trained(script, name):
             continue
         if scaler is not None:
             what = f"{name} is FP16 and line {scaler.lineno} makes a loss scaler"
-            spared = wrapped or _adapters_are_fp32(script) or not _meet(script, node, scaler)
-            yield Hit(HALF_WITH_SCALER, node, what, softer=spared)
+            uncertain = wrapped or _adapters_are_fp32(script) or not _run_together(script, node, scaler)
+            yield Hit(HALF_WITH_SCALER, node, what, softer=uncertain)
         else:
-            adam = next((node for node, op in script.called(*ADAMS) if _divides_by_nought(script, op, name)), None)
+            adam = next((node for node, op in script.called(*ADAMS) if _eps_is_zero(script, op, name)), None)
             if adam is not None and not any(True for _ in script.called("autocast")):
                 yield Hit(HALF_WITH_ADAM, node, f"{name} is FP16 and line {adam.lineno} trains it by Adam")
 
 
-def _meet(script: Script, one: ast.AST, other: ast.AST) -> bool:
-    """Tell whether two things run together: in one function or class, or in functions that one place calls."""
+def _run_together(script: Script, one: ast.AST, other: ast.AST) -> bool:
+    """Return whether two nodes run together: in one function or class, or in functions with a common caller."""
     here, there = (
         next(script.scopes.around(node, ast.ClassDef), script.scopes.function(node)) for node in (one, other)
     )
@@ -71,8 +71,8 @@ def _callers(script: Script, function: ast.AST) -> set[ast.AST]:
     return {script.scopes.function(call) for call, _ in script.called(name)} if name else set()
 
 
-def _around(script: Script, name: str) -> Iterator[str]:
-    """Yield the names of what is built around a model: `model = Adapted(base)`."""
+def _wrappers(script: Script, name: str) -> Iterator[str]:
+    """Yield the names of objects that wrap a model: `model = Adapted(base)`."""
     for node, _ in script.calls:
         holder = script.parent(node)
         if isinstance(holder, ast.Assign) and name in {dotted(part) for each in node.args for part in ast.walk(each)}:
@@ -80,13 +80,13 @@ def _around(script: Script, name: str) -> Iterator[str]:
 
 
 def _adapters_are_fp32(script: Script) -> bool:
-    """Tell whether PEFT makes what is trained FP32, as it does unless it is told not to."""
+    """Return whether PEFT keeps the adapters in FP32, as it does by default."""
     calls = [op for _, op in script.called("get_peft_model", "prepare_model_for_kbit_training")]
     return bool(calls) and not any(is_literal(op.keywords.get("autocast_adapter_dtype"), False) for op in calls)
 
 
-def _scales(op: Operation) -> bool:
-    """Tell whether a call makes a loss scaler, by itself or in a framework."""
+def _creates_scaler(op: Operation) -> bool:
+    """Return whether a call creates a loss scaler, directly or through a framework."""
     if op.name in ("GradScaler", "ShardedGradScaler"):
         return not is_literal(op.keywords.get("enabled"), False)
     if op.name.endswith("TrainingArguments") or op.name.endswith("Config"):
@@ -104,8 +104,8 @@ def _is_text(node: ast.expr | None, text: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == text
 
 
-def _made_half(script: Script) -> Iterator[tuple[ast.Call, str]]:
-    """Yield each call that makes a model FP16 for good, with the model's name."""
+def _converted_to_half(script: Script) -> Iterator[tuple[ast.Call, str]]:
+    """Yield each call that converts a model to FP16, with the name of the model."""
     for node, op in script.calls:
         if op.name == "from_pretrained":
             kind = op.keywords.get("torch_dtype", op.keywords.get("dtype"))
@@ -113,7 +113,7 @@ def _made_half(script: Script) -> Iterator[tuple[ast.Call, str]]:
                 continue
         elif not _is_half(script, op):
             continue
-        name = _kept_as(script, node)
+        name = _assigned_name(script, node)
         if name:
             yield node, name
 
@@ -128,14 +128,14 @@ def _is_half(script: Script, op: Operation) -> bool:
 
 
 def _means_half(script: Script, kind: ast.expr) -> bool:
-    """Tell whether a dtype is FP16, also as one arm of a choice between two dtypes that is made above."""
-    made = script.judge.followed(kind)
-    arms = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
-    return any(arm is not None and script.names.full(arm) in HALF for arm in arms)
+    """Return whether a dtype is FP16, also as one branch of a conditional expression."""
+    made = script.ranges.resolve(kind)
+    branches = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
+    return any(branch is not None and script.names.full(branch) in HALF for branch in branches)
 
 
-def _kept_as(script: Script, node: ast.Call) -> str:
-    """Return the name under which the result stays: `model.half()` alone, or `model = Net().half().cuda()`."""
+def _assigned_name(script: Script, node: ast.Call) -> str:
+    """Return the name of the result: model, for `model.half()` and for `model = Net().half().cuda()`."""
     outer: ast.AST = node
     while isinstance(above := script.parent(outer), (ast.Attribute, ast.Call)) and outer is not None:
         if isinstance(above, ast.Call) and above.func is not outer:
@@ -148,8 +148,8 @@ def _kept_as(script: Script, node: ast.Call) -> str:
     return ""
 
 
-def _trained(script: Script, name: str) -> bool:
-    """Tell whether a model's parameters go to an optimizer, or the model to a framework's trainer."""
+def _is_trained(script: Script, name: str) -> bool:
+    """Return whether the parameters go to an optimizer, or the model to the trainer of a framework."""
     if name == "self":
         return any(True for _ in script.called("configure_optimizers")) or _defines(script, "configure_optimizers")
     # `model.body.half()` makes a part of model FP16.
@@ -172,7 +172,7 @@ def _defines(script: Script, name: str) -> bool:
 def _goes_to_optimizer(script: Script, node: ast.AST) -> bool:
     for outer in script.scopes.around(node, ast.Call, ast.stmt):
         if isinstance(outer, ast.stmt):
-            # Through a list of parameters, as `parameters = [p for p in model.parameters() if p.requires_grad]`.
+            # A list of parameters, as `parameters = [p for p in model.parameters() if p.requires_grad]`.
             return isinstance(outer, ast.Assign) and "param" in dotted(outer.targets[0]).lower()
         assert isinstance(outer, ast.Call)
         called = dotted(outer.func)
@@ -184,8 +184,8 @@ def _goes_to_optimizer(script: Script, node: ast.AST) -> bool:
     return False
 
 
-def _divides_by_nought(script: Script, op: Operation, name: str) -> bool:
-    eps = script.judge.extent(op.keywords.get("eps"))
+def _eps_is_zero(script: Script, op: Operation, name: str) -> bool:
+    eps = script.ranges.range_of(op.keywords.get("eps"))
     given = op.keywords.get("eps") is not None
     names = {dotted(node) for node in ast.walk(op.subject)} if op.subject is not None else set()
     return name in names and (not given or 0.0 <= eps.high < 6e-8)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from rung.recovery.doctor.analysis.import_names import Operation
-from rung.recovery.doctor.analysis.inference import words_of
+from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
 
@@ -43,7 +43,7 @@ def check(script: Script) -> Iterator[Hit]:
     for node, op in script.called(*LOGS):
         if op.home not in ("torch", "method") or op.subject is None or (op.home == "method" and op.rest):
             continue
-        if script.is_spared(node):
+        if script.is_untrained(node):
             continue
         hit = _hit(script, node, op.subject)
         if hit is not None:
@@ -51,28 +51,28 @@ def check(script: Script) -> Iterator[Hit]:
 
 
 def _hit(script: Script, node: ast.Call, subject: ast.expr) -> Hit | None:
-    extent = script.judge.extent(subject)
-    if not extent.reaches_nought or extent.origin.startswith("rand"):
+    values = script.ranges.range_of(subject)
+    if not values.can_be_zero or values.origin.startswith("rand"):
         return None
-    what, in_fp32 = words_of(node), script.in_fp32(node)
-    made = _maker(script, subject)
+    what, in_fp32 = source_text(node), script.in_fp32(node)
+    made = _source_operation(script, subject)
     if made is not None and made.name == "sigmoid":
         return Hit(LOG_OF_SIGMOID, node, f"{what}: the log of a sigmoid", in_fp32)
     if made is not None and made.name == "softmax":
         return Hit(LOG_OF_SOFTMAX, node, f"{what}: the log of a softmax", in_fp32)
-    return Hit(LOG_WITHOUT_EPS, node, f"{what}: the log of a value that can be 0 ({extent.origin})", in_fp32)
+    return Hit(LOG_WITHOUT_EPS, node, f"{what}: the log of a value that can be 0 ({values.origin})", in_fp32)
 
 
-def _maker(script: Script, subject: ast.expr) -> Operation | None:
-    """Return the operation that made a value, past what leaves values as they are, and past `1 -`."""
+def _source_operation(script: Script, subject: ast.expr) -> Operation | None:
+    """Return the sigmoid or softmax that a value comes from, through indexing, other operations and `1 -`."""
     for _ in range(8):
-        followed = script.judge.followed(subject)
-        if isinstance(followed, ast.Subscript):
-            subject = followed.value
-        elif isinstance(followed, ast.BinOp) and isinstance(followed.op, ast.Sub):
-            subject = followed.right
+        resolved = script.ranges.resolve(subject)
+        if isinstance(resolved, ast.Subscript):
+            subject = resolved.value
+        elif isinstance(resolved, ast.BinOp) and isinstance(resolved.op, ast.Sub):
+            subject = resolved.right
         else:
-            made = script.judge.operation(followed)
+            made = script.ranges.operation(resolved)
             if made is None or made.subject is None or made.name in ("sigmoid", "softmax"):
                 return made
             subject = made.subject

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from rung.recovery.doctor.analysis.import_names import Operation
-from rung.recovery.doctor.analysis.inference import words_of
+from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
 
@@ -38,7 +38,7 @@ FINFO_OF_ANOTHER = Rule(
 RULES = (FILL_BEYOND_FP16, MASK_BEYOND_FP16, FINFO_OF_ANOTHER)
 LARGEST = 65504.0
 _DTYPES = ("dtype", "half", "fp16", "float16")
-# Where the constant stands among the arguments after the tensor, and its name.
+# The place of the constant among the arguments after the tensor, and its name.
 FILLS = {
     "masked_fill": (1, "value"),
     "masked_fill_": (1, "value"),
@@ -56,13 +56,13 @@ def check(script: Script) -> Iterator[Hit]:
     for node, op in script.called(*FILLS, *CLAMPS):
         for value in _given(op) if not script.in_fp32(node) else ():
             if op.name.startswith("masked_fill") and _is_limit_of_an_input(script, op, value):
-                what = f"{op.name} with {words_of(value)}: the limit of another tensor's dtype"
+                what = f"{op.name} with {source_text(value)}: the limit of another tensor's dtype"
                 yield Hit(FINFO_OF_ANOTHER, node, what)
             elif op.name.startswith("masked_fill") and _is_taken_from_data(script, value):
-                what = f"{op.name} with {words_of(value)}, which the data can make larger than FP16's 65504"
+                what = f"{op.name} with {source_text(value)}, which the data can make larger than FP16's 65504"
                 yield Hit(FILL_BEYOND_FP16, node, what, softer=True)
-            elif _too_large(script, value) and not _knows_dtype(script, node):
-                what = f"{op.name} with {words_of(value)}, beyond FP16's 65504"
+            elif _too_large(script, value) and not _checks_dtype(script, node):
+                what = f"{op.name} with {source_text(value)}, beyond FP16's 65504"
                 yield Hit(FILL_BEYOND_FP16, node, what)
     yield from _masks(script)
 
@@ -79,10 +79,10 @@ def _given(op: Operation) -> list[ast.expr]:
 
 
 def _masks(script: Script) -> Iterator[Hit]:
-    """Yield the silent ones: where(..., -1e9), x[mask] = -1e9, (1 - mask) * -1e9."""
+    """Yield the masks that raise no error: where(..., -1e9), x[mask] = -1e9, (1 - mask) * -1e9."""
     for node, value in _constants(script):
-        if _too_large(script, value) and not _knows_dtype(script, node):
-            what = f"{words_of(value)} as a mask is infinite in FP16"
+        if _too_large(script, value) and not _checks_dtype(script, node):
+            what = f"{source_text(value)} as a mask is infinite in FP16"
             yield Hit(MASK_BEYOND_FP16, node, what, script.in_fp32(node))
 
 
@@ -101,16 +101,16 @@ def _constants(script: Script) -> Iterator[tuple[ast.AST, ast.expr]]:
 
 
 def _is_mask(script: Script, node: ast.expr) -> bool:
-    return any("mask" in word.lower() for word in script.words_in(node))
+    return any("mask" in word.lower() for word in script.names_in(node))
 
 
 def _too_large(script: Script, node: ast.expr) -> bool:
-    followed = script.judge.followed(node)
-    if isinstance(followed, ast.Attribute) and followed.attr in ("min", "max", "lowest"):
-        return _is_finfo_of_fp32(script, script.judge.followed(followed.value))
-    extent = script.judge.extent(node)
-    fixed = extent.low == extent.high and extent.kind == "number"
-    return fixed and math.isfinite(extent.low) and abs(extent.low) > LARGEST
+    resolved = script.ranges.resolve(node)
+    if isinstance(resolved, ast.Attribute) and resolved.attr in ("min", "max", "lowest"):
+        return _is_finfo_of_fp32(script, script.ranges.resolve(resolved.value))
+    values = script.ranges.range_of(node)
+    fixed = values.low == values.high and values.kind == "number"
+    return fixed and math.isfinite(values.low) and abs(values.low) > LARGEST
 
 
 def _is_finfo_of_fp32(script: Script, node: ast.expr | None) -> bool:
@@ -121,19 +121,19 @@ def _is_finfo_of_fp32(script: Script, node: ast.expr | None) -> bool:
 
 
 def _is_taken_from_data(script: Script, value: ast.expr) -> bool:
-    """Tell whether a constant is read from a tensor, scaled up, and bounded by nothing: -1e3 * x.max().item()."""
-    made = script.judge.followed(value)
+    """Return whether a value is read from a tensor, scaled and not bounded: -1e3 * x.max().item()."""
+    made = script.ranges.resolve(value)
     if not isinstance(made, ast.BinOp) or not isinstance(made.op, (ast.Mult, ast.Sub)):
         return False
-    words = script.words_in(made)
+    words = script.names_in(made)
     return bool(words & {"item", "max", "amax"}) and not words & {"clamp", "clip", "min", "minimum", "finfo"}
 
 
 def _is_limit_of_an_input(script: Script, op: Operation, value: ast.expr) -> bool:
-    """Tell whether a tensor made in a function is filled with finfo(x.dtype).min of an argument x of that function."""
-    limit = script.judge.followed(value)
+    """Return whether a tensor made in a function is filled with finfo(x.dtype).min of an argument x of it."""
+    limit = script.ranges.resolve(value)
     bound = isinstance(limit, ast.Attribute) and limit.attr in ("min", "max")
-    asked = script.judge.followed(limit.value) if isinstance(limit, ast.Attribute) and bound else None
+    asked = script.ranges.resolve(limit.value) if isinstance(limit, ast.Attribute) and bound else None
     if not isinstance(asked, ast.Call) or script.names.full(asked.func) != "torch.finfo" or not asked.args:
         return False
     dtype = asked.args[0]
@@ -146,7 +146,7 @@ def _is_limit_of_an_input(script: Script, op: Operation, value: ast.expr) -> boo
     return untouched and script.scopes.value(op.subject) is not None
 
 
-def _knows_dtype(script: Script, node: ast.AST) -> bool:
-    """Tell whether the code around asks for the dtype first, as careful code does."""
+def _checks_dtype(script: Script, node: ast.AST) -> bool:
+    """Return whether an enclosing `if` checks the dtype."""
     tests = (outer.test for outer in script.scopes.around(node) if isinstance(outer, (ast.If, ast.IfExp)))
-    return any(word in said.lower() for test in tests for said in script.words_in(test) for word in _DTYPES)
+    return any(word in name.lower() for test in tests for name in script.names_in(test) for word in _DTYPES)

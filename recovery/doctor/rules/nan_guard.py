@@ -18,15 +18,15 @@ NO_NAN_CHECK = Rule(
     None,
 )
 RULES = (NO_NAN_CHECK,)
-_LOOKS = re.compile(r"nan|isinf|finite|anomaly|overflow", re.IGNORECASE)
+_NAN_CHECK = re.compile(r"nan|isinf|finite|anomaly|overflow", re.IGNORECASE)
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield the backward pass of a loop without any check."""
+    """Yield the backward pass of a loop in a script without any check for NaN."""
     loops = [node for node, op in script.called("backward") if op.home == "method" and script.in_loop(node)]
     if not loops or not any(True for _ in script.called("step")):
         return
-    if not any(_LOOKS.search(name) for name in _names(script)):
+    if not any(_NAN_CHECK.search(name) for name in _names(script)):
         yield Hit(NO_NAN_CHECK, loops[0], "nothing here looks whether the loss is finite")
 
 

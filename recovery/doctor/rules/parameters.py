@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from rung.recovery.doctor.analysis.import_names import dotted
-from rung.recovery.doctor.analysis.inference import words_of
+from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script, is_literal
 from rung.recovery.doctor.analysis.value_range import INF
 from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
@@ -29,11 +29,11 @@ RELU_INTO_EMBEDDING = Rule(
 )
 RULES = (RAND_AS_PARAMETER, RELU_INTO_EMBEDDING)
 RANDOM = ("rand", "randn", "rand_like", "randn_like", "empty")
-CALMS = ("clamp", "clip", "tanh", "sigmoid", "softmax", "normalize", "layer_norm", "hardtanh")
+LIMITING = ("clamp", "clip", "tanh", "sigmoid", "softmax", "normalize", "layer_norm", "hardtanh")
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield random tensors in the place of parameters, and unbounded values on their way into an embedding's sum."""
+    """Yield random tensors in place of parameters, and unbounded values that are added to an embedding."""
     yield from _random(script)
     yield from _sums(script)
 
@@ -45,14 +45,14 @@ def _random(script: Script) -> Iterator[Hit]:
         holder = script.parent(node)
         if op.home != "torch" or not is_literal(op.keywords.get("requires_grad"), True):
             continue
-        # Kept by a module, or handed to an optimizer; anything else is an input whose gradient is wanted.
-        name = dotted(holder.targets[0]) if isinstance(holder, ast.Assign) else _given_by(script, holder)
+        # Stored in a module or passed to an optimizer; anything else is an input that needs a gradient.
+        name = dotted(holder.targets[0]) if isinstance(holder, ast.Assign) else _name_of_result(script, holder)
         if name.startswith("self.") or name in trained:
             yield Hit(RAND_AS_PARAMETER, node, f"{name} is torch.{op.name}(requires_grad=True)")
 
 
-def _given_by(script: Script, node: ast.AST | None) -> str:
-    """Return the name that keeps what a function returns here: `self.table = new_table(...)`."""
+def _name_of_result(script: Script, node: ast.AST | None) -> str:
+    """Return the name that the result of the enclosing function is assigned to: `self.table = new_table(...)`."""
     maker = script.scopes.function(node) if isinstance(node, ast.Return) else None
     if not isinstance(maker, ast.FunctionDef):
         return ""
@@ -64,13 +64,13 @@ def _sums(script: Script) -> Iterator[Hit]:
     for node in script.nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             for side, other in ((node.left, node.right), (node.right, node.left)):
-                if _is_embedding(script, other) and _is_unbounded(script, side) and not _calmed(script, node):
-                    yield Hit(RELU_INTO_EMBEDDING, node, f"{words_of(node)}: nothing bounds {words_of(side)}")
+                if _is_embedding(script, other) and _is_unbounded(script, side) and not _is_limited(script, node):
+                    yield Hit(RELU_INTO_EMBEDDING, node, f"{source_text(node)}: nothing bounds {source_text(side)}")
 
 
 def _layer(script: Script, node: ast.expr | None) -> tuple[str, ast.Call | None, ast.expr | None]:
-    """Return the kind of layer that a call goes through, its making, and what goes in."""
-    node = script.judge.followed(node)
+    """Return the class of the layer that is called, the call that created it, and its input."""
+    node = script.ranges.resolve(node)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return "", None, None
     made = script.scopes.attribute(node.func)
@@ -87,24 +87,24 @@ def _is_embedding(script: Script, node: ast.expr) -> bool:
 
 
 def _is_unbounded(script: Script, node: ast.expr) -> bool:
-    kind, made, into = _layer(script, node)
+    kind, made, layer_input = _layer(script, node)
     if kind == "Sequential" and made is not None:
         layers = [script.names.full(each.func).rpartition(".")[2] for each in made.args if isinstance(each, ast.Call)]
-        return "ReLU" in layers and not _bounded(script, into)
-    op = script.judge.operation(script.judge.followed(node))
+        return "ReLU" in layers and not _bounded(script, layer_input)
+    op = script.ranges.operation(script.ranges.resolve(node))
     if op is not None and op.name == "relu":
         return not _bounded(script, op.subject)
     return _projects_raw_inputs(script, node)
 
 
 def _projects_raw_inputs(script: Script, node: ast.expr) -> bool:
-    """Tell whether layers stand around relu(linear(x)), with x an argument of the function that nothing bounds."""
+    """Return whether layers wrap relu(linear(x)), where x is an unbounded argument of the function."""
     inner: ast.expr | None = node
     for _ in range(6):
-        op = script.judge.operation(script.judge.followed(inner))
+        op = script.ranges.operation(script.ranges.resolve(inner))
         if op is not None and op.name == "relu":
-            kind, _, into = _layer(script, op.subject)
-            return kind == "Linear" and _is_argument(script, into) and not _bounded(script, into)
+            kind, _, layer_input = _layer(script, op.subject)
+            return kind == "Linear" and _is_argument(script, layer_input) and not _bounded(script, layer_input)
         inner = _layer(script, inner)[2]
     return False
 
@@ -118,16 +118,16 @@ def _is_argument(script: Script, node: ast.expr | None) -> bool:
 
 
 def _bounded(script: Script, node: ast.expr | None) -> bool:
-    extent = script.judge.extent(node)
-    return extent.low > -INF and extent.high < INF
+    values = script.ranges.range_of(node)
+    return values.low > -INF and values.high < INF
 
 
-def _calmed(script: Script, node: ast.expr) -> bool:
-    """Tell whether the sum itself goes straight into a clamp or a norm."""
+def _is_limited(script: Script, node: ast.expr) -> bool:
+    """Return whether the sum goes directly into a clamp or a norm."""
     outer = script.parent(node)
     if isinstance(outer, ast.Attribute):
         outer = script.parent(outer)
     if not isinstance(outer, ast.Call):
         return False
     name = dotted(outer.func).rpartition(".")[2].lower()
-    return "norm" in name or name in CALMS or (isinstance(outer.func, ast.Attribute) and outer.func.attr in CALMS)
+    return "norm" in name or name in LIMITING or (isinstance(outer.func, ast.Attribute) and outer.func.attr in LIMITING)

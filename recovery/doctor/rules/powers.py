@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from rung.recovery.doctor.analysis.import_names import dotted
-from rung.recovery.doctor.analysis.inference import words_of
+from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
 
@@ -30,8 +30,8 @@ def _is_negated(node: ast.expr | None) -> bool:
 
 
 def _is_learned(script: Script, node: ast.expr | None) -> bool:
-    """Tell whether a value is what `self` holds, such as a parameter that is the log of a width."""
-    for part in (node, script.judge.followed(node)):
+    """Return whether a value is an attribute of `self`, such as a parameter that is the log of a width."""
+    for part in (node, script.ranges.resolve(node)):
         while isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
             part = part.func.value
         if part is not None and dotted(part).startswith("self."):
@@ -44,14 +44,14 @@ def check(script: Script) -> Iterator[Hit]:
     for node, op in script.called("exp", "exp_"):
         if op.home not in ("torch", "method") or op.subject is None or (op.home == "method" and op.rest):
             continue
-        extent = script.judge.extent(op.subject)
-        if extent.kind == "number" or extent.high <= HIGHEST or script.is_spared(node):
+        values = script.ranges.range_of(op.subject)
+        if values.kind == "number" or values.high <= HIGHEST or script.is_untrained(node):
             continue
         if "scale" in dotted(op.subject).lower() or "temp" in dotted(op.subject).lower():
-            continue  # One learned number, which starts small and stays so: CLIP's logit_scale.
-        if _is_negated(script.judge.followed(op.subject)) and not extent.origin:
-            continue  # exp(-distance / width): whoever writes the minus expects something positive behind it.
-        bound = f"up to {extent.high:g}" if extent.high < math.inf else "without a bound from above"
-        # The log of something: of a ratio, a variance. It may well stay small.
-        softer = any("log" in word.lower() for word in script.words_in(op.subject)) or _is_learned(script, op.subject)
-        yield Hit(EXP_WITHOUT_CLIP, node, f"{words_of(node)}: exp of a value {bound}", script.in_fp32(node), softer)
+            continue  # One learned number that starts small and stays small: CLIP's logit_scale.
+        if _is_negated(script.ranges.resolve(op.subject)) and not values.origin:
+            continue  # exp(-distance / width): after a minus the value is expected to be positive.
+        bound = f"up to {values.high:g}" if values.high < math.inf else "without a bound from above"
+        # The log of a ratio or a variance can stay small.
+        softer = any("log" in word.lower() for word in script.names_in(op.subject)) or _is_learned(script, op.subject)
+        yield Hit(EXP_WITHOUT_CLIP, node, f"{source_text(node)}: exp of a value {bound}", script.in_fp32(node), softer)

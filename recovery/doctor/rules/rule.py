@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How sure it is that a training in FP16 goes wrong: it will, it may, or it is worth knowing."""
+    """How likely a training in FP16 fails: it will, it can, or it is worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,7 +20,7 @@ ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that field reports blame. `elsewhere`: the severity where nothing says FP16; None is silence."""
+    """A known cause of failures. `elsewhere` is the severity in code without FP16; None: it is not reported."""
 
     name: str
     what: str
@@ -37,14 +37,14 @@ class Hit:
     rule: Rule
     node: ast.AST
     what: str = ""
-    # The value was cast to FP32 before, or autocast is off here: the case of code without FP16.
+    # The value was cast to FP32 before, or autocast is off: the severity is that of code without FP16.
     in_fp32: bool = False
     softer: bool = False
 
 
 @dataclass(frozen=True)
 class LintFinding:
-    """What a person reads: where, what, why, and what to write instead."""
+    """What the user reads: where, what, why, and what to write instead."""
 
     line: int
     column: int
@@ -56,7 +56,7 @@ class LintFinding:
 
 
 def severity_of(hit: Hit, *, fp16: bool) -> Severity | None:
-    """Return how severe a hit is in this file; None when the rule has nothing to say here."""
+    """Return the severity of a hit in this file; None when it is not reported here."""
     found = hit.rule.in_fp16 if fp16 and not hit.in_fp32 else hit.rule.elsewhere
     if found is None or not hit.softer:
         return found

@@ -27,13 +27,13 @@ UNSCALE_TWICE = Rule(
     Severity.ERROR,
 )
 RULES = (CLIP_BEFORE_UNSCALE, UNSCALE_TWICE)
-# So many of a kind are looked at in one file: each is held against all of the file, and no script has more.
+# Most calls of a kind that are examined in one file: each is compared with the whole file.
 MOST = 50
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 
 
 def check(script: Script) -> Iterator[Hit]:
-    """Yield clipping before the scale is taken off, and a scale that is taken off twice."""
+    """Yield clipping before unscale_(), and a second unscale_() in one step."""
     yield from _clips(script)
     yield from _unscaled_twice(script)
 
@@ -45,7 +45,7 @@ def _clips(script: Script) -> Iterator[Hit]:
             script, node, [call for call, op in script.called("backward") if _is_scaled(script, op)]
         )
         if backward is None or not any(
-            _after(step, node) and script.scopes.function(step) is function and not script.exclusive(step, node)
+            _after(step, node) and script.scopes.function(step) is function and not script.are_exclusive(step, node)
             for step, op in script.called("step")
             if _is_scaler_step(op)
         ):
@@ -60,7 +60,7 @@ def _last_before(script: Script, node: ast.Call, calls: list[ast.Call]) -> ast.C
     found = [
         call
         for call in calls
-        if _after(node, call) and script.scopes.function(call) is function and not script.exclusive(call, node)
+        if _after(node, call) and script.scopes.function(call) is function and not script.are_exclusive(call, node)
     ]
     return found[-1] if found else None
 
@@ -70,7 +70,7 @@ def _after(one: ast.Call, other: ast.Call) -> bool:
 
 
 def _is_scaled(script: Script, op: Operation) -> bool:
-    made = script.judge.operation(script.judge.followed(op.subject))
+    made = script.ranges.operation(script.ranges.resolve(op.subject))
     return made is not None and made.name == "scale"
 
 
@@ -82,7 +82,7 @@ def _unscaled_twice(script: Script) -> Iterator[Hit]:
     calls = [node for node, op in script.called("unscale_") if "scaler" in dotted(op.subject or node).lower()]
     for first, second in pairwise(calls[:MOST]):
         same = ast.dump(first) == ast.dump(second) and script.scopes.function(first) is script.scopes.function(second)
-        if not same or script.in_loop(first) is not script.in_loop(second) or script.exclusive(first, second):
+        if not same or script.in_loop(first) is not script.in_loop(second) or script.are_exclusive(first, second):
             continue
         between = [call for call, op in script.called("update", "step") if _after(call, first) and _after(second, call)]
         if not between:
