@@ -36,19 +36,19 @@ def rung_filters() -> Any:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_variable_of_a_role_has_its_type_and_its_sentence(role: str) -> None:
+def test_every_variable_of_a_role_has_a_type_and_a_description(role: str) -> None:
     documented = load(ANSIBLE / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     assert set(documented) == set(defaults(role))
     assert all(name.startswith(f"{role}_") and fact["description"] for name, fact in documented.items())
 
 
-def test_every_default_has_its_reason_beside_it() -> None:
+def test_every_file_of_defaults_starts_with_a_comment() -> None:
     for role in ROLES:
         text = (ANSIBLE / "roles" / role / "defaults" / "main.yml").read_text()
         assert text.startswith("# "), role
 
 
-def test_every_gpu_of_the_list_is_known_with_its_drivers() -> None:
+def test_every_gpu_in_the_inventory_has_a_driver_and_a_cuda_version() -> None:
     known = load(ANSIBLE / "group_vars" / "all.yml")
     listed = set(load(ANSIBLE / "inventory" / "hosts.yml")["all"]["children"])
     assert listed == set(known["provision_gpus"]) == {"p100", "titanrtx", "a100"}
@@ -58,7 +58,7 @@ def test_every_gpu_of_the_list_is_known_with_its_drivers() -> None:
     assert known["provision_gpus"]["p100"] == {"capability": "6.0", "newest_driver": 580, "cuda": ["12"]}
 
 
-def test_images_are_found_by_gpu_and_in_job_files(tmp_path: Path) -> None:
+def test_images_come_from_the_list_for_the_gpu_and_from_job_files(tmp_path: Path) -> None:
     job = {"name": "one", "image": {"p100": f"old{DIGEST}", "a100": "new:tag"}, "run": "true"}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"resources": {"gpu": "P100:1"}}))
     (tmp_path / "images.lock").write_text(yaml.safe_dump({"new:tag": f"new{DIGEST}"}))
@@ -69,7 +69,7 @@ def test_images_are_found_by_gpu_and_in_job_files(tmp_path: Path) -> None:
     assert images_for({"a100": f"x{DIGEST}"}, [], ["titanrtx"]) == []
 
 
-def test_kernels_are_judged_as_placing_does() -> None:
+def test_has_kernels_compares_the_architectures_of_a_build_with_the_gpu() -> None:
     has_kernels = rung_filters().has_kernels
     assert has_kernels("sm_60 sm_75", "6.0")
     assert not has_kernels("sm_75 sm_80 sm_90", "6.0")
@@ -79,13 +79,15 @@ def test_kernels_are_judged_as_placing_does() -> None:
     ("there", "after", "judged"),
     [(1000, 1002, "good"), (1009, 1009, "good"), (980, 1000, "20 s behind"), (1310, 1010, "300 s ahead of")],
 )
-def test_a_clock_is_blamed_only_for_what_no_delay_explains(there: int, after: float, judged: str) -> None:
+def test_a_clock_is_bad_only_if_the_delay_does_not_explain_the_difference(
+    there: int, after: float, judged: str
+) -> None:
     (line,) = rung_filters().clock_judged([f"time\t1000\t{there}"], after, 5)
     assert judged in line
     assert line.startswith("good\tclock" if judged == "good" else "bad\tclock")
 
 
-def test_the_service_is_one_that_systemd_takes_and_calls_well_shut_in(tmp_path: Path) -> None:
+def test_systemd_accepts_the_service_and_rates_it_as_confined(tmp_path: Path) -> None:
     assert shutil.which("systemd-analyze"), "install systemd"
     program = tmp_path / "venv" / "bin" / "rung"
     program.parent.mkdir(parents=True)

@@ -26,20 +26,20 @@ def assert_overflows_and_recovers(lab, options=""):
 # Always run in a container, by tests/fleet/test_field_reports.py.
 @pytest.mark.long
 @pytest.mark.sample
-def test_overflow_of_raw_figures_is_cured_by_fp32_at_once(lab):
+def test_fp32_is_the_first_rung_and_cures_the_overflow_of_raw_features(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_overflows_and_recovers(lab)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_it_is_no_accident_of_one_seed(lab, seed):
+def test_fp32_cures_the_fault_with_another_seed_too(lab, seed):
     assert_overflows_and_recovers(lab, f"--seed {seed}")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_mended_module_trains_in_fp16_from_start_to_end(lab, seed):
+def test_the_fixed_module_trains_in_fp16_without_a_fault(lab, seed):
     story = lab.run(lab.catalog(NAME, f"--seed {seed} --fixed"))
     assert story["job"]["state"] == "SUCCEEDED" and len(story["attempts"]) == 1
     assert story["attempts"][0]["effective"]["precision"] == "amp_fp16"

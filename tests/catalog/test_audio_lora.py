@@ -25,18 +25,18 @@ def recovered_as_well_as_fp32(lab, options=""):
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
 
-def test_it_goes_straight_to_native_fp16_and_ends_as_fp32_does(lab):
+def test_native_fp16_is_the_first_rung_and_reaches_the_metric_of_fp32(lab):
     recovered_as_well_as_fp32(lab)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_so_it_does_with_other_data(lab, seed):
+def test_native_fp16_reaches_the_metric_of_fp32_with_other_data_too(lab, seed):
     recovered_as_well_as_fp32(lab, f"--seed {seed}")
 
 
 @pytest.mark.long
-def test_with_fp32_adapters_it_trains_in_fp16_from_start_to_end(lab):
+def test_with_fp32_adapters_the_job_trains_in_fp16_without_a_fault(lab):
     story = lab.run(lab.catalog(NAME, "--fixed"))
     assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
     assert len(story["attempts"]) == 1
@@ -45,7 +45,7 @@ def test_with_fp32_adapters_it_trains_in_fp16_from_start_to_end(lab):
 
 
 @pytest.mark.long
-def test_a_killed_run_goes_on_from_its_own_checkpoint(lab, wait_until):
+def test_a_killed_run_resumes_from_its_checkpoint(lab, wait_until):
     name = lab.submit(lab.catalog(NAME, "--fixed"))
     controller = lab.controller()
     folder = lab.folder / "home" / "jobs" / name

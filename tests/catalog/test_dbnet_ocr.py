@@ -19,20 +19,20 @@ def assert_nan_at_once_and_recovers(lab, options=""):
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
 
-def test_nan_in_fp16_is_cured_by_fp32_at_once(lab):
+def test_fp32_is_the_first_rung_and_cures_the_nan(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_nan_at_once_and_recovers(lab)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_it_is_no_accident_of_one_seed(lab, seed):
+def test_fp32_cures_the_fault_with_another_seed_too(lab, seed):
     assert_nan_at_once_and_recovers(lab, f"seed={seed}")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_with_the_losses_in_fp32_it_trains_in_fp16_from_start_to_end(lab, seed):
+def test_with_fp32_losses_the_job_trains_in_fp16_without_a_fault(lab, seed):
     story = lab.run(lab.catalog(NAME, f"seed={seed} --fixed"))
     assert story["job"]["state"] == "SUCCEEDED" and len(story["attempts"]) == 1
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, f"seed={seed}"), rel=0.01)

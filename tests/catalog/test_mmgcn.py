@@ -29,7 +29,7 @@ def assert_cured_by_fp32(lab, story):
     assert "step 900/900" in lab.log(story["job"]["id"], 2)
 
 
-def test_it_is_nan_in_fp16_and_the_config_switch_brings_it_home(lab):
+def test_the_loss_is_nan_in_fp16_and_the_key_in_the_config_file_switches_to_fp32(lab):
     story = held_against_fp32(lab)
     assert_cured_by_fp32(lab, story)
     own = lab.folder / f"{NAME}-1" / "config.yaml"
@@ -41,13 +41,13 @@ def test_it_is_nan_in_fp16_and_the_config_switch_brings_it_home(lab):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_another_seed_fails_and_recovers_alike(lab, seed):
+def test_the_job_fails_and_recovers_with_another_seed_too(lab, seed):
     assert_cured_by_fp32(lab, held_against_fp32(lab, f"--seed {seed}"))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_mended_code_trains_in_fp16_from_start_to_end(lab, seed):
+def test_the_fixed_code_trains_in_fp16_without_a_fault(lab, seed):
     story = held_against_fp32(lab, f"--fixed --seed {seed}")
     assert len(story["attempts"]) == 1
     assert story["attempts"][0]["asked"]["precision"] == "amp_fp16"

@@ -25,20 +25,20 @@ def assert_nan_and_recovery(lab, options=""):
 
 # Always run in a container, by tests/fleet/test_field_reports.py.
 @pytest.mark.long
-def test_nan_of_the_first_batch_is_cured_by_fp32_at_once(lab):
+def test_fp32_is_the_first_rung_and_cures_the_nan_of_the_first_batch(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_nan_and_recovery(lab)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_it_is_no_accident_of_one_seed(lab, seed):
+def test_fp32_cures_the_fault_with_another_seed_too(lab, seed):
     assert_nan_and_recovery(lab, f"--seed {seed}")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_mended_settings_train_in_fp16_from_start_to_end(lab, seed):
+def test_the_fixed_settings_train_in_fp16_without_a_fault(lab, seed):
     story = lab.run(lab.catalog(NAME, f"--seed {seed} --fixed"))
     assert story["job"]["state"] == "SUCCEEDED" and len(story["attempts"]) == 1
     assert story["attempts"][0]["asked"]["precision"] == "amp_fp16"
@@ -46,7 +46,7 @@ def test_the_mended_settings_train_in_fp16_from_start_to_end(lab, seed):
 
 
 @pytest.mark.long
-def test_by_itself_it_gives_up_after_ten_bad_batches(tmp_path):
+def test_without_rung_the_script_gives_up_after_ten_bad_batches(tmp_path):
     words = [sys.executable, str(CATALOG / NAME / "train.py"), "--output_dir", str(tmp_path)]
     done = pace.run(words, capture_output=True, text=True, usual=300, check=False)
     assert done.returncode == 1 and done.stdout.count(ISSUE) == 10
@@ -55,7 +55,7 @@ def test_by_itself_it_gives_up_after_ten_bad_batches(tmp_path):
 
 
 @pytest.mark.long
-def test_it_goes_on_from_its_checkpoint_with_the_learning_rate_it_is_told(tmp_path):
+def test_the_script_resumes_from_its_checkpoint_with_the_lr_it_is_given(tmp_path):
     words = [
         sys.executable,
         str(CATALOG / NAME / "train.py"),

@@ -37,7 +37,7 @@ def judged(folder: Path, ran: dict[str, Any], reference: dict[str, Any], said: s
     return judge(REPORT, logged, reference, "fp32", ("here", "cpu"))
 
 
-def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well(tmp_path: Path) -> None:
+def test_a_job_that_fails_as_reported_and_comes_near_its_reference_has_no_troubles(tmp_path: Path) -> None:
     row = judged(tmp_path, GOOD, REFERENCE)
     assert row.troubles == ()
     assert (row.attempts, row.faults, row.rungs, row.steps_lost, row.minutes) == (2, ("nan_loss",), ("fp32",), 20, 1.0)
@@ -59,13 +59,13 @@ def test_a_job_that_failed_as_reported_and_came_near_its_reference_is_well(tmp_p
         (history(attempt(FAULT, None), attempt(None, None)), REFERENCE, "no val_auc to compare"),
     ],
 )
-def test_whatever_is_not_as_reported_is_said(
+def test_every_difference_from_the_report_is_a_trouble(
     tmp_path: Path, ran: dict[str, Any], reference: dict[str, Any], said: str
 ) -> None:
     assert said in "; ".join(judged(tmp_path, ran, reference).troubles)
 
 
-def test_a_fault_in_other_words_than_the_reports_is_said(tmp_path: Path) -> None:
+def test_a_first_log_without_the_words_of_the_report_is_a_trouble(tmp_path: Path) -> None:
     told = ("its first log does not say what the report's did: Training loss is nan",)
     assert judged(tmp_path, GOOD, REFERENCE, "loss went away").troubles == told
 
@@ -73,7 +73,7 @@ def test_a_fault_in_other_words_than_the_reports_is_said(tmp_path: Path) -> None
 SPEC = {"name": "a", "run": "python train.py --size cpu --lr {lr}", "knobs": {"mode": "zero-edit"}, "envs": {"A": "1"}}
 
 
-def test_a_job_file_is_changed_for_its_size_its_place_and_its_variant() -> None:
+def test_a_job_file_changes_with_the_size_the_place_and_the_variant() -> None:
     made = changed(SPEC, "gpu", "fp32", {"envs": {"B": "2"}, "image": "sha256:0"})
     assert made["run"] == "python train.py --size gpu --lr {lr}"
     assert made["knobs"] == {"mode": "zero-edit", "precision": "fp32"}
@@ -84,6 +84,6 @@ def test_a_job_file_is_changed_for_its_size_its_place_and_its_variant() -> None:
     )
 
 
-def test_a_job_that_does_not_name_its_size_is_refused() -> None:
+def test_a_job_that_does_not_name_its_size_once_is_refused() -> None:
     with pytest.raises(ValueError, match="should name the size once"):
         changed({**SPEC, "run": "python train.py"}, "gpu", None, {})

@@ -39,7 +39,7 @@ def verdict(of: Case = CURABLE, reference: float | None = 0.5, **changes: object
 # The cases
 
 
-def test_there_are_at_least_thirty_cases_of_four_frameworks_and_five_that_nothing_cures() -> None:
+def test_the_catalog_has_thirty_cases_of_four_frameworks_and_five_without_a_cure() -> None:
     assert set(CASES.glob("*.py")) == {SHARED, *(case.script for case in CATALOG)}
     assert len(CATALOG) >= 30
     assert {case.framework for case in CATALOG} == {"torch", "HF Trainer", "Lightning", "Accelerate"}
@@ -47,7 +47,7 @@ def test_there_are_at_least_thirty_cases_of_four_frameworks_and_five_that_nothin
 
 
 @pytest.mark.parametrize("script", [SHARED, *(case.script for case in CATALOG)], ids=lambda script: script.stem)
-def test_a_case_knows_nothing_of_rung_and_sets_no_loss_to_nan_itself(script: Path) -> None:
+def test_a_case_does_not_use_rung_and_does_not_set_a_loss_to_nan(script: Path) -> None:
     text = script.read_text()
     nodes = [*ast.walk(ast.parse(text))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -84,17 +84,17 @@ def test_an_unknown_case_is_refused_by_name() -> None:
         (None, True, False),
     ],
 )
-def test_recovered_is_within_one_per_cent_of_the_healthy_run_or_better(
+def test_a_case_is_recovered_within_one_per_cent_of_the_healthy_run_or_better(
     value: float | None, well: bool, recovered: bool
 ) -> None:
     assert verdict(val_loss=value, ended_well=well).recovered is recovered
 
 
-def test_nothing_is_recovered_without_a_reference() -> None:
+def test_a_case_without_a_reference_is_not_recovered() -> None:
     assert not verdict(reference=None).recovered
 
 
-def test_what_nothing_cures_must_be_named_soon_and_must_not_end_well() -> None:
+def test_a_case_without_a_cure_is_right_only_if_it_fails_soon_with_the_right_diagnosis() -> None:
     told = {"said": "NaN in FP32 too: a bug in the model or the data", "ended_well": False}
     assert verdict(HOPELESS, launches=4, **told).right
     assert not verdict(HOPELESS, launches=5, **told).right
@@ -102,14 +102,14 @@ def test_what_nothing_cures_must_be_named_soon_and_must_not_end_well() -> None:
     assert not verdict(HOPELESS, **told | {"ended_well": True}).right
 
 
-def test_the_last_held_out_loss_counts() -> None:
+def test_the_held_out_loss_is_the_last_one_printed() -> None:
     assert value_in("val_loss 3.0\nstep 4\nval_loss 2.5\n") == 2.5
     assert math.isnan(value_in("val_loss nan") or 0.0)
     assert value_in("val_loss oops") is None
     assert value_in("loss 1") is None
 
 
-def test_results_are_kept_as_lines_the_newest_wins_and_references_stand_apart(tmp_path: Path) -> None:
+def test_results_are_stored_as_lines_the_newest_counts_and_references_get_no_verdict(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     healthy = replace(RESULT, regimen=REFERENCE, val_loss=0.4)
     lines = [RESULT, healthy, replace(RESULT, val_loss=0.41)]
@@ -128,7 +128,7 @@ def attempt(number: int, **fields: object) -> dict[str, object]:
     return {"number": number, **plain, **more, **fields}
 
 
-def test_a_history_is_counted_by_attempts_steps_and_their_precision(tmp_path: Path) -> None:
+def test_a_history_gives_the_number_of_launches_and_the_steps_in_each_precision(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("val_loss 0.5\n")
     attempts = [
@@ -153,7 +153,7 @@ def test_the_tables_show_what_failed() -> None:
     assert "WRONG" in table.line(verdicts[1])
 
 
-def test_the_docs_show_the_tables_of_the_results_that_are_kept() -> None:
+def test_the_docs_show_the_tables_of_the_stored_results() -> None:
     page = (CASES.parents[2] / "docs" / "ladder.md").read_text(encoding="utf-8")
     verdicts = judge(read_results(CASES.parent / "results.jsonl"), CATALOG)
     assert table.summary(verdicts) in page
@@ -163,7 +163,7 @@ def test_the_docs_show_the_tables_of_the_results_that_are_kept() -> None:
 # One for real
 
 
-def test_a_case_that_fails_by_itself_is_recovered_by_rung(tmp_path: Path) -> None:
+def test_rung_recovers_a_case_that_fails_without_it(tmp_path: Path) -> None:
     case = replace(chosen(("half_params_with_scaler",))[0], steps=60)
     result = default(Trial(case, 1, tmp_path))
     assert result.ended_well, result

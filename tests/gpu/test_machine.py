@@ -15,7 +15,7 @@ from tests.gpu.programs import check_machine
 H200 = Gpu("NVIDIA H200", (9, 0), 0, "GPU-1")
 
 
-def test_a_program_that_is_missing_is_named_with_what_to_install(
+def test_a_missing_program_is_named_with_its_package(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "runc").touch(mode=0o755)
@@ -42,7 +42,7 @@ def test_a_gpu_without_a_device_is_refused(tmp_path: Path) -> None:
         find_driver([H200], tmp_path)
 
 
-def test_a_library_is_known_by_every_name_a_loader_may_look_for(tmp_path: Path) -> None:
+def test_names_of_gives_every_name_by_which_a_loader_may_look_for_a_library(tmp_path: Path) -> None:
     real = tmp_path / "libx.so.1.2"
     real.touch()
     (tmp_path / "libx.so.1").symlink_to("libx.so.1.2")

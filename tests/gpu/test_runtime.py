@@ -28,7 +28,7 @@ def config(*env: str) -> dict[str, Any]:
     return {"process": {"env": list(env)}, "linux": {"resources": {"devices": [{"allow": False}]}}, "mounts": []}
 
 
-def test_a_container_gets_the_gpu_it_was_given_with_the_driver_and_no_other() -> None:
+def test_a_container_gets_the_driver_and_only_the_gpu_that_it_was_given() -> None:
     made = runtime.with_gpus(config(), ["GPU-2"], TOLD)
     assert [device["path"] for device in made["linux"]["devices"]] == ["/dev/full", "/dev/null"]
     numbers = Path("/dev/full").stat().st_rdev
@@ -42,17 +42,17 @@ def test_a_container_gets_the_gpu_it_was_given_with_the_driver_and_no_other() ->
     ("env", "given"),
     [((), []), (("NVIDIA_VISIBLE_DEVICES=void",), []), (("NVIDIA_VISIBLE_DEVICES=",), []), (GIVEN, ["GPU-2"])],
 )
-def test_the_engine_has_the_last_word_on_which_gpus(env: tuple[str, ...], given: list[str]) -> None:
+def test_the_gpus_of_the_engine_count_more_than_those_of_the_image(env: tuple[str, ...], given: list[str]) -> None:
     assert runtime.wanted(list(env)) == given
 
 
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_a_gpu_that_the_machine_does_not_have_is_refused() -> None:
     with pytest.raises(SystemExit, match="no GPU GPU-9 on this machine"):
         runtime.with_gpus(config(), ["GPU-9"], TOLD)
 
 
 @pytest.mark.parametrize(("env", "devices"), [(GIVEN, 2), (["PATH=/bin"], 0)])
-def test_runc_is_called_with_its_own_words_once_the_configuration_is_written(
+def test_runc_gets_its_own_arguments_after_the_configuration_is_written(
     tmp_path: Path, env: list[str], devices: int
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config(*env)))

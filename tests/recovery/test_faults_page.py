@@ -17,17 +17,17 @@ SHOWN = {kind: re.search(r"`(.+)`", cell) for kind, cell in ROW.findall(PAGE.par
 WITHOUT_A_LINE = {"divergence", "not_learning", "unknown_exit", "rule_stop", "rule_retry", "scale_thrash"}
 
 
-def test_every_fault_has_its_row():
+def test_every_fault_has_a_row_on_the_page():
     assert set(SHOWN) == {kind.value for kind in FaultKind}
 
 
-def test_every_fault_that_a_message_tells_of_has_a_signature():
+def test_every_fault_that_a_message_shows_has_a_signature():
     told = {row.fault.value for row in SIGNATURES if row.fault}
     assert told == {kind.value for kind in FaultKind} - WITHOUT_A_LINE
 
 
 @pytest.mark.parametrize("kind", sorted({kind.value for kind in FaultKind} - WITHOUT_A_LINE))
-def test_the_line_that_shows_a_fault_is_found_as_that_fault_alone(kind):
+def test_the_sample_line_of_a_fault_is_found_as_that_fault_only(kind):
     line = SHOWN[kind][1].replace("\\|", "|")
     detector, splitter = Detector(), LineSplitter()
     found = [fault for each in splitter.feed(f"{line}\n".encode()) for fault in detector.feed(each)] + detector.finish()

@@ -100,13 +100,13 @@ def test_toml_keeps_its_comments(key: str, value: Any, line: str, becomes: str) 
     assert set_keys(TOML, "c.toml", {key: value}) == TOML.replace(line, becomes)
 
 
-def test_line_ends_and_a_byte_order_mark_stay() -> None:
+def test_line_endings_and_a_byte_order_mark_stay() -> None:
     assert set_keys("\ufefflr: 1\r\nb: 2\r\n", "c.yml", {"lr": 0.5}) == "\ufefflr: 0.5\r\nb: 2\r\n"
     assert set_keys('\ufeff{"lr": 1}\r\n', "c.json", {"lr": 0.5}) == '\ufeff{"lr": 0.5}\r\n'
     assert set_keys("lr = 1\r\nb = 2\r\n", "c.toml", {"lr": 0.5}) == "lr = 0.5\r\nb = 2\r\n"
 
 
-def test_an_anchor_keeps_its_name_and_several_keys_are_set_one_after_the_other() -> None:
+def test_an_anchor_keeps_its_name_and_several_keys_can_be_set() -> None:
     text = "a: &x !!float 1.5 # keep\nb: *x\nc: 'it''s'\n"
     assert set_keys(text, "c.yaml", {"a": 0.25, "c": "it's 2"}) == ("a: &x !!float 0.25 # keep\nb: *x\nc: 'it''s 2'\n")
 
@@ -140,14 +140,14 @@ def test_an_anchor_keeps_its_name_and_several_keys_are_set_one_after_the_other()
         ("c.yaml", "a: 1\n" + "#" * MAX_CHARS, "a", "is no config file"),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_a_reason(name: str, text: str, key: str, message: str) -> None:
+def test_a_key_that_cannot_be_set_is_refused_with_a_reason(name: str, text: str, key: str, message: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         find(text, name, key)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_value_that_the_place_would_turn_into_another_is_refused() -> None:
+def test_a_value_that_the_file_would_read_back_differently_is_refused() -> None:
     with pytest.raises(ConfigFileError, match=r"cannot be set to 0\.5 there|is no plain value"):
         set_keys("a: !!int 1\n", "c.yaml", {"a": 0.5})
 
@@ -193,7 +193,7 @@ def only_one_stretch_differs(before: str, after: str, name: str, key: str) -> No
 
 @settings(max_examples=40)
 @given(TREES, SCALARS, st.data(), st.booleans())
-def test_in_any_yaml_only_the_value_changes(tree: Any, new: Any, data: st.DataObject, flow: bool) -> None:
+def test_setting_a_key_of_any_yaml_changes_only_its_value(tree: Any, new: Any, data: st.DataObject, flow: bool) -> None:
     path = data.draw(st.sampled_from(paths(tree)))
     text = yaml.safe_dump(tree, allow_unicode=True, default_flow_style=flow, sort_keys=False)
     after = set_keys(text, "c.yaml", {".".join(path): new})
@@ -203,7 +203,9 @@ def test_in_any_yaml_only_the_value_changes(tree: Any, new: Any, data: st.DataOb
 
 @settings(max_examples=40)
 @given(TREES, SCALARS, st.data(), st.sampled_from([None, 0, 2, "\t"]))
-def test_in_any_json_only_the_value_changes(tree: Any, new: Any, data: st.DataObject, indent: Any) -> None:
+def test_setting_a_key_of_any_json_changes_only_its_value(
+    tree: Any, new: Any, data: st.DataObject, indent: Any
+) -> None:
     path = data.draw(st.sampled_from(paths(tree)))
     text = json.dumps(tree, indent=indent)
     after = set_keys(text, "c.json", {".".join(path): new})
@@ -230,7 +232,7 @@ def inline(value: Any) -> str:
 
 @settings(max_examples=40)
 @given(TREES.filter(lambda tree: "\\ud" not in json.dumps(tree)), SCALARS, st.data())
-def test_in_any_toml_only_the_value_changes(tree: Any, new: Any, data: st.DataObject) -> None:
+def test_setting_a_key_of_any_toml_changes_only_its_value(tree: Any, new: Any, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(paths(tree)))
     text = toml(tree)
     after = set_keys(text, "c.toml", {".".join(path): new})

@@ -28,7 +28,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_it_is_python_3_8_and_needs_nothing_but_torch(path: Path) -> None:
+def test_the_code_in_a_job_is_python_3_8_and_needs_only_torch(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     assert {name.split(".")[0] for name in imports(tree)} <= ALLOWED
 

@@ -38,7 +38,7 @@ def record(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_two_wrappers_race_and_exactly_one_runs_the_command(tmp_path: Path, wait_until: Wait) -> None:
+def test_only_one_of_three_wrappers_runs_the_command(tmp_path: Path, wait_until: Wait) -> None:
     for number in range(5):
         folder = tmp_path / str(number)
         request(folder, "sh", "-c", "echo ran >> ran")
@@ -51,7 +51,9 @@ def test_two_wrappers_race_and_exactly_one_runs_the_command(tmp_path: Path, wait
         ]  # fmt: skip
 
 
-def test_the_claim_names_the_wrapper_and_running_its_commands_group(tmp_path: Path, wait_until: Wait) -> None:
+def test_claim_json_holds_the_pid_of_the_wrapper_and_running_json_the_process_group(
+    tmp_path: Path, wait_until: Wait
+) -> None:
     request(tmp_path, "sh", "-c", "echo $$; while [ ! -e go ]; do sleep 0.01; done")
     assert finished(wrap(tmp_path)) == 0
     claim = record(tmp_path, "claim.json")
@@ -66,7 +68,7 @@ def test_the_claim_names_the_wrapper_and_running_its_commands_group(tmp_path: Pa
     wait_until((tmp_path / "done.json").exists)
 
 
-def test_nothing_runs_where_a_stop_was_asked_for_first(tmp_path: Path, wait_until: Wait) -> None:
+def test_the_command_does_not_run_if_a_stop_was_asked_before(tmp_path: Path, wait_until: Wait) -> None:
     request(tmp_path, "touch", "ran")
     (tmp_path / "stop").touch()
     assert finished(wrap(tmp_path)) == 0
@@ -76,11 +78,11 @@ def test_nothing_runs_where_a_stop_was_asked_for_first(tmp_path: Path, wait_unti
     assert not (tmp_path / "done.json").exists()
 
 
-def test_a_claim_that_cannot_be_made_is_not_a_start(tmp_path: Path) -> None:
+def test_the_wrapper_fails_if_it_cannot_write_its_claim(tmp_path: Path) -> None:
     assert finished(wrap(tmp_path / "nowhere")) != 0
 
 
-def test_term_to_the_wrapper_goes_on_to_the_command(tmp_path: Path, wait_until: Wait) -> None:
+def test_the_wrapper_passes_sigterm_to_the_command(tmp_path: Path, wait_until: Wait) -> None:
     request(tmp_path, "sh", "-c", "trap 'echo terminated; exit 9' TERM; echo ready; while :; do sleep 0.01; done")
     assert finished(wrap(tmp_path)) == 0
     wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
@@ -90,7 +92,7 @@ def test_term_to_the_wrapper_goes_on_to_the_command(tmp_path: Path, wait_until: 
     assert (tmp_path / "log").read_text().endswith("terminated\n")
 
 
-def test_a_hang_up_of_the_terminal_does_not_end_the_wrapper(tmp_path: Path, wait_until: Wait) -> None:
+def test_sighup_does_not_end_the_wrapper(tmp_path: Path, wait_until: Wait) -> None:
     request(tmp_path, "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.01; done; exit 6")
     assert finished(wrap(tmp_path)) == 0
     wait_until(lambda: (tmp_path / "log").exists() and "ready" in (tmp_path / "log").read_text())
@@ -101,7 +103,7 @@ def test_a_hang_up_of_the_terminal_does_not_end_the_wrapper(tmp_path: Path, wait
 
 
 @pytest.mark.parametrize("limit", [{"memory": 2**70}, {"cpus": 10**6}])
-def test_a_limit_beyond_the_machine_still_ends_in_a_record(
+def test_a_limit_that_the_machine_cannot_set_still_gives_an_end_record(
     tmp_path: Path, wait_until: Wait, limit: dict[str, int]
 ) -> None:
     request(tmp_path, "true", limits=limit)
@@ -110,7 +112,7 @@ def test_a_limit_beyond_the_machine_still_ends_in_a_record(
     assert record(tmp_path, "done.json")["exit_code"] == (127 if "memory" in limit else 0)
 
 
-def test_the_log_of_an_attempt_is_added_to_never_cut(tmp_path: Path, wait_until: Wait) -> None:
+def test_the_wrapper_appends_to_the_log_of_an_attempt(tmp_path: Path, wait_until: Wait) -> None:
     request(tmp_path, "echo", "new")
     (tmp_path / "log").write_text("old\n")
     assert finished(wrap(tmp_path)) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rung.jobs.model.event import EventKind, find_kind
 
 
-def test_these_kinds_are_not_followed() -> None:
+def test_events_of_these_kinds_are_not_shown_while_following() -> None:
     assert {kind for kind in EventKind if not kind.followed} == {
         *("state", "started", "ended", "stepping_back", "cancel_requested"),
         *("no_checkpoint", "quarantined", "set_aside"),

@@ -41,21 +41,21 @@ from rung.jobs.model.host import Host
         ("", "GPU"),
     ],
 )
-def test_every_drivers_name_has_its_type(name: str, type_name: str) -> None:
+def test_every_name_of_a_driver_gives_its_gpu_type(name: str, type_name: str) -> None:
     assert gpu_type(name) == type_name == Gpu(name, (7, 5)).type
 
 
 @given(st.text(max_size=200))
 @settings(deadline=None)
-def test_the_type_is_plain_whatever_the_name_is(name: str) -> None:
+def test_the_gpu_type_has_only_letters_and_digits(name: str) -> None:
     assert re.fullmatch(r"[A-Z0-9]{1,32}", gpu_type(name))
 
 
 @pytest.mark.parametrize(("capability", "fast"), [((6, 0), False), ((6, 1), False), ((7, 0), True), ((9, 0), True)])
-def test_tensor_cores_came_after_pascal(capability: tuple[int, int], fast: bool) -> None:
+def test_gpus_before_volta_have_no_tensor_cores(capability: tuple[int, int], fast: bool) -> None:
     assert Gpu("x", capability).fp16_tensor_cores is fast
 
 
-def test_a_group_named_after_a_type_says_what_its_hosts_should_have() -> None:
+def test_a_group_named_after_a_gpu_type_expects_that_gpu_on_its_hosts() -> None:
     host = Host("titan1", "192.0.2.1", groups=("titanrtx", "rack1"))
     assert host.should_have("TITANRTX") and not host.should_have("A100")

@@ -32,7 +32,7 @@ CURRENT = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"
         ((8, 0), ("rubbish", "sm_", "sm_8", "xsm_80"), False),
     ],
 )
-def test_a_kernel_runs_from_its_minor_version_on_and_ptx_on_anything_newer(
+def test_a_kernel_runs_from_its_minor_version_up_and_ptx_on_any_newer_gpu(
     capability: tuple[int, int], archs: tuple[str, ...], runs: bool
 ) -> None:
     assert kernels_for(capability, archs) is runs

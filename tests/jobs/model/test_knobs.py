@@ -26,12 +26,12 @@ any_knobs = st.builds(
 
 
 @given(any_knobs)
-def test_knobs_come_back_from_json_as_they_were(knobs: Knobs) -> None:
+def test_knobs_read_from_json_equal_those_written(knobs: Knobs) -> None:
     assert Knobs.from_dict(json.loads(json.dumps(knobs.to_dict()))) == knobs
 
 
 @given(any_knobs, any_knobs)
-def test_changes_are_what_differs_and_nothing_else(before: Knobs, after: Knobs) -> None:
+def test_changes_list_only_the_knobs_that_differ(before: Knobs, after: Knobs) -> None:
     changes = after.changes_from(before)
     assert {**before.to_dict(), **{name: new for name, (_, new) in changes.items()}} == after.to_dict()
     assert all(old != new for old, new in changes.values())
@@ -42,12 +42,12 @@ def test_the_contract_has_eight_knobs() -> None:
 
 
 @given(any_knobs)
-def test_what_was_asked_took_when_the_job_reports_the_same(knobs: Knobs) -> None:
+def test_an_asked_knob_took_effect_if_the_job_reports_the_same_value(knobs: Knobs) -> None:
     assert not_taken(knobs, knobs.to_dict()) == {}
 
 
 @given(positive)
-def test_how_a_float_prints_is_no_difference(value: float) -> None:
+def test_the_format_of_a_float_is_not_a_difference(value: float) -> None:
     assert same_value(value, float(f"{value:g}"))
     assert same_value(value, float(repr(value)))
 
@@ -56,26 +56,26 @@ def test_how_a_float_prints_is_no_difference(value: float) -> None:
     ("asked", "effective"),
     [(1e-3, 1.01e-3), (1.0, None), (1.0, "off"), (1.0, math.nan), (0.5, math.inf), (2000, 2001), ("fp32", "amp_fp16")],
 )
-def test_another_value_is_a_difference(asked: Any, effective: Any) -> None:
+def test_a_different_value_is_a_difference(asked: Any, effective: Any) -> None:
     assert not same_value(asked, effective)
 
 
-def test_the_old_lr_after_a_plain_resume_is_shown_with_both_values() -> None:
+def test_knobs_that_did_not_take_effect_are_shown_with_both_values() -> None:
     asked = Knobs(lr=5e-4, growth_interval=8000)
     ignored = not_taken(asked, {"lr": 1e-3, "growth_interval": 2000, "precision": "amp_fp16"})
     assert ignored == {"lr": (5e-4, 1e-3), "growth_interval": (8000, 2000)}
 
 
-def test_clipping_that_stayed_off_did_not_take() -> None:
+def test_a_clip_that_stays_off_did_not_take_effect() -> None:
     assert not_taken(Knobs(clip=1.0), {"clip": None}) == {"clip": (1.0, None)}
 
 
-def test_a_knob_that_the_job_does_not_report_proves_nothing() -> None:
+def test_a_knob_that_the_job_does_not_report_is_not_a_difference() -> None:
     assert not_taken(Knobs(lr=1.0, clip=2.0), {}) == {}
 
 
 @pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.AMP_FP16])
-def test_growth_interval_means_nothing_without_a_scaler(precision: Precision) -> None:
+def test_growth_interval_is_not_compared_without_a_scaler(precision: Precision) -> None:
     asked = Knobs(growth_interval=5000, precision=precision)
     assert not_taken(asked, {"growth_interval": 2000}) == {}
     assert not_taken(asked.but(precision=Precision.AMP_FP16), {"growth_interval": 2000})

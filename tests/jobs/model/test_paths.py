@@ -36,7 +36,7 @@ def test_ids_stay_readable(name: str, made: str) -> None:
     assert job_id(name, 7) == made
 
 
-def test_a_home_has_one_place_for_each_thing() -> None:
+def test_each_thing_in_a_home_has_its_own_path() -> None:
     paths = HomePaths(Path("/h"))
     assert paths.store == Path("/h/rung.db")
     assert paths.lock == Path("/h/controller.lock")
@@ -51,7 +51,7 @@ def test_the_files_of_an_attempt_are_distinct_and_in_its_folder() -> None:
     assert {file.parent for file in files} == {Path("/a")}
 
 
-def test_a_relative_checkpoint_folder_is_the_jobs_own_and_an_absolute_one_stays() -> None:
+def test_a_relative_checkpoint_folder_is_inside_the_jobs_folder_and_an_absolute_one_stays() -> None:
     paths = HomePaths(Path("/h"))
     assert paths.checkpoints("a-1", "checkpoints") == Path("/h/jobs/a-1/checkpoints")
     assert paths.checkpoints("a-1", "/ckpt") == Path("/ckpt")

@@ -32,7 +32,7 @@ def a_job(state: JobState) -> Job:
 
 
 @pytest.mark.parametrize(("before", "to"), list(product(S, S)), ids=lambda state: state.value)
-def test_every_pair_of_states_is_as_the_table_says(before: JobState, to: JobState) -> None:
+def test_advance_allows_exactly_the_pairs_of_the_table(before: JobState, to: JobState) -> None:
     job = a_job(before)
     if (before.value, to.value) in ARROWS:
         assert to in TRANSITIONS[before]
@@ -42,7 +42,7 @@ def test_every_pair_of_states_is_as_the_table_says(before: JobState, to: JobStat
             advance(job, to, reason="why", at=5.0)
 
 
-def test_the_table_knows_every_state() -> None:
+def test_the_table_contains_every_state() -> None:
     assert set(TRANSITIONS) == set(S)
 
 
@@ -63,7 +63,7 @@ def test_every_state_leads_to_an_end(state: JobState) -> None:
     assert reached & ENDED
 
 
-def test_the_ended_states_are_those_only_a_person_leaves() -> None:
+def test_only_a_person_can_leave_an_ended_state() -> None:
     assert {S.SUCCEEDED, S.FAILED, S.CANCELLED} == ENDED
     assert all(TRANSITIONS[state] <= {S.QUEUED} for state in ENDED)
     assert [state for state in S if a_job(state).ended] == [S.SUCCEEDED, S.FAILED, S.CANCELLED]
@@ -73,5 +73,5 @@ def test_running_is_entered_only_from_launching() -> None:
     assert [state for state in S if S.RUNNING in TRANSITIONS[state]] == [S.LAUNCHING]
 
 
-def test_a_wrong_transition_is_a_rung_error() -> None:
+def test_a_wrong_transition_raises_a_rung_error() -> None:
     assert issubclass(TransitionError, RungError)

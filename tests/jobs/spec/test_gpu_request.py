@@ -62,7 +62,7 @@ def test_requests_keep_their_order_and_their_counts_through_the_store() -> None:
         "{typ: A100}",
     ],
 )
-def test_a_request_without_a_meaning_is_refused_with_its_line(text: str) -> None:
+def test_an_invalid_request_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(SpecError, match=r"^4: resources\.gpu"):
         requests(text)
 
@@ -83,7 +83,7 @@ def test_a_request_has_a_text_for_people(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("2h", 7200.0), ("off", None)]
 )
-def test_how_long_a_host_may_be_away_is_read_as_people_write_it(text: str, seconds: float | None) -> None:
+def test_the_time_a_host_may_be_away_is_read_in_the_usual_notations(text: str, seconds: float | None) -> None:
     spec = parse_spec(f"name: a\nrun: x\nrecovery: {{host_lost_after: {text}}}\n".encode())
     assert spec.recovery.host_lost_after == seconds
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec

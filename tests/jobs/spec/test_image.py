@@ -43,7 +43,7 @@ def test_a_digest_or_an_id_is_pinned(image: str) -> None:
         "",
     ],
 )
-def test_anything_else_is_not(image: str) -> None:
+def test_any_other_image_name_is_not_pinned(image: str) -> None:
     assert not is_pinned(image)
 
 
@@ -53,7 +53,7 @@ def test_a_tag_can_be_pinned(image: str) -> None:
 
 
 @pytest.mark.parametrize("image", ["-x", "a;b", "a b", "a:", ":a", "a/../b", "a\n", "A"])
-def test_what_no_registry_could_have_is_no_tag(image: str) -> None:
+def test_a_name_that_no_registry_accepts_is_not_a_tag(image: str) -> None:
     assert not is_tag(image)
 
 
@@ -71,13 +71,13 @@ def test_the_repository_is_the_name_without_tag_and_digest(image: str, name: str
     assert repository(image) == name
 
 
-def test_a_map_gives_each_type_of_gpu_its_image_whatever_the_case() -> None:
+def test_a_map_of_images_finds_the_gpu_type_in_upper_and_lower_case() -> None:
     images = {"p100": "a", "Titan RTX": "b", "cpu": "c"}
     assert [for_gpu(images, kind) for kind in ("P100", "TITANRTX", "cpu", "A100")] == ["a", "b", "c", None]
     assert for_gpu("a", "A100") == "a"
 
 
-def test_a_lock_file_pins_the_tags_it_knows() -> None:
+def test_a_lock_file_pins_the_tags_it_contains() -> None:
     pins = {"a:1": "a@x"}
     assert with_pins("a:1", pins) == "a@x"
     assert with_pins({"p100": "a:1", "a100": "b:1"}, pins) == {"p100": "a@x", "a100": "b:1"}

@@ -43,12 +43,12 @@ def test_the_defaults_are_those_of_the_design() -> None:
     ("text", "size"),
     [("1k", 1024), ("512m", 512 << 20), ("16g", 16 << 30), ("2T", 2 << 40), ("1.5 GiB", 3 << 29), ("8MB", 8 << 20)],
 )
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+def test_sizes_are_read_in_the_usual_notations(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "g", "16", "-1g", "0g", "1e3g", "16 gigs", "9" * 400 + "g", "\u0661g", "nan g"])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="16g or 512m"):
         parse_size(text)
 
@@ -68,18 +68,18 @@ def test_clip_off_means_no_clipping(value: Any) -> None:
     assert spec(knobs={"clip": value}).knobs.clip is None
 
 
-def test_the_command_is_split_as_a_shell_would_and_no_shell_reads_it() -> None:
+def test_the_command_is_split_as_a_shell_does_but_not_run_by_a_shell() -> None:
     assert spec(run="python train.py --name 'a b' \"$HOME\"").run == ("python", "train.py", "--name", "a b", "$HOME")
     assert spec(run=["bash", "-c", "a && b | c\nd"]).run == ("bash", "-c", "a && b | c\nd")
 
 
 @pytest.mark.parametrize("word", ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"])
-def test_shell_operators_are_refused_with_the_way_out(word: str) -> None:
+def test_shell_operators_are_refused_with_advice(word: str) -> None:
     with pytest.raises(ValidationError, match="bash -c"):
         spec(run=f"python a.py {word} other")
 
 
-def test_a_rung_may_bring_values_of_its_own() -> None:
+def test_a_rung_may_have_its_own_values() -> None:
     ladder = spec(recovery={"ladder": ["fp32", {"raise_clip": [10.0, 2]}, {"lower_lr": 0.5}]}).recovery.rungs
     assert [(step.rung.value, step.values) for step in ladder] == [
         ("fp32", ()), ("raise_clip", (10.0, 2.0)), ("lower_lr", (0.5,)),
@@ -98,7 +98,7 @@ def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> No
     ("written", "steps"),
     [("after 2000 clean steps", 2000), (2000, 2000), ("2000 steps", 2000), ("off", None), (False, None)],
 )
-def test_a_step_back_is_written_as_people_write_it(written: Any, steps: int | None) -> None:
+def test_step_back_is_read_in_the_usual_notations(written: Any, steps: int | None) -> None:
     made = spec(recovery={"step_back": written})
     assert made.recovery.step_back == steps
     assert JobSpec.model_validate_json(made.model_dump_json()) == made
@@ -142,7 +142,7 @@ specs = st.fixed_dictionaries(
 
 
 @given(specs)
-def test_a_spec_comes_back_from_the_store_as_it_was(data: dict[str, Any]) -> None:
+def test_a_spec_read_from_the_store_equals_the_one_written(data: dict[str, Any]) -> None:
     made = JobSpec.model_validate(data)
     assert JobSpec.model_validate_json(made.model_dump_json()) == made
 
@@ -174,7 +174,7 @@ def test_the_catalogs_job_files_fit_the_schema() -> None:
         assert fits(schema, schema, yaml.safe_load(path.read_text(encoding="utf-8"))) == [], path
 
 
-def test_the_schema_knows_what_is_wrong() -> None:
+def test_the_schema_shows_unknown_and_missing_keys() -> None:
     schema = json.loads(json.dumps(JobSpec.model_json_schema()))
     assert sorted(schema["required"]) == ["name", "run"]
     assert fits(schema, schema, {"name": "a", "knobs": {"lrr": 1}, "success": {}}) == ["run", "lrr", "metric"]

@@ -66,7 +66,7 @@ def test_a_precision_that_the_script_has_no_name_for_cannot_be_received(
     assert {each for each in Precision if why_unreachable(job, "precision", each.value) is None} == reachable
 
 
-def test_the_rung_is_skipped_with_that_reason() -> None:
+def test_a_rung_without_a_channel_is_skipped_with_that_reason() -> None:
     job = spec("train {precision}", knobs={"framework": "accelerate"})
     knobs = job.knobs.knobs()
     results = {step.rung.value: apply_rung(step, RungContext(job, knobs, knobs)) for step in job.recovery.ladder}

@@ -170,7 +170,7 @@ def test_a_bad_file_is_refused_with_its_line(kind: str, tmp_path: Path) -> None:
 
 
 @everyone
-def test_the_command_line_refuses_it_in_clear_lines_and_writes_nothing(
+def test_the_command_line_refuses_a_bad_file_in_clear_lines_and_writes_nothing(
     kind: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, kind)
@@ -197,7 +197,7 @@ def test_the_command_line_refuses_it_in_clear_lines_and_writes_nothing(
         ("binary", ["check"]),
     ],
 )
-def test_the_installed_command_refuses_it_too(
+def test_the_installed_command_refuses_a_bad_file_too(
     kind: str, words: list[str], home: Path, tmp_path: Path, rung: Rung
 ) -> None:
     path = write(tmp_path, kind)
@@ -208,7 +208,7 @@ def test_the_installed_command_refuses_it_too(
     assert not home.exists()
 
 
-def test_there_are_more_than_twenty_five_kinds() -> None:
+def test_more_than_twenty_five_kinds_of_bad_files_are_tested() -> None:
     assert len(BAD) > 25
 
 
@@ -256,7 +256,7 @@ def test_all_problems_of_a_file_are_reported_at_once_in_order() -> None:
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_line_numbers_hold_with_either_line_ending_and_a_byte_order_mark(ending: str) -> None:
+def test_line_numbers_are_right_with_both_line_endings_and_a_byte_order_mark(ending: str) -> None:
     raw = b"\xef\xbb\xbf" + ending.join(["name: a", "# a comment", "run: x", "knob: 1"]).encode()
     with pytest.raises(SpecError, match=r"^4: knob: unknown key"):
         parse_spec(raw)
@@ -282,7 +282,7 @@ def test_the_largest_file_is_read_in_little_time() -> None:
 
 @given(st.binary(max_size=300) | st.text(alphabet="name: run&*!{}[]'\"|\n -#%@`<>?,\\ud800x1e.:", max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_whatever_the_bytes_are_the_answer_is_a_spec_or_its_problems(raw: bytes | str) -> None:
+def test_any_bytes_give_a_spec_or_a_list_of_problems(raw: bytes | str) -> None:
     try:
         made = parse_spec(raw if isinstance(raw, bytes) else raw.encode())
     except SpecError as error:
@@ -302,7 +302,7 @@ SECTIONS = ("name", "run", "image", "resources", "envs", "secrets", "volumes", "
 
 @given(st.dictionaries(st.sampled_from(SECTIONS), values, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_whatever_stands_under_a_known_key_never_breaks_the_reader(data: dict[str, Any]) -> None:
+def test_any_value_under_a_known_key_gives_a_spec_or_a_list_of_problems(data: dict[str, Any]) -> None:
     import yaml
 
     try:
@@ -322,7 +322,7 @@ def test_a_path_that_cannot_be_read_is_reported(name: str, words: str, tmp_path:
         load_spec(tmp_path / name)
 
 
-def test_a_path_that_is_no_text_is_reported(rung: Rung, tmp_path: Path) -> None:
+def test_a_path_that_is_not_text_is_reported(rung: Rung, tmp_path: Path) -> None:
     ran = rung("launch", os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x1b[31m.yaml"))
     assert ran.code == 2
     assert "No such file" in ran.err
@@ -348,7 +348,7 @@ recovery:
 """
 
 
-def test_a_good_file_becomes_what_it_says() -> None:
+def test_a_good_file_becomes_a_spec_with_its_values() -> None:
     made = parse_spec((GOOD % {"digest": "0" * 64}).encode())
     knobs = made.knobs.knobs()
     assert (knobs.lr, knobs.clip, knobs.growth_interval, knobs.precision) == (1e-3, None, 1000, Precision.BF16)
@@ -361,6 +361,6 @@ def test_a_good_file_becomes_what_it_says() -> None:
     assert made.knobs.precision_text == {Precision.BF16: "bfloat16"}
 
 
-def test_anchors_may_be_used_within_reason() -> None:
+def test_a_few_anchors_are_allowed() -> None:
     made = parse_spec(b"name: &n again\nrun: [*n, *n]\n")
     assert made.run == ("again", "again")

@@ -30,7 +30,7 @@ def test_every_framework_has_a_name_for_amp_fp16_and_fp32(framework: str) -> Non
     assert None not in names and len(set(names)) == 2
 
 
-def test_the_name_in_the_job_file_goes_first_and_yes_and_no_leave_no_third() -> None:
+def test_the_name_in_the_job_file_comes_first_and_yes_and_no_allow_only_two_precisions() -> None:
     own = {Precision.FP32: "32"}
     assert script_value_for(Precision.FP32, own, "lightning") == "32"
     assert script_value_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
@@ -40,7 +40,7 @@ def test_the_name_in_the_job_file_goes_first_and_yes_and_no_leave_no_third() -> 
     assert script_value_for(Precision.NATIVE_FP16, switch, None) is None
 
 
-def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
+def test_types_of_the_job_file_are_kept_in_the_store_too() -> None:
     text = b"name: a\nrun: x {precision}\nknobs: {precision_text: {amp_fp16: true, fp32: 32, bf16: '16'}}\n"
     spec = parse_spec(text)
     again = JobSpec.model_validate_json(spec.model_dump_json())
@@ -61,7 +61,7 @@ def test_types_of_the_job_file_are_kept_also_through_the_store() -> None:
         ("{files: {c.yaml: {lr: 3}}}", "knobs.files.c.yaml.lr"),
     ],
 )
-def test_what_is_wrong_in_the_job_file_is_reported(knobs: str, message: str) -> None:
+def test_invalid_precision_names_and_config_files_are_reported(knobs: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(f"name: a\nrun: x\nknobs: {knobs}\n".encode())
     assert message in str(caught.value)

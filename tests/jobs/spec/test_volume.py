@@ -18,7 +18,7 @@ from rung.jobs.spec.volume import Volume, host_path, parse_volume
         ("/var/data:/data", Volume("/var/data", "/data")),
     ],
 )
-def test_a_volume_is_a_folder_of_the_host_and_its_place(text: str, volume: Volume) -> None:
+def test_a_volume_maps_a_folder_of_the_host_to_a_path_in_the_container(text: str, volume: Volume) -> None:
     assert parse_volume(text) == volume
     assert parse_volume(volume.text) == volume
 
@@ -32,7 +32,7 @@ def test_a_volume_is_a_folder_of_the_host_and_its_place(text: str, volume: Volum
         *("/data:/", "/data:/rung", "/data:/rung/inside", "/data:/etc/passwd", "/data:/usr/bin", "/data:/tmp"),
     ],
 )
-def test_what_would_give_away_the_host_or_hide_the_container_is_refused(text: str) -> None:
+def test_volumes_that_expose_the_host_or_hide_the_container_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_volume(text)
 

@@ -42,7 +42,7 @@ def first_rung(kind: FaultKind, step: int = 100, gpu: Gpu | None = None, shape: 
         (F.SCALE_THRASH, 500, None, "increase_growth_interval"),
     ],
 )
-def test_the_fault_chooses_the_entry_rung(kind, step, shape, rung):
+def test_the_fault_decides_the_first_rung(kind, step, shape, rung):
     job = a_job(knobs={"growth_interval": 1})
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(kind, step, shape=shape))], [], None)
     assert isinstance(decision, Relaunch) and decision.rung == rung
@@ -68,7 +68,7 @@ def test_a_rung_the_job_cannot_receive_is_skipped_with_that_reason():
     assert "the job cannot receive clip" in dict(decision.skipped)["raise_clip"]
 
 
-def test_same_step_again_takes_the_rung_back_and_climbs():
+def test_a_fault_at_the_same_step_undoes_the_rung_and_takes_the_next():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     clip = decide(job, [one], [], None)
@@ -82,7 +82,7 @@ def test_same_step_again_takes_the_rung_back_and_climbs():
     assert isinstance(fp32, Relaunch) and fp32.knobs == job.knobs.but(precision=Precision.FP32)
 
 
-def test_a_later_fault_keeps_the_rung_and_renews_the_tries():
+def test_a_fault_at_a_later_step_keeps_the_rung_and_starts_the_ladder_again():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.NAN_LOSS, 400))
@@ -101,7 +101,7 @@ def test_a_rung_that_did_not_take_is_named_and_not_tried_again():
     assert decision.undone == (("raise_clip", "did not take in attempt 2: clip asked 1.0, effective 5.0"),)
 
 
-def test_a_rung_that_broke_the_job_is_taken_back_and_not_retried():
+def test_a_rung_that_breaks_the_job_is_undone_and_not_tried_again():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.FP16_OVERFLOW))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.UNKNOWN_EXIT, None))
@@ -110,7 +110,7 @@ def test_a_rung_that_broke_the_job_is_taken_back_and_not_retried():
     assert decision.undone[0][0] == "native_fp16"
 
 
-def test_a_checkpoint_that_cannot_be_loaded_is_not_the_rungs_doing():
+def test_a_checkpoint_that_cannot_be_loaded_does_not_count_against_the_rung():
     job = a_job()
     found = [a_checkpoint(60), a_checkpoint(80)]
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
@@ -128,7 +128,7 @@ def test_a_checkpoint_that_cannot_be_loaded_is_not_the_rungs_doing():
     assert isinstance(lower, Relaunch) and lower.undone[0][0] == "raise_clip" and lower.rung is RungName.LOWER_LR
 
 
-def test_not_learning_goes_on_with_the_root_fault_from_before_it():
+def test_not_learning_is_treated_as_the_first_fault_and_resumes_before_it():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS, 100))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.NOT_LEARNING, 800, onset=100))
@@ -139,7 +139,7 @@ def test_not_learning_goes_on_with_the_root_fault_from_before_it():
     assert decision.checkpoint == checkpoints[0]
 
 
-def test_an_infra_fault_keeps_knobs_and_waits_longer_each_time():
+def test_an_infra_fault_keeps_the_knobs_and_doubles_the_delay():
     job = a_job(recovery={"infra_retries": 3})
     attempts, delays = [an_attempt(1, job.knobs, a_fault(F.INFRA_FAULT))], []
     while isinstance(decision := decide(job, attempts, [], None), Relaunch):
@@ -149,7 +149,7 @@ def test_an_infra_fault_keeps_knobs_and_waits_longer_each_time():
     assert delays == [5.0, 10.0, 20.0]
 
 
-def test_a_rung_waits_for_its_verdict_through_an_infra_fault():
+def test_an_infra_fault_does_not_decide_about_a_rung():
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.INFRA_FAULT, 50))
@@ -170,7 +170,7 @@ def test_an_unknown_exit_is_tried_once_more():
     assert attempts[-1].fault.evidence in decide(job, attempts, [], None).diagnosis
 
 
-def test_an_unknown_exit_after_progress_is_a_new_one_within_the_hard_bound():
+def test_an_unknown_exit_after_progress_is_tried_again_up_to_max_attempts():
     job = a_job(recovery={"max_attempts": 4})
     attempts = [an_attempt(1, job.knobs, a_fault(F.UNKNOWN_EXIT, 100))]
     for step in (5000, 9000, 20_000):
@@ -216,20 +216,20 @@ def climbed(job, *, steps):
     return decide(job, attempts, [], None)
 
 
-def test_nan_in_fp32_at_the_same_step_is_the_model_or_the_data():
+def test_nan_in_fp32_at_the_same_step_stops_and_names_the_model_or_the_data():
     end = climbed(a_job(), steps=[100, 100, 100, 100])
     assert isinstance(end, Stop)
     assert "NaN in FP32 too, at step 100" in end.diagnosis and "the model or the data" in end.diagnosis
     assert dict(end.skipped)["native_fp16"].startswith("cannot cure nan_loss")
 
 
-def test_a_cure_that_only_delays_is_recognised_as_one():
+def test_rungs_that_only_delay_the_fault_are_named_as_such():
     end = climbed(a_job(recovery={"ladder": ["lower_lr"]}), steps=[100, 200, 300, 400])
     assert isinstance(end, Stop)
     assert "every rung only delayed it (steps 100, 200, 300, 400)" in end.diagnosis
 
 
-def test_the_budget_is_a_hard_bound_even_with_progress():
+def test_max_attempts_stops_the_job_even_with_progress():
     job = a_job(recovery={"max_attempts": 2})
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.NAN_LOSS, 900))
@@ -237,7 +237,7 @@ def test_the_budget_is_a_hard_bound_even_with_progress():
     assert isinstance(end, Stop) and "2 attempts" in end.diagnosis
 
 
-def test_a_persons_own_order_of_the_ladder_is_kept_where_the_diagnosis_is_open():
+def test_the_order_of_a_ladder_in_the_job_file_is_kept_if_there_is_no_diagnosis():
     job = a_job(recovery={"ladder": ["fp32", {"raise_clip": [10.0]}]})
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     fp32 = decide(job, [one], [], None)
@@ -251,7 +251,7 @@ def on_host(number: int, host: str, kind: F = F.INFRA_FAULT, **fields: Any) -> A
     return replace(an_attempt(number, a_job().knobs, a_fault(kind)), host=host, **fields)
 
 
-def test_a_host_gets_one_more_chance_and_then_the_job_goes_elsewhere():
+def test_a_job_moves_to_another_host_after_two_faults_on_one_host():
     job = a_job()
     once = decide(job, [on_host(1, "a")], [], None, ["b"])
     assert isinstance(once, Relaunch) and (once.avoid, once.delay) == ((), 5.0)
@@ -261,7 +261,7 @@ def test_a_host_gets_one_more_chance_and_then_the_job_goes_elsewhere():
     assert twice.because.endswith("on another host than a") and twice.knobs == job.knobs
 
 
-def test_another_host_is_promised_only_where_there_is_one():
+def test_the_decision_names_another_host_only_if_there_is_one():
     attempts = [on_host(1, "a"), on_host(2, "a")]
     alone = decide(a_job(), attempts, [], None, [])
     assert isinstance(alone, Relaunch) and alone.avoid == () and "another host" not in alone.because
@@ -271,12 +271,12 @@ def test_another_host_is_promised_only_where_there_is_one():
     assert isinstance(stuck, Relaunch) and stuck.avoid == ()
 
 
-def test_a_job_that_has_moved_stays_where_it_is_after_one_fault_there():
+def test_a_job_stays_on_its_new_host_after_one_fault_there():
     decision = decide(a_job(), [on_host(1, "a"), on_host(2, "a"), on_host(3, "b")], [], None, ["a", "c"])
     assert isinstance(decision, Relaunch) and decision.avoid == ()
 
 
-def test_a_lost_host_is_left_at_once_whatever_the_fault_was():
+def test_a_job_leaves_a_lost_host_at_once_after_any_fault():
     lost = decide(a_job(), [on_host(1, "a", host_lost=True)], [], None, ["b"])
     assert isinstance(lost, Relaunch) and (lost.avoid, lost.delay) == (("a",), 0.0)
     assert "again after" not in lost.because and "on another host than a" in lost.because

@@ -76,7 +76,7 @@ moves = st.lists(st.tuples(faults, checkpoints, took), min_size=13, max_size=13)
 
 @settings(max_examples=100, deadline=None)
 @given(ladders, moves, gpus, st.integers(1, 8), st.integers(0, 4))
-def test_it_always_ends_within_its_budgets(ladder, course, gpu, max_attempts, infra_retries):
+def test_deciding_always_ends_within_its_budgets(ladder, course, gpu, max_attempts, infra_retries):
     *_, (_, attempts, _, decision) = play(ladder, course, gpu, max_attempts, infra_retries)
     assert isinstance(decision, Stop)
     infra = sum(TREATMENTS[a.fault.kind].budget is Budget.INFRA for a in attempts)
@@ -87,7 +87,7 @@ def test_it_always_ends_within_its_budgets(ladder, course, gpu, max_attempts, in
 
 @settings(max_examples=100, deadline=None)
 @given(ladders, moves, gpus)
-def test_it_never_resumes_at_or_after_the_fault_or_from_a_bad_checkpoint(ladder, course, gpu):
+def test_a_decision_never_resumes_at_or_after_the_fault_or_from_a_bad_checkpoint(ladder, course, gpu):
     for job, attempts, found, decision in play(ladder, course, gpu):
         if isinstance(decision, Relaunch) and decision.checkpoint is not None:
             assert decision.checkpoint in found and decision.checkpoint.verdict == HEALTHY
@@ -101,11 +101,11 @@ def test_it_never_resumes_at_or_after_the_fault_or_from_a_bad_checkpoint(ladder,
 
 @settings(max_examples=100, deadline=None)
 @given(ladders, moves, gpus)
-def test_it_never_repeats_an_attempt_without_a_reason(ladder, course, gpu):
+def test_a_decision_never_repeats_an_attempt_without_a_reason(ladder, course, gpu):
     assert_nothing_is_repeated(ladder, course, gpu)
 
 
-def test_a_run_that_stops_learning_further_on_does_not_bring_rejected_rungs_back():
+def test_not_learning_at_a_later_step_does_not_try_rejected_rungs_again():
     kinds = [FaultKind.NOT_LEARNING, *[FaultKind.NAN_LOSS] * 3, FaultKind.CUDA_FAULT, FaultKind.NOT_LEARNING]
     course = [(a_fault(kind, None), [], False) for kind in kinds + [FaultKind.NAN_LOSS] * 7]
     course[5] = (a_fault(FaultKind.NOT_LEARNING, 9), [], False)

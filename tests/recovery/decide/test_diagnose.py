@@ -51,11 +51,13 @@ def nan(step: int | None = 100, kind: FaultKind = F.NAN_LOSS, **fields: Any) -> 
         ("", R.NATIVE_FP16),
     ],
 )
-def test_the_line_of_the_traceback_tells_a_constant_from_a_limit(line: str, rung: RungName) -> None:
+def test_a_constant_in_the_line_of_the_traceback_goes_to_fp32_and_a_dtype_limit_to_native_fp16(
+    line: str, rung: RungName
+) -> None:
     assert first(nan(0, F.FP16_OVERFLOW, source=f"model.py:31: {line}" if line else "")) is rung
 
 
-def test_a_constant_may_go_to_bf16_where_the_job_and_the_gpu_allow_it_and_a_limit_may_not() -> None:
+def test_a_constant_goes_to_bf16_if_the_gpu_has_it_and_a_dtype_limit_does_not() -> None:
     constant = nan(0, F.FP16_OVERFLOW, source="m.py:3: s.masked_fill(mask, -1e9)")
     limit = nan(0, F.FP16_OVERFLOW, source="m.py:3: s.masked_fill(mask, torch.finfo(x.dtype).min)")
     assert first(constant, A100, ladder=["bf16", "fp32"]) is R.BF16
@@ -72,7 +74,7 @@ def test_a_constant_may_go_to_bf16_where_the_job_and_the_gpu_allow_it_and_a_limi
         ("AssertionError: No inf checks were recorded for this optimizer.", None, R.NATIVE_FP16),
     ],
 )
-def test_fp32_parameters_are_for_fp16_gradients_and_not_for_the_order_of_calls(evidence, ladder, rung) -> None:
+def test_fp32_params_is_chosen_for_fp16_gradients_and_not_for_a_wrong_order_of_calls(evidence, ladder, rung) -> None:
     fault = Fault(F.UNSCALE_ERROR, evidence, 7, 0)
     assert first(fault, **({"ladder": ladder} if ladder else {})) is rung
 
@@ -80,7 +82,7 @@ def test_fp32_parameters_are_for_fp16_gradients_and_not_for_the_order_of_calls(e
 # What a replay told.
 
 
-def test_finite_in_fp32_is_a_matter_of_precision_alone() -> None:
+def test_a_replay_that_is_finite_in_fp32_changes_only_the_precision() -> None:
     fault = nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "blocks.3.attn"})
     assert first(fault) is R.FP32
     assert first(fault, A100, ladder=FURTHER) is R.BF16
@@ -91,17 +93,17 @@ def test_finite_in_fp32_is_a_matter_of_precision_alone() -> None:
     ("step", "grown", "rung"),
     [(8, "12.5", R.LOWER_LR), (8, "2.5", R.FP32), (8, "rubbish", R.FP32), (300, "12.5", R.FP32)],
 )
-def test_weights_that_the_first_updates_threw_off_are_the_lrs_doing(step: int, grown: str, rung: RungName) -> None:
+def test_weights_that_grow_much_in_the_first_updates_lower_the_lr(step: int, grown: str, rung: RungName) -> None:
     assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown})) is rung
 
 
 @pytest.mark.parametrize(("told", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
-def test_a_replay_of_a_step_long_before_the_fault_tells_nothing_of_it(told: str, rung: RungName) -> None:
+def test_a_replay_of_a_step_long_before_the_fault_is_ignored(told: str, rung: RungName) -> None:
     fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": told, "fp32": "finite"})
     assert first(fault) is rung
 
 
-def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
+def test_a_script_in_fp32_does_not_get_the_rung_fp32() -> None:
     assert (
         first(nan(shape="spike", replay={**FINE, "fp32": "finite"}), script_values={"precision": "fp32"})
         is R.RAISE_CLIP
@@ -109,13 +111,13 @@ def test_a_script_in_fp32_is_not_sent_to_fp32() -> None:
 
 
 @pytest.mark.parametrize("told", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
-def test_nonfinite_in_fp32_too_with_finite_weights_and_inputs_stops_and_names_the_code(told) -> None:
+def test_a_replay_that_is_not_finite_in_fp32_with_finite_weights_and_inputs_stops_and_names_the_code(told) -> None:
     end = first(nan(shape="spike", onset=100, replay={**FINE, **told}))
     assert "in FP32" in end and "a bug in the model's code" in end and "What to do: look" in end
     assert "where" not in told or "in head" in end
 
 
-def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
+def test_a_replay_that_is_not_finite_in_fp32_after_a_few_updates_lowers_the_lr_once() -> None:
     replay = {**FINE, "fp32": "nonfinite"}
     job = a_job()
     one = an_attempt(1, job.knobs, nan(4, replay=replay))
@@ -127,7 +129,7 @@ def test_nonfinite_in_fp32_after_a_few_updates_may_be_the_lr_once() -> None:
     assert "a bug in the model's code" in at_once
 
 
-def test_a_huge_norm_in_the_first_updates_asks_to_be_clipped() -> None:
+def test_a_huge_gradient_norm_in_the_first_updates_raises_the_clip() -> None:
     job = a_job()
     fault = nan(2, replay={**FINE, "fp32": "nonfinite"}, first_norm=1654.0)
     one = an_attempt(1, job.knobs, fault)
@@ -137,7 +139,7 @@ def test_a_huge_norm_in_the_first_updates_asks_to_be_clipped() -> None:
     assert isinstance(small, Relaunch) and small.rung is R.LOWER_LR
 
 
-def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() -> None:
+def test_a_scale_collapse_after_a_steep_rise_of_the_loss_lowers_the_lr() -> None:
     job = a_job()
     fault = nan(38, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"})
     soared = replace(an_attempt(1, job.knobs, fault), first_loss=1.4, loss=100.0)
@@ -151,17 +153,17 @@ def test_a_collapse_of_the_scale_after_the_loss_had_soared_is_the_lrs_doing() ->
     assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
-def test_a_scale_that_falls_for_a_while_before_it_counts_as_collapsed_is_not_the_lrs_doing() -> None:
+def test_a_scale_collapse_without_a_rise_of_the_loss_goes_to_fp32() -> None:
     assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"})) is R.FP32
 
 
-def test_weights_that_have_grown_a_thousandfold_were_led_there_whatever_fp32_says() -> None:
+def test_weights_that_grew_a_thousandfold_lower_the_lr_even_if_fp32_is_not_finite() -> None:
     replay = {**FINE, "fp32": "nonfinite", "grown": "1.4e+17"}
     assert first(nan(159, shape="spike", onset=159, replay=replay)) is R.LOWER_LR
     assert "a bug in the model's code" in first(nan(159, shape="spike", onset=159, replay={**replay, "grown": "1.3"}))
 
 
-def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> None:
+def test_an_lr_that_was_lowered_is_lowered_again_while_the_numbers_rise_steeply() -> None:
     job = a_job()
     one = an_attempt(1, job.knobs, nan(8, shape="drift", onset=3))
     lower = decide(job, [one], [], None)
@@ -173,7 +175,7 @@ def test_a_lower_lr_that_helped_is_lowered_again_while_the_numbers_soar() -> Non
         assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 
-def test_a_lower_lr_under_which_a_drifting_run_does_not_learn_is_lowered_again_and_no_other() -> None:
+def test_not_learning_after_a_drift_lowers_the_lr_again_and_other_rungs_are_replaced() -> None:
     job = a_job()
     drift = nan(10, F.DIVERGENCE, shape="drift", onset=4)
     one = an_attempt(1, job.knobs, drift)
@@ -190,17 +192,17 @@ def test_a_lower_lr_under_which_a_drifting_run_does_not_learn_is_lowered_again_a
     assert isinstance(other, Relaunch) and other.rung is R.LOWER_LR and other.knobs.clip == 5.0
 
 
-def test_inputs_that_are_not_finite_are_the_datas_fault_unless_they_can_be_left_out() -> None:
+def test_inputs_that_are_not_finite_stop_and_name_the_data_unless_they_can_be_skipped() -> None:
     fault = nan(40, shape="spike", onset=40, replay={"weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite"})
     assert "the data is at fault" in first(fault) and "the inputs of step 40" in first(fault)
     assert first(fault, ladder=FURTHER) is R.SKIP_DATA
 
 
-def test_inputs_that_the_model_copes_with_in_fp32_are_not_at_fault() -> None:
+def test_inputs_that_are_not_finite_go_to_fp32_if_the_replay_is_finite_there() -> None:
     assert first(nan(replay={"weights": "finite", "inputs": "nonfinite", "fp32": "finite"})) is R.FP32
 
 
-def test_weights_that_are_not_finite_leave_it_to_the_shape() -> None:
+def test_with_weights_that_are_not_finite_the_shape_of_the_fault_decides() -> None:
     state = {"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"}
     assert first(nan(shape="spike", onset=100, replay=state)) is R.RAISE_CLIP
     assert first(nan(shape="drift", onset=60, replay=state)) is R.LOWER_LR
@@ -208,14 +210,14 @@ def test_weights_that_are_not_finite_leave_it_to_the_shape() -> None:
 
 
 @pytest.mark.parametrize("fp32", ["finite", "nonfinite"])
-def test_a_run_that_had_soared_was_led_there_whatever_the_replay_of_its_last_step_tells(fp32: str) -> None:
+def test_a_fault_with_an_earlier_onset_is_treated_by_its_shape_and_not_by_the_replay(fp32: str) -> None:
     replay = {**FINE, "fp32": fp32}
     assert first(nan(shape="drift", onset=60, replay=replay)) is R.LOWER_LR
     assert first(nan(shape="spike", onset=97, replay=replay)) is R.RAISE_CLIP
     assert blew_up_before(nan(shape="spike", onset=97)) and not blew_up_before(nan(shape="spike", onset=100))
 
 
-def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
+def test_sudden_nan_in_fp32_too_stops_and_names_the_model_or_the_data() -> None:
     job = a_job()
     one = an_attempt(1, job.knobs, nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "loss"}))
     fp32 = decide(job, [one], [], None)
@@ -228,7 +230,7 @@ def test_out_of_the_blue_in_fp32_too_is_the_code() -> None:
     )
 
 
-def test_sudden_nan_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
+def test_sudden_nan_twice_in_an_fp32_script_stops_after_one_rung_and_names_a_bug() -> None:
     job = a_job(knobs={"mode": "zero-edit"})
     said = {"precision": "fp32", "lr": 1e-3}
     fault = nan(60, shape="spike", onset=60, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
@@ -242,7 +244,7 @@ def test_sudden_nan_twice_in_a_script_of_fp32_is_a_bug_after_one_try() -> None:
         assert isinstance(end, Stop) and "again in FP32 at step 60: a bug in the model or the data" in end.diagnosis
 
 
-def test_a_bug_that_a_lower_lr_only_delayed_is_named() -> None:
+def test_a_bug_that_a_lower_lr_only_delays_is_named() -> None:
     job = a_job()
     replay = {**FINE, "fp32": "nonfinite", "where": "loss"}
     one = an_attempt(1, job.knobs, nan(15, shape="spike", onset=15, replay=replay))
@@ -272,15 +274,15 @@ def test_a_bug_that_a_lower_lr_only_delayed_is_named() -> None:
         (nan(500, F.SCALE_THRASH), R.INCREASE_GROWTH_INTERVAL),
     ],
 )
-def test_the_step_and_the_scale_choose_where_nothing_else_tells(fault: Fault, rung: RungName) -> None:
+def test_without_other_evidence_the_step_and_the_scale_decide_the_first_rung(fault: Fault, rung: RungName) -> None:
     assert first(fault, script_values={"growth_interval": 1}) is rung
 
 
-def test_fp16_parameters_of_the_scripts_own_go_to_fp32() -> None:
+def test_a_script_in_native_fp16_goes_to_fp32() -> None:
     assert first(nan(30, shape="spike", onset=30), script_values={"precision": "native_fp16"}) is R.FP32
 
 
-def test_no_fault_no_diagnosis() -> None:
+def test_without_a_fault_the_diagnosis_names_no_rung() -> None:
     job = a_job()
     assert diagnose(RungContext(job.spec, job.knobs, job.knobs)).rungs == ()
 
@@ -302,7 +304,7 @@ def relaunches(job: Any, faults: list[Fault]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("ladder", [FURTHER[:5], FURTHER, "auto"])
 @pytest.mark.parametrize("shape", [None, "spike", "drift"])
-def test_what_nothing_cures_ends_after_three_relaunches(ladder: Any, shape: str | None) -> None:
+def test_a_fault_that_no_rung_cures_stops_after_three_relaunches(ladder: Any, shape: str | None) -> None:
     job = a_job(recovery={"ladder": ladder, "max_attempts": 20})
     made, said = relaunches(job, [nan(shape=shape)] * 9)
     assert made == 3 and "What to do" in said
@@ -310,7 +312,7 @@ def test_what_nothing_cures_ends_after_three_relaunches(ladder: Any, shape: str 
     assert made == 3 and "every rung only delayed it (steps 100, 200, 300, 400)" in said
 
 
-def test_a_rung_that_did_not_take_does_not_count_among_the_three() -> None:
+def test_a_rung_that_did_not_take_does_not_count_as_one_of_the_three_relaunches() -> None:
     job = a_job()
     attempts = [an_attempt(1, job.knobs, nan())]
     for _ in range(3):

@@ -35,19 +35,19 @@ def test_a_checkpoint_must_be_older_than_the_onset() -> None:
     assert limit(failed(1, 100, kind=F.INFRA_FAULT)) is None
 
 
-def test_a_fault_that_soars_soon_after_the_resume_came_with_the_checkpoint() -> None:
+def test_a_spike_soon_after_the_resume_moves_the_limit_before_that_checkpoint() -> None:
     one = failed(1, 80, onset=75, shape="spike")
     assert limit(one, failed(2, 88, resumed=70, onset=82, shape="spike")) == 30
     assert limit(one, failed(2, 300, resumed=70, onset=290, shape="spike")) == 290
 
 
-def test_the_interval_is_guessed_where_the_job_told_of_no_checkpoint() -> None:
+def test_the_checkpoint_interval_is_estimated_if_the_job_reported_no_checkpoint() -> None:
     one = failed(1, 80, onset=75, shape="spike", saved={})
     assert limit(one, failed(2, 82, resumed=70, onset=79, shape="spike", saved={})) == 50
     assert limit(one, failed(2, 99, resumed=70, onset=98, shape="spike", saved={})) == 98
 
 
-def test_two_failures_from_one_checkpoint_are_enough_for_it() -> None:
+def test_two_faults_from_one_checkpoint_exclude_it() -> None:
     one = failed(1, 100)
     two, three = failed(2, 100, resumed=70), failed(3, 100, resumed=70)
     assert limit(one, two) == 100
@@ -58,7 +58,7 @@ def test_two_failures_from_one_checkpoint_are_enough_for_it() -> None:
     ("level", "began", "wanted"),
     [(9.0, 60, 0), (None, 60, 0), (4.0, 60, 60), (9.0, 5000, 5000)],
 )
-def test_a_short_run_that_drifted_off_with_nothing_learned_begins_anew(level, began, wanted) -> None:
+def test_a_short_run_that_drifted_and_learned_nothing_starts_from_scratch(level, began, wanted) -> None:
     assert limit(failed(1, began + 20, onset=began, shape="drift", healthy_loss=level)) == wanted
     # Only too high an lr says that the start is as good: a spike's checkpoints are sound.
     assert limit(failed(1, began + 20, onset=began, shape="spike", healthy_loss=level)) == began

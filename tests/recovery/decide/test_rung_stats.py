@@ -39,11 +39,11 @@ def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
     return row
 
 
-def test_a_rung_after_which_the_run_ends_well_has_survived() -> None:
+def test_a_rung_survived_if_the_run_then_succeeds() -> None:
     assert only([ill(), lowered()]) == Row(NAN, CPU, "lower_lr", tries=1, took=1, survived=1, lost=20)
 
 
-def test_a_rung_that_did_not_take_is_a_try_that_did_not_take_and_no_failure() -> None:
+def test_a_rung_that_did_not_take_counts_as_a_try_but_not_as_a_failure() -> None:
     row = only([ill(), lowered(a_fault(NAN), effective={"lr": 1e-3})])
     assert (row.tries, row.took, row.survived) == (1, 0, 0)
     ledger = Ledger((row,))
@@ -52,7 +52,7 @@ def test_a_rung_that_did_not_take_is_a_try_that_did_not_take_and_no_failure() ->
     assert ledger.ranked(NAN, CPU, order, diagnosed=False) == order
 
 
-def test_a_knob_that_the_rung_did_not_touch_is_not_held_against_it() -> None:
+def test_a_rung_is_not_judged_by_knobs_that_it_does_not_change() -> None:
     row = only([ill(), lowered(effective={**LOWER.to_dict(), "clip": 7.0})])
     assert (row.took, row.survived) == (1, 1)
 
@@ -69,7 +69,7 @@ def test_a_knob_that_the_rung_did_not_touch_is_not_held_against_it() -> None:
         (lowered(furthest_step=450, outcome=Outcome.PENDING), 1),
     ],
 )
-def test_survived_is_learning_or_far_past_the_fault(after: Attempt, survived: int) -> None:
+def test_a_rung_survived_if_the_run_learns_or_gets_far_past_the_fault(after: Attempt, survived: int) -> None:
     row = only([ill(), after])
     assert (row.tries, row.survived) == (1, survived)
 
@@ -82,17 +82,17 @@ def test_survived_is_learning_or_far_past_the_fault(after: Attempt, survived: in
         lowered(a_fault(FaultKind.INFRA_FAULT, 150)),
     ],
 )
-def test_a_rung_whose_end_nobody_knows_does_not_count_yet(after: Attempt) -> None:
+def test_a_rung_without_a_known_result_does_not_count(after: Attempt) -> None:
     assert read_ledger([[ill(), after]]) == EMPTY
 
 
-def test_a_trial_goes_on_over_a_fault_of_the_machine() -> None:
+def test_a_try_continues_after_a_fault_of_the_machine() -> None:
     crashed = lowered(a_fault(FaultKind.INFRA_FAULT, 150))
     again = an_attempt(3, LOWER, None)
     assert only([ill(), crashed, again]).survived == 1
 
 
-def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
+def test_a_retry_by_a_person_starts_a_new_incident() -> None:
     useless = lowered(a_fault(NAN))
     retried = an_attempt(3, LOWER, a_fault(FaultKind.DIVERGENCE, 60), by_person=True, resumed_step=50)
     clipped = LOWER.but(clip=1.0)
@@ -102,7 +102,7 @@ def test_what_a_person_set_anew_begins_a_story_of_its_own() -> None:
     assert (rows["lower_lr"].fault, rows["raise_clip"].fault) == (NAN, FaultKind.DIVERGENCE)
 
 
-def test_rows_are_kept_apart_by_gpu_and_by_the_fault_that_was_cured() -> None:
+def test_rows_are_separate_for_each_gpu_and_each_fault() -> None:
     here = [ill(), lowered()]
     there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
     spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
@@ -129,14 +129,14 @@ def test_an_empty_ledger_changes_no_order(order: list[RungName], diagnosed: bool
     assert EMPTY.ranked(NAN, CPU, order, diagnosed=diagnosed) == order
 
 
-def test_many_runs_decide_and_a_few_move_nothing_of_a_diagnosis() -> None:
+def test_many_runs_change_the_order_of_a_diagnosis_and_a_few_do_not() -> None:
     ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
     assert ledger.ranked(NAN, "TITANRTX", ORDER, diagnosed=True)[0] is RungName.LOWER_LR
     lucky = Ledger((seen(RungName.LOWER_LR, 2, 2),))
     assert lucky.ranked(NAN, "TITANRTX", ORDER, diagnosed=True) == ORDER
 
 
-def test_other_gpus_and_other_faults_have_no_say() -> None:
+def test_runs_on_other_gpus_or_with_other_faults_do_not_change_the_order() -> None:
     ledger = Ledger((seen(RungName.FP32, 50, 50),))
     assert ledger.ranked(NAN, "P100", ORDER, diagnosed=False) == ORDER
     assert ledger.ranked(FaultKind.DIVERGENCE, "TITANRTX", ORDER, diagnosed=False) == ORDER
@@ -151,7 +151,7 @@ def test_one_more_survivor_never_lowers_a_rung_and_one_more_failure_never_raises
     assert place(survived + 1, failed) <= place(survived, failed) <= place(survived, failed + 1)
 
 
-def test_the_reason_tells_of_the_chosen_rung_and_of_the_one_it_was_preferred_to() -> None:
+def test_the_reason_names_the_chosen_rung_and_the_one_it_replaces() -> None:
     ledger = Ledger((seen(RungName.LOWER_LR, 8, 9), seen(RungName.RAISE_CLIP, 1, 6)))
     assert ledger.because(NAN, "TITANRTX", RungName.LOWER_LR, RungName.RAISE_CLIP) == (
         "8 of 9 runs with nan_loss on TITANRTX went on after lower_lr here, 1 of 6 after raise_clip"
@@ -173,14 +173,14 @@ def decided(ladder: Any, ledger: Ledger, **fault: Any) -> Relaunch:
     return made
 
 
-def test_auto_takes_what_helped_before_and_says_so() -> None:
+def test_auto_takes_the_rung_that_helped_before_and_gives_the_reason() -> None:
     made = decided("auto", CURES_LR)
     assert made.rung is RungName.LOWER_LR
     assert "8 of 9 runs with nan_loss on the CPU went on after lower_lr here, 0 of 6 after raise_clip" in made.because
     assert dict(made.skipped)["raise_clip"].startswith("not first: 8 of 9")
 
 
-def test_a_ladder_in_the_job_file_keeps_its_order_whatever_the_ledger_says() -> None:
+def test_a_ladder_in_the_job_file_keeps_its_order_with_any_ledger() -> None:
     made = decided(["raise_clip", "lower_lr"], CURES_LR)
     assert made.rung is RungName.RAISE_CLIP and "runs with" not in made.because
 
@@ -197,6 +197,6 @@ def test_auto_with_an_empty_ledger_chooses_as_the_default_ladder(kind: FaultKind
     assert choice({"ladder": "auto"}) == choice({})
 
 
-def test_a_rung_that_cannot_cure_the_fault_stays_out_whatever_the_ledger_says() -> None:
+def test_a_rung_that_cannot_cure_the_fault_is_not_chosen_with_any_ledger() -> None:
     lies = Ledger((Row(FaultKind.FP16_OVERFLOW, CPU, "raise_clip", 50, 50, 50, 0),))
     assert decided("auto", lies, kind=FaultKind.FP16_OVERFLOW).rung is not RungName.RAISE_CLIP

@@ -64,18 +64,18 @@ def test_a_rung_changes_its_knob_and_no_other(rung, before, after):
         ("lower_batch", BASE.but(batch=1), "cannot be halved"),
     ],
 )
-def test_a_rung_that_cannot_be_taken_says_why(rung, knobs, reason):
+def test_a_rung_that_cannot_be_taken_gives_a_reason(rung, knobs, reason):
     answer = taken(rung, knobs)
     assert isinstance(answer, str) and reason in answer
 
 
-def test_a_person_may_write_other_values():
+def test_a_rung_takes_the_values_of_the_job_file():
     assert taken("raise_clip", BASE, (10.0,)) == BASE.but(clip=10.0)
     assert taken("raise_clip", BASE, (5.0, 2.0)) == BASE.but(clip=2.0)
     assert taken("lower_lr", BASE, (0.5,)) == BASE.but(lr=5e-4)
 
 
-def test_lr_stays_a_round_number_however_often_it_is_lowered():
+def test_the_lr_stays_a_round_number_after_several_reductions():
     once = taken("lower_lr", Knobs(lr=1e-3, clip=5.0))
     assert isinstance(once, Knobs) and once.lr == 1e-4
     twice = taken("lower_lr", once)
@@ -83,7 +83,7 @@ def test_lr_stays_a_round_number_however_often_it_is_lowered():
 
 
 @pytest.mark.parametrize(("capability", "takes"), [((6, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_bf16_is_for_gpus_that_have_it(capability, takes):
+def test_bf16_is_taken_only_on_gpus_that_have_it(capability, takes):
     answer = taken("bf16", BASE, gpu=Gpu("NVIDIA GPU", capability))
     assert isinstance(answer, Knobs) is takes
     assert takes or "has no bf16" in answer
@@ -116,16 +116,16 @@ def test_data_is_skipped_only_around_a_spike_or_a_bad_batch(fields, reason):
     assert isinstance(answer, str) and reason in answer
 
 
-def test_updates_that_are_left_out_already_are_not_left_out_again():
+def test_data_that_is_already_skipped_is_not_skipped_again():
     answer = taken("skip_data", BASE.but(skip="95-105"), fault=a_fault(FaultKind.NAN_LOSS, shape="spike"))
     assert isinstance(answer, str) and "already left out" in answer
 
 
 @pytest.mark.parametrize("rung", ["fp32_params", "skip_data"])
-def test_a_script_that_is_told_by_flags_alone_cannot_receive_the_further_rungs(rung):
+def test_a_script_that_takes_only_flags_cannot_receive_fp32_params_or_skip_data(rung):
     answer = taken(rung, BASE, mode="flags", fault=a_fault(FaultKind.NAN_LOSS, shape="spike"))
     assert isinstance(answer, str) and "cannot receive" in answer
 
 
-def test_every_rung_name_has_its_rung():
+def test_every_rung_name_has_a_rung():
     assert set(RUNGS) == set(RungName)

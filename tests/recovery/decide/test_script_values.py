@@ -38,19 +38,19 @@ def after(kind: FaultKind, said: dict[str, Any], *ladder: str, **fields: Any) ->
         (F.SCALE_THRASH, {}, "increase_growth_interval", Knobs(growth_interval=5000)),
     ],
 )
-def test_a_rung_works_from_the_scripts_own_value_and_asks_for_no_other(kind, said, rung, asked) -> None:
+def test_a_rung_starts_from_the_scripts_own_value_and_changes_no_other_knob(kind, said, rung, asked) -> None:
     decision = after(kind, said, rung)
     assert (decision.rung, decision.knobs) == (RungName(rung), asked)
 
 
-def test_what_changes_is_told_from_the_scripts_own_value() -> None:
+def test_the_reason_shows_the_change_from_the_scripts_own_value() -> None:
     assert "lower_lr (lr 0.0003 -> 3e-05)" in after(F.NAN_LOSS, {"lr": 3e-4}, "lower_lr").because
     assert "raise_clip (clip off -> 1.0)" in after(F.NAN_LOSS, {"clip": None}, "raise_clip").because
     assert "fp32 (precision amp_fp16 -> fp32)" in after(F.NAN_LOSS, {"precision": "amp_fp16"}, "fp32").because
     assert "fp32 (precision the script's own -> fp32)" in after(F.NAN_LOSS, {}, "fp32").because
 
 
-def test_an_lr_that_nobody_has_seen_cannot_be_lowered() -> None:
+def test_an_lr_that_the_script_never_reported_cannot_be_lowered() -> None:
     decision = after(F.NAN_LOSS, {}, "lower_lr", "fp32")
     assert decision.rung is RungName.FP32 and "none was seen" in dict(decision.skipped)["lower_lr"]
 
@@ -66,11 +66,11 @@ def test_an_lr_that_nobody_has_seen_cannot_be_lowered() -> None:
         (None, None),
     ],
 )
-def test_a_mixture_that_is_spelled_out_counts_as_amp_where_it_autocasts_to_fp16(said, precision) -> None:
+def test_a_reported_mix_of_dtypes_counts_as_amp_if_it_autocasts_to_fp16(said, precision) -> None:
     assert read_script_values([an_attempt(1, Knobs(), None, effective={"precision": said})]).precision is precision
 
 
-def test_the_first_word_counts_and_what_a_rung_set_is_not_the_scripts_own() -> None:
+def test_the_first_report_of_a_knob_is_the_scripts_value_and_a_value_set_by_a_rung_is_not() -> None:
     mine = job()
     one = an_attempt(1, mine.knobs, a_fault(F.NAN_LOSS, shape="drift", onset=50), effective={"lr": 1e-3})
     lower = decide(mine, [one], [], None)
@@ -82,6 +82,6 @@ def test_the_first_word_counts_and_what_a_rung_set_is_not_the_scripts_own() -> N
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, "1e-3", True, None, [1]])
-def test_a_value_that_makes_no_sense_was_not_said(value: Any) -> None:
+def test_a_reported_value_that_is_invalid_is_ignored(value: Any) -> None:
     said = {"lr": value, "clip": value, "growth_interval": value, "batch": value}
     assert read_script_values([an_attempt(1, Knobs(), None, effective=said)]) == Knobs()

@@ -26,7 +26,7 @@ def watch(name):
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_log_shows_what_it_is_expected_to(name):
+def test_a_log_of_the_corpus_gives_the_expected_findings(name):
     seen = watch_chunks([CASES[name].data])
     assert {**EXPECTED[name], **outcome(seen)} == EXPECTED[name]
     assert as_expected(CASES[name], seen) == ""
@@ -34,13 +34,13 @@ def test_a_log_shows_what_it_is_expected_to(name):
     assert CASES[name].label in seen.kinds or (CASES[name].label == HEALTHY and not seen.kinds)
 
 
-def test_the_way_a_log_was_cut_into_chunks_changes_nothing():
+def test_the_size_of_the_chunks_does_not_change_the_findings():
     for name, case in CASES.items():
         chunks = [case.data[at : at + 977] for at in range(0, len(case.data), 977)]
         assert outcome(watch_chunks(chunks)) == outcome(watch_chunks([case.data])), name
 
 
-def test_numbers_that_a_bar_broke_over_lines_are_whole_again():
+def test_numbers_that_a_bar_broke_over_two_lines_are_joined():
     values = watch("lightning_rich_healthy.log")[0].progress.values
     assert (values["train_loss_step"], values["val_loss"], values["train_loss_epoch"]) == (0.111, 0.119, 0.258)
 
@@ -52,7 +52,7 @@ def test_numbers_that_a_bar_broke_over_lines_are_whole_again():
         ("worker_raises.log", "KeyError: 'label'"),
     ],
 )
-def test_an_exception_nobody_knows_is_the_last_word_of_its_run(name, words):
+def test_an_unknown_exception_is_the_last_line_of_the_tail_in_a_real_log(name, words):
     assert watch(name)[0].tail[-1] == words
 
 
@@ -73,7 +73,7 @@ def test_the_corpus_is_large_and_its_files_are_small():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_healthy_log_sets_off_no_alarm(name):
+def test_a_healthy_log_gives_no_finding(name):
     lines = list(healthy_log(name, 1500, seed=7))
     seen = watch_chunks(lines)
     assert [(fault.kind, fault.line, fault.evidence) for fault in seen.listed] == []
@@ -96,7 +96,7 @@ def run_tool(*words):
     )
 
 
-def test_a_collection_of_ones_own_is_measured(tmp_path: Path):
+def test_the_tool_measures_a_collection_from_a_file(tmp_path: Path):
     rows = [
         {"id": "a", "label": "nan_loss", "framework": "mine", "lines": ["step 1 loss nan", "step 2 loss nan"]},
         {"id": "b", "label": "oom", "lines": "step 1 loss 2.0\nall is well"},
@@ -119,7 +119,7 @@ def test_a_collection_of_ones_own_is_measured(tmp_path: Path):
     assert "0 false alarms in" in done.stdout
 
 
-def test_a_collection_that_is_as_expected_ends_well(tmp_path: Path):
+def test_the_tool_exits_with_0_if_all_logs_are_as_expected(tmp_path: Path):
     collection = tmp_path / "mine.jsonl"
     collection.write_text(json.dumps({"label": "healthy", "lines": ["step 1 loss 2.0", "best_loss=inf"]}))
     done = run_tool(collection, "--lines", "600")

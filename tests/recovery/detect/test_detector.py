@@ -15,7 +15,7 @@ K = FaultKind
 # NaN
 
 
-def test_a_nan_is_listed_at_once_and_acted_on_when_the_next_loss_is_bad_too():
+def test_a_nan_is_listed_at_once_and_acted_on_if_the_next_loss_is_bad_too():
     first = healthy(20) + "rung| step step=20 loss=nan\n"
     assert kinds(first) == [K.NAN_LOSS] and now(first) is None and at_end(first) is K.NAN_LOSS
     assert now(first + "rung| step step=21 loss=inf\n") is K.NAN_LOSS
@@ -32,24 +32,24 @@ def test_a_run_that_goes_on_printing_nan_is_one_finding():
     assert detector.first_fault(ended=False).evidence == "iter 6: loss nan, time 9ms"
 
 
-def test_nan_then_other_losses_that_are_finite_does_not_clear_at_once():
+def test_a_finite_loss_of_another_name_does_not_clear_a_nan_at_once():
     text = "step 1 train_loss=nan\nstep 2 aux_loss=1.0\n"
     assert at_end(text) is K.NAN_LOSS
     assert at_end(text + "step 3 aux_loss=1.0\nstep 4 aux_loss=1.0\n") is None
 
 
-def test_a_raised_message_needs_no_second_one():
+def test_one_exception_about_a_nan_loss_is_enough_to_act():
     assert now("Traceback (most recent call last):\nValueError: Training loss is nan\n") is K.NAN_LOSS
 
 
-def test_batches_told_to_be_skipped_count_like_nan_losses():
+def test_warnings_about_skipped_batches_count_like_nan_losses():
     warning = "[WARNING] NaN loss detected! Skipping batch.\n"
     assert kinds(warning) == [K.NAN_LOSS] and now(warning) is None
     assert now(warning * 2) is K.NAN_LOSS
     assert at_end("step 1 loss 2.0\n" + warning + "step 2 loss 2.0\n" * 3) is None
 
 
-def test_loss_zero_beside_a_nan_gradient_norm_counts_from_the_second_on():
+def test_a_second_loss_of_zero_with_a_nan_gradient_norm_is_a_nan_loss():
     line = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
     assert kinds(line) == [K.GRAD_NONFINITE] and now(line) is None
     assert set(kinds(line * 3)) == {K.NAN_LOSS, K.GRAD_NONFINITE} and now(line * 2) is at_end(line * 2) is K.NAN_LOSS
@@ -58,7 +58,7 @@ def test_loss_zero_beside_a_nan_gradient_norm_counts_from_the_second_on():
     assert "logging_nan_inf_filter" in fault.note
 
 
-def test_a_loss_that_no_longer_moves_beside_gradients_of_nan_hides_a_nan():
+def test_a_constant_loss_with_nan_gradient_norms_is_a_nan_loss():
     line = "{'loss': 1.5, 'grad_norm': nan, 'learning_rate': 0.0001, 'epoch': 0.1}\n"
     begun = line.replace("nan", "0.4")
     assert now(begun + line * 2) is None and now(begun * 20) is None
@@ -74,14 +74,14 @@ def norms(*values):
     return "".join(f"{{'loss': {2 - n / 100}, 'grad_norm': {value}, 'epoch': 0.1}}\n" for n, value in enumerate(values))
 
 
-def test_gradients_of_nan_at_the_end_of_a_log_explain_it_and_stop_nothing():
+def test_nan_gradients_at_the_end_of_a_log_explain_the_end_but_do_not_stop_the_run():
     text = norms(0.4, 0.5, "nan", "nan")
     detector, found = watch(text)
     assert [(fault.kind, fault.line) for fault in found] == [(K.GRAD_NONFINITE, 3)]
     assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True).line == 3
 
 
-def test_an_end_that_looks_well_is_spoilt_by_a_loss_of_nan_but_not_by_a_hint_or_a_quotation():
+def test_a_clean_exit_after_a_nan_loss_is_a_fault_but_not_after_a_hint_or_a_quotation():
     def spoilt(text):
         return watch(text)[0].first_fault(ended=True, clean_exit=True)
 
@@ -90,7 +90,7 @@ def test_an_end_that_looks_well_is_spoilt_by_a_loss_of_nan_but_not_by_a_hint_or_
     assert spoilt("step 1 loss nan\n").kind is K.NAN_LOSS
 
 
-def test_gradients_that_are_finite_again_were_a_scaler_at_work():
+def test_bad_gradients_that_become_finite_again_are_no_fault():
     for text in (
         norms(0.4, "nan", "inf", "nan", 0.5),
         norms("inf"),
@@ -100,7 +100,7 @@ def test_gradients_that_are_finite_again_were_a_scaler_at_work():
         assert kinds(text) == [] and at_end(text) is None
 
 
-def test_ten_bad_gradients_in_a_row_are_acted_on_and_one_less_is_not():
+def test_ten_bad_gradients_in_a_row_are_acted_on_and_nine_are_not():
     assert now(norms(0.4, *["nan"] * 9)) is None
     _, found = watch(norms(0.4, *["nan"] * 10, 0.4, 0.4))
     assert [(fault.kind, fault.line) for fault in found] == [(K.GRAD_NONFINITE, 2)]
@@ -108,17 +108,17 @@ def test_ten_bad_gradients_in_a_row_are_acted_on_and_one_less_is_not():
     assert now(norms(0.4, *["inf", "nan"] * 5)) is K.GRAD_NONFINITE
 
 
-def test_a_new_scaler_has_longer_to_find_its_scale():
+def test_bad_gradients_from_the_first_step_are_acted_on_after_64_of_them():
     assert now(norms(*["nan"] * 63)) is None and now(norms(*["nan"] * 64)) is K.GRAD_NONFINITE
     assert kinds(norms(*["nan"] * 63, 0.4)) == []
 
 
-def test_a_back_off_or_a_skipped_step_explains_bad_gradients():
+def test_bad_gradients_with_a_back_off_or_a_skipped_step_are_no_fault():
     assert kinds("0: Gradient norm: nan\n0: Skipped batch, new scale: 4096.0\n") == []
     assert kinds("".join(f"rung| step step={n} loss=2.0 grad_norm=nan skipped=1\n" for n in range(20))) == []
 
 
-def test_a_loss_of_nan_after_bad_gradients_is_one_incident_that_began_with_them():
+def test_a_nan_loss_after_bad_gradients_is_one_incident_that_begins_with_them():
     text = "".join(f"rung| step step={n} loss=2.0 grad_norm={'nan' if n > 11 else 0.4}\n" for n in range(14))
     text += "".join(f"rung| step step={n} loss=nan grad_norm=nan\n" for n in range(14, 17))
     detector, found = watch(text)
@@ -126,7 +126,7 @@ def test_a_loss_of_nan_after_bad_gradients_is_one_incident_that_began_with_them(
     assert detector.first_fault(ended=True).began == 12
 
 
-def test_bad_gradients_told_in_words_count_like_norms_and_raised_ones_at_once():
+def test_warnings_about_bad_gradients_count_like_norms_and_exceptions_count_at_once():
     told = "WARNING Non-finite gradient detected (norm=nan), skipping optimizer step\n"
     assert kinds(told) == [K.GRAD_NONFINITE] and now(told) is None
     assert now(norms(0.4) + told * 10) is K.GRAD_NONFINITE
@@ -134,18 +134,18 @@ def test_bad_gradients_told_in_words_count_like_norms_and_raised_ones_at_once():
     assert now("ValueError: NaN gradients at step 4\n") is K.GRAD_NONFINITE
 
 
-def test_losses_of_exactly_zero_do_not_clear_a_nan():
+def test_losses_of_zero_do_not_clear_a_nan():
     assert now("step 1 loss nan\nstep 2 loss nan\n" + "step 3 loss 0.0\n" * 9) is K.NAN_LOSS
 
 
-def test_a_bad_held_out_loss_is_listed_but_a_finite_training_loss_outweighs_it():
+def test_a_bad_held_out_loss_is_listed_but_is_no_fault_if_the_training_loss_is_finite():
     text = "step 1 loss 2.0\nval_loss=nan\nstep 2 loss 2.0\nval_loss=nan\n"
     assert kinds(text) == [K.NAN_LOSS] and at_end(text) is None
     assert at_end("step 1 loss 2.0\nval_loss=nan\n") is None
     assert at_end("{'eval_loss': nan, 'epoch': 1.0}\n") is K.NAN_LOSS
 
 
-def test_nan_from_the_first_step_with_every_step_skipped_waits_for_the_scale():
+def test_nan_from_the_first_step_with_every_step_skipped_is_a_scale_collapse_once_the_scale_is_low():
     scales = [65536 / 2**n for n in range(60)]
     lines = [f"rung| step step={n} loss=nan scale={scale!r} skipped=1\n" for n, scale in enumerate(scales)]
     assert now("".join(lines[:10])) is None
@@ -153,7 +153,7 @@ def test_nan_from_the_first_step_with_every_step_skipped_waits_for_the_scale():
     assert now("".join(lines)) is K.SCALE_COLLAPSE
 
 
-def test_a_collapse_outweighs_the_nan_it_shows_as_however_long_the_log_went_on():
+def test_a_scale_collapse_is_the_fault_and_not_the_nan_losses_that_come_with_it():
     scales = [65536.0 / 2**step for step in range(200)]
     text = "".join(
         f"rung| step step={step} loss=inf lr=0.01 grad_norm=nan scale={scale!r} skipped=1\n"
@@ -163,7 +163,7 @@ def test_a_collapse_outweighs_the_nan_it_shows_as_however_long_the_log_went_on()
     assert at_end(text) is FaultKind.SCALE_COLLAPSE
 
 
-def test_records_outweigh_what_the_script_prints_beside_them():
+def test_losses_printed_by_the_script_are_ignored_if_there_are_records():
     assert at_end("rung| step step=1 loss=2.0\nloss: nan\nloss: nan\n") is None
 
 
@@ -202,7 +202,7 @@ def test_thrash_is_seen_in_the_records():
 # Onset and progress
 
 
-def test_a_wrecked_run_has_its_onset_at_the_spike():
+def test_a_run_that_a_spike_ruined_has_its_onset_at_the_spike():
     chance = random.Random(3)
     losses = [round(2 + chance.gauss(0, 0.05), 4) for _ in range(60)] + [88.0, 70.0, 75.0, math.nan, math.nan]
     fault = watch(steps(losses))[0].first_fault(ended=False)
@@ -215,7 +215,7 @@ def test_infra_faults_have_no_onset():
     assert (fault.step, fault.onset, fault.shape) == (30, None, None)
 
 
-def test_progress_is_what_the_job_said():
+def test_progress_holds_the_values_that_the_job_reported():
     text = (
         "rung| knobs lr=0.001 clip=off precision=amp_fp16\nrung| resumed step=500 file=step_500.pt\n"
         + steps([2.0, 1.5], start=501, lr=0.001)
@@ -228,7 +228,7 @@ def test_progress_is_what_the_job_said():
     assert progress.values["val_loss"] == 1.9
 
 
-def test_nothing_said_is_nothing_known():
+def test_progress_is_empty_if_the_job_reported_nothing():
     progress = watch("hello\n")[0].progress
     assert (progress.step, progress.resumed_step, progress.loss, progress.values) == (None, None, None, {})
 
@@ -250,12 +250,12 @@ def test_history_holds_the_finite_losses():
     assert detector.history.between(0, 10) == [3.0, 2.0, 1.0]
 
 
-def test_the_tail_holds_the_last_lines_and_a_bar_once():
+def test_the_tail_holds_the_last_lines_and_a_progress_bar_once():
     text = "".join(f"line {n}\n" for n in range(50)) + "\n1/3\r2/3\r3/3\n"
     assert watch(text)[0].tail == [f"line {n}" for n in range(50 - TAIL_LINES + 1, 50)] + ["3/3"]
 
 
-def test_ever_new_names_are_held_in_bounded_memory():
+def test_new_names_without_end_take_bounded_memory():
     detector, _ = watch("".join(f"name_{n}=1.0\n" for n in range(5 * MAX_VALUES)))
     assert len(detector.progress.values) == MAX_VALUES
     assert f"name_{5 * MAX_VALUES - 1}" in detector.progress.values

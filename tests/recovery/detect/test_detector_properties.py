@@ -53,7 +53,7 @@ def watch(data, size=None):
 
 @given(logs, st.integers(1, 64))
 @settings(max_examples=150)
-def test_any_bytes_in_any_chunks_lead_to_the_same_findings(data, size):
+def test_any_bytes_in_any_chunks_give_the_same_findings(data, size):
     whole, listed = watch(data)
     cut, found = watch(data, size)
     assert found == listed
@@ -65,7 +65,7 @@ def test_any_bytes_in_any_chunks_lead_to_the_same_findings(data, size):
 
 @given(logs)
 @settings(max_examples=150)
-def test_what_is_to_be_acted_on_now_is_still_the_fault_at_the_end(data):
+def test_a_fault_that_is_acted_on_is_still_the_fault_at_the_end(data):
     detector, _ = watch(data)
     acted_on = detector.first_fault(ended=False)
     assert acted_on is None or detector.first_fault(ended=True) == acted_on
@@ -86,7 +86,7 @@ def test_explain_lists_in_the_order_of_the_lines_and_marks_at_most_one_first_cau
 
 
 @given(st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=12))
-def test_of_causes_the_first_line_is_acted_on_whatever_follows(messages):
+def test_the_first_of_several_causes_is_acted_on(messages):
     detector, _ = watch("".join(f"RuntimeError: {text}\n" for text in messages).encode())
     now = detector.first_fault(ended=False)
     first = next((n for n, text in enumerate(messages, 1) if _acts_now(f"RuntimeError: {text}")), None)
@@ -102,7 +102,7 @@ def _acts_now(text):
 
 
 @given(st.text(max_size=400))
-def test_any_line_is_taken_without_a_crash(text):
+def test_any_line_is_read_without_an_exception(text):
     for fault in Detector().feed(Line(1, text)):
         assert fault.line == 1 and len(fault.evidence) <= MAX_EVIDENCE
         assert FaultKind(fault.kind) is fault.kind
@@ -113,7 +113,7 @@ FILLERS = ["a ", "nan ", "loss ", "[", "(", "'", "# ", "1: ", "raise X('", "\u25
 
 @given(st.sampled_from(KNOWN), st.sampled_from(FILLERS))
 @settings(max_examples=30, deadline=None)
-def test_a_line_of_any_length_is_answered(text, filler):
+def test_a_line_of_any_length_is_read_in_short_time(text, filler):
     """A pattern that goes back over the line would take longer than anybody waits."""
     line = (filler * 65536)[:60_000] + text
     found = search(line, line.lower())

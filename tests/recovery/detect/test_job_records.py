@@ -25,7 +25,7 @@ def follow(lines):
 GOOD = [STEP.format(step, 2.0 - step / 100) for step in range(1, 21)]
 
 
-def test_a_replay_after_the_nan_explains_it_and_the_first_one_stays():
+def test_the_first_replay_after_a_nan_belongs_to_its_fault():
     later = REPLAY.replace("inputs=nonfinite", "inputs=finite")
     ill = [*GOOD, STEP.format(21, "nan"), REPLAY, STEP.format(22, "nan"), later, STEP.format(23, "nan")]
     fault = follow(ill).first_fault(ended=False)
@@ -33,21 +33,21 @@ def test_a_replay_after_the_nan_explains_it_and_the_first_one_stays():
     assert dict(fault.replay) == TOLD
 
 
-def test_a_replay_before_the_traceback_explains_the_exception():
+def test_a_replay_before_a_traceback_belongs_to_its_fault():
     error = "RuntimeError: value cannot be converted to type at::Half without overflow"
     ill = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]
     fault = follow(ill).first_fault(ended=True)
     assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW and dict(fault.replay) == TOLD
 
 
-def test_a_replay_of_a_bad_batch_that_the_run_got_past_explains_nothing_later():
+def test_a_replay_of_a_bad_batch_does_not_belong_to_a_later_fault():
     later = [STEP.format(step, 1.5) for step in range(22, 40)]
     ill = [*GOOD, STEP.format(21, "nan"), REPLAY, *later, STEP.format(40, "nan"), STEP.format(41, "nan")]
     fault = follow(ill).first_fault(ended=False)
     assert fault is not None and fault.step == 40 and not fault.replay
 
 
-def test_a_replay_says_only_what_is_asked_of_one_and_never_at_length():
+def test_a_replay_record_is_read_only_in_its_known_keys_and_cut_in_length():
     reading = read('rung| replay step=3 fp32=failed where="a b" password=x')
     assert reading is not None and dict(reading.replay) == {"step": "3", "fp32": "failed", "where": "a b"}
     longest = read("rung| replay where=" + "x" * 5000)
@@ -55,7 +55,7 @@ def test_a_replay_says_only_what_is_asked_of_one_and_never_at_length():
     assert read("rung| replay password=x") is None
 
 
-def test_the_steps_of_saved_files_reach_the_attempt_the_newest_64_of_them():
+def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
     lines = [f"rung| saved step={step} file=epoch-{step // 100}.pt" for step in range(100, 10_100, 100)]
     lines.append('rung| saved step=10100 file="last one.pt"')
     lines.append("rung| saved step=10200 file=epoch-99.pt")

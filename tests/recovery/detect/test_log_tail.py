@@ -46,7 +46,7 @@ def source(text: str) -> str:
         + MESSAGE,
     ],
 )
-def test_it_is_the_innermost_line_that_is_not_torchs_own(text: str) -> None:
+def test_the_source_is_the_innermost_line_outside_torch_and_rung(text: str) -> None:
     assert source(text) == "model.py:31: scores = scores.masked_fill(mask, -1e9)"
 
 
@@ -58,9 +58,9 @@ def test_it_is_the_innermost_line_that_is_not_torchs_own(text: str) -> None:
         'Traceback (most recent call last):\n  File "/w/a.py", line 1, in <module>\n' + MESSAGE,
     ],
 )
-def test_a_message_without_a_traceback_of_its_own_has_none(text: str) -> None:
+def test_a_message_without_its_own_traceback_has_no_source(text: str) -> None:
     assert source(text) == ""
 
 
-def test_a_line_of_any_length_is_cut() -> None:
+def test_a_long_source_line_is_cut() -> None:
     assert len(source(TRACE.replace("mask, -1e9", "x" * 5000) + MESSAGE)) == 300

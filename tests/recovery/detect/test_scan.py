@@ -71,14 +71,14 @@ def all_of(pair):
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_a_whole_log_comes_out_the_same(path):
+def test_a_whole_log_gives_the_same_findings_as_line_by_line(path):
     raw = path.read_bytes()
     assert all_of(fast(raw)) == all_of(slow(raw))
 
 
 @pytest.mark.parametrize("sizes", [(1,), (7, 64), (4096,)], ids=str)
 @pytest.mark.parametrize("path", LOGS[::4], ids=lambda path: path.stem)
-def test_the_cut_into_chunks_changes_nothing(path, sizes):
+def test_the_size_of_the_chunks_changes_no_finding(path, sizes):
     raw = path.read_bytes()[:40_000]
     assert all_of(fast(raw, sizes)) == all_of(fast(raw))
 
@@ -97,38 +97,38 @@ def test_the_cut_into_chunks_changes_nothing(path, sizes):
     st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=25),
     st.lists(st.integers(1, 50), min_size=1, max_size=5),
 )
-def test_any_mixture_of_lines_comes_out_the_same(rows, sizes):
+def test_any_mix_of_lines_gives_the_same_findings_as_line_by_line(rows, sizes):
     raw = b"".join(word + end for word, end in rows)
     assert all_of(fast(raw, sizes)) == all_of(slow(raw))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400), st.lists(st.integers(1, 50), min_size=1, max_size=5))
-def test_any_bytes_come_out_the_same(raw, sizes):
+def test_any_bytes_give_the_same_findings_as_line_by_line(raw, sizes):
     assert all_of(fast(raw, sizes)) == all_of(slow(raw))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=100))
-def test_bare_takes_out_nothing_that_clean_would_leave(raw):
+def test_bare_removes_nothing_that_clean_keeps(raw):
     raw = raw.replace(b"\n", b"").replace(b"\r", b"")
     assert clean(bare(raw).decode("utf-8", "replace")) == clean(raw.decode("utf-8", "replace"))
 
 
-def test_a_rule_of_a_persons_own_meets_every_line():
+def test_a_rule_of_the_job_file_is_tried_on_every_line():
     rules = (Rule(name="ours", pattern="the roof is on fire", fault=FaultKind.CUDA_FAULT),)
     _, found = fast(b"step 1 loss 2.5\nstep 2: the roof is on fire\nstep 3 loss 2.5\n", rules=rules)
     assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.CUDA_FAULT, 2)]
 
 
 @pytest.mark.parametrize("sizes", [(1 << 20,), (1000,)], ids=str)
-def test_a_line_of_megabytes_is_cut_and_the_next_one_read(sizes):
+def test_a_line_of_megabytes_is_cut_and_the_next_line_is_read(sizes):
     raw = b"x" * (3 * MAX_RAW) + b"CUDA out of memory\nRuntimeError: CUDA out of memory\n"
     _, found = fast(raw, sizes)
     assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.OOM, 2)]
 
 
-def test_words_among_escape_codes_are_found_at_their_line():
+def test_a_message_with_escape_codes_is_found_at_its_line():
     _, found = fast(b"fine\n\x1b[1;31mRuntimeError\x1b[0m: \x1b[4mCUDA\x1b[0m out\x08 of memory\n")
     assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.OOM, 2)]
 
@@ -152,7 +152,7 @@ NOT_QUICK = {
 
 
 @pytest.mark.parametrize("path", [path for path in LOGS if path.stem not in NOT_QUICK], ids=lambda path: path.stem)
-def test_a_quick_look_finds_the_fault_that_ended_a_run(path):
+def test_a_quick_scan_finds_the_fault_that_ended_a_run(path):
     raw = BEFORE + path.read_bytes()
     full, quick = fast(raw)[0].first_fault(ended=True), fast(raw, quick=True)[0].first_fault(ended=True)
     if full is not None and full.kind is not FaultKind.DIVERGENCE:
@@ -160,12 +160,12 @@ def test_a_quick_look_finds_the_fault_that_ended_a_run(path):
 
 
 @pytest.mark.parametrize("name", sorted(NOT_QUICK))
-def test_even_so_a_quick_look_finds_them_near_the_head_of_a_log(name):
+def test_a_quick_scan_finds_every_fault_near_the_head_of_a_log(name):
     raw = (CORPUS / f"{name}.log").read_bytes()
     assert fast(raw, quick=True)[0].first_fault(ended=True) == fast(raw)[0].first_fault(ended=True)
 
 
-def test_a_quick_look_at_a_healthy_log_finds_nothing():
+def test_a_quick_scan_of_a_healthy_log_finds_nothing():
     healthy = [path for path in LOGS if fast(path.read_bytes())[1] == []]
     assert len(healthy) > 5
     assert [path.stem for path in healthy if fast(BEFORE + path.read_bytes(), quick=True)[1]] == []
@@ -176,12 +176,12 @@ def test_a_quick_look_at_a_healthy_log_finds_nothing():
     st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from([b"\n", b"\r"])), max_size=25),
     st.lists(st.integers(1, 50), min_size=1, max_size=5),
 )
-def test_the_cut_changes_nothing_for_a_quick_look_either(rows, sizes):
+def test_the_size_of_the_chunks_changes_no_finding_of_a_quick_scan(rows, sizes):
     raw = b"".join(word + end for word, end in rows)
     assert fast(raw, sizes, quick=True)[1] == fast(raw, (1 << 20,), quick=True)[1]
 
 
-def test_line_numbers_hold_over_many_chunks():
+def test_line_numbers_are_right_across_many_chunks():
     dice = random.Random(4)
     rows = [b"step %d loss 2.5" % index for index in range(20_000)]
     wanted = sorted(dice.sample(range(20_000), 3))

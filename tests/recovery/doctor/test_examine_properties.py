@@ -65,19 +65,19 @@ def read(raw: bytes) -> None:
 
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace"))))
 @settings(max_examples=60, deadline=None)
-def test_any_bytes_are_read_or_refused_in_one_line(raw: bytes) -> None:
+def test_any_bytes_are_examined_or_refused_in_one_line(raw: bytes) -> None:
     read(raw)
 
 
 @given(st.lists(WORDS, max_size=30).map("".join))
 @settings(max_examples=250, deadline=None)
-def test_words_of_trainings_in_any_order_make_nothing_raise(text: str) -> None:
+def test_words_of_training_scripts_in_any_order_raise_nothing(text: str) -> None:
     read(("import torch\n" + text).encode("utf-8", "replace"))
 
 
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_any_arithmetic_is_judged_without_raising(expressions: list[str]) -> None:
+def test_any_arithmetic_is_examined_without_an_exception(expressions: list[str]) -> None:
     lines = "".join(f"    x = {text}\n" for text in expressions)
     read(f"import torch\nclass L(torch.nn.Module):\n  def forward(self, x, p, mask):\n{lines}    return x\n".encode())
 
@@ -100,24 +100,24 @@ def test_any_arithmetic_is_judged_without_raising(expressions: list[str]) -> Non
     ],
     ids=range(12),
 )
-def test_what_is_made_to_hurt_is_refused_in_one_line(source: str) -> None:
+def test_a_script_that_cannot_be_parsed_is_refused_in_one_line(source: str) -> None:
     with pytest.raises(Unreadable) as refused:
         Script(source.encode())
     assert len(str(refused.value)) < 300
     assert str(refused.value).isprintable()
 
 
-def test_a_syntax_error_is_told_with_its_line() -> None:
+def test_a_syntax_error_is_reported_with_its_line() -> None:
     with pytest.raises(Unreadable, match=r"^3: syntax error: "):
         Script(b"import torch\nx = 1\ndef f(:\n")
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line() -> None:
+def test_bytes_that_are_not_text_are_reported_with_their_line() -> None:
     with pytest.raises(Unreadable, match=r"^2: not UTF-8"):
         Script(b"import torch\nx = '\xff'\n")
 
 
-def test_values_that_are_made_of_each_other_by_the_thousand_take_no_time_to_judge() -> None:
+def test_a_long_chain_of_values_is_examined_in_short_time() -> None:
     """Without memory the work would double with each of the names."""
     lines = "".join(f"    x{n + 1} = x{n} * x{n} + torch.log(x{n}) / x{n} / x{n}\n" for n in range(300))
     script = Script(f"import torch\ndef loss(x0):\n{lines}    return x300\n".encode())

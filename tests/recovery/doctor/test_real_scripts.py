@@ -59,14 +59,14 @@ def findings(name: str) -> tuple[LintFinding, ...]:
 
 
 @pytest.mark.parametrize("name", BLAMED)
-def test_what_a_script_is_there_to_show_is_named_and_nothing_else_is_blamed(name: str) -> None:
+def test_the_fault_of_a_script_is_found_and_no_other_error(name: str) -> None:
     assert {each.rule for each in findings(name) if each.severity is not Severity.NOTE} == BLAMED[name]
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_a_script_whose_code_is_not_to_blame_gets_notes_alone(name: str) -> None:
+def test_a_script_without_a_fault_in_its_code_gets_only_notes(name: str) -> None:
     assert [each for each in findings(name) if each.severity is not Severity.NOTE] == []
 
 
-def test_the_gradient_of_a_root_at_nought_is_noted_in_fp32_too() -> None:
+def test_the_gradient_of_sqrt_at_zero_is_a_note_in_fp32_too() -> None:
     assert "sqrt-without-eps" in {each.rule for each in findings("tests/gauntlet/cases/sqrt_at_zero.py")}

@@ -146,7 +146,7 @@ EMPTY = {"in_epoch": False, "step_is_late": False, "loss_terms": (), "throughput
 
 
 @pytest.mark.parametrize(("text", "expected"), [row[1:] for row in FORMATS], ids=[row[0] for row in FORMATS])
-def test_a_line_gives_its_numbers_and_no_others(text, expected):
+def test_a_line_gives_exactly_its_numbers(text, expected):
     reading = read(text)
     assert {name: getattr(reading, name) for name in FIELDS} == {
         name: expected.get(name, EMPTY.get(name)) for name in FIELDS
@@ -154,7 +154,7 @@ def test_a_line_gives_its_numbers_and_no_others(text, expected):
 
 
 @pytest.mark.parametrize("text", [row[1] for row in FORMATS], ids=[row[0] for row in FORMATS])
-def test_a_line_reads_the_same_with_what_ranks_and_loggers_put_before_it(text):
+def test_a_line_reads_the_same_with_the_prefix_of_a_rank_or_a_logger(text):
     plain = read(text)
     for prefix in ("[rank3]: ", "[1,0]<stdout>: ", "2026-03-01 10:00:00,123 INFO root: "):
         told = read(prefix + text) or Reading()
@@ -177,11 +177,11 @@ def test_the_parts_of_a_loss_are_kept_by_name():
         "time: 0.5",
     ],
 )
-def test_what_is_no_speed_is_not_read_as_one(text):
+def test_a_value_that_is_not_a_throughput_is_not_read_as_one(text):
     assert read(text).throughput == {}
 
 
-def test_the_length_of_a_run_is_read_where_transformers_tells_it():
+def test_the_length_of_a_run_is_read_from_the_lines_of_transformers():
     assert read("  Num Epochs = 3").values == {"num_train_epochs": 3}
     assert read("[INFO|trainer.py:2417]   Total optimization steps = 1,200").values["total_optimization_steps"] == 1200
 
@@ -202,7 +202,7 @@ def test_a_csv_is_read_by_its_header():
     assert (second.step, second.held_out_loss, second.lr) == (20, 1.5, None) and second.loss != second.loss
 
 
-def test_columns_set_with_blanks_are_read_by_their_header():
+def test_columns_separated_by_blanks_are_read_by_their_header():
     read_ = rows(
         "  epoch    train_loss    valid_loss     dur",
         "-------  ------------  ------------  ------",
@@ -239,7 +239,7 @@ def test_a_table_of_pandas_has_an_index_and_writes_nan_for_what_is_missing():
     assert second is None or second.loss is None
 
 
-def test_columns_between_bars_are_read_by_their_header():
+def test_columns_separated_by_bars_are_read_by_their_header():
     _, rule, row = rows("| step | loss | lr |", "|------|------|----|", "| 10 | 2.5 | 1e-4 |")
     assert rule is None and (row.step, row.loss, row.lr) == (10, 2.5, 1e-4)
 
@@ -255,22 +255,22 @@ def test_columns_between_bars_are_read_by_their_header():
         ("name, loss", "a, 1.5"),
     ],
 )
-def test_what_is_no_row_of_a_table_is_not_read(head, row):
+def test_a_line_that_is_not_a_row_of_the_table_is_not_read(head, row):
     assert rows(head, row) == [None, None]
 
 
 @pytest.mark.parametrize(
     "line", ["loss: nanxxx, ips: 423.9 samples/s", "step 3 loss: nan.0", "CTCLoss: 1.5, loss: infxx"]
 )
-def test_a_number_that_is_filled_up_to_its_width_is_still_not_finite(line):
+def test_a_padded_nan_or_inf_is_not_finite(line):
     assert not math.isfinite(read(line).loss)
 
 
-def test_a_field_of_an_object_in_a_program_is_no_loss():
+def test_a_field_of_an_object_literal_is_not_a_loss():
     assert read("      train_loss: NaN,") is None
     assert math.isnan(read('  "train_loss": NaN,').loss)
 
 
-def test_the_gradient_norm_of_one_network_of_several_is_one():
+def test_the_gradient_norm_of_one_of_several_networks_is_read():
     assert read("step 3 loss 0.5 actor/grad_norm:2.5").grad_norm == 2.5
     assert read("step 3 loss 0.5 max_grad_norm: 1.0").grad_norm is None

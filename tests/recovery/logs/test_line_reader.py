@@ -90,19 +90,19 @@ def test_step_and_loss_are_read(text, step, loss):
 
 
 @pytest.mark.parametrize("text", NO_LOSS)
-def test_what_is_no_training_loss_is_not_read_as_one(text):
+def test_a_value_that_is_not_a_training_loss_is_not_read_as_one(text):
     reading = read(text)
     assert reading is None or reading.loss is None
 
 
-def test_a_checkpoint_that_was_restored_says_where_the_run_goes_on():
+def test_a_line_about_a_restored_checkpoint_gives_the_resumed_step():
     path = "/home/user/checkpoints/epoch=2-step=48.ckpt"
     for text in (f"Restored all states from the checkpoint at {path}", "  Resuming training with global step 48"):
         reading = read(text)
         assert (reading.resumed_step, reading.step) == (48, None)
 
 
-def test_everything_a_step_record_says_is_read():
+def test_every_field_of_a_step_record_is_read():
     reading = read("rung| step step=501 loss=2.5 lr=0.001 grad_norm=inf scale=65536 skipped=1 extra=3")
     assert (reading.step, reading.loss, reading.lr, reading.scale, reading.skipped) == (501, 2.5, 0.001, 65536.0, True)
     assert math.isinf(reading.grad_norm)
@@ -116,7 +116,7 @@ def test_a_step_record_may_leave_keys_out():
     assert reading.scale is None and reading.skipped is None
 
 
-def test_knobs_are_read_as_what_they_are():
+def test_knobs_are_read_with_their_types():
     reading = read('rung| knobs lr=0.001 clip=off growth_interval=2000 precision=amp_fp16 note="two \\"words\\""')
     assert reading.effective == {
         "lr": 0.001, "clip": None, "growth_interval": 2000, "precision": "amp_fp16", "note": 'two "words"',
@@ -124,7 +124,7 @@ def test_knobs_are_read_as_what_they_are():
     assert isinstance(reading.effective["growth_interval"], int)
 
 
-def test_resumed_saved_and_metric_records():
+def test_resumed_saved_and_metric_records_are_read():
     assert read("rung| resumed step=500 file=step_500.pt").resumed_step == 500
     assert read("rung| resumed step=0 file=none").resumed_step == 0
     assert read('rung| saved step=500 file="a b.pt"').saved_step == 500
@@ -135,7 +135,7 @@ def test_resumed_saved_and_metric_records():
 @pytest.mark.parametrize(
     "text", ["rung| step step={step} loss={loss}", "rung|", "rung| stepping step=1", "rung| other a=1"]
 )
-def test_what_only_looks_like_a_record_is_nothing(text):
+def test_a_line_that_only_looks_like_a_record_is_not_read(text):
     assert read(text) is None
 
 
@@ -151,13 +151,13 @@ def test_a_loss_scale_counts_only_beside_a_step_or_a_loss():
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "1" * 40, "-5", "1.5", "nan"])
-def test_an_impossible_step_is_no_step(digits):
+def test_an_impossible_step_is_not_read(digits):
     assert read(f"rung| step step={digits} loss=1").step is None
     reading = read(f"step={digits} loss=1.0")
     assert reading.step is None or reading.step < 10**15
 
 
-def test_names_tell_what_stands_for_what():
+def test_the_role_of_a_value_follows_from_its_name():
     assert role("train/loss") is role("avg_train_loss") is role("LOSS") is Role.LOSS
     assert role("val_loss") is role("eval/loss") is role("Test Loss") is Role.HELD_OUT
     assert role("loss_cls") is role("kl_loss") is Role.NAMED_TERM
@@ -174,6 +174,6 @@ def test_any_text_is_read_without_a_crash(text):
 
 
 @given(st.integers(0, 10**9), st.floats(allow_nan=False, width=32))
-def test_a_record_gives_back_what_was_written(step, loss):
+def test_a_record_reads_back_as_written(step, loss):
     reading = read(f"rung| step step={step} loss={loss!r}")
     assert (reading.step, reading.loss) == (step, loss)

@@ -44,7 +44,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @given(step=steps, loss=number, lr=number, norm=number, scale=number, show=written)
-def test_what_was_printed_is_read_back(name, step, loss, lr, norm, scale, show):
+def test_printed_numbers_are_read_back(name, step, loss, lr, norm, scale, show):
     told = {key: show(value) for key, value in (("loss", loss), ("lr", lr), ("norm", norm), ("scale", scale))}
     # A number of more than 40 digits is none that a training prints.
     if max(map(len, told.values())) > 40:
@@ -120,6 +120,6 @@ def test_the_time_to_read_a_line_grows_with_its_length_and_no_faster(piece):
     assert seconds(long) < 30 * seconds(short) + 0.02
 
 
-def test_a_line_is_read_no_further_than_its_bound():
+def test_a_line_is_read_only_up_to_its_limit():
     assert read("x" * MAX_READ + " loss=2.5") is None
     assert read(" " * (MAX_READ - 20) + " loss=2.5").loss == 2.5

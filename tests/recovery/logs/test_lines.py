@@ -55,7 +55,7 @@ def test_terminal_codes_are_stripped_and_tabs_become_spaces():
     assert clean("\x1b]0;evil title\x07ok\x9b2Jend") == "okend"
 
 
-def test_text_that_reverses_or_hides_itself_is_shown_plainly():
+def test_control_characters_that_reverse_or_hide_text_are_removed():
     assert clean("a\u202egnp.exe\u200b\u2066b\u2028c") == "agnp.exebc"
     assert clean("\ud800x") == "x"
 
@@ -69,7 +69,7 @@ def test_a_line_is_cut_and_the_next_one_is_whole():
     assert [(line.number, len(line.text)) for line in lines] == [(1, MAX_TEXT), (2, 4)]
 
 
-def test_an_endless_line_is_held_in_bounded_memory():
+def test_an_endless_line_takes_bounded_memory():
     splitter = LineSplitter()
     for _ in range(40):
         splitter.feed(b"y" * 65537)
@@ -86,7 +86,7 @@ def test_chunking_never_changes_the_lines(pieces, cuts):
 
 @given(st.text(max_size=200))
 @settings(max_examples=200)
-def test_clean_text_cannot_steer_a_terminal_and_is_stable(text):
+def test_clean_text_has_no_control_codes_and_stays_the_same_when_cleaned_again(text):
     cleaned = clean(text)
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in cleaned)
     assert clean(cleaned) == cleaned

@@ -12,7 +12,7 @@ losses = st.lists(st.floats(allow_infinity=True) | st.floats(0, 5), max_size=300
 
 
 @given(losses, st.integers(2, 20))
-def test_a_series_is_bounded_in_order_and_keeps_the_worst(values, limit):
+def test_a_series_is_bounded_ordered_and_keeps_the_worst_values(values, limit):
     series = Series(capacity=16)
     for step, loss in enumerate(values):
         series.add(Point(step, loss))
@@ -40,12 +40,12 @@ def test_points_are_read_from_any_format():
     ]
 
 
-def test_a_job_that_speaks_in_records_is_read_by_them_alone():
+def test_a_job_with_records_is_read_only_by_its_records():
     assert read("step 1 loss 9.0", "rung| step step=1 loss=8.5 grad_norm=2 scale=64", "step 2 loss 8") == [
         Point(1, 9.0),
         Point(1, 8.5, 2.0, None, 64.0),
     ]
 
 
-def test_a_loss_whose_step_is_not_known_has_no_place_on_a_plot():
+def test_a_loss_without_a_known_step_is_not_a_point():
     assert read("loss: 2.5", "{'loss': 1.5, 'epoch': 0.5}") == []

@@ -27,7 +27,7 @@ def steps(*lines):
     return [follower.step(line) for line in lines]
 
 
-def test_epochs_counted_from_0_or_from_1_are_told_apart():
+def test_epochs_counted_from_0_and_from_1_are_distinguished():
     assert steps("Epoch 0: 50%|█ | 5/10 [00:01<00:01, loss=1]", "Epoch 1: 10%|█ | 1/10 [00:01<00:01, loss=1]") == [
         5,
         11,
@@ -38,28 +38,28 @@ def test_epochs_counted_from_0_or_from_1_are_told_apart():
     ]
 
 
-def test_a_resumed_run_tells_by_its_first_step_how_it_counts_epochs():
+def test_the_first_step_of_a_resumed_run_shows_how_it_counts_epochs():
     bar = "Epoch 1: 10%|█ | 1/16 [00:01<00:01, loss=1]"
     assert steps("Restored all states from the checkpoint at /ckpt/epoch=0-step=16.ckpt", bar)[1] == 17
     assert steps("Resuming training with global step 0", bar)[1] == 1
 
 
-def test_keras_tells_the_epoch_above_its_bars():
+def test_the_epoch_of_keras_is_read_from_the_line_above_its_bars():
     lines = ["Epoch 1/3", "8/8 ━━━━━━ 0s 4ms/step - loss: 2.0", "Epoch 2/3", "3/8 ━━━━━━ 0s 4ms/step - loss: 1.9"]
     assert [steps(*lines)[index] for index in (1, 3)] == [8, 11]
 
 
-def test_bars_that_begin_again_without_a_word_are_counted_on():
+def test_bars_that_start_again_without_an_epoch_are_added_up():
     bars = [f"{done}%|█ | {done}/100 [00:01<00:01, 30it/s, loss=1]" for done in (1, 50, 100, 1, 50, 100, 1)]
     assert steps(*bars) == [1, 50, 100, 101, 150, 200, 201]
 
 
-def test_a_slow_ranks_bar_begins_no_new_epoch():
+def test_the_bar_of_a_slow_rank_does_not_start_a_new_epoch():
     bars = [f"{done}%|█ | {done}/100 [00:01<00:01, 30it/s, loss=1]" for done in (50, 100, 1, 100, 2, 1, 50)]
     assert steps(*bars)[-1] == 150
 
 
-def test_a_count_that_begins_again_with_the_epoch_is_counted_on():
+def test_a_count_that_starts_again_with_each_epoch_is_added_up():
     assert steps(
         "Epoch 1, Batch 5, Loss: 2",
         "Epoch 1, Batch 10, Loss: 2",
@@ -68,7 +68,7 @@ def test_a_count_that_begins_again_with_the_epoch_is_counted_on():
     ) == [5, 10, 15, 20]
 
 
-def test_a_count_over_the_run_is_left_alone():
+def test_a_count_over_the_whole_run_is_not_changed():
     assert steps("epoch 1 step 90 loss 2", "epoch 2 step 100 loss 2", "epoch 2 step 40 loss 2") == [90, 100, 40]
 
 
@@ -83,7 +83,7 @@ def test_a_bar_and_a_count_side_by_side_do_not_disturb_each_other():
     assert steps(*lines) == [step for step in range(1, 25) for _ in range(2)]
 
 
-def test_a_bar_of_an_evaluation_does_not_move_the_run():
+def test_the_bar_of_an_evaluation_does_not_change_the_step():
     assert steps(
         "10%|█ | 30/300 [00:01<00:01, 3.0it/s]",
         "100%|█ | 12/12 [00:01<00:01]",
@@ -104,7 +104,7 @@ def bar(step, total, rate=150.0):
     return f" {100 * step // total:2d}%|█         | {step}/{total} [00:10<01:30, {rate:.2f}it/s]"
 
 
-def test_numbers_have_the_step_of_the_bar_behind_them_not_before_them():
+def test_numbers_belong_to_the_step_of_the_bar_after_them():
     lines = [bar(3, 60), numbers(5, 40, 5), bar(5, 60), bar(8, 60), numbers(10, 40, 5), bar(10, 60), numbers(15, 40, 5)]
     found = steps(*lines)
     assert found[1] is None  # a quick bar leaves steps out, and nothing is known yet
@@ -123,7 +123,7 @@ def test_a_slow_bar_shows_every_step():
     assert steps(bar(5, 60, rate=2.5), numbers(5, 40, 4))[1] == 5
 
 
-def test_the_length_that_transformers_tells_is_enough():
+def test_the_length_of_a_transformers_run_is_enough_to_know_the_step():
     plan = ["***** Running training *****", "  Num Epochs = 3", "  Total optimization steps = 1,200"]
     assert steps(*plan, numbers(10, 400, 5), numbers(20, 400, 5))[3:] == [10, 20]
 
@@ -145,7 +145,7 @@ runs = st.fixed_dictionaries(
 
 
 @given(runs)
-def test_a_step_of_transformers_is_right_or_not_told(run):
+def test_a_step_of_transformers_is_right_or_unknown(run):
     total = run["per_epoch"] * run["epochs"]
     follower = Follower()
     for index, step in enumerate(range(run["every"], total + 1, run["every"])):
@@ -172,7 +172,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("name", SHOWN)
 @given(st.integers(2, 50), st.integers(1, 4), st.integers(1, 9))
-def test_a_count_inside_an_epoch_is_one_over_the_run(name, total, epochs, every):
+def test_a_count_inside_an_epoch_becomes_a_count_over_the_run(name, total, epochs, every):
     follower = Follower()
     for step in range(epochs * total):
         epoch, done = step // total, step % total + 1

@@ -14,7 +14,7 @@ def join_lines(*lines):
     return [unwrapper.join_wrapped(line) for line in lines]
 
 
-def test_a_value_gets_its_name_back():
+def test_a_wrapped_value_gets_its_name_back():
     assert join_lines(FRAME, f"{COLUMN}nan val_loss:  ", f"{COLUMN}0.5   ") == [
         FRAME,
         "train_loss: nan val_loss:  ",
@@ -22,12 +22,12 @@ def test_a_value_gets_its_name_back():
     ]
 
 
-def test_a_value_beside_its_name_is_left_alone():
+def test_a_value_beside_its_name_is_not_changed():
     whole = FRAME.replace("train_loss:", "train_loss: 2.0")
     assert join_lines(whole, f"{COLUMN}val_loss: 0.5")[1].strip() == "val_loss: 0.5"
 
 
-def test_only_the_column_below_a_frame_is_mended():
+def test_only_the_column_below_a_frame_is_joined():
     assert join_lines(FRAME, "0.5 is not of the frame", f"{COLUMN}0.5")[1:] == [
         "0.5 is not of the frame",
         f"{COLUMN}0.5",

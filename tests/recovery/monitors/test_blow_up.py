@@ -21,25 +21,25 @@ def healthy(count, level=2.0, seed=1):
     return [level * (0.5 + 0.5 * math.exp(-n / 40)) + chance.gauss(0, 0.05) for n in range(count)]
 
 
-def test_a_loss_that_soars_from_the_first_steps_on_is_a_divergence_of_the_drifting_kind():
+def test_a_loss_that_rises_steeply_from_the_first_steps_is_a_divergence_with_a_drift():
     fault = follow([2.3 * 6.0**n for n in range(20)]).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
     # Out of hand at the second reading: no later checkpoint is good.
     assert fault.began == 2 and "when the log began" in fault.note
 
 
-def test_a_run_that_one_step_has_wrecked_is_a_spike():
+def test_a_run_that_one_step_ruined_is_a_divergence_with_a_spike():
     fault = follow([*healthy(60), *([3e9] * 8)]).first_fault(ended=False)
     assert fault is not None and (fault.shape, fault.began) == ("spike", 61)
 
 
-def test_a_loss_that_jumps_back_between_is_ruined_all_the_same():
+def test_a_ruined_run_with_a_few_normal_losses_is_a_divergence():
     up, down = 5e7, 2.0
     ruined = follow([2.3] * 10 + [up, up, up, up, down, up, up, up, down, up])
     assert ruined.first_fault(ended=False).kind is FaultKind.DIVERGENCE
 
 
-def test_a_bad_batch_now_and_then_is_no_ruin():
+def test_a_few_bad_batches_are_no_divergence():
     losses = healthy(400)
     for at in range(20, 400, 3):
         losses[at] = 1e7
@@ -48,7 +48,7 @@ def test_a_bad_batch_now_and_then_is_no_ruin():
     assert follow([*healthy(100), 1e9]).first_fault(ended=True, clean_exit=True) is None
 
 
-def test_a_run_that_ends_far_above_its_first_loss_has_diverged():
+def test_a_run_that_ends_far_above_its_first_loss_is_a_divergence():
     slow = [2.0 * 1.12**n for n in range(40)]
     fault = follow(slow).first_fault(ended=True, clean_exit=True)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
@@ -56,23 +56,23 @@ def test_a_run_that_ends_far_above_its_first_loss_has_diverged():
     assert follow([2.0 * 1.05**n for n in range(40)])._blow_up.at_end() is None
 
 
-def test_a_first_loss_that_is_noise_around_zero_is_no_yardstick():
+def test_a_first_loss_near_zero_is_not_used_for_comparison():
     chance = random.Random(3)
     policy = [1e-6, *(chance.gauss(0, 0.4) for _ in range(300))]
     assert follow(policy).first_fault(ended=True, clean_exit=True) is None
     assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).first_fault(ended=True, clean_exit=True) is None
 
 
-def test_a_run_that_comes_down_again_is_free():
+def test_a_loss_that_falls_again_is_no_divergence():
     up_and_down = [2.0 * 8.0**n for n in range(12)] + [2.0] * 60
     assert follow(up_and_down).first_fault(ended=True, clean_exit=True) is None
 
 
-def test_without_early_warning_nobody_is_stopped_for_finite_numbers():
+def test_without_the_early_warning_finite_losses_are_no_fault():
     assert follow([2.3 * 6.0**n for n in range(20)], warning=None).first_fault(ended=True) is None
 
 
-def test_a_run_that_soared_at_first_and_never_got_better_than_untrained_is_spent():
+def test_a_run_that_rises_at_first_and_stays_at_the_untrained_level_is_a_divergence():
     soar = [1.4, 27.0, 37.0, 27.0, 17.0, 4.4, 2.0]
     noise = [1.39 + 0.05 * math.sin(n) for n in range(120)]
     fault = follow(soar + noise).first_fault(ended=False)

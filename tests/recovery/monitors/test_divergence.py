@@ -50,7 +50,7 @@ def near(step, wanted, every=1):
 # What is a divergence.
 
 
-def test_a_loss_that_jumps_and_stays_is_told_once_with_its_onset():
+def test_a_loss_that_jumps_and_stays_gives_one_warning_with_its_onset():
     ((step, warned),) = warnings([*learned(300), *noise(200, 6.0)])
     assert 300 + LIMITS.patience - 1 <= step <= 300 + LIMITS.patience + 8
     assert near(warned.onset, 300) and warned.shape == "spike"
@@ -72,18 +72,18 @@ def test_a_jump_while_the_learning_rate_is_raised_is_a_drift():
     assert [warned.shape for warned in found if warned] == ["drift"]
 
 
-def test_exponential_growth_is_told_long_before_it_overflows():
+def test_exponential_growth_gives_a_warning_long_before_the_overflow():
     growth = [2.0 * 1.02**index for index in range(600)]
     ((step, _),) = warnings([*learned(300), *growth])
     assert step < 300 + 100
 
 
-def test_a_negative_loss_has_a_course_too():
+def test_the_monitor_works_with_a_negative_loss():
     ((_, warned),) = warnings([*learned(300, 3.0, -5.0), *noise(100, -1.0, seed=2)])
     assert near(warned.onset, 300)
 
 
-def test_gradients_that_grow_tell_earlier_where_the_loss_agrees():
+def test_growing_gradients_give_an_earlier_warning_if_the_loss_rises_too():
     losses = [*learned(300), *[2.0 + 0.004 * index + noise(1, 0, 0.1, index)[0] for index in range(400)]]
     norms = [math.exp(value) for value in [*noise(300, 0.0, 0.2), *[0.02 * index for index in range(400)]]]
     ((alone, _),) = warnings(losses)
@@ -111,7 +111,7 @@ def test_noise_without_a_variance_is_no_divergence(seed):
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 14])
-def test_a_spike_that_comes_back_within_the_patience_is_no_divergence(length):
+def test_a_spike_that_ends_within_the_patience_is_no_divergence(length):
     losses = learned(300)
     for _ in range(5):
         losses += [*noise(length, 50.0), *noise(100)]
@@ -119,21 +119,21 @@ def test_a_spike_that_comes_back_within_the_patience_is_no_divergence(length):
 
 
 @pytest.mark.parametrize("decay", [3.0, 8.0, 20.0])
-def test_a_spike_on_its_way_back_is_no_divergence_however_long_it_takes(decay):
+def test_a_spike_that_decays_slowly_is_no_divergence(decay):
     spike = [value + 6.0 * math.exp(-index / decay) for index, value in enumerate(noise(300, seed=3))]
     assert warnings([*learned(300), *spike]) == []
 
 
-def test_nothing_is_told_in_the_warm_up():
+def test_no_warning_comes_in_the_warm_up():
     assert warnings([*learned(80, seed=4), *[40.0] * 10]) == []
 
 
-def test_a_loss_that_falls_steeply_leaves_room_above():
+def test_a_loss_that_falls_steeply_with_noise_is_no_divergence():
     falling = [10.0 * 0.97**index + 0.3 * noise(1, 0, 1, index)[0] for index in range(300)]
     assert warnings(falling) == []
 
 
-def test_giving_back_less_than_a_quarter_of_what_was_learned_is_no_divergence():
+def test_losing_less_than_a_quarter_of_the_progress_is_no_divergence():
     # As after a restart of a cosine schedule, or when harder data come.
     assert warnings([*learned(300), *noise(1500, 3.2, seed=5)]) == []
     assert len(warnings([*learned(300), *noise(1500, 4.2, seed=5)])) == 1
@@ -145,7 +145,7 @@ def test_a_restart_in_the_same_log_is_no_divergence():
         assert watch.see(step, Reading(step, loss)) is None
 
 
-def test_other_losses_beside_the_loss_have_courses_of_their_own():
+def test_losses_of_different_names_are_followed_separately():
     watch = DivergenceMonitor(LIMITS)
     for step, loss in enumerate(learned(600)):
         assert watch.see(step, Reading(step, loss, loss_name="loss")) is None
@@ -153,25 +153,25 @@ def test_other_losses_beside_the_loss_have_courses_of_their_own():
             assert watch.see(step, Reading(step, 40.0 + loss, loss_name="epoch_loss")) is None
 
 
-def test_a_line_drawn_again_and_one_of_every_rank_count_once():
+def test_repeated_lines_of_one_step_count_once():
     watch = DivergenceMonitor(LIMITS)
     for step, loss in enumerate([*learned(300), *noise(10, 6.0), *noise(100)]):
         for _ in range(8):
             assert watch.see(step, Reading(step, loss)) is None
 
 
-def test_growing_gradients_of_a_run_that_learns_are_none():
+def test_growing_gradients_of_a_run_that_learns_are_no_divergence():
     norms = [math.exp(0.01 * index) for index in range(800)]
     assert warnings([3.0 - 0.002 * index + noise(1, 0, 0.05, index)[0] for index in range(800)], norms) == []
 
 
-def test_a_log_of_every_fiftieth_step_is_read_as_it_is():
+def test_a_log_of_every_fiftieth_step_is_judged_by_its_own_lines():
     assert warnings(learned(500), every=50) == []
     ((step, warned),) = warnings([*learned(300), *noise(100, 6.0)], every=50)
     assert near(warned.onset, 300 * 50, 50) and step > 300 * 50
 
 
-def test_a_resumed_run_has_no_untrained_level_and_is_watched_all_the_same():
+def test_a_resumed_run_without_an_untrained_level_is_monitored_too():
     assert warnings(noise(1000), first=5000) == []
     ((_, warned),) = warnings([*noise(300), *noise(100, 4.0)], first=5000)
     assert near(warned.onset, 5300)
@@ -180,7 +180,7 @@ def test_a_resumed_run_has_no_untrained_level_and_is_watched_all_the_same():
 # Over, and once more.
 
 
-def test_a_run_that_comes_back_is_no_longer_diverging_and_may_diverge_again():
+def test_a_divergence_can_end_and_happen_again():
     watch, told = DivergenceMonitor(LIMITS), []
     course = [*learned(300), *noise(60, 6.0), *noise(200), *noise(60, 6.0)]
     for step, loss in enumerate(course):
@@ -203,27 +203,27 @@ def skips(reports, limits=LIMITS):
     return None
 
 
-def test_a_scale_that_falls_now_and_then_and_never_grows_is_a_divergence():
+def test_a_scale_that_falls_several_times_and_never_grows_is_a_divergence():
     scales = [65536.0 / 2 ** max(0, (step - 200) // 10) for step in range(400)]
     told = skips([(scale, None) for scale in scales])
     assert told is not None and told[0] == 250 and told[1].onset == 210
     assert told[1].description == "the loss scale fell 5 times in 128 reports and never grew"
 
 
-def test_a_scaler_that_looks_for_its_scale_in_the_first_steps_is_none():
+def test_a_scale_that_falls_only_in_the_first_steps_is_no_divergence():
     assert skips([(2.0**32 / 2 ** min(step, 17), step < 17) for step in range(600)]) is None
 
 
-def test_a_back_off_after_every_growth_is_none():
+def test_a_back_off_after_every_growth_is_no_divergence():
     reports = [(65536.0 * (1 + step // 50 % 2), step % 100 == 99) for step in range(2000)]
     assert skips(reports) is None
 
 
-def test_a_scale_that_falls_on_every_step_is_a_collapse_and_left_to_it():
+def test_a_scale_that_falls_on_every_step_is_left_to_the_collapse_monitor():
     assert skips([(65536.0 / 2 ** max(0, step - 300), step >= 300) for step in range(330)]) is None
 
 
-def test_many_skipped_steps_are_a_divergence_where_no_scale_is_told():
+def test_many_skipped_steps_without_a_reported_scale_are_a_divergence():
     assert skips([(None, step >= 200) for step in range(300)])[0] == 209
     assert skips([(None, step % 5 == 0) for step in range(300)])[1].description == "20% of the last 101 steps skipped"
     assert skips([(None, step % 10 == 0) for step in range(1000)]) is None
@@ -251,14 +251,14 @@ def listed(losses, **options):
     return detector, found
 
 
-def test_the_detector_acts_on_a_divergence_and_says_what_shows_it():
+def test_the_detector_acts_on_a_divergence_with_evidence_and_a_note():
     detector, (fault,) = listed([*learned(300), *noise(100, 6.0)])
     assert fault.kind == "divergence" and near(fault.began, 301) and fault.shape == "spike"
     assert fault.evidence.startswith(f"step {fault.step} loss") and "since step" in fault.note
     assert detector.first_fault(ended=False) == fault
 
 
-def test_a_divergence_that_is_over_is_not_acted_on():
+def test_a_divergence_that_ended_is_not_acted_on():
     detector, found = listed([*learned(300), *noise(60, 6.0), *noise(200)])
     assert [fault.kind for fault in found] == ["divergence"]
     assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True) is None
@@ -270,7 +270,7 @@ def test_a_divergence_is_the_first_cause_of_the_nan_that_follows():
     assert detector.first_fault(ended=True).kind == "divergence"
 
 
-def test_a_warning_that_stops_nothing_explains_only_the_end():
+def test_a_warning_without_stop_explains_only_the_end():
     course = [*learned(300), *noise(100, 6.0)]
     detector, _ = listed(course, warning=EarlyWarning(stop=False))
     assert detector.first_fault(ended=False) is None and detector.first_fault(ended=True).kind == "divergence"
@@ -280,7 +280,7 @@ def test_a_warning_that_stops_nothing_explains_only_the_end():
 # Bounds.
 
 
-def test_memory_is_bounded_whatever_a_log_names():
+def test_the_number_of_followed_names_is_bounded():
     watch = DivergenceMonitor(LIMITS)
     for step in range(5000):
         watch.see(step, Reading(step, float(step % 7), loss_name=f"loss_{step}"))
@@ -299,13 +299,13 @@ def test_memory_is_bounded_whatever_a_log_names():
         max_size=200,
     )
 )
-def test_no_number_makes_it_fail(rows):
+def test_no_number_raises_an_exception(rows):
     watch = DivergenceMonitor(EarlyWarning(warm_up=16, patience=2))
     for step, loss, norm, scale, skipped in rows:
         watch.see(step, Reading(step, loss, grad_norm=norm, scale=scale, skipped=skipped))
 
 
-def test_steps_that_a_record_left_out_were_not_skipped_by_the_scaler():
+def test_steps_without_a_record_do_not_count_as_skipped():
     # A quick run tells every skipped step and few of the others: one in 200 skipped is no more than that.
     watch = SkippedStepMonitor(LIMITS)
     for step in range(40, 40_000, 40):

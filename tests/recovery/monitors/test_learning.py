@@ -37,15 +37,15 @@ def test_a_flat_loss_at_the_level_from_before_the_fault_is_learning():
     assert verdict(noisy(2.0, 400), healthy=2.0) is Verdict.LEARNING
 
 
-def test_a_flat_loss_above_the_level_from_before_the_fault_is_not():
+def test_a_flat_loss_above_the_level_from_before_the_fault_is_not_learning():
     assert verdict(noisy(3.0, 400), healthy=2.0) is Verdict.NOT_LEARNING
 
 
-def test_a_flat_loss_of_a_run_that_never_learned_is_not():
+def test_a_flat_loss_of_a_run_that_never_learned_is_not_learning():
     assert verdict(noisy(3.0, 400), healthy=None) is Verdict.NOT_LEARNING
 
 
-def test_a_flat_loss_far_below_the_untrained_models_has_arrived():
+def test_a_flat_loss_far_below_the_untrained_level_is_learning():
     assert verdict(noisy(0.7, 400), untrained=1.4) is Verdict.LEARNING
     assert verdict(noisy(1.2, 400), untrained=1.4) is Verdict.NOT_LEARNING
     assert verdict(noisy(0.7, 400), untrained=1.4, healthy=0.3) is Verdict.NOT_LEARNING
@@ -54,7 +54,7 @@ def test_a_flat_loss_far_below_the_untrained_models_has_arrived():
     assert judge(losses(course), whole, ended=False).verdict is Verdict.LEARNING
 
 
-def test_a_run_that_has_learned_what_little_there_is_has_arrived():
+def test_a_run_that_learned_the_little_there_is_to_learn_is_learning():
     # Means of 25 steps each of a distillation in FP32, whose text has an entropy of nearly all of its loss.
     course = [1.6754, 1.5237, 1.5075, 1.5074, 1.5104, 1.506, 1.5053, 1.5057, 1.5045, 1.5061, 1.5046, 1.5052, 1.5015]
     history = LossHistory()
@@ -66,22 +66,22 @@ def test_a_run_that_has_learned_what_little_there_is_has_arrived():
     assert verdict(noisy(1.5, 400, 0.05), untrained=1.6754) is Verdict.NOT_LEARNING
 
 
-def test_a_falling_loss_far_above_the_untrained_models_is_not():
+def test_a_falling_loss_far_above_the_untrained_level_is_not_learning():
     assert verdict([9000 * 0.99**i for i in range(400)], untrained=8.0) is Verdict.NOT_LEARNING
 
 
-def test_nothing_is_said_before_the_window_is_over_unless_the_run_has_ended():
+def test_there_is_no_verdict_before_the_end_of_the_window_unless_the_run_ended():
     assert verdict(noisy(3.0, 100), healthy=2.0) is Verdict.TOO_EARLY
     assert verdict(noisy(3.0, 100), healthy=3.0, ended=True) is Verdict.LEARNING
     assert verdict(noisy(99.0, 100), untrained=8.0, ended=True) is Verdict.NOT_LEARNING
 
 
-def test_a_run_that_finished_before_its_window_is_not_run_again_for_being_a_little_worse():
+def test_a_run_that_ended_before_its_window_a_little_worse_gets_no_verdict():
     assert verdict(noisy(3.0, 100), healthy=2.0, ended=True) is Verdict.TOO_EARLY
     assert verdict(noisy(3.0, 5), healthy=2.0, ended=True) is Verdict.TOO_EARLY
 
 
-def test_a_run_that_ends_no_better_than_untrained_has_not_learned_however_short_it_was():
+def test_a_short_run_that_ends_at_the_untrained_level_is_not_learning():
     assert verdict(noisy(3.0, 100, 0.02), untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     assert verdict(noisy(3.0, 100), untrained=2.5, ended=True) is Verdict.NOT_LEARNING
     # An early fault's level is that of a run that had not learned either.
@@ -93,14 +93,14 @@ def test_a_run_that_ends_no_better_than_untrained_has_not_learned_however_short_
     assert verdict(noisy(3.0, 100), untrained=4.0, ended=True) is Verdict.TOO_EARLY
 
 
-def test_healthy_runs_with_noise_are_not_called_sick():
+def test_healthy_runs_with_noise_are_learning():
     for seed in range(40):
         course = [2.0 + 3.0 * 0.985**i for i in range(400)]
         noise = noisy(1.0, 400, spread=0.15, seed=seed)
         assert verdict([a * b for a, b in zip(course, noise, strict=True)], healthy=3.0) is Verdict.LEARNING
 
 
-def test_the_healthy_level_is_the_one_the_loss_had_come_down_to():
+def test_the_healthy_level_is_the_level_that_the_loss_fell_to():
     falling = losses([10.0 * 0.98**i for i in range(100)])
     level = healthy_level(falling, 90)
     assert level is not None and 1.6 < level < 2.1
@@ -110,7 +110,7 @@ def test_the_healthy_level_is_the_one_the_loss_had_come_down_to():
     assert healthy_level(losses([1.0, 0.5]), 2) is None
 
 
-def test_memory_is_bounded_and_the_course_is_kept():
+def test_the_history_of_losses_is_bounded_and_keeps_its_shape():
     history = LossHistory(capacity=64)
     for step in range(100_000):
         history.add(step, 100_000.0 - step)
@@ -120,5 +120,5 @@ def test_memory_is_bounded_and_the_course_is_kept():
     assert history.first_loss == 100_000.0
 
 
-def test_what_is_not_finite_is_no_reading():
+def test_losses_that_are_not_finite_are_not_in_the_history():
     assert losses([float("nan"), float("inf")]).last_step is None

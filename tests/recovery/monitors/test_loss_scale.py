@@ -24,13 +24,13 @@ def test_a_single_back_off_and_its_recovery_are_no_fault():
     assert told == []
 
 
-def test_twenty_reports_below_one_are_a_collapse_told_once():
+def test_twenty_reports_below_one_are_one_collapse():
     told, watch = reports([*halving(16.0, 5), *halving(0.5, 60)])
     assert told == [(24, FaultKind.SCALE_COLLAPSE)]
     assert watch.low_since == 5
 
 
-def test_nineteen_reports_below_one_are_not():
+def test_nineteen_reports_below_one_are_no_collapse():
     told, _ = reports([0.5] * 19 + [1.0] + [0.5] * 19)
     assert told == []
 
@@ -49,7 +49,7 @@ def test_skips_without_a_scale_going_up_are_no_thrash():
     assert not any(watch.report(step, 1024.0, step % 10 == 0) for step in range(400))
 
 
-def test_five_per_cent_are_tolerated_and_more_is_not():
+def test_five_per_cent_of_skipped_steps_are_no_thrash_and_more_are():
     def saw(period):
         return [32768.0 if step % period == 0 else 65536.0 for step in range(400)]
 
@@ -57,7 +57,7 @@ def test_five_per_cent_are_tolerated_and_more_is_not():
     assert [kind for _, kind in reports(saw(15))[0]] == [FaultKind.SCALE_THRASH]
 
 
-def test_old_skips_leave_the_window():
+def test_skips_before_the_window_do_not_count():
     scales = [65536.0, 32768.0] * 20 + [65536.0] * 400
     assert reports(scales)[0] == []
 
@@ -112,7 +112,7 @@ def test_two_back_offs_at_the_floor_end_low_and_one_does_not():
     assert watch.is_low
 
 
-def test_a_scale_that_stands_at_its_floor_while_steps_are_skipped_is_a_collapse():
+def test_a_scale_at_its_floor_with_skipped_steps_is_a_collapse():
     assert [kind for _, kind in reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0], skipped=True)[0]] == [FaultKind.SCALE_COLLAPSE]
     assert reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], skipped=False)[0] == []
     # A scale that was always 1 is that of bfloat16, which has none.

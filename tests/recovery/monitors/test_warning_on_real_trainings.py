@@ -21,23 +21,23 @@ def name_of(trace):
     return trace.plan
 
 
-def test_many_kinds_of_trainings_are_kept():
+def test_the_traces_cover_many_kinds_of_trainings():
     assert sum(len(trace.loss) for trace in HEALTHY) > 15_000
     assert len({trace.task for trace in HEALTHY}) == 8 and len(BROKEN) >= 10
 
 
 @pytest.mark.parametrize("trace", HEALTHY, ids=name_of)
-def test_a_healthy_training_is_left_alone(trace):
+def test_a_healthy_training_gives_no_warning(trace):
     assert by_detector(trace) == [] or trace.plan == DISTURBED
 
 
-def test_slow_divergences_are_told_before_the_first_value_that_is_not_finite():
+def test_slow_divergences_give_a_warning_before_the_first_value_that_is_not_finite():
     slow = [(sick, trace) for sick, trace in BROKEN if trace.broke - left_course(trace, sick) >= SLOW]
     leads = [trace.broke - next(iter(by_detector(trace)), trace.broke) for _, trace in slow]
     assert len(slow) >= 8
     assert min(leads) > 0 and median(leads) >= 50
 
 
-def test_no_divergence_is_told_before_anything_was_wrong():
+def test_no_warning_comes_before_the_fault_of_a_training():
     early = [trace.plan for sick, trace in TRACES if sick and any(step <= sick for step in by_detector(trace))]
     assert early == []

@@ -20,20 +20,20 @@ def find(text):
 
 
 @pytest.mark.parametrize(("name", "text"), LINES)
-def test_a_message_is_found_by_its_row(name, text):
+def test_a_message_matches_its_row(name, text):
     match = find(text)
     assert match is not None and match.signature.name == name
     assert not match.quoted
 
 
 @pytest.mark.parametrize(("name", "text"), LINES)
-def test_a_message_fits_no_row_of_another_fault_before_its_own(name, text):
+def test_a_message_matches_no_row_of_another_fault_before_its_own(name, text):
     others = {row.fault for row in SIGNATURES if row.role is not Role.CUT and row.pattern.search(text)}
     first = next(row for row in SIGNATURES if row.role is not Role.CUT and row.pattern.search(text))
     assert first.fault is ROWS[name].fault, others
 
 
-def test_every_row_has_a_line_and_a_name_of_its_own():
+def test_every_row_has_a_sample_line_and_a_unique_name():
     assert len(ROWS) == len(SIGNATURES) + len(BACKOFFS)
     assert {*SAMPLES, *BACKOFF_SAMPLES, *CUT_SAMPLES} == set(ROWS)
 
@@ -46,19 +46,19 @@ def test_a_back_off_is_read_and_is_no_fault(name, text):
 
 
 @pytest.mark.parametrize(("name", "text"), CUT_SAMPLES.items())
-def test_the_frame_of_a_cut_traceback_is_known(name, text):
+def test_the_frame_of_a_cut_traceback_is_recognized(name, text):
     assert search_frame(text).name == name
     assert search_frame(text.replace("_unscale_grads_", "step")) is None
 
 
 @pytest.mark.parametrize("text", QUOTED)
-def test_a_quoted_message_is_found_as_such(text):
+def test_a_quoted_message_is_recognized_as_quoted(text):
     match = find(text)
     assert match is not None and match.quoted and not match.raised
 
 
 @pytest.mark.parametrize("text", SHOWN)
-def test_words_that_are_only_shown_are_no_fault(text):
+def test_the_words_of_a_message_in_other_text_are_no_fault(text):
     assert find(text) is None
 
 
@@ -114,13 +114,13 @@ def test_a_line_with_source_and_exception_counts_for_its_exception():
         "worker-0: [rank3]: ",
     ],
 )
-def test_whoever_speaks_an_exception_is_one(prefix):
+def test_an_exception_is_recognized_with_any_prefix(prefix):
     text = f"{prefix}RuntimeError: CUDA error: an illegal memory access was encountered"
     assert is_raised(text) and find(text).raised
     assert bare(f"{prefix}Killed") == "Killed" and find(f"{prefix}Killed").signature.name == "killed"
 
 
-def test_an_exception_nobody_caught_is_told_from_one_that_was_logged():
+def test_an_uncaught_exception_is_distinguished_from_a_logged_one():
     assert is_raised("torch.OutOfMemoryError: CUDA out of memory.")
     assert is_raised("Exception: x")
     assert is_raised("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB")
@@ -130,11 +130,11 @@ def test_an_exception_nobody_caught_is_told_from_one_that_was_logged():
 
 
 @pytest.mark.parametrize("row", [row for row in GUARDS if row.role is Role.TEARDOWN], ids=lambda row: row.name)
-def test_guards_tell_of_no_fault(row):
+def test_guards_for_messages_of_a_teardown_name_no_fault(row):
     assert row.fault is None and row.window is None and not row.anchors
 
 
-def test_the_noise_of_an_end_is_no_exception_of_the_runs_own():
+def test_messages_printed_while_a_run_ends_are_not_its_own_exception():
     for text in (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "KeyError: Caught KeyError in DataLoader worker process 0.",

@@ -38,23 +38,23 @@ def test_a_rule_is_tried_first_and_acted_on_at_once():
     assert detector.first_fault(ended=False).note == "the job's own rule 'ours'"
 
 
-def test_the_first_rule_that_fits_decides():
+def test_the_first_rule_that_matches_decides():
     _, found = watch(LINE, a_rule(fault="oom"), a_rule(action="stop"))
     assert [fault.kind for fault in found] == [K.OOM]
 
 
-def test_a_rule_outweighs_what_was_seen_before_it():
+def test_a_rule_is_acted_on_and_not_the_findings_before_it():
     text = "2025-01-01 - WARNING - batch failed: CUDA out of memory. Tried to allocate 4 GiB.\n" + LINE
     assert watch(text, a_rule(action="stop"))[0].first_fault(ended=False).kind is K.RULE_STOP
 
 
-def test_stop_gives_the_job_back_with_the_rules_name():
+def test_the_action_stop_ends_the_job_with_the_name_of_the_rule():
     decision = decided(watch(LINE, a_rule(action="stop"))[0])
     assert isinstance(decision, Stop)
     assert decision.diagnosis.startswith("rule_stop (the job's own rule 'ours'): as asked. What to do: ")
 
 
-def test_retry_tries_the_same_knobs_again_within_the_budget_of_the_machine():
+def test_the_action_retry_keeps_the_knobs_and_uses_the_infra_budget():
     detector, _ = watch("step 60 loss 2.0\n" + LINE, a_rule(action="retry"))
     decision = decided(detector)
     assert isinstance(decision, Relaunch)
@@ -63,7 +63,7 @@ def test_retry_tries_the_same_knobs_again_within_the_budget_of_the_machine():
     assert isinstance(decided(detector, attempts=3, infra_retries=2), Stop)
 
 
-def test_an_ignored_line_is_no_fault_by_its_words_or_its_numbers_but_moves_the_step():
+def test_an_ignored_line_is_no_fault_but_changes_the_step():
     rule = a_rule(pattern="^aux:|teacher ran", action="ignore")
     text = "teacher ran: CUDA out of memory\naux: step 7 loss: nan\naux: step 8 loss: nan\naux: step 9 loss: nan\n"
     detector, found = watch(text, rule)
@@ -72,7 +72,7 @@ def test_an_ignored_line_is_no_fault_by_its_words_or_its_numbers_but_moves_the_s
     assert watch(text)[1] != []
 
 
-def test_no_rule_is_set_off_by_our_records_a_comment_or_the_job_file_printed():
+def test_no_rule_matches_a_record_a_comment_or_the_printed_job_file():
     for echo in (
         'rules: [{name: ours, pattern: "cooling of rack", action: stop}]\n',
         "  - name: the cooling of rack 4\n    pattern: cooling of rack\n",
@@ -83,7 +83,7 @@ def test_no_rule_is_set_off_by_our_records_a_comment_or_the_job_file_printed():
         assert watch(echo, a_rule(action="stop"))[1] == []
 
 
-def test_a_rule_looks_only_so_far_into_a_line():
+def test_a_rule_is_tried_only_on_the_start_of_a_long_line():
     assert watch("x" * MAX_RULE_TEXT + LINE, a_rule(action="stop"))[1] == []
 
 
@@ -104,7 +104,7 @@ def test_no_line_can_make_a_rule_take_long():
         ({"pattern": "(?<!x)y", "action": "stop"}, "rule 'ours': not a regular expression that RE2 knows: "),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_told_with_its_name(what, told):
+def test_an_invalid_rule_is_reported_with_its_name(what, told):
     with pytest.raises(ValidationError) as raised:
         a_rule(**what)
     assert told in str(raised.value)

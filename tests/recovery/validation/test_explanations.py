@@ -22,7 +22,7 @@ def causes(answer):
     return " / ".join(answer.causes)
 
 
-def test_a_faster_run_is_told_without_causes():
+def test_a_faster_run_has_no_causes():
     found = slower(run(0.1), run(0.05), AMP)
     assert found.answer.startswith("no, 50% faster") and not found.causes
 
@@ -63,13 +63,13 @@ def test_two_kinds_of_gpu_are_not_compared():
     assert "as fast as FP32" in slower(told, dumb, AMP).answer
 
 
-def test_what_nobody_measured_is_not_known():
+def test_the_answer_is_not_known_without_a_measurement():
     blind = Run("j-1", "amp_fp16", True, "finished")
     assert slower(blind, blind, AMP).answer.startswith("not known")
     assert memory(blind, blind, AMP).answer.startswith("not known")
 
 
-def test_the_best_source_that_both_runs_have_is_taken():
+def test_the_pace_comes_from_the_best_source_that_both_runs_have():
     printed = Run("j-1", "fp32", True, "", figures=Figures(progress=Progress(throughput={"it/s": 4.0})))
     assert paces(run(), run())[2] is Source.INSIDE
     assert paces(run(), printed) is None
@@ -78,7 +78,7 @@ def test_the_best_source_that_both_runs_have_is_taken():
     assert paces(rough, rough) == (0.5, 0.5, Source.WHOLE)
 
 
-def test_memory_that_fell_and_memory_that_did_not():
+def test_memory_that_did_not_fall_is_explained():
     assert memory(run(gpu_bytes=1000), run(gpu_bytes=700), AMP).answer.startswith("it is, by 30%")
     kept = memory(run(gpu_bytes=1000), run(gpu_bytes=990), AMP)
     assert kept.answer.startswith("it is not reduced") and "master weights" in causes(kept)
@@ -90,7 +90,7 @@ def test_memory_that_fell_and_memory_that_did_not():
     assert "compensation" not in causes(memory(run(), run(), Setting("native_fp16", 4)))
 
 
-def test_where_to_look_for_what_was_lost():
+def test_a_worse_metric_is_explained_by_what_the_run_shows():
     fail = Judgement(Verdict.FAIL, "")
     small = worse(run(median_norm=1.0), run(median_norm=0.1), fail, AMP)
     assert "underflow" in causes(small)

@@ -45,20 +45,20 @@ NAN = Fault(FaultKind.NAN_LOSS, "train/loss=NaN", step=40)
         (0.8863 * 1.5, "MARGINAL"),
     ],
 )
-def test_the_difference_decides(value, verdict):
+def test_the_difference_of_the_metric_decides_the_verdict(value, verdict):
     found = judge(base(), run(value), RULE)
     assert found.verdict == verdict
     assert found.difference == pytest.approx((value / 0.8863 - 1) * 100)
     assert "hmean" in found.because and "in amp_fp16" in found.because
 
 
-def test_where_nobody_said_which_way_is_better_any_difference_counts():
+def test_a_difference_in_either_direction_counts_if_the_better_direction_is_unknown():
     assert judge(base(), run(0.8863 * 1.5), Rule("hmean")).verdict is Verdict.FAIL
     assert judge(base(), run(0.8863 * 1.5), Rule("hmean", "lower")).verdict is Verdict.FAIL
     assert judge(base(), run(0.8863 * 0.5), Rule("hmean", "lower")).verdict is Verdict.MARGINAL
 
 
-def test_the_bounds_are_the_jobs_own():
+def test_the_bounds_come_from_the_rule_of_the_job():
     rule = Rule("hmean", "higher", pass_below=0.1, marginal_below=0.2)
     assert [judge(base(1.0), run(value), rule).verdict for value in (0.9995, 0.9985, 0.9975)] == [
         "PASS",
@@ -67,7 +67,7 @@ def test_the_bounds_are_the_jobs_own():
     ]
 
 
-def test_missing_the_jobs_own_success_is_a_fail_however_small_the_difference():
+def test_missing_the_success_bound_of_the_job_is_a_fail_with_any_difference():
     rule = replace(RULE, success=Success(metric="hmean", above=0.886))
     assert judge(base(), run(0.8859), rule).verdict is Verdict.FAIL
     # What FP32 does not reach either says nothing about FP16.
@@ -76,7 +76,7 @@ def test_missing_the_jobs_own_success_is_a_fail_however_small_the_difference():
     assert judge(base(), run(0.8871), below).verdict is Verdict.FAIL
 
 
-def test_a_fault_of_the_run_itself_is_a_fail_and_one_of_the_machine_is_nothing():
+def test_a_fault_of_the_run_is_a_fail_and_one_of_the_machine_is_undecided():
     failed = run(None, finished=False, fault=NAN)
     found = judge(base(), failed, RULE)
     assert found.verdict is Verdict.FAIL and "nan_loss at step 40" in found.because
@@ -96,7 +96,7 @@ def test_a_fault_of_the_run_itself_is_a_fail_and_one_of_the_machine_is_nothing()
         (base(began=500), "went on from step 500"),
     ],
 )
-def test_without_a_baseline_nothing_is_decided(baseline, said):
+def test_the_verdict_is_undecided_without_a_valid_baseline(baseline, said):
     found = judge(baseline, run(), RULE)
     assert found.verdict is Verdict.UNDECIDED and said in found.because
 
@@ -106,7 +106,7 @@ def test_a_metric_that_only_fp32_has_is_a_fail():
     assert judge(base(), run(math.nan), RULE).verdict is Verdict.FAIL
 
 
-def test_a_comparison_of_fp32_with_itself_is_no_pass():
+def test_a_comparison_of_fp32_with_itself_is_undecided():
     assert judge(base(), run(effective={"precision": "fp32"}), RULE).verdict is Verdict.UNDECIDED
     course = tuple(Point(step, 1 / (step + 1)) for step in range(30))
     same = [each(figures=Figures(points=course)) for each in (base, run)]
@@ -118,12 +118,12 @@ def test_a_comparison_of_fp32_with_itself_is_no_pass():
     assert judge(*few, RULE).verdict is Verdict.PASS
 
 
-def test_a_metric_of_zero_has_no_share():
+def test_a_difference_from_a_metric_of_zero_is_undecided():
     assert judge(base(0.0), run(0.0), RULE).verdict is Verdict.PASS
     assert judge(base(0.0), run(0.001), RULE).verdict is Verdict.UNDECIDED
 
 
-def test_losses_that_were_not_finite_keep_a_pass_from_being_one():
+def test_losses_that_were_not_finite_make_a_pass_marginal():
     shaken = run(figures=Figures(losses=100, bad_losses=3))
     found = judge(base(), shaken, RULE)
     assert found.verdict is Verdict.MARGINAL and "3 of its 100 losses" in found.because
@@ -154,7 +154,7 @@ rung| usage updates=x seconds_per_step=-1 capability=99999.1 gpu="broken
 """
 
 
-def test_the_figures_of_a_log():
+def test_the_figures_are_read_from_a_log():
     reader = FigureReader()
     for number, text in enumerate(LOG.splitlines(), 1):
         reader.feed(Line(number, text))
@@ -168,7 +168,7 @@ def test_the_figures_of_a_log():
     assert (usage.gpu, usage.capability) == ("NVIDIA TITAN RTX", (7, 5))
 
 
-def test_norms_of_a_long_run_are_thinned_and_their_median_stays():
+def test_the_norms_of_a_long_run_are_thinned_and_keep_their_median():
     reader = FigureReader()
     for step in range(1, 20_001):
         reader.feed(Line(step, f"rung| step step={step} loss=1.0 grad_norm={step % 1000}"))

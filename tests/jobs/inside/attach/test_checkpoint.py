@@ -41,7 +41,7 @@ def test_save_by_step_uses_the_pattern_and_reports_it(
     assert records_of("saved") == [{"step": "7", "file": "step_7.pt"}]
 
 
-def test_a_save_that_fails_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
+def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "step_1.pt"
     rung_inside.save(path, {"step": 1})
     with pytest.raises((AttributeError, TypeError, RuntimeError, OSError)):
@@ -50,7 +50,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_debris(tmp_path: Path) -> 
     assert names_in(tmp_path) == ["step_1.pt"]
 
 
-def test_a_process_killed_while_saving_leaves_the_old_file_whole(tmp_path: Path) -> None:
+def test_a_process_killed_while_saving_leaves_the_old_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "step_1.pt"
     rung_inside.save(path, {"step": 1})
     command = [sys.executable, "-W", "ignore", "-c", KILLED_WHILE_SAVING, str(path)]

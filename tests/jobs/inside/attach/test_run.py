@@ -120,7 +120,9 @@ def test_micro_batches_add_up_to_one_step(trained: Any, ask: Ask) -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_due_follows_what_is_asked_and_else_the_scripts_default(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_due_at_the_interval_asked_or_else_at_the_scripts_own(
+    trained: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = attach(trained())
     assert [step for step in range(21) if run.due(step, every=10)] == [10, 20]
     assert not run.due(10)
@@ -143,7 +145,7 @@ def test_a_checkpoint_loads_without_running_code_and_holds_what_a_resume_needs(
     assert {tensor.dtype for tensor in tensors} == {torch.float32}
 
 
-def test_a_resume_goes_on_exactly_as_the_run_would_have(trained: Any, ask: Ask) -> None:
+def test_a_resumed_run_computes_exactly_what_the_run_without_a_break_computes(trained: Any, ask: Ask) -> None:
     ask(precision="amp_fp16")
     straight = trained()
     run = attach(straight)
@@ -169,7 +171,7 @@ def test_a_resume_restores_the_random_numbers(trained: Any, ask: Ask) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_resume_reports_its_step_after_the_knobs_were_applied_again(
+def test_a_resume_applies_the_knobs_again_and_then_reports_its_step(
     trained: Any, ask: Ask, records_of: RecordsOf
 ) -> None:
     ask(lr=1e-2, growth_interval=2000, precision="amp_fp16")
@@ -223,7 +225,9 @@ def test_saving_in_native_fp16_loses_less_than_an_fp16_rounding(trained: Any, as
         assert torch.allclose(value, exact[name], rtol=2**-21, atol=1e-9)
 
 
-def test_a_file_that_is_no_checkpoint_of_the_run_is_one_clear_error(trained: Any, ask: Ask, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_checkpoint_of_the_run_raises_one_clear_error(
+    trained: Any, ask: Ask, tmp_path: Path
+) -> None:
     path = str(tmp_path / "other.pt")
     torch.save({"weights": torch.zeros(1)}, path)
     ask(path, precision="fp32")

@@ -107,7 +107,7 @@ def driven(folder: Path) -> list[Attempt]:
     return [first, second, third, fourth]
 
 
-def test_the_first_fault_is_a_spike_that_ends_in_nan(attempts: list[Attempt]) -> None:
+def test_the_first_attempt_ends_with_a_spike_and_nan(attempts: list[Attempt]) -> None:
     first = attempts[0]
     assert first.lost_at is not None and 121 < first.lost_at < 140
     before, during = first.norms(60, 121), first.norms(121, first.lost_at)
@@ -115,7 +115,7 @@ def test_the_first_fault_is_a_spike_that_ends_in_nan(attempts: list[Attempt]) ->
     assert any(after > 10 * earlier for earlier, after in pairwise([before[-1], *during]))
 
 
-def test_the_run_was_learning_before_the_first_fault(attempts: list[Attempt]) -> None:
+def test_the_loss_falls_before_the_first_fault(attempts: list[Attempt]) -> None:
     assert median(attempts[0].losses(100, 121)) < GUESSING / 2
 
 
@@ -131,7 +131,7 @@ def test_clipping_cures_the_spike_and_the_loss_then_drifts_up_to_nan(attempts: l
     assert median(second.losses(second.lost_at - 10, second.lost_at)) > 10 * median(second.losses(200, 250))
 
 
-def test_a_lower_lr_cures_the_drift_and_the_next_fault_is_beyond_fp16(attempts: list[Attempt]) -> None:
+def test_a_lower_lr_cures_the_drift_and_the_next_fault_is_an_fp16_overflow(attempts: list[Attempt]) -> None:
     third = attempts[2]
     assert "rung| knobs lr=0.2 clip=1.0 growth_interval=2000 precision=amp_fp16" in third.text
     assert third.lost_at is None and third.exit_code == 1
@@ -140,7 +140,7 @@ def test_a_lower_lr_cures_the_drift_and_the_next_fault_is_beyond_fp16(attempts: 
     assert median(third.losses(450, UNEVEN_FROM)) < 0.9 * median(third.losses(350, 400))
 
 
-def test_native_fp16_cures_the_overflow_and_the_run_ends_well(attempts: list[Attempt]) -> None:
+def test_native_fp16_cures_the_overflow_and_the_run_succeeds(attempts: list[Attempt]) -> None:
     fourth = attempts[3]
     assert "rung| knobs lr=0.2 clip=1.0 precision=native_fp16" in fourth.text
     assert "rung| resumed step=500 file=step_500.pt" in fourth.text
@@ -154,12 +154,12 @@ def test_the_threshold_is_the_one_in_the_job_file() -> None:
     assert f"success: {{metric: val_loss, below: {SUCCESS}}}" in (JOB / "job.yaml").read_text(encoding="utf-8")
 
 
-def test_fp32_alone_does_not_survive_the_spike(tmp_path: Path) -> None:
+def test_fp32_alone_does_not_cure_the_spike(tmp_path: Path) -> None:
     attempt = launch(tmp_path, precision="fp32")
     assert attempt.lost_at is not None and 121 < attempt.lost_at < 140
 
 
-def test_a_resume_sees_the_batches_that_the_run_would_have_seen(attempts: list[Attempt]) -> None:
+def test_a_resumed_run_reads_the_same_batches_as_the_run_without_a_break(attempts: list[Attempt]) -> None:
     first, second = attempts[0], attempts[1]
     # Clipping may bend the path, but the first loss after the resume is of the same weights on the same records.
     assert second.steps[0]["step"] == 101

@@ -22,14 +22,14 @@ def states_after_training(trained: Any, **options: Any) -> tuple[Any, Any]:
     return made, run
 
 
-def test_nothing_asked_leaves_the_scripts_own_values(trained: Any, records_of: RecordsOf) -> None:
+def test_without_knobs_the_script_keeps_its_own_values(trained: Any, records_of: RecordsOf) -> None:
     made = trained(lr=0.02)
     rung_inside.attach(made.model, made.optimizer, made.scheduler, defaults={"precision": "amp_fp16", "clip": 3.0})
     assert records_of("knobs") == [{"lr": "0.02", "clip": "3.0", "growth_interval": "2000", "precision": "amp_fp16"}]
     assert rung_inside.knobs() == {}
 
 
-def test_asked_knobs_win_over_the_scripts_own_and_no_clip_means_off(
+def test_asked_knobs_replace_the_scripts_values_and_no_clip_means_off(
     trained: Any, ask: Ask, records_of: RecordsOf
 ) -> None:
     ask(lr=0.5, clip=None, growth_interval=50, precision="fp32")
@@ -39,7 +39,7 @@ def test_asked_knobs_win_over_the_scripts_own_and_no_clip_means_off(
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"precision": "fp8"}'])
-def test_knobs_that_cannot_be_read_are_one_clear_error(
+def test_knobs_that_cannot_be_read_raise_one_clear_error(
     text: str, trained: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNG_KNOBS", text)
@@ -110,7 +110,7 @@ def test_growth_interval_survives_a_load_of_the_scaler(trained: Any, ask: Ask) -
     assert run.effective()["growth_interval"] == asked
 
 
-def test_an_empty_scaler_state_is_no_error_when_going_back_to_amp(trained: Any, ask: Ask) -> None:
+def test_an_empty_scaler_state_loads_without_an_error_in_amp(trained: Any, ask: Ask) -> None:
     asked = 8000
     ask(growth_interval=asked, precision="amp_fp16")
     made = trained()
@@ -129,7 +129,7 @@ def test_a_collapsed_scale_is_not_used_again(loaded: float, kept: float, trained
     assert run.scaler.get_scale() == kept
 
 
-def test_eps_of_the_script_survives_a_load(trained: Any, ask: Ask) -> None:
+def test_a_load_keeps_the_eps_of_the_script(trained: Any, ask: Ask) -> None:
     eps = 1e-4
     before, _ = states_after_training(trained, eps=1e-8)
     ask(precision="fp32")
@@ -139,18 +139,18 @@ def test_eps_of_the_script_survives_a_load(trained: Any, ask: Ask) -> None:
     assert after.optimizer.param_groups[0]["eps"] == eps
 
 
-def test_a_schedulers_state_holds_nothing_of_rung(trained: Any) -> None:
+def test_the_state_of_a_scheduler_contains_nothing_from_rung(trained: Any) -> None:
     plain = trained().scheduler.state_dict()
     made, _ = states_after_training(trained)
     assert set(made.scheduler.state_dict()) == set(plain)
 
 
-def test_a_loaded_object_is_still_of_its_own_class(trained: Any) -> None:
+def test_a_loaded_object_keeps_its_class(trained: Any) -> None:
     made, _ = states_after_training(trained)
     assert isinstance(made.optimizer, torch.optim.AdamW) and type(made.optimizer).__name__ == "AdamW"
 
 
-def test_an_lr_overwritten_by_the_script_shows_in_the_record(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
+def test_the_record_shows_an_lr_that_the_script_overwrites(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(lr=1e-3)
     made = trained()
     optimizer = torch.optim.SGD(made.model.parameters(), lr=1e-3)
@@ -160,7 +160,7 @@ def test_an_lr_overwritten_by_the_script_shows_in_the_record(trained: Any, ask: 
     assert [record["lr"] for record in records_of("knobs")] == ["0.001", "0.05"]
 
 
-def test_an_lr_overwritten_beside_a_schedule_shows_too(trained: Any, ask: Ask) -> None:
+def test_the_record_shows_an_lr_that_the_script_overwrites_despite_a_schedule(trained: Any, ask: Ask) -> None:
     asked, overwritten = 1e-3, 0.05
     ask(lr=asked)
     made = trained()
@@ -170,7 +170,7 @@ def test_an_lr_overwritten_beside_a_schedule_shows_too(trained: Any, ask: Ask) -
     assert run.effective()["lr"] == overwritten
 
 
-def test_a_script_that_autocasts_by_itself_is_not_in_fp32(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
+def test_a_script_with_its_own_autocast_is_not_reported_as_fp32(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(precision="fp32")
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer)

@@ -20,7 +20,7 @@ def test_a_record_is_one_line_with_its_mark_and_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
-def test_numbers_that_are_not_finite_are_words(value: float, text: str) -> None:
+def test_numbers_that_are_not_finite_are_written_as_words(value: float, text: str) -> None:
     assert records.text_of(value) == text
     assert records.text_of(torch.tensor(value)) == text
 

@@ -72,7 +72,7 @@ def test_any_optimizer_keeps_its_state_in_fp32(made_by: Any, trained: Any, ask: 
     assert all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
-def test_the_shadows_take_no_memory_between_steps(trained: Any, ask: Ask) -> None:
+def test_the_fp32_copies_take_no_memory_between_steps(trained: Any, ask: Ask) -> None:
     ask(precision="native_fp16")
     made = trained()
     run = rung_inside.attach(made.model, made.optimizer, made.scheduler)
@@ -83,7 +83,7 @@ def test_the_shadows_take_no_memory_between_steps(trained: Any, ask: Ask) -> Non
     assert list(map(id, held)) == list(map(id, weights))
 
 
-def test_a_script_with_its_own_loop_gets_the_shadows_too(trained: Any, ask: Ask) -> None:
+def test_a_script_with_its_own_loop_gets_the_fp32_copies_too(trained: Any, ask: Ask) -> None:
     ask(precision="native_fp16", lr=1e-1)
     made = trained()
     rung_inside.attach(made.model, made.optimizer)
@@ -156,7 +156,7 @@ def test_a_checkpoint_of_an_earlier_version_loads(trained: Any, ask: Ask, tmp_pa
     assert list(saved["state"]) == [0, 1, 2, 3] and saved["param_groups"][0]["params"] == [0, 1, 2, 3]
 
 
-def test_inputs_are_halved_through_tuples_and_dicts_and_outputs_come_back_in_fp32(ask: Ask) -> None:
+def test_inputs_in_tuples_and_dicts_become_fp16_and_outputs_fp32(ask: Ask) -> None:
     class Reads(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -49,7 +49,9 @@ def test_a_sound_checkpoint_is_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16, torch.float64])
-def test_one_number_that_is_not_finite_poisons_and_is_named(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
+def test_one_number_that_is_not_finite_makes_a_checkpoint_poisoned_and_is_named(
+    tmp_path: Path, value: float, dtype: torch.dtype
+) -> None:
     state = healthy_state()
     state["model"]["deep"] = [torch.ones(2), torch.ones(300, dtype=dtype)]
     state["model"]["deep"][1][123] = value
@@ -138,13 +140,13 @@ def test_a_numpy_scalar_needs_the_allow_list(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("raw", [b"no checkpoint at all", b"\x80\x02junk", b"PK\x03\x04" + b"junk" * 50, b"\x00" * 999])
-def test_junk_is_never_healthy_and_never_an_exception(tmp_path: Path, raw: bytes) -> None:
+def test_a_file_of_junk_is_not_healthy_and_raises_nothing(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "step_1.pt"
     path.write_bytes(raw)
     assert examine.examine(str(path))["verdict"] in {"unreadable", "truncated"}
 
 
-def test_what_is_no_regular_file_is_unreadable(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_unreadable(tmp_path: Path) -> None:
     pipe = tmp_path / "step_1.pt"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path / "missing.pt"):
@@ -170,16 +172,16 @@ def test_what_is_no_regular_file_is_unreadable(tmp_path: Path) -> None:
         ({}, "model_fp16.pt", None),
     ],
 )
-def test_the_step_comes_from_inside_or_else_from_the_name(content: Any, name: str, step: int | None) -> None:
+def test_the_step_comes_from_the_content_or_else_from_the_name(content: Any, name: str, step: int | None) -> None:
     assert examine.step_of(content, f"/some/step_77/{name}") == step
 
 
-def test_a_sound_file_without_a_step_is_no_step(tmp_path: Path) -> None:
+def test_a_sound_file_without_a_step_has_the_verdict_no_step(tmp_path: Path) -> None:
     result = examine.examine(saved(tmp_path / "model.pt", {"weight": torch.ones(2)}))
     assert (result["verdict"], result["step"]) == ("no_step", None)
 
 
-def test_a_content_that_holds_itself_ends(tmp_path: Path) -> None:
+def test_a_checkpoint_that_contains_itself_is_examined_in_finite_time(tmp_path: Path) -> None:
     state: Saved = {"step": 1, "w": torch.ones(1)}
     state["again"] = [state]
     assert [name for name, _ in examine.tensors_in(state)] == ["w"]
@@ -192,7 +194,7 @@ def run_command(*arguments: str, options: tuple[str, ...] = ("-W", "ignore")) ->
     )
 
 
-def test_the_command_prints_one_line_each_in_order_and_can_stop_at_the_first_healthy_one(tmp_path: Path) -> None:
+def test_the_command_prints_one_line_per_file_in_order_and_can_stop_at_the_first_healthy_one(tmp_path: Path) -> None:
     poisoned = saved(tmp_path / "step_3.pt", {"step": 3, "w": torch.tensor([float("nan")])})
     healthy = [saved(tmp_path / f"step_{step}.pt", healthy_state(step)) for step in (2, 1)]
     done = run_command("--first-healthy", poisoned, *healthy)
@@ -204,11 +206,11 @@ def test_the_command_prints_one_line_each_in_order_and_can_stop_at_the_first_hea
     assert done.returncode == 0
 
 
-def test_no_path_is_wrong_usage() -> None:
+def test_the_command_without_a_path_is_a_usage_error() -> None:
     assert run_command().returncode == 2
 
 
-def test_without_torch_it_says_so_in_one_line() -> None:
+def test_the_command_without_torch_prints_one_line_about_it() -> None:
     done = run_command("some.pt", options=("-S",))
     assert done.returncode == 3
     assert "has no torch" in done.stderr and len(done.stderr.splitlines()) == 1 and done.stdout == ""

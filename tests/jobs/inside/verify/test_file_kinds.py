@@ -104,7 +104,7 @@ class Config:
     lr: float = 0.1
 
 
-def test_plain_data_in_a_checkpoint_does_no_harm(tmp_path: Path) -> None:
+def test_python_objects_in_a_checkpoint_do_not_make_it_bad(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     kept = {
         "config": Config(), "path": Path("x"), "many": collections.defaultdict(list, {1: [2]}), "dtype": torch.float16,
@@ -136,7 +136,7 @@ def test_plain_data_in_a_checkpoint_does_no_harm(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_the_jobs_own_classes_are_harmless_and_what_is_installed_is_not_trusted(
+def test_classes_of_the_job_are_harmless_and_installed_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, harmless: bool
 ) -> None:
     (tmp_path / "my_models").mkdir()
@@ -189,7 +189,7 @@ def test_the_plain_reader_and_torch_read_the_same_numbers(tmp_path: Path) -> Non
         assert all(torch.equal(plain[name].rung_tensor(), value) for name, value in state.items())
 
 
-def test_a_sampled_check_takes_samples_and_no_checksums_and_a_full_one_everything(tmp_path: Path) -> None:
+def test_a_sampled_check_reads_samples_without_checksums_and_a_full_one_reads_everything(tmp_path: Path) -> None:
     path, large = tmp_path / "step_1.pt", torch.zeros(1 << 20)
     large[300_000] = float("nan")
     torch.save({"step": 1, "w": large}, path)

@@ -107,7 +107,7 @@ def test_a_flipped_bit_in_a_torch_file_of_a_folder_is_found(tmp_path: Path, kind
     assert examined(folder)[0] == "corrupt"
 
 
-def test_a_shard_that_the_index_names_must_be_there(tmp_path: Path) -> None:
+def test_a_folder_without_a_shard_of_its_index_is_not_healthy(tmp_path: Path) -> None:
     folder = trainer_folder(tmp_path / "checkpoint-100", sharded=True)
     assert examined(folder) == ("healthy", 100, "hf")
     (folder / "model-00002-of-00002.safetensors").unlink()

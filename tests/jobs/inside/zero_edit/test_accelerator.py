@@ -8,7 +8,7 @@ def trained(frameworks, once):
     return once("accelerate", lambda: frameworks("with_accelerate.py"))
 
 
-def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same(trained):
+def test_without_knobs_the_weights_are_the_same_bit_for_bit(trained):
     assert trained["same"]["weights"] == trained["without"]["weights"]
 
 
@@ -21,21 +21,21 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same(trained):
         ("params", "float32", "fp16", "amp_fp16"),
     ],
 )
-def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(trained, name, dtype, setting, effective):
+def test_an_fp16_model_that_fails_without_rung_trains_in_the_asked_precision(trained, name, dtype, setting, effective):
     assert trained[name]["dtypes"] == [f"torch.{dtype}"] and trained[name]["setting"] == setting
     assert trained.knobs(name)["precision"] == effective
 
 
-def test_accumulation_is_asked_and_a_clip_is_put_in_where_the_script_has_none(trained):
+def test_asked_accumulation_is_applied_and_a_clip_is_inserted_if_the_script_has_none(trained):
     assert trained["arguments"]["accumulation"] == 2
     assert [trained.knobs("arguments")[name] for name in ("clip", "accumulation")] == ["0.25", "2"]
 
 
-def test_a_saved_state_is_reported_and_the_chosen_one_is_loaded_in_place_of_the_script_s(trained):
+def test_a_saved_state_is_reported_and_the_chosen_state_replaces_the_one_of_the_script(trained):
     assert trained.records("saved", "same") == ["step=8 file=state_8"]
     assert trained["resumed"]["weights"] == trained["own_load"]["weights"] != trained["without"]["weights"]
     assert trained.records("resumed", "resumed") == ["step=8 file=state_8"]
 
 
-def test_the_replay_is_in_fp32_although_the_model_enters_autocast_in_its_own_forward(trained):
+def test_the_replay_is_in_fp32_even_if_the_forward_pass_enters_autocast(trained):
     assert "weights=finite inputs=finite fp32=finite" in trained.records("replay", "too_large")[0]

@@ -10,7 +10,7 @@ def trained(frameworks, request, once):
     return once(request.param, lambda: frameworks("with_lightning.py", request.param))
 
 
-def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(trained):
+def test_without_knobs_the_weights_are_the_same_bit_for_bit_with_manual_optimization_too(trained):
     assert trained["same"]["weights"] == trained["without"]["weights"]
     assert trained["by_hand"]["weights"] == trained["without_by_hand"]["weights"]
 
@@ -25,12 +25,12 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_by_hand_too(tra
         ("from_true", "float32", "32-true", "fp32"),
     ],
 )
-def test_a_half_module_that_fails_by_itself_trains_in_the_precision_asked(trained, name, dtype, setting, effective):
+def test_an_fp16_module_that_fails_without_rung_trains_in_the_asked_precision(trained, name, dtype, setting, effective):
     assert trained[name]["dtypes"] == [f"torch.{dtype}"] and trained[name]["setting"] == setting
     assert trained.knobs(name)["precision"] == effective
 
 
-def test_its_own_clip_is_tightened_and_one_is_put_in_where_there_is_none(trained):
+def test_the_clip_of_the_trainer_is_tightened_or_inserted_if_there_is_none(trained):
     assert trained["tightened"]["arguments"] == [0.25, 2] and trained.knobs("tightened")["accumulation"] == "2"
     for name in ("tightened", "clip_by_hand", "clip_in_fp32"):
         assert trained.knobs(name)["clip"] == "0.25"
@@ -40,7 +40,7 @@ def test_each_update_is_counted_once(trained):
     assert trained["same"]["updates"] == 8 and trained["by_hand"]["updates"] == 8
 
 
-def test_a_saved_file_is_reported_and_fit_goes_on_from_the_one_chosen(trained):
+def test_a_saved_file_is_reported_and_fit_resumes_from_the_chosen_one(trained):
     assert trained.records("saved", "saved") == ["step=4 file=half-way.ckpt"]
     assert trained["resumed"]["first"] == 4
     assert trained.records("resumed", "resumed") == ["step=4 file=half-way.ckpt"]

@@ -8,7 +8,7 @@ def trained(frameworks, once):
     return once("huggingface", lambda: frameworks("with_huggingface.py"))
 
 
-def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_and_nan_is_not_hidden(trained):
+def test_without_knobs_the_weights_are_the_same_bit_for_bit_and_nan_is_not_hidden(trained):
     assert trained["same"]["weights"] == trained["without"]["weights"]
     assert trained["without"]["arguments"][3] is True and trained["same"]["arguments"][3] is False
 
@@ -22,7 +22,7 @@ def test_with_no_knob_asked_the_weights_are_bit_for_bit_the_same_and_nan_is_not_
         ("params", "float32", [True, False, "fp16"], "amp_fp16"),
     ],
 )
-def test_a_half_model_that_fails_by_itself_trains_in_the_precision_asked(trained, name, dtype, flags, effective):
+def test_an_fp16_model_that_fails_without_rung_trains_in_the_asked_precision(trained, name, dtype, flags, effective):
     assert trained[name]["dtype"] == f"torch.{dtype}" and trained[name]["flags"] == flags
     assert trained.knobs(name)["precision"] == effective
 
@@ -32,7 +32,7 @@ def test_clip_batch_and_accumulation_become_the_arguments(trained):
     assert [trained.knobs("arguments")[name] for name in ("clip", "batch", "accumulation")] == ["0.25", "4", "2"]
 
 
-def test_saved_folders_are_reported_and_train_goes_on_from_the_one_chosen(trained):
+def test_saved_folders_are_reported_and_train_resumes_from_the_chosen_one(trained):
     assert trained.records("saved", "same") == ["step=4 file=checkpoint-4", "step=8 file=checkpoint-8"]
     assert trained["resumed"]["first"] == 4 and trained["resumed"]["weights"] == trained["without"]["weights"]
     assert trained.records("resumed", "resumed") == ["step=4 file=checkpoint-4"]

@@ -24,19 +24,19 @@ def cases(which: int) -> list[tuple[str, str]]:
     return [(name, snippet) for name, pair in CASES.items() for snippet in pair[which]]
 
 
-def test_every_rule_has_its_cases() -> None:
+def test_every_rule_has_cases() -> None:
     assert {*CASES, "half-model-with-adam"} == NAMES
     assert all(len(hits) >= 2 and len(misses) >= 3 for hits, misses in [*CASES.values(), ADAM])
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 @pytest.mark.parametrize(("rule", "snippet"), cases(0))
-def test_what_a_rule_must_find(rule: str, snippet: str) -> None:
+def test_a_rule_finds_its_fault(rule: str, snippet: str) -> None:
     assert rule in rules_of(snippet)
 
 
 @pytest.mark.parametrize(("rule", "snippet"), cases(1))
-def test_what_comes_near_and_must_stay_silent(rule: str, snippet: str) -> None:
+def test_a_rule_does_not_report_similar_code_that_is_right(rule: str, snippet: str) -> None:
     Script((TOP + snippet).encode())
     assert rule not in rules_of(snippet)
 
@@ -47,11 +47,11 @@ def test_adam_on_fp16_parameters_is_found_without_a_scaler(snippet: str) -> None
 
 
 @pytest.mark.parametrize("snippet", ADAM[1])
-def test_optimizers_that_bear_fp16_parameters_are_left_alone(snippet: str) -> None:
+def test_optimizers_that_work_with_fp16_parameters_are_not_reported(snippet: str) -> None:
     assert "half-model-with-adam" not in {finding.rule for finding in found(snippet, top="")}
 
 
-def test_a_finding_says_where_what_why_and_the_fix() -> None:
+def test_a_finding_gives_its_line_the_problem_the_reason_and_the_fix() -> None:
     snippet = LOSS.format("return -torch.mean(torch.log(torch.sigmoid(x)))")
     finding = next(each for each in found(snippet) if each.rule == "log-of-sigmoid")
     assert finding.line == TOP.count("\n") + 2
@@ -61,7 +61,7 @@ def test_a_finding_says_where_what_why_and_the_fix() -> None:
     assert finding.why
 
 
-def test_a_rule_on_fp16_alone_is_softer_or_silent_where_nothing_says_fp16() -> None:
+def test_an_fp16_rule_is_a_note_or_silent_in_a_file_without_fp16() -> None:
     mask = LOSS.format("return x.masked_fill(mask, -1e9) + torch.exp(x)")
     assert {f.rule: f.severity for f in found(mask, fp16=False)} == {"fill-beyond-fp16": Severity.NOTE}
     assert {f.rule: f.severity for f in found(mask)} == {
@@ -70,7 +70,7 @@ def test_a_rule_on_fp16_alone_is_softer_or_silent_where_nothing_says_fp16() -> N
     }
 
 
-def test_a_value_that_was_cast_to_fp32_is_judged_as_in_fp32() -> None:
+def test_a_value_that_was_cast_to_fp32_is_only_a_warning() -> None:
     assert found(LOSS.format("return torch.log(torch.sigmoid(x.float()))"))[0].severity is Severity.WARNING
 
 
@@ -78,7 +78,7 @@ def severities(snippet: str, rule: str, top: str = TOP) -> list[Severity]:
     return [finding.severity for finding in found(snippet, top=top) if finding.rule == rule]
 
 
-def test_a_half_model_and_a_scaler_of_two_functions_may_never_meet() -> None:
+def test_an_fp16_model_and_a_scaler_in_two_functions_are_a_warning_unless_both_are_called() -> None:
     model = "    model = Net().half()\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     apart = f"import torch\ndef one():\n{model}def two():\n    scaler = torch.amp.GradScaler()\n"
     together = f"import torch\ndef one():\n{model}    scaler = torch.amp.GradScaler()\n"
@@ -88,12 +88,12 @@ def test_a_half_model_and_a_scaler_of_two_functions_may_never_meet() -> None:
     assert severities(called, "half-model-with-scaler", top="") == [Severity.ERROR]
 
 
-def test_adapters_that_peft_makes_fp32_are_a_warning_alone() -> None:
+def test_an_fp16_base_with_peft_adapters_is_only_a_warning() -> None:
     lora = "base = Net().half()\nmodel = get_peft_model(base, config{})\ntrainer = Trainer(model=model)\n"
     assert severities(lora.format(""), "half-model-with-scaler") == [Severity.WARNING]
 
 
-def test_what_is_known_less_surely_is_softer() -> None:
+def test_a_less_certain_finding_is_less_severe() -> None:
     unknown = LOSS.format("return x / (y + 1e-12)")
     known = LOSS.format("return x / (y.norm() + 1e-12)")
     assert severities(unknown, "eps-vanishes") == [Severity.NOTE]
@@ -104,7 +104,7 @@ def test_what_is_known_less_surely_is_softer() -> None:
     assert severities(LOSS.format("return x / mask.sum()"), "division-without-eps") == [Severity.NOTE]
 
 
-def test_a_file_without_torch_is_not_looked_at() -> None:
+def test_a_file_without_torch_has_no_findings() -> None:
     assert found("def loss(x, mask):\n    return x.masked_fill(mask, -1e9)\n", top="") == []
 
 
@@ -117,14 +117,14 @@ def test_a_comment_silences_one_rule_on_its_line() -> None:
     assert found(both) == []
 
 
-def test_a_comment_on_any_line_of_an_expression_counts_and_one_elsewhere_does_not() -> None:
+def test_a_comment_on_any_line_of_an_expression_silences_its_rule_and_one_above_does_not() -> None:
     spread = LOSS.format("return x.masked_fill(\n        mask,\n        -1e9,  # rung: ignore[fill-beyond-fp16]\n    )")
     assert found(spread) == []
     above = LOSS.format("# rung: ignore[fill-beyond-fp16]\n    return x.masked_fill(mask, -1e9)")
     assert [f.rule for f in found(above)] == ["fill-beyond-fp16"]
 
 
-def test_a_comment_with_a_name_that_no_rule_has_is_told() -> None:
+def test_a_comment_that_names_an_unknown_rule_is_reported() -> None:
     script = Script(b"import torch\nx = 1  # rung: ignore[fill-beyond-fp61]\n")
     assert unknown_rules(script) == [(2, "fill-beyond-fp61")]
 
@@ -142,7 +142,7 @@ def test_a_comment_with_a_name_that_no_rule_has_is_told() -> None:
         "cfg.use_fp16 = True\n",
     ],
 )
-def test_words_that_say_fp16(source: str) -> None:
+def test_a_file_with_these_words_uses_fp16(source: str) -> None:
     assert says_fp16(Script(source.encode()))
 
 
@@ -155,11 +155,11 @@ def test_words_that_say_fp16(source: str) -> None:
         "precision = tp / (tp + fp)\n",
     ],
 )
-def test_words_that_do_not(source: str) -> None:
+def test_a_file_with_these_words_does_not_use_fp16(source: str) -> None:
     assert not says_fp16(Script(source.encode()))
 
 
-def test_what_an_fp16_file_imports_runs_in_fp16_too() -> None:
+def test_files_that_an_fp16_file_imports_run_in_fp16_too() -> None:
     imports = {
         "src/train.py": frozenset({"models.mmgcn.MMGCN", "torch"}),
         "src/models/mmgcn.py": frozenset({".layers.GCN"}),

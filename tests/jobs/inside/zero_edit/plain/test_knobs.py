@@ -65,7 +65,7 @@ def test_no_hook_of_rung_failed(trained: Any) -> None:
     assert set(noted) == {"broken"}
 
 
-def test_a_hook_that_fails_costs_one_note_and_the_rung_does_not_take(trained: Any) -> None:
+def test_a_hook_that_fails_writes_one_note_and_its_knob_is_not_applied(trained: Any) -> None:
     broken = trained["broken"]
     assert broken.result == trained["sgd_alone"].result
     assert broken.knobs["lr"] == "0.05"
@@ -85,7 +85,7 @@ def test_the_script_its_schedule_and_its_checkpoints_see_their_own_lr(trained: A
     assert trained["sgd"].result["last"] == 0.1
 
 
-def test_one_factor_is_for_all_optimizers_and_only_the_first_reports(trained: Any) -> None:
+def test_the_lr_factor_applies_to_all_optimizers_and_only_the_first_reports(trained: Any) -> None:
     assert trained["two_optimizers"].result["rate"] == pytest.approx(0.001, rel=1e-3)
     assert trained["two_alone"].records("knobs") == [{"lr": "0.1", "clip": "1.0", "precision": "fp32"}]
 
@@ -96,12 +96,12 @@ def test_a_clip_is_inserted_or_tightened_after_unscaling(trained: Any, name: str
     assert trained[name].knobs["clip"] == "0.1"
 
 
-def test_an_optimizer_that_unscales_by_itself_is_left_to_it(trained: Any) -> None:
+def test_a_fused_optimizer_unscales_as_without_rung(trained: Any) -> None:
     assert trained["fused"].result == trained["fused_alone"].result
     assert len(trained["fused"].records("step")) == 4
 
 
-def test_a_clip_that_is_tighter_stays(trained: Any) -> None:
+def test_a_tighter_clip_of_the_script_stays(trained: Any) -> None:
     assert trained["tighter_already"].result == pytest.approx([0.01] * 4, rel=0.02)
     assert trained["tighter_already"].knobs["clip"] == "0.01"
 
@@ -111,7 +111,7 @@ def test_a_clip_by_value_is_tightened(trained: Any) -> None:
     assert trained["by_value"].knobs["clip"] == "0.001"
 
 
-def test_half_gradients_of_any_norm_are_clipped_not_zeroed(trained: Any) -> None:
+def test_fp16_gradients_of_any_norm_are_clipped_and_not_zeroed(trained: Any) -> None:
     assert trained["huge"].result["norm"] == pytest.approx(30000 * 1000**0.5, rel=1e-3)
     assert trained["huge"].result["clipped"] == pytest.approx(1.0, rel=1e-2)
 
@@ -120,18 +120,18 @@ def still(moved: list[float]) -> list[int]:
     return [number for number, length in enumerate(moved, 1) if length == 0]
 
 
-def test_updates_are_left_out_by_number_and_the_scaler_goes_on(trained: Any) -> None:
+def test_updates_are_skipped_by_number_and_the_scaler_still_updates(trained: Any) -> None:
     assert still(trained["left_out"].result["moved"]) == [3, 4, 5]
     assert trained["left_out"].result["scale"] == 8.0 * 2**4
     assert trained["left_out"].knobs["skip"] == "3-5"
     assert still(trained["left_out_plain"].result["moved"]) == [2]
 
 
-def test_updates_are_counted_over_the_whole_run(trained: Any) -> None:
+def test_skipped_updates_are_counted_from_the_start_of_the_run_after_a_resume(trained: Any) -> None:
     assert still(trained["left_out_resumed"].result["moved"]) == [3, 4]
 
 
-def test_a_script_keeps_what_is_its_own(trained: Any) -> None:
+def test_a_script_without_knobs_keeps_its_values_and_growth_interval_changes_alone(trained: Any) -> None:
     own = trained["own"]
     assert own.knobs == {"lr": "0.01", "clip": "5.0", "growth_interval": "2000", "precision": "amp_fp16"}
     assert (own.result["seen"], own.result["enabled"]) == (["torch.float16"], True)
@@ -140,7 +140,7 @@ def test_a_script_keeps_what_is_its_own(trained: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["amp_fp32", "half_fp32", "pure_fp32"])
-def test_fp32_is_fp32_all_through(trained: Any, name: str) -> None:
+def test_fp32_computes_and_stores_everything_in_fp32_without_a_scaler(trained: Any, name: str) -> None:
     got = trained[name].result
     assert (got["seen"], got["dtypes"]) == (["torch.float32"], ["torch.float32"])
     assert (got["enabled"], got["scale"], got["unchanged"]) == (False, 1.0, True)
@@ -150,7 +150,7 @@ def test_fp32_is_fp32_all_through(trained: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["amp_native_fp16", "half_native_fp16", "pure_native_fp16"])
-def test_native_fp16_has_half_weights_and_a_full_state(trained: Any, name: str) -> None:
+def test_native_fp16_has_fp16_weights_and_an_fp32_optimizer_state(trained: Any, name: str) -> None:
     got = trained[name].result
     assert (got["seen"], got["dtypes"]) == (["torch.float16"], ["torch.float16"])
     assert got["state"] == "{'torch.float32'}"
@@ -159,7 +159,7 @@ def test_native_fp16_has_half_weights_and_a_full_state(trained: Any, name: str) 
 
 
 @pytest.mark.parametrize("name", ["amp_bf16", "decorated", "no_autocast", "pure_bf16"])
-def test_bf16_is_what_the_products_are_in(trained: Any, name: str) -> None:
+def test_bf16_computes_in_bfloat16_without_a_scaler(trained: Any, name: str) -> None:
     assert trained[name].result["seen"] == ["torch.bfloat16"]
     assert trained[name].result.get("enabled", False) is False
     assert trained[name].knobs["precision"] == "bf16"
@@ -172,33 +172,33 @@ def test_fp32_parameters_cure_the_unscale_error_and_keep_amp(trained: Any) -> No
     assert (got.result["enabled"], got.knobs["params"], got.knobs["precision"]) == (True, "fp32", "amp_fp16")
 
 
-def test_a_frozen_half_base_stays_half_under_fp32_adapters(trained: Any) -> None:
+def test_a_frozen_fp16_base_stays_fp16_under_fp32_adapters(trained: Any) -> None:
     assert trained["adapter"].result["trained"] == ["torch.float32"]
     assert trained["adapter"].result["dtypes"] == ["torch.float16", "torch.float32"]
 
 
-def test_dtypes_that_meet_in_a_model_are_matched_and_its_results_are_fp32(trained: Any) -> None:
+def test_mixed_dtypes_in_a_native_fp16_model_are_cast_and_its_results_are_fp32(trained: Any) -> None:
     got = trained["mixed"].result
     assert got["out"] == ["torch.float32"] * 2
     assert (got["linear"], got["norm"]) == ("torch.float16", ["torch.float32"] * 2)
 
 
-def test_half_targets_and_averages_of_weights_go_with_any_precision(trained: Any) -> None:
+def test_fp16_targets_and_averaged_weights_work_in_every_precision(trained: Any) -> None:
     dtypes = {"fp32": "torch.float32", "native_fp16": "torch.float16", "bf16": "torch.float32"}
     for to, dtype in dtypes.items():
         assert trained[f"targets_{to}"].result == {"dtype": dtype, "average": "torch.float32"}
 
 
-def test_native_fp16_leaves_an_update_out_whose_gradients_are_not_finite(trained: Any) -> None:
+def test_native_fp16_skips_an_update_whose_gradients_are_not_finite(trained: Any) -> None:
     assert still(trained["not_finite"].result["moved"]) == [2]
 
 
-def test_fp32_reaches_what_a_forward_casts_by_hand_and_a_failure_before_any_update_is_reported(trained: Any) -> None:
+def test_fp32_also_changes_casts_to_fp16_in_the_forward_pass(trained: Any) -> None:
     assert "without overflow" in trained["by_hand"].error
     assert trained["by_hand_fp32"].knobs["precision"] == "fp32"
 
 
-def test_what_others_build_around_a_model_goes_on_as_before(trained: Any) -> None:
+def test_compiled_scripted_and_recomputing_models_train_as_without_rung(trained: Any) -> None:
     assert trained["pieces"].result == trained["pieces_alone"].result
     steps = [record["step"] for record in trained["pieces"].records("step")]
     assert steps == [str(number) for number in range(1, 10)]
@@ -209,5 +209,5 @@ def test_native_fp16_works_with_closures(trained: Any) -> None:
     assert trained["native_lbfgs"].result["dtype"] == "torch.float16"
 
 
-def test_nothing_of_rung_is_left_on_models_or_in_their_files(trained: Any) -> None:
+def test_rung_leaves_nothing_in_models_or_their_files(trained: Any) -> None:
     assert trained["left_alone"].result == {"ours": False, "call": "_wrapped_call_impl", "layer": "_wrapped_call_impl"}

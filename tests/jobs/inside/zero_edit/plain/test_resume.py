@@ -32,12 +32,12 @@ def trained(train: Callable[..., Any], once: Callable[..., Any], tmp_path_factor
     return once("resume", lambda: train(cases, "resumed_trainings"))
 
 
-def test_nothing_went_wrong(trained: Any) -> None:
+def test_no_training_failed_and_none_wrote_a_note(trained: Any) -> None:
     assert {name: got.error for name, got in trained.items() if got.error} == {}
     assert {name: got.records("note") for name, got in trained.items() if got.records("note")} == {}
 
 
-def test_without_knobs_the_weights_are_the_same_to_the_last_bit(trained: Any) -> None:
+def test_without_knobs_the_weights_are_the_same_bit_for_bit(trained: Any) -> None:
     assert trained["with"].result == trained["without"].result
     assert trained["with"].records("knobs")
 
@@ -46,30 +46,30 @@ def schedule(lr: float) -> list[float]:
     return [lr * min(1.0, (step + 1) / 8) for step in range(4, 12)]
 
 
-def test_an_asked_lr_survives_optimizer_and_schedule_being_loaded(trained: Any) -> None:
+def test_loading_the_optimizer_and_the_schedule_keeps_the_asked_lr(trained: Any) -> None:
     assert trained["plain"].result["used"] == pytest.approx(schedule(0.05))
     assert trained["lower"].result["used"] == pytest.approx(schedule(0.005))
     assert {record["lr"] for record in trained["lower"].records("knobs")} == {"0.005"}
 
 
-def test_it_is_never_in_what_the_script_saves_or_its_schedule_starts_from(trained: Any) -> None:
+def test_the_asked_lr_is_not_in_the_scripts_checkpoint_or_schedule(trained: Any) -> None:
     assert trained["lower"].result["saved"] == trained["plain"].result["saved"] == 0.05
     assert trained["lower"].result["base"] == [0.05]
 
 
 @pytest.mark.parametrize("name", ["plain", "lower", "native"])
-def test_eps_and_betas_stay_those_of_the_script(trained: Any, name: str) -> None:
+def test_eps_and_betas_of_the_script_stay(trained: Any, name: str) -> None:
     assert trained[name].result["own"] == [0.05, 0.05, 1e-8, 0.8, 0.9]
 
 
-def test_an_asked_growth_interval_survives_the_scaler_being_loaded(trained: Any) -> None:
+def test_loading_the_scaler_keeps_the_asked_growth_interval(trained: Any) -> None:
     assert trained["plain"].result["interval"] == 2000
     assert trained["interval"].result["interval"] == 8000
     assert trained["interval"].knobs["growth_interval"] == "8000"
     assert trained["interval"].result["scale"] == 1024.0
 
 
-def test_a_scale_that_had_collapsed_or_is_missing_begins_anew(trained: Any) -> None:
+def test_a_collapsed_or_missing_scale_starts_at_its_initial_value(trained: Any) -> None:
     assert trained["scales"].result == [65536.0, 65536.0, 65536.0, 512.0]
 
 
@@ -89,13 +89,13 @@ def close(trained: Any, model: str = "") -> float:
     return float(native.result / fp32.result - 1)
 
 
-def test_native_fp16_learns_as_fp32_does(trained: Any) -> None:
+def test_native_fp16_reaches_the_loss_of_fp32(trained: Any) -> None:
     assert abs(close(trained)) < 0.005
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["pictures", "letters"])
-def test_native_fp16_learns_as_fp32_does_on_other_models(train: Callable[..., Any], model: str) -> None:
+def test_native_fp16_reaches_the_loss_of_fp32_on_other_models(train: Callable[..., Any], model: str) -> None:
     done = train(
         {precision: (model, {"precision": precision}) for precision in ("fp32", "native_fp16")},
         "resumed_trainings",

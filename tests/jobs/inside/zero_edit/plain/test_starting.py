@@ -58,7 +58,9 @@ dist.destroy_process_group()
 """
 
 
-def test_a_module_started_by_a_shell_script_that_keeps_its_output_is_reported(start: Start, tmp_path: Path) -> None:
+def test_a_module_started_by_a_shell_script_is_reported_even_if_its_output_goes_to_a_file(
+    start: Start, tmp_path: Path
+) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__main__.py").write_text(TRAINING + "raise ValueError('Training loss is nan')\n")
     (tmp_path / "run.sh").write_text(f"'{sys.executable}' -m package > out.txt 2>&1\n")
@@ -80,7 +82,7 @@ def test_a_script_that_fails_before_its_first_update_reports_its_precision_once(
     assert knobs == ["rung| knobs growth_interval=2000 precision=amp_fp16"]
 
 
-def test_every_rank_has_the_knobs_and_one_reports(start: Start, tmp_path: Path) -> None:
+def test_every_rank_applies_the_knobs_and_one_rank_reports(start: Start, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = start(*launcher, "train.py", knobs={"lr": 0.01, "precision": "native_fp16", "clip": 1.0})

@@ -73,7 +73,7 @@ def about(values):
     return [pytest.approx(value, rel=1e-4) for value in values]
 
 
-def test_every_one_of_the_first_updates_is_reported_with_its_true_loss_and_lr(done):
+def test_each_of_the_first_updates_is_reported_with_its_loss_and_lr(done):
     case = done["plain"]
     steps = records(case, "step")
     assert [int(record["step"]) for record in steps[:32]] == list(range(1, 33))
@@ -93,18 +93,18 @@ def test_the_loss_of_an_update_is_the_sum_over_its_micro_batches(done):
     assert losses(done["accumulating"]) == about(done["accumulating"]["result"])
 
 
-def test_of_two_nets_that_take_turns_the_first_is_reported(done):
+def test_of_two_nets_trained_in_turns_the_first_is_reported(done):
     case = done["taking_turns"]
     assert losses(case) == about(case["result"])
     assert [int(record["step"]) for record in records(case, "step")] == [1, 2, 3, 4, 5]
 
 
-def test_the_newest_loss_of_a_closure_is_that_of_its_update(done):
+def test_an_update_with_a_closure_reports_the_last_loss_of_the_closure(done):
     reported, asked = losses(done["closures"]), done["closures"]["result"]
     assert len(reported) == 3 and reported[-1] == pytest.approx(asked[-1], rel=1e-4)
 
 
-def test_a_fast_run_is_reported_by_the_clock_and_its_nan_at_once(done):
+def test_a_fast_run_is_reported_at_intervals_of_time_and_its_nan_at_once(done):
     steps = records(done["quick"], "step")
     assert 32 <= len(steps) < 1500
     assert steps[-1]["step"] == "2500" and math.isnan(float(steps[-1]["loss"]))
@@ -119,7 +119,7 @@ def test_a_skipped_update_is_reported_with_its_scale(done):
     assert steps[5]["scale"] == "1024.0" and steps[6]["scale"] == "512.0"
 
 
-def test_a_replay_changes_nothing_of_the_run(done):
+def test_a_replay_does_not_change_the_run(done):
     assert records(done["one_infinite_batch"], "replay")
     assert done["one_infinite_batch"]["result"] == done["one_infinite_batch alone"]["result"]
 
@@ -171,20 +171,20 @@ def test_a_checkpoint_is_reported_with_its_update_under_its_final_name(done):
         ("from scratch", {"step": "0", "file": "none"}, 1),
     ],
 )
-def test_the_count_begins_where_the_script_really_went_on_from(done, name, resumed, first):
+def test_the_step_count_starts_at_the_step_of_the_checkpoint_that_the_script_loads(done, name, resumed, first):
     assert records(done[name], "resumed") == [resumed]
     assert int(records(done[name], "step")[0]["step"]) == first
     assert ("rung| note" in done[name]["output"]) == (name not in ("resumed", "from scratch"))
 
 
-def test_there_are_no_other_notes_and_no_warnings(done):
+def test_the_trainings_write_no_other_notes_and_no_warnings(done):
     for name, case in done.items():
         if not name.startswith("resumed"):
             assert "rung| note" not in case["output"], name
         assert "Warning" not in case["output"], name
 
 
-def test_the_records_make_a_fault_with_its_replay(done):
+def test_the_detector_builds_a_fault_with_its_replay_from_the_records(done):
     detector = Detector()
     for number, line in enumerate(done["guarded"]["output"].splitlines(), 1):
         detector.feed(Line(number, line))
