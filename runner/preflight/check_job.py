@@ -66,9 +66,9 @@ def check_job(
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     rungs = rung_changes(spec)
-    for rung, changes in rungs.items():
-        skipped = isinstance(changes, str)
-        yield CheckResult(True, f"rung {rung} would {'be skipped:' if skipped else 'set'} {change_text(spec, changes)}")
+    for rung, (changes, note) in rungs.items():
+        effect = f" would {'be skipped:' if isinstance(changes, str) else 'set'} {change_text(spec, changes)}"
+        yield CheckResult(True, f"rung {rung}{f': {note}' if note else effect}")
     for rung in DEFAULT_LADDER:
         if rung not in rungs:
             yield CheckResult(True, f"rung {rung} is not in this job's ladder")

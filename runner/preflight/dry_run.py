@@ -65,7 +65,8 @@ class LaunchPreview:
             data |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
             data["container"] = planned_config(self.request)
         data |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
-        return json.dumps({**data, "ladder": rung_changes(self._spec)}, indent=2)
+        ladder = {rung: note or changes for rung, (changes, note) in rung_changes(self._spec).items()}
+        return json.dumps({**data, "ladder": ladder}, indent=2)
 
     def text(self) -> str:
         return "\n".join(clean(line) for line in self._lines())

@@ -73,16 +73,25 @@ class RungPreview:
             yield f"        live  {', '.join(self.inside)}: set on the live objects, by the code inside the job"
 
 
-def rung_changes(spec: JobSpec) -> dict[str, str | Changes]:
-    """Return for every rung of a job's ladder which knobs it would change first, or why it would be skipped."""
-    before = spec.knobs.knobs()
-    after = {step.rung.value: _first_knobs(spec, step) for step in spec.recovery.rungs}
-    return {rung: knobs if isinstance(knobs, str) else knobs.changes_from(before) for rung, knobs in after.items()}
+def rung_changes(spec: JobSpec) -> dict[str, tuple[str | Changes, str]]:
+    """Return for every rung of a job's ladder which knobs it would change first or why it is skipped, and a note."""
+    before, found = spec.knobs.knobs(), {step.rung.value: _first_knobs(spec, step) for step in spec.recovery.rungs}
+    return {
+        rung: (after if isinstance(after, str) else after.changes_from(before), note)
+        for rung, (after, note) in found.items()
+    }
 
 
-def _first_knobs(spec: JobSpec, step: RungSpec) -> Knobs | str:
+def _first_knobs(spec: JobSpec, step: RungSpec) -> tuple[Knobs | str, str]:
+    """Return the knobs after a rung or why it is skipped, and a note where its values are known only in the run."""
     knobs = spec.knobs.knobs()
-    return apply_rung(step, RungContext(spec, knobs, knobs))
+    if step.rung is RungName.SKIP_DATA:
+        unreachable = why_unreachable(spec, "skip")
+        return (unreachable, "") if unreachable else (knobs, SKIPPED_DATA)
+    if step.rung is RungName.LOWER_LR and spec.knobs.mode == "zero-edit" and knobs.lr is None:
+        after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
+        return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
+    return apply_rung(step, RungContext(spec, knobs, knobs)), ""
 
 
 def change_text(spec: JobSpec, changes: str | Changes) -> str:
@@ -115,12 +124,7 @@ class LadderPreview:
 
     def _rung(self, step: RungSpec) -> RungPreview:
         spec, knobs = self._job.spec, self._job.knobs
-        after = _first_knobs(spec, step)
-        note = ""
-        if isinstance(after, str) and step.rung is RungName.LOWER_LR:
-            after, note = _relative_lr(step, spec, knobs, after)
-        if isinstance(after, str) and step.rung is RungName.SKIP_DATA:
-            return RungPreview(step.rung.value, why_unreachable(spec, "skip") or "", note=SKIPPED_DATA)
+        after, note = _first_knobs(spec, step)
         if isinstance(after, str):
             return RungPreview(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
@@ -150,14 +154,6 @@ class LadderPreview:
             return {}
         old, new = edited_texts(after.source, self._before.edits), edited_texts(after.source, after.edits)
         return {path: _diff(old[path], new[path]) for path in new if old[path] != new[path]}
-
-
-def _relative_lr(step: RungSpec, spec: JobSpec, knobs: Knobs, why: str) -> tuple[Knobs | str, str]:
-    """Return what lower_lr does if the lr is known only to the running script: the factor."""
-    if spec.knobs.mode != "zero-edit" or knobs.lr is not None:
-        return why, ""
-    after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
-    return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
 
 
 def argument_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Pair]:

@@ -14,9 +14,10 @@ import yaml
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, preview_request
+from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, planned_job, preview_request
+from rung.runner.preflight.rung_preview import LadderPreview
 from rung.runner.state.lock import ownership
-from rung.runner.state.next_attempt import Placement
+from rung.runner.state.next_attempt import Placement, asked_by_person
 
 Rung = Callable[..., Any]
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -51,6 +52,23 @@ def test_a_good_job_has_all_it_needs(tmp_path: Path) -> None:
         what.startswith("rung native_fp16 would be skipped: the job cannot receive precision") for what in checks
     )
     assert not (tmp_path / "home").exists()
+
+
+def test_a_rung_whose_values_are_known_only_in_the_run_is_not_called_skipped(tmp_path: Path) -> None:
+    knobs, ladder = {"mode": "zero-edit"}, {"ladder": ["lower_lr", "skip_data", "fp32"]}
+    checks = [finding.what for finding in findings(tmp_path, run="python t.py", knobs=knobs, recovery=ladder)]
+    job = planned_job(JobSpec.model_validate({"name": "a", "run": "t", "knobs": knobs, "recovery": ladder}), 1)
+    first = asked_by_person(job, (), (), Placement("localhost"))
+    dry_run = LadderPreview(job, first, (HomePaths(tmp_path / "home"), PATH), tmp_path).rungs()
+    assert [f"rung {each.rung}: {each.note}" for each in dry_run if each.note] == [
+        "rung lower_lr: lr -> 0.1 x the script's own lr, which is known after the first attempt",
+        "rung skip_data: the updates around the fault are left out; which ones is known when there is one",
+    ]
+    assert {f"rung {each.rung}: {each.note}" for each in dry_run if each.note} < set(checks)
+    assert "rung fp32 would set precision the script's own -> fp32" in checks
+    flags = [finding.what for finding in findings(tmp_path, recovery=ladder, knobs={})]
+    assert "rung lower_lr would be skipped: the job states no lr, and none was seen in it" in flags
+    assert any(what.startswith("rung skip_data would be skipped: the job cannot receive skip") for what in flags)
 
 
 def test_a_command_that_is_not_there_is_found_out(tmp_path: Path) -> None:
