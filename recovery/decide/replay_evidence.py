@@ -1,33 +1,34 @@
 """Reads a replay: the failing step, computed again in FP32, shows whether data, weights or code are at fault.
 
-A replay covers one step. Where the loss had blown up before that step, the replay decides nothing.
+A replay covers one step. When the loss had blown up before that step, the replay is not used.
 """
 
 from __future__ import annotations
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.fault import Fault
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import Diagnosis
 from rung.recovery.decide.rungs import RungContext
+from rung.recovery.monitors.fault_groups import BAD_VALUE
 
 _R = RungName
-# The first updates can wreck the weights when the lr is far too high; later, finite weights are sane.
+# The first updates can ruin the weights when the lr is far too high; later, finite weights are good.
 EARLY = 16
 # Norms at the start of a training are about 1 to 10; recipes clip at 0.5 to 5.
 HUGE = 100.0
 # A replay at most this many steps before the fault still counts; replays are made at doubling distances.
-STALE = 64
-# Weights whose norm has grown this much within the first updates were wrecked by them.
+MAX_REPLAY_DISTANCE = 64
+# Weights whose norm has grown this many times within the first updates were ruined by them.
 GROWN = 3.0
-# No training takes its weights this far: earlier updates blew up, whatever is not finite now.
+# No healthy training grows its weights this many times: earlier updates blew up, whatever is not finite now.
 WRECKED = 1000.0
 UNBOUNDED = "log, sqrt, exp or division without an epsilon, log(sigmoid(x))"
 _BAD, _GOOD = "nonfinite", "finite"
 
 
 def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...]) -> Diagnosis | None:
-    """Return what a replay of the fault's step points at; None where it shows nothing."""
+    """Return the diagnosis from the replay of a fault's step; None when the replay shows nothing."""
     replay = fault.replay
     if not replay or _is_stale(fault):
         return None
@@ -50,20 +51,20 @@ def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...])
 
 
 def _is_stale(fault: Fault) -> bool:
-    """Tell whether the replay is of a step long before the fault, as while a scaler looks for its first scale."""
+    """Return whether the replay is of a step long before the fault, such as one that a new scaler skipped."""
     step = fault.replay.get("step", "")
     if fault.step is None or not step.isdecimal():
         return False
-    return fault.step - int(step[:15]) > max(STALE, fault.step // 4)
+    return fault.step - int(step[:15]) > max(MAX_REPLAY_DISTANCE, fault.step // 4)
 
 
 def _first_updates_blew_up(fault: Fault) -> bool:
-    """Tell whether the first updates of the run have wrecked the weights."""
+    """Return whether the first updates of the run have ruined the weights."""
     return _weight_growth(fault) >= GROWN and fault.step is not None and fault.step <= EARLY
 
 
 def _weight_growth(fault: Fault) -> float:
-    """Return how many times the norm of the weights has grown; 0 where the replay does not say."""
+    """Return how many times the norm of the weights has grown; 0 when the replay does not have it."""
     try:
         return float(fault.replay.get("grown", "0")[:15])
     except ValueError:
@@ -75,7 +76,7 @@ def _where(fault: Fault) -> str:
 
 
 def _place(fault: Fault) -> str:
-    """Return where the first bad number came up; after the model that is the script's own loss computation."""
+    """Return the module with the first bad number, or "the loss" for the loss computation of the script."""
     where = fault.replay.get("where", "")
     return "the loss" if where == "loss" else where
 
@@ -108,7 +109,7 @@ def _diagnose_code(fault: Fault, context: RungContext) -> Diagnosis:
 
 
 def rungs_for_first_updates(context: RungContext) -> tuple[tuple[RungName, ...], str]:
-    """Return the rungs for a run that its first updates wrecked; a huge norm is clipped first."""
+    """Return the rungs for a run that its first updates ruined; a huge norm is clipped first."""
     norm = context.fault.first_norm if context.fault else None
     if norm is not None and norm > HUGE:
         return (_R.RAISE_CLIP, _R.LOWER_LR), f"the gradient norm was {norm:.4g}"
@@ -127,9 +128,9 @@ def _diagnose_state(context: RungContext) -> Diagnosis | None:
 
 
 def _was_sudden(attempt: Attempt) -> bool:
-    """Tell whether an attempt's loss went from its normal range to NaN in one step."""
+    """Return whether an attempt's loss went from its normal range to NaN in one step."""
     fault = attempt.fault
-    if fault is None or fault.kind not in (FaultKind.NAN_LOSS, FaultKind.GRAD_NONFINITE) or not fault.replay:
+    if fault is None or fault.kind not in BAD_VALUE or not fault.replay:
         return False
     # A clip reports the norm, which is NaN one step before the loss.
     since = 1 if attempt.asked.clip is not None else 0

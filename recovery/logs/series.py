@@ -5,11 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from rung.recovery.logs.line_reader import LineReader
-from rung.recovery.logs.lines import Line
-from rung.recovery.logs.progress import ProgressTracker
-from rung.recovery.logs.unwrap import Unwrapper
-
 # Twice the number of points in a plot, because a full series is halved.
 CAPACITY = 1000
 LIMIT = 500
@@ -61,25 +56,3 @@ def _worse(one: Point, other: Point) -> Point:
     if not math.isfinite(one.loss):
         return one
     return other if not other.loss <= one.loss else one
-
-
-class SeriesReader:
-    """Reads the points of one log, line by line."""
-
-    def __init__(self) -> None:
-        self._unwrapper, self._reader, self._track = Unwrapper(), LineReader(), ProgressTracker()
-        self._series = Series()
-
-    def feed(self, line: Line) -> None:
-        reading = self._reader.read(self._unwrapper.join_wrapped(line.text))
-        if reading is None:
-            return
-        self._track.store(reading)
-        if self._track.has_records and not reading.is_record:
-            return
-        step = self._track.advance(reading)
-        if step is not None and reading.loss is not None:
-            self._series.add(Point(step, reading.loss, reading.grad_norm, reading.lr, reading.scale))
-
-    def points(self) -> list[Point]:
-        return self._series.points()

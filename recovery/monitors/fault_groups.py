@@ -16,3 +16,5 @@ BAD_SCALE = frozenset({_K.SCALE_COLLAPSE, _K.SCALE_THRASH})
 OUT_OF_RANGE = BAD_SCALE | {_K.FP16_OVERFLOW}
 # The log has numbers before these faults, so the detector finds when they went wrong and which checkpoint is good.
 HAS_ONSET = OUT_OF_RANGE | BAD_NUMBERS - {_K.NOT_LEARNING}
+# These faults make a run fail even if it exits with 0.
+FAILS_CLEAN_EXIT = HAS_ONSET - {_K.FP16_OVERFLOW}

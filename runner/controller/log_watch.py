@@ -10,16 +10,18 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.job_spec import Success
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
-from rung.runner.seams.engine import Engine, Observation, Presence
+from rung.runner.files.log_file import read_log
+from rung.runner.seams.engine import Observation, Presence
 
 CHUNK = 256 * 1024
 # How much of one log is read before the other jobs get their turn.
@@ -29,21 +31,22 @@ TURN_BYTES = 4 * 1024 * 1024
 class LogWatch:
     """Feeds the log of one attempt to a detector."""
 
-    def __init__(self, engine: Engine, paths: AttemptPaths, job: Job) -> None:
-        self._engine = engine
-        self._paths = paths
+    def __init__(self, log: Path, job: Job) -> None:
+        self._log = log
         self._offset = 0
         warning = job.spec.recovery.early_warning
         self.detector = Detector(job.spec.recovery.rules, warning)
         self._scan = Scan(self.detector)
         # An early warning that must not stop a job must not fail it at its end either.
-        self.bad_numbers = BAD_NUMBERS if warning is None or warning.stop else BAD_NUMBERS - {FaultKind.DIVERGENCE}
+        self.fails_clean_exit = FAILS_CLEAN_EXIT
+        if warning is not None and not warning.stop:
+            self.fails_clean_exit -= {FaultKind.DIVERGENCE}
 
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
         end = self._offset + TURN_BYTES
         while self._offset < end:
-            chunk = self._engine.read_log(self._paths, self._offset, CHUNK)
+            chunk = read_log(self._log, self._offset, CHUNK)
             if not chunk:
                 return False
             self._offset += len(chunk)
@@ -56,10 +59,6 @@ class LogWatch:
             pass
         self._scan.finish()
 
-
-_F = FaultKind
-# These faults make a run fail even if it exits with 0.
-BAD_NUMBERS = frozenset({_F.NAN_LOSS, _F.GRAD_NONFINITE, _F.SCALE_COLLAPSE, _F.SCALE_THRASH, _F.DIVERGENCE})
 
 # Of all the numbers in a log, these get a line in the history.
 HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNORECASE)
@@ -99,7 +98,7 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Return the fault that ended an attempt; None if it finished."""
     fault = watch.detector.first_fault(ended=True, clean_exit=observation.exit_code == 0)
     # A run that exits with 0 has survived the errors in its log, unless its numbers are bad.
-    if fault is not None and (observation.exit_code != 0 or fault.kind in watch.bad_numbers):
+    if fault is not None and (observation.exit_code != 0 or fault.kind in watch.fails_clean_exit):
         return fault
     step = watch.detector.progress.step
     last = watch.detector.tail[-1] if watch.detector.tail else "the log is empty"

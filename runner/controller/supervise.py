@@ -103,7 +103,7 @@ class Supervisor:
     def _view(self, job: Job, attempt: Attempt, request: Request) -> AttemptView:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
-            watch = log_watch.LogWatch(self._context.engine(attempt), request.paths, job)
+            watch = log_watch.LogWatch(request.paths.log, job)
             view = self._views[job.id] = AttemptView(attempt.number, watch)
         return view
 

@@ -23,7 +23,7 @@ from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
 from rung.runner.files.work_copy import make_copy
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
-from rung.runner.seams.engine import FileEntry, Observation, Presence, Request, read_local_log
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
 
 # Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
 START_SECONDS = 30.0
@@ -93,9 +93,6 @@ class ProcessEngine:
         claim, running = _read(paths.claim), _read(paths.running)
         if claim and running and _alive(claim):
             _signal_group(running["group"], signal.SIGKILL)
-
-    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        return read_local_log(paths.log, offset, size)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         try:

@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.precision_names import ScriptValue
@@ -130,8 +129,6 @@ class Engine(Protocol):
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill a running attempt without a mark, as a failing machine would. Used by drills."""
 
-    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes: ...
-
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in the attempt's environment: exit code, output, errors."""
 
@@ -162,15 +159,3 @@ class HostEngine(Engine, Protocol):
         """Return where the attempt's checkpoints are on the host."""
 
     def close(self) -> None: ...
-
-
-def read_local_log(path: Path, offset: int, size: int) -> bytes:
-    """Return at most `size` bytes of a log on this machine; nothing if there is no log yet."""
-    try:
-        with path.open("rb") as log:
-            log.seek(offset)
-            return log.read(size)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Opens the home, the store and the engine for a command, and runs the controller for it."""
+"""Opens the home and the store for a command, and runs the controller for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class Session:
 
     paths: HomePaths
     store: Store
-    engine: ProcessEngine
 
     @classmethod
     def open(cls, *, create: bool = False) -> Session:
@@ -53,7 +52,7 @@ class Session:
             make_home(paths)
         elif not paths.store.exists():
             raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
-        return cls(paths, Store(paths.store), ProcessEngine())
+        return cls(paths, Store(paths.store))
 
     def submit(self, spec: JobSpec, origin: Path) -> Job:
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
@@ -76,7 +75,7 @@ class Session:
         wanted = number or len(attempts)
         if not attempts or wanted > len(attempts):
             raise UsageError(f"job {job_id} has {len(attempts)} attempts; there is no attempt {wanted}")
-        return LogReader(self.engine, self.paths, job_id, wanted).new_lines(ended=True)
+        return LogReader(self.paths, job_id, wanted).new_lines(ended=True)
 
     def follow(self, job_id: str) -> int:
         """Show a job until it ends, and run the controller if no other process does; return the exit code."""
@@ -146,7 +145,7 @@ class Session:
         return Controller(self.store, engines or self.engines(), self.paths, os.environ, (time.time, time.sleep))
 
     def _follower(self, job_id: str) -> Follower:
-        return Follower(self.store, self.engine, self.paths, job_id, time.monotonic)
+        return Follower(self.store, self.paths, job_id, time.monotonic)
 
 
 def _print_end(job: Job) -> int:

@@ -16,19 +16,17 @@ from rung.jobs.model.errors import RungError, StoreError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.logs.lines import LineSplitter
 from rung.recovery.validation.explanations import Answer, Setting, memory, slower, worse
 from rung.recovery.validation.run_figures import FigureReader, Figures
 from rung.recovery.validation.verdict import Rule, Run, judge, rule_of
 from rung.runner.context import Context
+from rung.runner.files.log_file import read_lines
 from rung.runner.launch import submit
-from rung.runner.seams.engine import read_local_log
 from rung.runner.state.store import Store
 from rung.runner.validation.record import Validation, run_spec, validations
 from rung.runner.validation.report import Findings
 from rung.runner.validation.report_files import write_report
 
-CHUNK = 1024 * 1024
 HERE = "localhost"
 # After an error, such as a full disk.
 RETRY_SECONDS = 5.0
@@ -195,11 +193,6 @@ def _figures(logs: Sequence[Path]) -> Figures:
     """Read the logs of a run; a second one is there only after a fault of the machine."""
     reader = FigureReader()
     for log in logs:
-        lines, offset = LineSplitter(), 0
-        while chunk := read_local_log(log, offset, CHUNK):
-            offset += len(chunk)
-            for line in lines.feed(chunk):
-                reader.feed(line)
-        for line in lines.flush():
+        for line in read_lines(log):
             reader.feed(line)
     return reader.figures()

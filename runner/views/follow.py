@@ -11,7 +11,7 @@ from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind, find_kind
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.logs.lines import LineSplitter
-from rung.runner.seams.engine import Engine
+from rung.runner.files.log_file import read_log
 from rung.runner.state.store import Store
 from rung.runner.views.tables import event_text
 
@@ -24,7 +24,6 @@ STEP_SECONDS = 1.0
 class LogReader:
     """Reads the log of one attempt line by line, without control codes, in bounded memory."""
 
-    engine: Engine
     paths: HomePaths
     job_id: str
     attempt: int
@@ -32,8 +31,8 @@ class LogReader:
     _lines: LineSplitter = field(default_factory=LineSplitter)
 
     def new_lines(self, *, ended: bool) -> Iterator[str]:
-        paths = self.paths.attempt(self.job_id, self.attempt)
-        while chunk := self.engine.read_log(paths, self._offset, CHUNK):
+        log = self.paths.attempt(self.job_id, self.attempt).log
+        while chunk := read_log(log, self._offset, CHUNK):
             self._offset += len(chunk)
             yield from (line.text for line in self._lines.feed(chunk))
         if ended:
@@ -45,7 +44,6 @@ class Follower:
     """Prints the new events and log lines of one job."""
 
     store: Store
-    engine: Engine
     paths: HomePaths
     job_id: str
     now: Callable[[], float]
@@ -68,7 +66,7 @@ class Follower:
 
     def _show_log(self, attempt: int | None, *, ended: bool) -> None:
         if attempt is not None and (self._reader is None or self._reader.attempt != attempt):
-            self._reader = LogReader(self.engine, self.paths, self.job_id, attempt)
+            self._reader = LogReader(self.paths, self.job_id, attempt)
         if self._reader is None:
             return
         for line in self._reader.new_lines(ended=ended):

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import HomePaths
-from rung.recovery.logs.lines import LineSplitter
-from rung.recovery.logs.series import SeriesReader
+from rung.recovery.validation.run_figures import FigureReader
+from rung.runner.files.log_file import read_lines
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
-
-CHUNK = 1024 * 1024
 
 
 def queue(store: Store) -> list[dict[str, Any]]:
@@ -85,18 +84,14 @@ def with_series(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _series(log: Path) -> list[dict[str, Any]]:
-    reader, lines = SeriesReader(), LineSplitter()
+    reader = FigureReader()
     try:
-        with log.open("rb") as stream:
-            while chunk := stream.read(CHUNK):
-                for line in lines.feed(chunk):
-                    reader.feed(line)
-    except OSError:
-        # The log is not there yet, or was deleted: the history has no curve then.
+        for line in read_lines(log):
+            reader.feed(line)
+    except EngineError:
+        # The history has no curve then.
         return []
-    for line in lines.flush():
-        reader.feed(line)
-    return [finite_or_text(point._asdict()) for point in reader.points()]
+    return [finite_or_text(point._asdict()) for point in reader.figures().points]
 
 
 def steps_lost(attempt: Attempt, after: Attempt | None) -> int:

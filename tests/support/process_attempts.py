@@ -11,6 +11,7 @@ from typing import Any
 
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.process import ProcessEngine
+from rung.runner.files.log_file import read_log
 from rung.runner.seams.engine import Observation, Presence, Request
 
 Wait = Callable[..., Any]
@@ -47,9 +48,9 @@ class Attempts:
         return self.engine.observe(request.paths)
 
     def log(self, request: Request) -> str:
-        return self.engine.read_log(request.paths, 0, 1 << 20).decode()
+        return read_log(request.paths.log, 0, 1 << 20).decode()
 
-    def says(self, request: Request, text: str) -> None:
+    def wait_for_log(self, request: Request, text: str) -> None:
         self.wait(lambda: text in self.log(request))
 
     def claim(self, request: Request) -> dict[str, Any]:

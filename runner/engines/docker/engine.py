@@ -34,7 +34,7 @@ from rung.runner.files.fingerprint import is_hidden
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.transfer import move_remote, remote_entry
 from rung.runner.files.work_copy import edited_texts, with_edits
-from rung.runner.seams.engine import Container, FileEntry, Observation, Request, read_local_log
+from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 
 OnProgress = Callable[[str], None]
@@ -164,9 +164,6 @@ class DockerEngine:
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         self._api.kill(self._name(paths), "KILL")
-
-    def read_log(self, paths: AttemptPaths, offset: int, size: int) -> bytes:
-        return read_local_log(paths.log, offset, size)
 
     # Files of an attempt
 

@@ -1,4 +1,4 @@
-"""Attempts on a real host of the fleet, for the tests of the Docker engine: made, waited for, and read."""
+"""Runs attempts on a real host of the fleet, for the tests of the Docker engine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.runner.engines.docker.engine import DockerEngine
+from rung.runner.files.log_file import read_log
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.seams.engine import Container, Observation, Presence, Request
 from rung.runner.ssh.remote import Remotes, SshRemote
@@ -21,7 +22,7 @@ from tests.fleet.host import Host
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
 
-# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
+# The longest wait in seconds; on a slow machine tests/pace.py makes it longer.
 PATIENCE = 120.0
 STORE = "0123456789ab"
 
@@ -44,7 +45,7 @@ class Attempts:
         return self.remotes.remote(self.host.name)
 
     def new_engine(self, store: str = STORE) -> DockerEngine:
-        """Return an engine that knows nothing yet, as a new controller has it."""
+        """Return a new engine, as a new controller has one."""
         self.engine = DockerEngine(self.remote, store)
         self.engines.append(self.engine)
         return self.engine
@@ -86,9 +87,9 @@ class Attempts:
         return self.engine.observe(request.paths)
 
     def log(self, request: Request) -> str:
-        return self.engine.read_log(request.paths, 0, 64 << 20).decode("utf-8", "surrogateescape")
+        return read_log(request.paths.log, 0, 64 << 20).decode("utf-8", "surrogateescape")
 
-    def says(self, request: Request, text: str) -> None:
+    def wait_for_log(self, request: Request, text: str) -> None:
         self.wait(lambda: text in self.log(request), text)
 
     def name(self, request: Request) -> str:
@@ -112,7 +113,7 @@ def attempts(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     remotes = Remotes(find_hosts({"RUNG_HOSTS": str(fleet.inventory)}), tmp_path / "client", os.environ)
     made = Attempts(fleet, remotes, tmp_path)
     yield made
-    # A host that a test has frozen or cut off does not keep us waiting.
+    # Closed first: otherwise a host that is frozen or cut off would block the engines.
     remotes.close()
     for engine in made.engines:
         engine.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rung.recovery.detect.detector import Detector
-from rung.recovery.logs.lines import LineSplitter
 from rung.runner.checkpoints.verify import find_checkpoints, verify_enough
+from rung.runner.files.log_file import read_lines
 from rung.runner.seams.engine import Presence, Request
 from tests.fleet.containers.conftest import Attempts
 
 PATTERN = "step_*.pt"
-# Saved without a draft, as many scripts do: what a full disk leaves of it lies under its name.
+# Saved directly under its name, as many scripts do, so a full disk leaves a truncated file.
 TRAIN = """
 import os, sys, time, torch
 folder = os.environ["RUNG_CHECKPOINT_DIR"]
@@ -25,16 +25,16 @@ def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: A
     (attempts.source / "train.py").write_text(TRAIN)
     env = {"RUNG_CHECKPOINT_DIR": "/rung/job/checkpoints"}
     request: Request = attempts.start("python", "train.py", image="train", env=env)
-    attempts.says(request, "step 100 saved")
+    attempts.wait_for_log(request, "step 100 saved")
     attempts.host.fill_disk(leave=4 << 20)
     folder = attempts.host.work / attempts.engine.checkpoint_folder(request).removeprefix("/home/rung/")
     (folder / "go").touch()
     end = attempts.end(request)
-    # The record found room although the job did not.
+    # There was still room for the small record of the end.
     assert end.presence is Presence.ENDED
     assert end.exit_code not in (0, None)
     detector = Detector(())
-    for line in LineSplitter().feed(attempts.engine.read_log(request.paths, 0, 1 << 20)):
+    for line in read_lines(request.paths.log):
         detector.feed(line)
     fault = detector.first_fault(ended=True)
     assert fault is not None

@@ -21,23 +21,23 @@ A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0))
 NOWHERE = "registry.fleet:5000/rung/tiny@sha256:" + "0" * 64
 
 
-def test_an_image_is_pulled_by_its_digest_telling_how_far_it_is(attempts: Attempts) -> None:
-    told: list[str] = []
-    attempts.engine.ensure_image(attempts.fleet.images["far"], told.append)
-    assert told[0] == "turing is pulling registry.fleet:5000/rung/far"
-    assert " of " in told[-1]
-    there = len(told)
-    attempts.engine.ensure_image(attempts.fleet.images["far"], told.append)
-    assert len(told) == there
+def test_an_image_is_pulled_by_its_digest_and_the_progress_is_reported(attempts: Attempts) -> None:
+    reported: list[str] = []
+    attempts.engine.ensure_image(attempts.fleet.images["far"], reported.append)
+    assert reported[0] == "turing is pulling registry.fleet:5000/rung/far"
+    assert " of " in reported[-1]
+    before = len(reported)
+    attempts.engine.ensure_image(attempts.fleet.images["far"], reported.append)
+    assert len(reported) == before
     request = attempts.sh("echo from afar", image="far")
     assert attempts.end(request).exit_code == 0
 
 
-def test_an_image_that_cannot_be_had_is_refused_with_what_to_do(attempts: Attempts) -> None:
+def test_an_image_that_cannot_be_pulled_is_refused_with_advice(attempts: Attempts) -> None:
     with pytest.raises(EngineError, match=r"rung image send IMAGE turing"):
-        attempts.engine.ensure_image(NOWHERE, lambda said: None)
+        attempts.engine.ensure_image(NOWHERE, lambda text: None)
     with pytest.raises(EngineError, match=r"turing has no image sha256:0+: send it there"):
-        attempts.engine.ensure_image("sha256:" + "0" * 64, lambda said: None)
+        attempts.engine.ensure_image("sha256:" + "0" * 64, lambda text: None)
     with pytest.raises(EngineError, match="rung image send"):
         attempts.start("true", image=NOWHERE)
     assert attempts.containers() == []
@@ -72,11 +72,11 @@ def test_an_image_is_sent_to_a_host_without_a_registry_and_runs_there(
     request = attempts.sh("echo sent", image=image)
     assert attempts.end(request).exit_code == 0
     assert attempts.log(request) == "sent\n"
-    # It is there now, and is not sent again.
+    # The host has it now, so it is not sent again.
     assert send(str(path), "turing", environ, lambda size: pytest.fail("sent twice")) == image
 
 
-def test_an_archive_that_is_not_one_image_is_refused_and_one_that_lies_is_noticed(
+def test_an_archive_without_exactly_one_image_or_with_a_wrong_id_is_refused(
     attempts: Attempts, environ: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "x.tar").write_bytes(b"no archive")
@@ -115,22 +115,27 @@ def test_tags_are_pinned_as_the_hosts_resolve_them(attempts: Attempts, environ: 
 def test_a_gpu_that_the_image_has_no_kernels_for_is_refused_before_anything_runs(attempts: Attempts) -> None:
     images, engine = attempts.fleet.images, attempts.engine
     assert engine.incompatibility(images["tiny"], P100) is None
-    said = engine.incompatibility(images["tiny-current"], P100)
-    assert said is not None
-    assert said.startswith("P100 (sm_60) needs a build that still has sm_60, such as a cu126 one; image registry.fleet")
-    assert "has kernels only for sm_75 sm_80 sm_90" in said
+    reason = engine.incompatibility(images["tiny-current"], P100)
+    assert reason is not None
+    assert reason.startswith(
+        "P100 (sm_60) needs a build that still has sm_60, such as a cu126 one; image registry.fleet"
+    )
+    assert "has kernels only for sm_75 sm_80 sm_90" in reason
     assert engine.incompatibility(images["tiny-current"], A100) is None
-    # Nobody can tell of an image without label and without torch: it is let through.
+    # Nothing is known about an image without label and without torch, so it is accepted.
     assert engine.incompatibility(images["tiny-plain"], P100) is None
     assert "no CUDA kernels at all" in str(engine.incompatibility(images["train-cpu"], A100))
 
 
-def test_an_image_without_the_label_is_asked_through_its_torch(attempts: Attempts) -> None:
-    says = "printf '#!/bin/sh\\necho a warning\\necho rung.cuda.archs sm_75 compute_90\\n' >/bin/python"
+def test_the_kernels_of_an_image_without_the_label_are_read_from_its_torch(attempts: Attempts) -> None:
+    script = "printf '#!/bin/sh\\necho a warning\\necho rung.cuda.archs sm_75 compute_90\\n' >/bin/python"
     image = build(
-        attempts.host, "asked", f"FROM {attempts.fleet.images['tiny-plain']}", f"RUN {says} && chmod +x /bin/python"
+        attempts.host,
+        "asked",
+        f"FROM {attempts.fleet.images['tiny-plain']}",
+        f"RUN {script} && chmod +x /bin/python",
     )
     assert "has kernels only for sm_75 compute_90" in str(attempts.engine.incompatibility(image, P100))
-    # The real question to a real torch: this build has none.
+    # A real torch without CUDA kernels.
     assert attempts.engine.images._ask_torch(attempts.fleet.images["train-cpu"]) == ()
     assert attempts.containers() == []

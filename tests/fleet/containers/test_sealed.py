@@ -1,4 +1,4 @@
-"""Tests from inside and outside that a container is sealed: no rights, no socket, no secret to be found."""
+"""Tests that a container is isolated: it has no rights and no engine socket, and nobody can read its secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ls /sys/class/net
 """
 
 
-def test_from_inside_there_is_nothing_to_gain(attempts: Attempts) -> None:
+def test_a_container_has_no_rights_no_socket_and_a_read_only_root(attempts: Attempts) -> None:
     request = attempts.sh(LOOK, network="none")
     attempts.end(request)
     log = attempts.log(request)
@@ -43,21 +43,21 @@ SECRET = "hush-7f3a'\"; rm -rf $(id)\nsecond line\\n"
 PART = "hush-7f3a"
 
 
-def test_a_secret_is_found_nowhere_but_in_the_jobs_own_environment(attempts: Attempts) -> None:
+def test_a_secret_is_only_in_the_environment_of_the_job(attempts: Attempts) -> None:
     waits = "while [ ! -e /rung/job/go ]; do sleep 0.1; done"
     script = f'printf %s "$HF_TOKEN" | md5sum; ls -A /rung/secrets; echo listed; {waits}'
     (attempts.source / "train.py").write_text("print()\n")
     request = attempts.sh(script, secrets={"HF_TOKEN": SECRET, "_rung_value": "x", "PATH_2": ""})
-    attempts.says(request, "listed")
+    attempts.wait_for_log(request, "listed")
     host, name = attempts.host, attempts.name(request)
     inspected = host.docker("inspect", name)
     assert "/rung/secrets" in inspected
     assert PART not in inspected
     assert PART not in host.docker("history", "--no-trunc", attempts.fleet.images["tiny"])
-    # Every process's words, on the host and in what it runs.
+    # The command lines of all processes of the host and its containers.
     assert PART not in host.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "docker" in host.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-    # Every file: the account's, the engine's own, the tmpfs it came through; and everything of ours.
+    # Every file of the account and of the engine, the tmpfs of the secret, and everything of the controller.
     for folder in ("/home/rung", "/dev/shm", "/tmp", "/run", "/var/lib/docker/containers"):
         found = host.run("grep", "-rlF", "--devices=skip", "-e", PART, folder, check=False)
         assert found == "", folder
@@ -73,7 +73,7 @@ def grep(folder: Path, text: str) -> str:
     return subprocess.run(["grep", "-rlF", text, folder], capture_output=True, text=True, check=False).stdout
 
 
-def test_secrets_are_refused_where_there_is_no_memory_to_keep_them(attempts: Attempts) -> None:
+def test_secrets_are_refused_when_dev_shm_is_not_a_tmpfs(attempts: Attempts) -> None:
     attempts.host.run("umount", "/dev/shm")
     try:
         with pytest.raises(EngineError, match=r"/dev/shm is no tmpfs"):
@@ -87,7 +87,7 @@ def test_secrets_are_refused_where_there_is_no_memory_to_keep_them(attempts: Att
 HOSTILE = "; touch /tmp/pwned; $(touch /tmp/pwned) `touch /tmp/pwned` '\"\\ \n\x1b]0;x\x07\x1b[2J -rf *"
 
 
-def test_words_values_paths_and_lines_stay_what_they_are(attempts: Attempts) -> None:
+def test_hostile_arguments_values_paths_and_names_are_not_interpreted(attempts: Attempts) -> None:
     data = attempts.host.work / "d; touch pwned $(x) '\""
     data.mkdir()
     (data / "f").write_text("from the volume")
@@ -106,7 +106,7 @@ def test_words_values_paths_and_lines_stay_what_they_are(attempts: Attempts) -> 
     assert not Path("/tmp/pwned").exists()
 
 
-def test_root_is_no_account_for_jobs(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_refused_when_the_account_is_root(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = type(attempts.remote).run
 
     def as_root(self: object, argv: list[str], *words: object, **more: object) -> object:

@@ -1,4 +1,4 @@
-"""Tests shipping to a real host: each content once, only changes, whole or not at all."""
+"""Tests shipping to a real host: the same content is sent once, only changes are sent, completely or not at all."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_only_what_changed_is_sent_and_each_attempt_has_its_own_copy(attempts: A
     assert attempts.log(first) == "one\n4194306\n"
     assert sent[-1] > 4 << 20
     before = len(sent)
-    # The same content: nothing is sent, also by a controller that knows nothing; and nothing of the first is there.
+    # Nothing is sent for the same content, also by a new controller; files of the first attempt are not there.
     attempts.new_engine()
     second = attempts.start("sh", "train.sh")
     assert attempts.end(second).exit_code == 0
@@ -64,7 +64,7 @@ def test_only_what_changed_is_sent_and_each_attempt_has_its_own_copy(attempts: A
     assert sent[-1] < 1 << 16
 
 
-def test_a_full_disk_leaves_nothing_half_shipped_and_it_is_shipped_when_there_is_room(attempts: Attempts) -> None:
+def test_a_full_disk_leaves_no_partial_tree_and_shipping_works_when_there_is_room(attempts: Attempts) -> None:
     assert attempts.end(attempts.start("true")).exit_code == 0
     (attempts.source / "weights").write_bytes(os.urandom(8 << 20))
     attempts.host.fill_disk(leave=12 << 20)

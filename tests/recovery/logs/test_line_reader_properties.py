@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Whatever a log holds, it is read without a crash, in time that grows with its length, and exactly."""
+"""Tests that any log is read exactly, without an exception, and in time that grows with its length."""
 
 import math
 import time
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rung.recovery.logs.line_reader import MAX_READ, LineReader, read
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import ProgressTracker
-from rung.recovery.logs.series import SeriesReader
 from rung.recovery.logs.unwrap import Unwrapper
+from rung.recovery.validation.run_figures import FigureReader
 
 number = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**30), 10**30) | st.floats(-1, 1)
 steps = st.integers(0, 10**12)
@@ -45,16 +45,16 @@ def same(one, other):
 @pytest.mark.parametrize("name", TEMPLATES)
 @given(step=steps, loss=number, lr=number, norm=number, scale=number, show=written)
 def test_printed_numbers_are_read_back(name, step, loss, lr, norm, scale, show):
-    told = {key: show(value) for key, value in (("loss", loss), ("lr", lr), ("norm", norm), ("scale", scale))}
-    # A number of more than 40 digits is none that a training prints.
-    if max(map(len, told.values())) > 40:
+    printed = {key: show(value) for key, value in (("loss", loss), ("lr", lr), ("norm", norm), ("scale", scale))}
+    # No training prints a number of more than 40 digits.
+    if max(map(len, printed.values())) > 40:
         return
-    reading = read(TEMPLATES[name].format(step=step, **told))
+    reading = read(TEMPLATES[name].format(step=step, **printed))
     assert reading.step == step
-    assert same(reading.loss, float(told["loss"]))
-    assert same(reading.lr, float(told["lr"]))
-    assert same(reading.grad_norm, float(told["norm"]))
-    assert same(reading.scale, float(told["scale"]))
+    assert same(reading.loss, float(printed["loss"]))
+    assert same(reading.lr, float(printed["lr"]))
+    assert same(reading.grad_norm, float(printed["norm"]))
+    assert same(reading.scale, float(printed["scale"]))
 
 
 @given(step=st.integers(1, 10**9), total=st.integers(1, 10**9), loss=number, speed=st.floats(0.01, 9999))
@@ -82,9 +82,9 @@ texts = st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=60).m
 
 @given(st.lists(texts, max_size=12))
 def test_any_lines_are_followed_without_a_crash(lines):
-    unwrapper, reader, track, series = Unwrapper(), LineReader(), ProgressTracker(), SeriesReader()
+    unwrapper, reader, track, figures = Unwrapper(), LineReader(), ProgressTracker(), FigureReader()
     for place, text in enumerate(lines, 1):
-        series.feed(Line(place, text))
+        figures.feed(Line(place, text))
         reading = reader.read(unwrapper.join_wrapped(text))
         if reading is not None:
             track.store(reading)
@@ -101,7 +101,7 @@ REPEATED = ["9", "=", "loss", "loss=", "loss ", "loss 1 ", "a/", "[(", "{'loss':
 
 
 def seconds(text):
-    """Return the least time that reading a line takes, of several tries: what else the machine does only adds to it."""
+    """Return the shortest of several times for reading a line, because other work on the machine only adds to it."""
     times = []
     for _ in range(5):
         reader, unwrapper = LineReader(), Unwrapper()
@@ -116,7 +116,7 @@ def seconds(text):
 def test_the_time_to_read_a_line_grows_with_its_length_and_no_faster(piece):
     short = (piece * MAX_READ)[: MAX_READ // 8]
     long = (piece * MAX_READ)[:MAX_READ]
-    # Eight times the text; a pattern that looks at every pair of places would take 64 times as long.
+    # Eight times the text; a quadratic pattern would take 64 times as long.
     assert seconds(long) < 30 * seconds(short) + 0.02
 
 

@@ -140,7 +140,7 @@ def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs
             world.store.move(earlier, JobState.CANCELLED, reason="long ago", at=1.0)
     job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto"})
     world.until(lambda: world.is_running(job))
-    world.engine("ampere").logs[f"{job}/1"] += b"step 50 loss 1.0\nstep 51 loss nan\n"
+    world.engine("ampere").append_log(f"{job}/1", b"step 50 loss 1.0\nstep 51 loss nan\n")
     world.engine("ampere").end(f"{job}/1", code=1)
     world.until(lambda: len(world.store.attempts(job)) == 2)
     assert world.last(job).rung == "lower_lr"

@@ -32,7 +32,7 @@ def test_absent_to_running_to_ended_with_its_exit_code(attempts: Attempts, tmp_p
     request = attempts.sh("echo begun; while [ ! -e go ]; do sleep 0.01; done; echo out; echo err >&2; exit 7")
     seen = attempts.engine.observe(request.paths)
     assert (seen.presence, seen.exit_code) == (Presence.RUNNING, None)
-    attempts.says(request, "begun")
+    attempts.wait_for_log(request, "begun")
     (tmp_path / "go").touch()
     end = attempts.end(request)
     assert (end.presence, end.exit_code, end.signal) == (Presence.ENDED, 7, None)
@@ -52,7 +52,7 @@ def test_every_signal_makes_a_fault_also_one_without_a_name(attempts: Attempts, 
     end = attempts.end(request)
     assert end.signal == number
     spec = JobSpec(name="a", run=("x",))
-    watch = LogWatch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
+    watch = LogWatch(request.paths.log, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
     watch.read_to_end()
     fault = fault_at_end(end, watch)
     assert fault is not None and fault.kind is FaultKind.INFRA_FAULT
@@ -77,7 +77,7 @@ def test_a_run_that_ends_diverging_is_no_success_unless_the_warning_is_to_stop_n
     request = attempts.sh(f"{losses}; exit {code}")
     end = attempts.end(request)
     spec = JobSpec.model_validate({"name": "a", "run": "x", "recovery": {"early_warning": warning}})
-    watch = LogWatch(attempts.engine, request.paths, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
+    watch = LogWatch(request.paths.log, Job("a-1", spec, JobState.RUNNING, "", 0.0, 0.0, Knobs()))
     watch.read_to_end()
     fault = fault_at_end(end, watch)
     assert (fault and fault.kind) == kind
@@ -172,14 +172,6 @@ def test_the_memory_limit_is_in_force(attempts: Attempts) -> None:
 # The log and the files
 
 
-def test_the_log_is_read_on_from_a_cursor(attempts: Attempts) -> None:
-    request = attempts.sh("printf 0123456789")
-    assert attempts.engine.read_log(attempts.request("x").paths, 0, 10) == b""
-    attempts.end(request)
-    read = [attempts.engine.read_log(request.paths, offset, 4) for offset in (0, 4, 8, 10, 99)]
-    assert read == [b"0123", b"4567", b"89", b"", b""]
-
-
 def test_a_short_command_runs_in_the_attempts_environment(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("x")
     code, out, err = attempts.engine.run(
@@ -234,10 +226,3 @@ def test_the_gpu_is_the_one_the_driver_reports(
         assert (gpu and (gpu.name, gpu.capability)) == found
     driver.write_text("#!/bin/sh\nexit 9\n")
     assert attempts.engine.gpu() is None
-
-
-def test_a_log_that_cannot_be_read_is_reported_as_an_engine_error(attempts: Attempts) -> None:
-    request = attempts.request("true")
-    request.paths.log.mkdir(parents=True)
-    with pytest.raises(EngineError, match="log: cannot be read: Is a directory"):
-        attempts.engine.read_log(request.paths, 0, 10)
