@@ -14,9 +14,9 @@ from rung.recovery.decide.quarantine import QUARANTINED, quarantined
 from rung.recovery.decide.treatments import climbs_ladder
 
 HEALTHY = "healthy"
-# The job's own environment could not read it. Nothing is known, and it may be verified again later.
+# The job's own environment could not read it. It can be verified again later.
 UNVERIFIED = "unverified"
-# Whole and finite. What is missing is reported, but is no reason to lose the work in it.
+# Whole and finite. Missing parts are reported, but the checkpoint is used.
 SOUND = frozenset({HEALTHY, "needs_allow_list", "no_step"})
 
 
@@ -60,7 +60,7 @@ def resume_candidates(
 
 
 def _is_tainted(checkpoint: Checkpoint, attempts: Sequence[Attempt]) -> bool:
-    """Tell whether an attempt wrote this file after its numbers had gone wrong, even if all values are finite."""
+    """Return whether an attempt wrote this file after its numbers had gone wrong, even if all values are finite."""
     for attempt in attempts:
         began = attempt.fault.began if attempt.fault and climbs_ladder(attempt.fault) else None
         if began is None or attempt.started_at is None:

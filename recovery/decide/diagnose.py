@@ -1,4 +1,4 @@
-"""Diagnoses a fault: which rungs it points at, and why. Where the diagnosis is open, the ladder's order remains.
+"""Diagnoses a fault: which rungs it points at, and why. Without a diagnosis, the order of the ladder applies.
 
 The evidence: the step, the numbers before the fault, the line that a traceback names, the text of the message, the
 replay of the failing step (replay_evidence.py), the precision of the script itself, and the GPU.
@@ -19,9 +19,9 @@ from rung.recovery.monitors.levels import blew_up
 _R = RungName
 # A dtype error after this many steps may come from values that grew; before, clipping cured none (0 of 104 settings).
 LONG_PROGRESS = 10_000
-# A scale that collapses this early does so because every batch overflows, which only FP32 cures.
+# A scale that collapses this early is caused by an overflow in every batch, which only FP32 cures.
 FIRST_STEPS = 200
-# Training did not cause a loss that is NaN this early: the model computes it with its first weights.
+# A loss that is NaN this early is not caused by training: the model computes it with its first weights.
 UNTRAINED = 2
 
 # finfo of a named dtype, and of the dtype of a tensor.
@@ -47,16 +47,16 @@ def diagnose(context: RungContext) -> Diagnosis:
 
 
 def blew_up_before(fault: Fault) -> bool:
-    """Tell whether the numbers had gone wrong before the fault; then its last step says little."""
+    """Return whether the numbers had gone wrong before the fault; then its last step is not the cause."""
     if is_skip_warning(fault):
         return False
     return fault.shape == "drift" or (fault.onset is not None and fault.step is not None and fault.onset < fault.step)
 
 
 def is_skip_warning(fault: Fault) -> bool:
-    """Tell whether an early warning came from skipped steps and not from the loss."""
+    """Return whether an early warning came from skipped steps and not from the loss."""
     from_scaler = fault.kind is FaultKind.DIVERGENCE and ("skipped" in fault.note or "loss scale" in fault.note)
-    # Without a replay, a few back-offs may be gradients that grow because of too high an lr.
+    # Without a replay, a few back-offs can come from gradients that grow because of too high an lr.
     return from_scaler and (bool(fault.replay) or "in a row" in fault.note)
 
 
@@ -65,13 +65,13 @@ def is_late_overflow(fault: Fault) -> bool:
 
 
 def wider_precisions(context: RungContext) -> tuple[RungName, ...]:
-    """Return the rungs of a wider range: bf16 where the GPU has it, then FP32."""
+    """Return the rungs with a wider range: bf16 where the GPU has it, then FP32."""
     has_bf16 = context.gpu is None or context.gpu.capability >= BF16_CAPABILITY
     return (_R.BF16, _R.FP32) if has_bf16 else (_R.FP32,)
 
 
 def loss_blew_up(context: RungContext) -> bool:
-    """Tell whether the last loss of the failed attempt, still finite, is far above the job's first."""
+    """Return whether the last loss of the failed attempt, still finite, is far above the job's first."""
     if not context.attempts:
         return False
     return blew_up(context.attempts[0].first_loss, context.attempts[-1].loss)
@@ -130,7 +130,7 @@ def _diagnose_unscaling(fault: Fault) -> Diagnosis:
 
 
 def _diagnose_collapse(fault: Fault, context: RungContext) -> Diagnosis:
-    # A collapse begins where the scale left its range, so its onset tells nothing of the loss; the shape does.
+    # The onset of a collapse is where the scale left its range; only its shape describes the loss.
     drifted = fault.kind is FaultKind.SCALE_COLLAPSE and fault.shape == "drift"
     if drifted or loss_blew_up(context):
         return Diagnosis((_R.LOWER_LR,), "the loss had soared before the scale fell, as with too high an lr")

@@ -10,11 +10,11 @@ from rung.jobs.model.knobs import RungName
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The rungs a fault points at, the best first, and the sentence that says why. No rungs: the diagnosis is open."""
+    """The rungs a fault points at, the best first, and the reason as a sentence. No rungs: the diagnosis is open."""
 
     rungs: tuple[RungName, ...] = ()
     why: str = ""
-    # Where it is set, only those rungs are tried; where none is left, the job stops with this sentence and this advice.
+    # With a verdict only those rungs are tried; when none is left, the job stops with the verdict and the advice.
     verdict: str = ""
     advice: str = ""
     # Rungs that the evidence rules out, and those that it allows although treatments.py does not.

@@ -16,10 +16,10 @@ from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
 from rung.recovery.monitors.levels import blew_up
 
-# A fault moves by a few steps when kernels are not deterministic; this much is still "the same step".
+# A fault moves by a few steps when kernels are not deterministic; within this distance it is the same step.
 SAME_STEP = 5
 SAME_SHARE = 0.05
-# A fault that comes this many times later, and not in the first steps, is a new one; else it is the same one, delayed.
+# A fault this many times later, and not in the first steps, is a new one; otherwise it is the same one, delayed.
 MUCH_LATER, FIRST_STEPS = 10, 100
 # Three reductions to a tenth reach the floor of the lr.
 MAX_LR_REDUCTIONS = 3
@@ -27,7 +27,7 @@ MAX_LR_REDUCTIONS = 3
 
 @dataclass(frozen=True)
 class Incident:
-    """What is known about a job's present trouble after its attempts."""
+    """What is known about the current fault of a job after its attempts."""
 
     # The knobs of the last attempt that came further than those before it.
     proven_knobs: Knobs
@@ -55,7 +55,7 @@ class Incident:
 
 
 def is_later(step: int, than: int) -> bool:
-    """Tell whether a fault at `step` is progress over one at `than`, and not the same one again."""
+    """Return whether a fault at `step` is progress over one at `than`, and not the same one again."""
     return step > than + max(SAME_STEP, int(than * SAME_SHARE))
 
 
@@ -66,7 +66,7 @@ def incident_after(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
         if attempt.fault is not None:
             incident = _after_fault(incident, attempt, attempt.fault)
         elif attempt.outcome is Outcome.STOPPED:
-            # Rung stopped it in good health, so its knobs are proven whatever a step back from them brings.
+            # Rung stopped a healthy attempt, so its knobs are proven whatever happens after the step back.
             incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=incident.unbudgeted)
     return incident
 
@@ -106,7 +106,7 @@ def _after_other_fault(incident: Incident, attempt: Attempt, fault: Fault) -> In
     if fault.kind is not FaultKind.UNKNOWN_EXIT:
         return replace(incident, infra_faults=incident.infra_faults + 1)
     step = attempt.fault_step
-    # A checkpoint that cannot be loaded is to blame itself; the effect of the rung is still open.
+    # When a checkpoint cannot be loaded, the effect of the rung is still unknown.
     rung_to_blame = incident.pending_rung and attempt.rung and not quarantined([attempt])
     if rung_to_blame and not is_later(step, incident.furthest_fault_step):
         why = f"attempt {attempt.number} ended without a known fault: {fault.evidence[:120]}"
@@ -134,7 +134,7 @@ def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
 
 def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | None:
     """Return why the pending rung is not kept, or None when it helped."""
-    # Half the batch needs less memory, even where the memory ran out again.
+    # Half the batch needs less memory, even when the memory ran out again.
     halved = fault.kind is FaultKind.OOM and incident.pending_rung == RungName.LOWER_BATCH
     if halved or _may_lower_lr_again(incident, attempt, fault):
         return None
@@ -146,7 +146,7 @@ def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | No
 
 
 def _may_lower_lr_again(incident: Incident, attempt: Attempt, fault: Fault) -> bool:
-    """Tell whether the lr was lowered, the loss still blows up, and a further tenth is allowed."""
+    """Return whether the lr was lowered, the loss still blows up, and a further tenth is allowed."""
     if incident.pending_rung != RungName.LOWER_LR or incident.lr_reductions >= MAX_LR_REDUCTIONS:
         return False
     shapes = (fault.shape, incident.root_fault.shape if incident.root_fault else None)

@@ -1,6 +1,6 @@
 """Finds checkpoints that are verified but not usable: attempts that resumed from one failed right away.
 
-Nothing is stored: the attempts say it. A file written again under the same name is another checkpoint.
+Nothing is stored: it follows from the attempts. A file written again under the same name is another checkpoint.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rung.jobs.model.fault import Fault
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
 
 QUARANTINED = "quarantined"
-# A fault within this many steps of the resume may come from the loaded state.
+# A fault within this many steps of the resume can come from the loaded state.
 NEAR_STEPS = 5
-# One failure may be chance; two attempts that fail from one file are caused by it.
+# One failure can be chance; when two attempts fail from one file, the file is the cause.
 TIMES = 2
-# What torch, safetensors, transformers and Lightning say when a checkpoint cannot be loaded.
+# Messages of torch, safetensors, transformers and Lightning when a checkpoint cannot be loaded.
 LOAD_ERROR = re.compile(
     r"Error\(s\) in loading state_dict|PytorchStreamReader failed|UnpicklingError|Weights only load failed"
     r"|invalid load key|unexpected EOF|storage has wrong byte size|size mismatch for|(?:Missing|Unexpected) key\(s\)"
@@ -37,7 +37,7 @@ class Mark:
     tried_at: float
 
     def applies_to(self, written_at: float) -> bool:
-        """Tell whether it is still this file, and not a newer one of the same name."""
+        """Return whether it is still this file, and not a newer one with the same name."""
         return written_at <= self.tried_at
 
 

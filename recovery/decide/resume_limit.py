@@ -1,7 +1,7 @@
 """Decides how far back a run goes: the step that a checkpoint must be older than after a fault.
 
-A finite checkpoint can still be bad, because it was written while the numbers were leaving their range. Where the
-fault is back soon after a resume, the resume point itself is suspect.
+A finite checkpoint can still be bad, because it was written while the numbers were leaving their range. When the
+fault comes back soon after a resume, the resume point itself is suspect.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 
 # A fault within this many save intervals of the resume came with the checkpoint.
 SUSPECT = 2
-# How many intervals further back the next one must be: the one just before it is mostly bad too.
+# How many intervals further back the next one must be: the one just before it is usually bad, too.
 BACK = 4
-# A run this short that drifted off before it had halved its first loss has learned nothing: its checkpoints cost more
-# than they save.
+# A run this short that drifted before it had halved its first loss has learned nothing: its checkpoints cost more than
+# they save.
 SHORT = 1000
 LEARNED = 0.5
 
 
 def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
-    """Return the step a checkpoint must be older than after these attempts; None: any checkpoint will do."""
+    """Return the step a checkpoint must be older than after these attempts; None: any checkpoint is good."""
     last = attempts[-1]
     fault = last.fault
     if fault is None or not climbs_ladder(fault):
@@ -44,7 +44,7 @@ def resume_limit(attempts: Sequence[Attempt], knobs: Knobs) -> int | None:
 
 
 def _learned_nothing(attempts: Sequence[Attempt], began: int) -> bool:
-    """Tell whether the run drifted off before it had learned anything, so that it can start from scratch."""
+    """Return whether the run drifted before it had learned anything, so that it can start from scratch."""
     last = attempts[-1]
     assert last.fault is not None
     if last.fault.shape != "drift" or not blew_up_before(last.fault) or began > SHORT or last.resume_point:
@@ -54,7 +54,7 @@ def _learned_nothing(attempts: Sequence[Attempt], began: int) -> bool:
 
 
 def _suspect_from(attempts: Sequence[Attempt], began: int) -> int:
-    """Return the step from which on checkpoints are suspect; `began` where the resume point is not."""
+    """Return the first step whose checkpoints are suspect; `began` when the resume point is not suspect."""
     last = attempts[-1]
     point, fault = last.resume_point, last.fault
     if not point or fault is None:

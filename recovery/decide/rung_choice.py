@@ -19,7 +19,7 @@ from rung.recovery.decide.treatments import cannot_cure
 
 @dataclass(frozen=True)
 class ChosenRung:
-    """The rung to take, its knobs and the reason. `passed_over` says why the rungs below it were not taken."""
+    """The rung to take, its knobs and the reason. `passed_over` has the reasons of the rungs below it."""
 
     rung: RungName
     knobs: Knobs
@@ -29,7 +29,7 @@ class ChosenRung:
 
 @dataclass(frozen=True)
 class NoRung:
-    """No rung can be taken: the reason of each, and the verdict where there is one."""
+    """No rung can be taken: the reason of each, and the verdict if there is one."""
 
     reasons: tuple[tuple[str, str], ...]
     verdict: str = ""
@@ -59,7 +59,7 @@ def _by_diagnosis(job: Job, root: Fault, context: RungContext) -> list[RungSpec]
 
 
 def choose_rung(job: Job, root: Fault, context: RungContext, incident: Incident) -> ChosenRung | NoRung:
-    """Return the first rung that can be taken, or the reason of each where none can."""
+    """Return the first rung that can be taken, or the reason of each when none can."""
     rungs, diagnosis = rung_order(job, root, context), diagnose(context)
     options = {step.rung: _option(step, context, incident, diagnosis) for step in rungs}
     reasons = {rung: option for rung, option in options.items() if isinstance(option, str)}
@@ -89,7 +89,7 @@ def _option(step: RungSpec, context: RungContext, incident: Incident, diagnosis:
 def _ledger_evidence(
     job: Job, root: Fault, context: RungContext, chosen: RungName, reasons: Mapping[RungName, str]
 ) -> str:
-    """Compare in words the chosen rung with the one that would be taken without a ledger."""
+    """Return a comparison of the chosen rung with the one that would be taken without a ledger."""
     if not job.spec.recovery.auto:
         return ""
     without = rung_order(job, root, replace(context, ledger=EMPTY))
@@ -100,7 +100,7 @@ def _ledger_evidence(
 
 
 def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, incident: Incident) -> str:
-    """Return why it is this rung: the diagnosis, or its place on the ladder."""
+    """Return why this rung is chosen: the diagnosis, or its place on the ladder."""
     if chosen in diagnosis.rungs:
         return diagnosis.why
     if incident.rejected_rungs:

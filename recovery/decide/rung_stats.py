@@ -20,7 +20,7 @@ from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.monitors.learning import window_after
 
 CPU = "cpu"
-# The prior counts as much as this many runs, so that one or two lucky ones do not overturn a diagnosis.
+# The prior counts as much as this many runs, so that one or two lucky runs do not outweigh a diagnosis.
 PRIOR_RUNS = 4
 # A diagnosed rung cured 8 of 9 faults; without a diagnosis a rung is a guess, and each further one a worse guess.
 DIAGNOSED, OPEN, FURTHER = 0.85, 0.5, 0.9
@@ -28,7 +28,7 @@ DIAGNOSED, OPEN, FURTHER = 0.85, 0.5, 0.9
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one rung in one job."""
+    """The result of one rung in one job."""
 
     fault: FaultKind
     gpu: str
@@ -64,7 +64,7 @@ class Ledger:
         return {(row.fault.value, row.gpu, row.rung): row for row in self.rows}
 
     def row(self, fault: FaultKind, gpu: str, rung: RungName) -> Row | None:
-        """Return the row of a rung for this fault on this GPU; None where the rung never took effect."""
+        """Return the row of a rung for this fault on this GPU; None when the rung never took effect."""
         found = self._by_key.get((fault.value, gpu, rung.value))
         return found if found and found.took else None
 
@@ -79,7 +79,7 @@ class Ledger:
         return [rungs[place] for place in sorted(range(len(rungs)), key=lambda place: (-chance(place), place))]
 
     def because(self, fault: FaultKind, gpu: str, chosen: RungName, instead: RungName | None) -> str:
-        """Compare the chosen rung in words with the one that would come first without a ledger."""
+        """Return a comparison of the chosen rung with the one that would come first without a ledger."""
         row = self.row(fault, gpu, chosen)
         other = self.row(fault, gpu, instead) if instead not in (None, chosen) else None
         if row is None:
@@ -114,15 +114,15 @@ def read_ledger(jobs: Iterable[Sequence[Attempt]], here: Gpu | None = None) -> L
     return Ledger(tuple(_row(found[key]) for key in sorted(found)))
 
 
-def _row(of: Sequence[Trial]) -> Row:
-    first = of[0]
-    survived = sum(trial.took and trial.survived for trial in of)
-    took = sum(trial.took for trial in of)
-    return Row(first.fault, first.gpu, first.rung, len(of), took, survived, median_low(trial.lost for trial in of))
+def _row(results: Sequence[Trial]) -> Row:
+    first = results[0]
+    survived = sum(trial.took and trial.survived for trial in results)
+    took, lost = sum(trial.took for trial in results), median_low(trial.lost for trial in results)
+    return Row(first.fault, first.gpu, first.rung, len(results), took, survived, lost)
 
 
 def trials(attempts: Sequence[Attempt], here: Gpu | None = None) -> Iterator[Trial]:
-    """Yield the result of every rung of a job where it is known."""
+    """Yield the result of every rung of a job whose result is known."""
     for part in _split_at_manual_changes(attempts):
         for index, attempt in enumerate(part):
             if attempt.rung is not None:
@@ -172,14 +172,14 @@ def _window(before: Sequence[Attempt], incident: Incident) -> int:
 
 
 def _took(with_rung: Sequence[Attempt], incident: Incident) -> bool:
-    """Tell whether the change took effect; a knob that the job does not report counts as set."""
+    """Return whether the change took effect; a knob that the job does not report counts as set."""
     changed = with_rung[0].asked.changes_from(incident.proven_knobs)
     ignored = (not_taken(attempt.asked, attempt.effective) for attempt in with_rung)
     return not any(name in changed for names in ignored for name in names)
 
 
 def _survived(with_rung: Sequence[Attempt], window: int) -> bool | None:
-    """Tell whether the run got past the fault for good; None where that is not known."""
+    """Return whether the run got past the fault; None when it is not known."""
     last = with_rung[-1]
     if last.outcome is Outcome.SUCCEEDED or any(attempt.recovered for attempt in with_rung):
         return True
@@ -187,9 +187,9 @@ def _survived(with_rung: Sequence[Attempt], window: int) -> bool | None:
         return False
     if max((attempt.furthest_step or 0) for attempt in with_rung) >= window:
         return True
-    return False if last.fault is not None and _of_the_run(last.fault) else None
+    return False if last.fault is not None and _is_evidence(last.fault) else None
 
 
-def _of_the_run(fault: Fault) -> bool:
-    """Tell whether a fault says something about the rung; an infra fault does not."""
+def _is_evidence(fault: Fault) -> bool:
+    """Return whether a fault is evidence about the rung; an infra fault is not."""
     return climbs_ladder(fault) or fault.kind is FaultKind.UNKNOWN_EXIT

@@ -1,4 +1,4 @@
-"""Says what each rung does to the knobs, or why it cannot be taken. Which rung to take is decided in rung_choice.py."""
+"""Defines what each rung does to the knobs, or why it cannot be taken. rung_choice.py decides which rung to take."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CLIP_VALUES = (5.0, 1.0, 0.5)
 CLIP_FIRST = 1.0
 # 0.1 cured too high an lr together with clip 1.0; 0.5 is the usual milder choice.
 LR_FACTOR = 0.1
-# Below a thousandth of what was asked, a lower lr only hides that the run has stopped.
+# Below a thousandth of the original lr, a run no longer learns.
 LR_FLOOR = 1e-3
-# torch's own default, then the field reports' 5000.
+# The default of torch, then 5000 from field reports.
 GROWTH_INTERVALS = (2000, 5000, 10000)
-# Skip from a little before the onset to a little after the fault: the gradient that did the damage belongs to an
-# earlier update than the loss that shows it.
+# Skip from a little before the onset to a little after the fault: the bad gradient is from an earlier update than the
+# loss that shows it.
 SKIP_BEFORE, SKIP_AFTER = 5, 5
-# PaLM skipped 200 to 500 batches around a spike; a longer stretch is not a spike.
+# PaLM skipped 200 to 500 batches around a spike; a longer range is not a spike.
 SKIP_MOST = 500
 # The first GPUs that compute in bf16.
 BF16_CAPABILITY = (8, 0)
@@ -62,7 +62,7 @@ class RungContext:
 
 
 def with_defaults(asked: Knobs, script_values: Knobs) -> Knobs:
-    """Return the knobs asked for, with the script's own value where nothing is asked."""
+    """Return the requested knobs, with the script's own value for each that is not requested."""
     return asked.but(**{name: value for name, value in vars(script_values).items() if getattr(asked, name) is None})
 
 

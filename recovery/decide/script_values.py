@@ -10,7 +10,7 @@ from rung.jobs.model.knobs import Knobs, Precision
 
 
 def read_script_values(attempts: Iterable[Attempt]) -> Knobs:
-    """Return the script's own values, each from the first attempt that reported it while nothing was asked for."""
+    """Return the script's own values, each from the first attempt that reported it without a requested value."""
     found: dict[str, Any] = {}
     for attempt in attempts:
         for name, value in _valid_values(attempt.effective).items():
@@ -20,7 +20,7 @@ def read_script_values(attempts: Iterable[Attempt]) -> Knobs:
 
 
 def _valid_values(effective: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reported values that make sense; a job may report anything."""
+    """Return the reported values that are valid; a job can report anything."""
     values = {
         "lr": _positive(effective.get("lr")),
         "clip": _positive(effective.get("clip")),
@@ -43,7 +43,7 @@ def _count(value: Any) -> int | None:
 
 
 def _precision(value: Any) -> Precision | None:
-    """Return the precision a job computes in; a mixture counts as AMP where FP16 autocast is part of it."""
+    """Return the precision of a job; a mixture with FP16 autocast counts as AMP."""
     if not isinstance(value, str):
         return None
     if value in set(Precision):

@@ -1,7 +1,4 @@
-"""Decides when a cured run tries its original precision or lr again, and what a fault then means.
-
-It happens at most once in a job.
-"""
+"""Decides when a cured run tries its original precision or lr again (once per job), and what a fault then means."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 
-# How a knob is shown for which nothing is asked.
+# Shown for a knob without a requested value.
 SCRIPT_VALUE = "the script's own"
 
 
@@ -27,7 +24,7 @@ def faster_knobs(first: Knobs, now: Knobs) -> Knobs | None:
 
 
 def is_due(job: Job, attempts: Sequence[Attempt]) -> bool:
-    """Tell whether the last of these attempts has been clean long enough to step back."""
+    """Return whether the last of these attempts has been clean long enough to step back."""
     clean, last = job.spec.recovery.step_back, attempts[-1]
     if clean is None or not last.recovered or last.fault is not None or last.furthest_step is None:
         return False
@@ -38,13 +35,13 @@ def is_due(job: Job, attempts: Sequence[Attempt]) -> bool:
 
 
 def cured_fault_step(job: Job, attempts: Sequence[Attempt]) -> int | None:
-    """Return the step of the fault that the last attempt has passed; None where there was none."""
+    """Return the step of the fault that the last attempt has passed; None when there was none."""
     incident = incident_after(attempts[:-1], job.knobs)
     return incident.furthest_fault_step if incident.root_fault is not None else None
 
 
 def is_possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> bool:
-    """Tell whether there is a healthy checkpoint beyond the fault, so that nothing of the cure is lost."""
+    """Return whether there is a healthy checkpoint after the fault, so that no progress is lost."""
     fault_step, found = cured_fault_step(job, attempts), choose_checkpoint(checkpoints, attempts, None).checkpoint
     return fault_step is not None and found is not None and found.step > fault_step
 

@@ -111,7 +111,7 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.RULE_RETRY: Treatment(Budget.INFRA, {}, "look at the line that the rule of the job file was written for"),
 }
 
-# These rungs are made for a few faults each and are not tried for another one.
+# Each of these rungs is tried only for a few faults.
 MADE_FOR: dict[RungName, tuple[frozenset[FaultKind], str]] = {
     _R.FP32_PARAMS: (frozenset({FaultKind.UNSCALE_ERROR}), "it only gives the scaler FP32 gradients to unscale"),
     _R.BF16: (
@@ -124,12 +124,12 @@ MADE_FOR: dict[RungName, tuple[frozenset[FaultKind], str]] = {
 
 
 def climbs_ladder(fault: Fault | None) -> bool:
-    """Tell whether rungs treat this fault."""
+    """Return whether rungs treat this fault."""
     return fault is not None and TREATMENTS[fault.kind].budget is Budget.LADDER
 
 
 def cannot_cure(kind: FaultKind, rung: RungName) -> str | None:
-    """Return why a rung cannot cure a fault of this kind, or None where it may."""
+    """Return why a rung cannot cure a fault of this kind, or None when it can."""
     faults, does = MADE_FOR.get(rung, (None, ""))
     if faults is not None and kind not in faults:
         return does

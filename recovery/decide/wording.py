@@ -64,7 +64,7 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
 
 
 def _is_fp32(attempt: Attempt, context: RungContext) -> bool:
-    """Tell whether an attempt computed in FP32, on request or by itself."""
+    """Return whether an attempt computed in FP32, on request or by itself."""
     if attempt.asked.precision is None:
         return context.script_values.precision is Precision.FP32
     return attempt.asked.precision is Precision.FP32 and "precision" not in not_taken(attempt.asked, attempt.effective)
