@@ -1,4 +1,4 @@
-"""The command that makes a fleet for a person: python -m tests.fleet up | down | status | demo | prepare."""
+"""Starts and stops a fleet from the command line: python -m tests.fleet up | down | status | demo | prepare."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fleet", description="Real hosts to try things on.")
     verbs = ["up", "down", "status", "demo", "prepare"]
-    parser.add_argument("verb", choices=verbs, help="prepare makes what up would need, and no more")
+    parser.add_argument("verb", choices=verbs, help="prepare only makes what up needs")
     numbers = range(1, FIRST_CLAIMED)
-    told = f"tells one fleet from another (1 to {numbers[-1]}, default 1)"
-    parser.add_argument("--number", type=int, default=1, choices=numbers, metavar="N", help=told)
+    number_help = f"the number of the fleet (1 to {numbers[-1]}, default 1)"
+    parser.add_argument("--number", type=int, default=1, choices=numbers, metavar="N", help=number_help)
     parser.add_argument("--hosts", type=int, default=3, help="how many hosts (default 3: turing, pascal, ampere)")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs each pretends to have (default 1)")
     return parser.parse_args()
 
 
 def up(options: argparse.Namespace) -> None:
-    """Bring a fleet up; one that is up already stays as it is."""
+    """Bring a fleet up, if it is not up already."""
     fleet = Fleet(options.number)
     if fleet.engine.pid and fleet.inventory.exists():
         say(f"fleet {options.number} is up already")
@@ -51,7 +51,7 @@ def get_ready(_: argparse.Namespace) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Run the shipped job with three faults on a fleet, which is brought up where there is none."""
+    """Run the job with three faults on a fleet, and bring the fleet up first if needed."""
     up(options)
     return show(Fleet.found(options.number))
 

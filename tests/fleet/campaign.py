@@ -1,4 +1,4 @@
-"""What the tests of whole jobs on the fleet share: a home, controllers in processes of their own, waiting."""
+"""Runs whole jobs on the fleet for tests: a home, controllers in their own processes, and waits."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.fleet.host import ACCOUNT
 
 BIN = Path(sys.executable).parent
 TRAININGS = Path(__file__).parent / "trainings"
-# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
+# The longest wait in seconds; on a slow machine tests/pace.py makes it longer.
 PATIENCE = 180.0
-# Prints steps until it is told to finish; a shell is enough for whatever needs no checkpoint.
+# Prints steps until the file `finish` exists; without checkpoints a shell is enough.
 STEADY = "i=0; while [ ! -e /rung/job/finish ]; do i=$((i+1)); echo step $i loss 0.5; sleep 0.2; done"
 
 
 class Campaign:
-    """Jobs on a fleet: submit, let a controller work, and see in the store what came of it."""
+    """Jobs on a fleet: submit them, run a controller, and read the result from the store."""
 
     def __init__(self, folder: Path, fleet: Fleet) -> None:
         self.folder, self.fleet, self.home = folder, fleet, folder / "home"
@@ -54,35 +54,35 @@ class Campaign:
         return self._store
 
     def rung(self, *words: str | Path, expect: int | None = 0) -> str:
-        """Run a command and return what it printed; its exit code must be the expected one, where one is."""
+        """Run a command and return its output; check its exit code unless None is expected."""
         done = pace.run([BIN / "rung", *words], env=self.env, capture_output=True, text=True, usual=300)
         assert expect in (None, done.returncode), f"rung {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     # Jobs
 
-    def submit(self, name: str, *wishes: str, **fields: Any) -> str:
-        """Submit a job that prints steps until it is told to finish; fields of the job file may say otherwise."""
+    def submit(self, name: str, *gpus: str, **fields: Any) -> str:
+        """Submit a job that prints steps until `finish` is called; fields of the job file can replace that."""
         spec: dict[str, Any] = {"name": name, "image": self.fleet.images["tiny"], "run": ["sh", "-c", STEADY]}
-        spec |= {"resources": {"gpu": list(wishes)}, "workdir": self._workdir(name), **fields}
+        spec |= {"resources": {"gpu": list(gpus)}, "workdir": self._workdir(name), **fields}
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(spec))
-        # As `rung launch` does it, without a process for each.
+        # Like `rung launch`, but without a new process for each job.
         make_home(HomePaths(self.home))
         return submit(self.store, load_spec(file), self.folder, at=time.time()).id
 
-    def train(self, name: str, *wishes: str, **fields: Any) -> str:
-        """Submit a training with torch that writes checkpoints until it is told to finish."""
+    def train(self, name: str, *gpus: str, **fields: Any) -> str:
+        """Submit a training with torch that writes checkpoints until `finish` is called."""
         shutil.copy(TRAININGS / "steady.py", self.folder / self._workdir(name))
         image = {"image": self.fleet.images["train"], "run": "python steady.py"}
-        return self.submit(name, *wishes, **{**image, **fields})
+        return self.submit(name, *gpus, **{**image, **fields})
 
     def _workdir(self, name: str) -> str:
         (self.folder / f"work-{name}").mkdir(exist_ok=True)
         return f"work-{name}"
 
     def finish(self, job_id: str) -> None:
-        """Tell a job to finish, on whatever host its last attempt is; needs no link to the host."""
+        """End a job on the host of its last attempt; this works also while the link to the host is cut."""
         last = self.last(job_id)
         folder = HostPaths(f"/home/{ACCOUNT}", self.store.store_id).job(job_id, last.residence)
         self.fleet.hosts[last.host].run("touch", f"{folder}/finish")
@@ -90,7 +90,7 @@ class Campaign:
     # The controller
 
     def control(self) -> subprocess.Popen[bytes]:
-        """Start a controller that stays."""
+        """Start a controller that runs until the test ends."""
         log = (self.folder / "controller.log").open("ab")
         command = [str(BIN / "rung"), "controller"]
         self._controllers.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
@@ -98,7 +98,7 @@ class Campaign:
         return self._controllers[-1]
 
     def kill_controller(self) -> None:
-        """End the controller as a crash would: nothing is tidied up."""
+        """Kill the controller without cleanup, like a crash."""
         self._controllers[-1].send_signal(signal.SIGKILL)
         self._controllers[-1].wait()
 
@@ -109,7 +109,7 @@ class Campaign:
         if self._store is not None:
             self._store.close()
 
-    # Seeing
+    # Reading
 
     def job(self, job_id: str) -> Job:
         return self.store.job(job_id)
@@ -128,7 +128,7 @@ class Campaign:
         return [int(step) for step in re.findall(r"step[ =](\d+) loss", self.log(job_id, number))]
 
     def running(self, job_id: str, number: int = 1, steps: int = 1) -> bool:
-        """Tell whether an attempt runs and has come so far."""
+        """Return whether an attempt runs and has printed this many steps."""
         assert self.job(job_id).state is not JobState.FAILED, self.shown()
         is_it = self.job(job_id).state is JobState.RUNNING and self.last(job_id).number == number
         return is_it and len(self.steps(job_id, number)) >= steps
@@ -145,14 +145,14 @@ class Campaign:
         return self.attempts(job_id)
 
     def shown(self) -> str:
-        """Tell all that could matter to whoever reads a failure."""
+        """Return the jobs and the end of the controller's log, for the message of a failure."""
         jobs = [f"{job.id} {job.state} {job.reason}" for job in self.store.jobs()]
         log = self.folder / "controller.log"
-        said = log.read_text(errors="replace").splitlines()[-40:] if log.exists() else []
-        return "\n".join([*jobs, *said])
+        lines = log.read_text(errors="replace").splitlines()[-40:] if log.exists() else []
+        return "\n".join([*jobs, *lines])
 
     def containers(self, host: str) -> set[str]:
-        """Return the jobs' containers that run on a host, as its own engine tells, by job and attempt."""
+        """Return the containers of jobs that run on a host, as job and attempt, from the list of its engine."""
         labels = '{{.Label "rung.job"}}/{{.Label "rung.attempt"}}'
-        said = self.fleet.hosts[host].docker("ps", "--filter", "label=rung.job", "--format", labels)
-        return set(said.split())
+        output = self.fleet.hosts[host].docker("ps", "--filter", "label=rung.job", "--format", labels)
+        return set(output.split())

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# The last branch that still serves Pascal is 580; all three cards run with this one.
+# 580 is the last branch with support for Pascal; all three cards work with it.
 DRIVER = "535.183.01"
 GPU_COLUMNS = "index, uuid, name, compute_cap, memory.total, memory.used, driver_version, persistence_mode"
 HEALTH_COLUMNS = "temperature.gpu, ecc.errors.uncorrected.volatile.total"
@@ -15,7 +15,7 @@ PROCESS_COLUMNS = "gpu_uuid, pid, process_name, used_memory"
 
 @dataclass(frozen=True)
 class Card:
-    """A kind of GPU: its group in the inventory, its name and capability as nvidia-smi says them, its memory in MiB."""
+    """A kind of GPU: its group in the inventory, its name and capability from nvidia-smi, its memory in MiB."""
 
     group: str
     name: str

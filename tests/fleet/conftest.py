@@ -1,7 +1,7 @@
-"""The fleet that the tests in this folder share: one for a session, repaired after every test.
+"""Starts one fleet for all tests of this folder, and restores it after every test.
 
-A machine that cannot have a fleet fails these tests, with the line that says what to install; RUNG_TEST_FLEET=off
-leaves them out.
+On a machine that cannot run a fleet these tests fail with a message about what to install. RUNG_TEST_FLEET=off leaves
+them out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# The fleet is a package that people run, too; pytest puts no folder of tests on the path.
+# The fleet is also a package that people run, so it is imported by its full name.
 from tests.fleet.fleet import Fleet
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
@@ -19,13 +19,13 @@ collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off
 
 @pytest.fixture(scope="session")
 def whole_fleet() -> Iterator[Fleet]:
-    """Bring up a fleet under a number of its own, and take it down whatever happened."""
+    """Bring up a fleet with a free number, and take it down at the end."""
     with Fleet.claimed() as fleet:
         yield fleet.up()
 
 
 @pytest.fixture
 def fleet(whole_fleet: Fleet) -> Iterator[Fleet]:
-    """Return the fleet, healthy and empty; whatever a test does to it is undone."""
+    """Return the fleet, healthy and empty; undo afterwards what the test did to it."""
     yield whole_fleet
     whole_fleet.restore()

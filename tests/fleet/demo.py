@@ -1,4 +1,4 @@
-"""The demo on a fleet: the shipped job with three faults, sent over SSH into a container, as with real GPUs."""
+"""Runs the demo on a fleet: the job with three faults is sent over SSH into a container, as with real GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNG = Path(sys.executable).parent / "rung"
 
 
 def show(fleet: Fleet) -> int:
-    """Run the job on the fleet before a person's eyes; return its exit code."""
+    """Run the job on the fleet, show its output, and return its exit code."""
     folder = fleet.folder / "demo"
     shutil.rmtree(folder / SHIPPED.name, ignore_errors=True)
     shutil.copytree(SHIPPED, folder / SHIPPED.name)
@@ -30,7 +30,7 @@ def show(fleet: Fleet) -> int:
         done = subprocess.run([RUNG, *words], env=env, check=False)
         if done.returncode:
             return done.returncode
-    told = f"export RUNG_HOME={env['RUNG_HOME']} RUNG_HOSTS={env['RUNG_HOSTS']}"
+    settings = f"export RUNG_HOME={env['RUNG_HOME']} RUNG_HOSTS={env['RUNG_HOSTS']}"
     away = f"make fleet-down NUMBER={fleet.number}"
-    sys.stdout.write(f"\nThe fleet is still up. To go on with it: {told}\nTo take it away: {away}\n")
+    sys.stdout.write(f"\nThe fleet is still up. To use it: {settings}\nTo remove it: {away}\n")
     return 0

@@ -1,4 +1,4 @@
-"""The fleet's own container engine: its start, and its end, also of what is left of one that was killed.
+"""Starts and ends the fleet's own container engine, also the leftovers of one that was killed.
 
 It shares nothing with an engine that may run on this machine: socket, folders, configuration, containerd, control
 groups and bridge are its own. It leaves the kernel's forwarding alone, and the packet filter too, but for one rule on
@@ -25,7 +25,7 @@ CLIENT = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
 
 @dataclass(frozen=True)
 class Engine:
-    """One dockerd in a folder of its own."""
+    """One dockerd with its own folder."""
 
     folder: Path
     number: int

@@ -1,4 +1,4 @@
-"""A whole fleet: the engine, the registry and the hosts, up and down, and the files by which they are found."""
+"""Brings a whole fleet up and down: the engine, the registry, the hosts, and the files that describe them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.fleet.images import PORT, start_registry
 from tests.fleet.parts import cache, held, locked, prepare
 from tests.fleet.patience import FleetError, run, wait_for
 
-# Numbers for tests, apart from those that a person gives and those of a set-up.
+# The numbers of fleets for tests start here; smaller ones are for people.
 FIRST_CLAIMED, LAST_CLAIMED = 200, 249
 MOST_HOSTS, MOST_GPUS = 32, 16
 
 
 @dataclass
 class Fleet:
-    """Hosts on a network of their own; the number tells one fleet on this machine from another."""
+    """Hosts on their own network; every fleet on this machine has another number."""
 
     number: int
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Fleet:
             start_registry(self.engine, self.folder / "registry")
             self.at_once(lambda host: host.boot())
             wait_for(lambda: self.registry.serves(PORT), "the registry")
-            self.tell()
+            self.write_files()
         return self
 
     def names(self, many: int) -> list[str]:
@@ -135,7 +135,7 @@ class Fleet:
             list(pool.map(act, self.hosts.values()))
 
     def restore(self) -> None:
-        """Undo whatever was done to the hosts and the registry."""
+        """Undo everything that was done to the hosts and the registry."""
         self.registry.thaw()
         self.registry.reconnect()
         self.registry.power_on()
@@ -152,10 +152,10 @@ class Fleet:
             discard(self.folder)
         self.hosts = {}
 
-    # What others read
+    # Files for Rung, tests and people
 
-    def tell(self) -> None:
-        """Write the inventory, the known hosts and a configuration for ssh, for Rung, for tests and for people."""
+    def write_files(self) -> None:
+        """Write the inventory, the known hosts and the ssh configuration."""
         known = [
             f"{host.address} {(cache() / 'host_keys' / f'{host.name}.pub').read_text()}" for host in self.hosts.values()
         ]

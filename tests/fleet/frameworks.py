@@ -1,6 +1,6 @@
 """The image for jobs of frameworks, made when first needed: what `make image WITH=...` builds, kept as a file.
 
-It is no part of a fleet: most tests have no use for it, and it costs minutes and gigabytes.
+It is not part of a fleet: most tests do not need it, and it takes minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHAT = "the image for frameworks"
 
 
 def give_frameworks(fleet: Fleet) -> str:
-    """Have the image on every host of a fleet, and return its id."""
+    """Load the image on every host of a fleet, and return its id."""
     with locked(cache() / "lock"):
         made_of = [fleet.images["python"], (ROOT / "requirements.lock").read_bytes(), *NAMES, *recipe()]
         kept = part("frameworks", made_of, lambda to: make(to, fleet), WHAT)

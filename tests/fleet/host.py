@@ -1,7 +1,7 @@
 """One machine of the fleet and everything that can happen to it: a cut link, a freeze, a power loss, a full disk.
 
-Power, link and freezer are the outer engine's, as elsewhere they are the rack's; what happens inside goes through
-`run`, which works as root and does not need the network. Every verb returns when what it says is so.
+Power, link and freezer are the outer engine's, as elsewhere they are the rack's; everything inside the host goes
+through `run`, which works as root and does not need the network. Every method returns when its effect is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.fleet.patience import run, wait_for
 IMAGE = "fleet/host"
 REGISTRY = "registry.fleet"
 ACCOUNT = "rung"
-# All but those that a virtual machine may not have to give away itself; --privileged would ask for every one.
+# Without the capabilities that a virtual machine may lack; --privileged would need all of them.
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
     *("LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER"),
@@ -40,7 +40,7 @@ def own_groups() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Machine:
-    """Anything with power and a link: a container of the fleet's engine, at an address of its own."""
+    """A machine of the fleet: a container of the fleet's engine with its own address."""
 
     name: str
     address: str
@@ -48,11 +48,11 @@ class Machine:
 
     def create(self, *words: object) -> None:
         place = ("--name", self.name, "--hostname", self.name, "--network", "fleet", "--ip", self.address)
-        # Unconfined, because loading a profile is the machine's affair, not the fleet's.
+        # Unconfined, because the fleet must not load a profile into the machine.
         self.engine.docker("run", "--detach", "--security-opt=apparmor=unconfined", *place, *words)
 
     def state(self) -> dict[str, Any]:
-        """Return what the outer engine knows of it."""
+        """Return the state of the machine from the outer engine."""
         found: dict[str, Any] = json.loads(self.engine.docker("inspect", self.name))[0]
         return found
 
@@ -70,17 +70,17 @@ class Machine:
         return self.engine.docker("exec", "--interactive", self.name, *argv, input=input, check=check)
 
     def cut(self) -> None:
-        """Pull the network cable: packets are lost, nobody is told."""
+        """Cut the network link: packets are lost without an error."""
         if not self.is_cut():
             self.engine.docker("network", "disconnect", "fleet", self.name)
 
     def reconnect(self) -> None:
-        """Plug the cable in again; connections that were not given up go on."""
+        """Restore the network link; connections that are still open go on."""
         if self.is_cut():
             self.engine.docker("network", "connect", "--ip", self.address, "fleet", self.name)
 
     def freeze(self) -> None:
-        """Let everything on it stand still: connections stay open, nobody answers."""
+        """Freeze all processes: connections stay open, but nothing answers."""
         if not self.is_frozen():
             self.engine.docker("pause", self.name)
 
@@ -89,7 +89,7 @@ class Machine:
             self.engine.docker("unpause", self.name)
 
     def power_off(self) -> None:
-        """Take the power away: nothing gets to say goodbye."""
+        """Kill all processes at once, like a power loss."""
         self.thaw()
         if self.is_on():
             self.engine.docker("kill", self.name)
@@ -100,7 +100,7 @@ class Machine:
             self.engine.docker("start", self.name)
 
     def serves(self, port: int) -> bool:
-        """Say whether a connection to a port is taken, from here."""
+        """Return whether the host accepts a connection to a port from here."""
         try:
             with socket.create_connection((self.address, port), timeout=1):
                 return True
@@ -110,7 +110,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Host(Machine):
-    """A machine with sshd, an engine of its own, and stand-ins for GPUs."""
+    """A machine with sshd, its own engine, and fake GPUs."""
 
     folder: Path
     gpus: int = 1
@@ -125,7 +125,7 @@ class Host(Machine):
         """The host's /etc/fleet as a folder here."""
         return self.folder / "etc"
 
-    # Coming and going
+    # Start and stop
 
     def prepare(self, images: Path | None, client_key: str, host_key: Path) -> None:
         """Fill the host's folders: its keys, its GPUs, its small disk, and the images its engine starts with."""
@@ -162,7 +162,7 @@ class Host(Machine):
         self.wait_until_ready()
 
     def reboot(self) -> None:
-        """Go down in good order and come up again."""
+        """Shut the host down normally and start it again."""
         self.engine.docker("stop", "--time", 60, self.name)
         self.power_on()
 
@@ -192,7 +192,7 @@ class Host(Machine):
         wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
 
     def change_host_key(self) -> None:
-        """Give the host another key, as a reinstalled or an impostor host has one."""
+        """Give the host another key, like a reinstalled or a false host."""
         key = self.settings / "host_key"
         key.unlink()
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", key)
@@ -221,13 +221,13 @@ class Host(Machine):
         (self.settings / "gpus").write_text(gpu_table(self.name, many, driver))
 
     def set_gpu_processes(self, processes: Iterable[tuple[int, int, str]] = ()) -> None:
-        """Let others compute on its GPUs: (index of the GPU, pid, name) each."""
+        """Set the foreign processes on its GPUs: (index of the GPU, pid, name) each."""
         (self.settings / "gpu_processes").write_text(process_table(self.name, processes))
 
-    # Back to how it began
+    # Restore
 
     def restore(self) -> None:
-        """Undo whatever a test did: the host is on, linked, awake, empty and itself again."""
+        """Undo what a test did: power, link, freezer, disk, GPUs and host key."""
         self.thaw()
         self.reconnect()
         super().power_on()

@@ -1,4 +1,4 @@
-"""Finds and ends what an engine left behind: its processes, control groups and mounts, and nothing else."""
+"""Finds and ends the leftovers of an engine: its processes, control groups and mounts, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fleet.patience import run, wait_for
 
 CGROUPS = Path("/sys/fs/cgroup")
-# The programs of an engine; setsid is dockerd in its first moment.
+# The programs of an engine; dockerd starts as setsid.
 ENGINE = ("dockerd", "containerd", "setsid")
 
 
@@ -24,7 +24,7 @@ def pid_in(file: Path) -> int | None:
 
 
 def is_of(pid: int, folder: Path) -> bool:
-    """Say whether a process is alive and was started for a folder: its command line names it. Pids are used again."""
+    """Return whether a process is alive and its command line names a folder. The pid alone can be reused."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
@@ -73,7 +73,7 @@ def clear_groups(name: str) -> None:
 
 
 def remove_groups(name: str) -> bool:
-    """Remove the control groups of a name; say whether all of them are gone."""
+    """Remove the control groups of a name; return whether all of them are gone."""
     for group in groups_of(name):
         with contextlib.suppress(OSError):
             group.rmdir()
@@ -81,7 +81,7 @@ def remove_groups(name: str) -> bool:
 
 
 def kill_members(name: str) -> bool:
-    """Kill the processes of a control group; say whether there were any."""
+    """Kill the processes of a control group; return whether there were any."""
     found = False
     for group in groups_of(name):
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ def mounts_under(folder: Path) -> list[str]:
 
 
 def is_mounted_from(folder: Path) -> bool:
-    """Say whether something in a folder is mounted elsewhere, as the layers of a running fleet are."""
+    """Return whether something in a folder is mounted elsewhere, as the layers of a running fleet are."""
     return any(f"/{folder.name}/" in line.split()[3] for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 

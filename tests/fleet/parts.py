@@ -32,7 +32,7 @@ MACHINE = Path(__file__).parent / "machine"
 BARE = Path(__file__).parent / "bare" / "machine"
 SUITE = "bookworm"
 PYTHON = "3.11"  # the suite's
-KEPT = 3  # versions of a part: as many checkouts can take turns without making it anew
+KEPT = 3  # versions of a part that are kept, so that as many checkouts can share the cache
 NEEDED = {
     **{"dockerd": "docker.io", "iptables": "iptables", "debootstrap": "debootstrap", "busybox": "busybox-static"},
     **{"ssh-keygen": "openssh-client", "mkfs.ext4": "e2fsprogs", "ip": "iproute2", "setsid": "util-linux"},
@@ -46,7 +46,7 @@ def cache() -> Path:
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the parts of a fleet lie once they are made."""
+    """The folders of the finished parts of a fleet."""
 
     engine: Path
     images: Path
@@ -54,7 +54,7 @@ class Parts:
 
 @contextmanager
 def held(file: IO[str]) -> Iterator[bool]:
-    """Try to lock a file against other processes; yields whether it is ours. A process that dies lets go of it."""
+    """Try to lock a file, and yield whether that worked. The lock ends with the process."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -65,7 +65,7 @@ def held(file: IO[str]) -> Iterator[bool]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock against other processes; say so when it has to be waited for."""
+    """Hold a lock against other processes; print a line if another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file, held(file) as ours:
         if not ours:

@@ -1,4 +1,4 @@
-"""An engine, sshd and the controller are killed while jobs run: each attempt goes on, or its end is told right."""
+"""Tests that attempts go on, or end with the right fault, when an engine, sshd and the controller are killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 
 
-class Story:
+class Scenario:
     """On one host the engine dies and leaves its containers alone, on one it ends them, on one sshd is restarted."""
 
     def __init__(self, campaign: Campaign) -> None:
@@ -42,37 +42,37 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Story]:
+def scenario(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Scenario]:
     campaign = Campaign(tmp_path_factory.mktemp("die"), whole_fleet)
-    yield Story(campaign)
+    yield Scenario(campaign)
     campaign.close()
     whole_fleet.restore()
 
 
-def test_an_engine_that_is_restarted_over_its_containers_changes_nothing(story: Story) -> None:
-    assert len(story.attempts[story.kept]) == 1
+def test_an_engine_that_restarts_and_keeps_its_containers_changes_nothing(scenario: Scenario) -> None:
+    assert len(scenario.attempts[scenario.kept]) == 1
 
 
-def test_an_engine_that_ends_its_containers_means_a_fault_of_the_machine_and_the_same_knobs_again(story: Story) -> None:
-    first, second = story.attempts[story.ended]
+def test_an_engine_that_ends_its_containers_is_an_infra_fault_and_the_knobs_stay_the_same(scenario: Scenario) -> None:
+    first, second = scenario.attempts[scenario.ended]
     assert first.fault is not None and first.fault.kind is FaultKind.INFRA_FAULT
     assert (second.host, second.rung, second.asked) == ("pascal", None, first.asked)
 
 
-def test_a_restarted_sshd_and_a_killed_controller_change_nothing(story: Story) -> None:
-    assert len(story.attempts[story.login]) == 1
+def test_a_restarted_sshd_and_a_killed_controller_change_nothing(scenario: Scenario) -> None:
+    assert len(scenario.attempts[scenario.login]) == 1
 
 
-def test_no_line_is_lost_and_none_is_doubled_over_all_of_that(story: Story) -> None:
-    for job in (story.kept, story.login):
-        steps = story.campaign.steps(job, 1)
+def test_no_line_is_lost_or_doubled(scenario: Scenario) -> None:
+    for job in (scenario.kept, scenario.login):
+        steps = scenario.campaign.steps(job, 1)
         assert steps == list(range(1, len(steps) + 1))
-    assert len(story.campaign.steps(story.login, 1)) > story.alone
+    assert len(scenario.campaign.steps(scenario.login, 1)) > scenario.alone
 
 
-def test_there_is_one_copy_of_each(story: Story) -> None:
-    assert story.containers == {
-        "ampere": {f"{story.kept}/1"},
-        "pascal": {f"{story.ended}/2"},
-        "turing": {f"{story.login}/1"},
+def test_each_attempt_has_one_container(scenario: Scenario) -> None:
+    assert scenario.containers == {
+        "ampere": {f"{scenario.kept}/1"},
+        "pascal": {f"{scenario.ended}/2"},
+        "turing": {f"{scenario.login}/1"},
     }

@@ -14,7 +14,7 @@ from tests.field.rows import judge
 from tests.field.runs import Runs
 from tests.fleet.fleet import Fleet
 
-# The two that need torch and numpy alone.
+# The two jobs that need only torch and numpy.
 JOBS = ("accuracy-conditioning", "sar-kd")
 LIFE = ("create", "start", "die")
 
@@ -32,13 +32,13 @@ def test_two_reports_recover_in_containers_over_ssh(tmp_path: Path, fleet: Fleet
     for job in JOBS:
         row = judge(REPORTS[job], ended[job, None], ended[job, "fp32"], "fp32", ("fleet", "cpu"))
         assert row.troubles == (), row
-    # Both at once, each on a host of its own; which containers there were is the word of the hosts' own engines.
+    # Both at the same time, each on its own host. The engines of the hosts list the containers.
     assert {host_of(ended[job, None]) for job in JOBS} == {"ampere", "turing"}
     for history in ended.values():
         numbers = [str(attempt["number"]) for attempt in history["attempts"]]
         lives = [(host_of(history), number, action) for number in numbers for action in LIFE]
         assert seen_by_engines(fleet, history["job"]["id"]) == lives
-    # Nothing but sshd is open to us on a host: the engine's socket is a file there.
+    # Only sshd listens on a host: the engine's socket is a file.
     assert {port for name in ("ampere", "turing") for port in ports(fleet, name)} == {"22"}
 
 
@@ -48,7 +48,7 @@ def host_of(history: Mapping[str, Any]) -> str:
 
 
 def seen_by_engines(fleet: Fleet, job: str) -> list[tuple[str, str, str]]:
-    """Return what became of a job's containers, as the engines of the hosts tell: host, attempt, what happened."""
+    """Return the events of a job's containers from the engines of the hosts: host, attempt, event."""
     seen = []
     for host in fleet.hosts.values():
         words = ("events", "--since=1h", "--until=0s", f"--filter=label=rung.job={job}", "--format={{json .}}")
@@ -59,6 +59,6 @@ def seen_by_engines(fleet: Fleet, job: str) -> list[tuple[str, str, str]]:
 
 
 def ports(fleet: Fleet, host: str) -> set[str]:
-    """Return the ports on which a host listens for others than itself."""
-    heard = [line.split()[3] for line in fleet.hosts[host].run("ss", "-Hltn").splitlines()]
-    return {address.rpartition(":")[2] for address in heard if not address.startswith(("127.", "[::1]"))}
+    """Return the ports on which a host listens for other hosts."""
+    addresses = [line.split()[3] for line in fleet.hosts[host].run("ss", "-Hltn").splitlines()]
+    return {address.rpartition(":")[2] for address in addresses if not address.startswith(("127.", "[::1]"))}

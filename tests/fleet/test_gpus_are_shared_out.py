@@ -1,4 +1,4 @@
-"""Jobs share the GPUs of real hosts: one each, in order, with the reason shown to who waits."""
+"""Tests that jobs share the GPUs of real hosts: one job per GPU, in order, and a waiting job shows the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
 ANY = ("TITANRTX:1", "P100:1", "A100:1")
-# Takes a place on the host that only one can have, and says so if it is taken: every host here has one GPU.
+# Fails if another job runs on the same host: every host has one GPU.
 ALONE = "mkdir /slots/gpu || { echo two on one GPU; exit 3; }; echo step 1 loss 0.5; sleep 0.5; rmdir /slots/gpu"
 
 
@@ -24,7 +24,7 @@ def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
     made.close()
 
 
-def test_two_jobs_that_want_the_only_a100_and_one_waits_and_says_why(campaign: Campaign) -> None:
+def test_of_two_jobs_for_the_only_a100_the_second_waits_with_a_reason(campaign: Campaign) -> None:
     first, second = campaign.submit("first", "A100:1"), campaign.submit("second", "A100:1")
     campaign.control()
     campaign.wait(lambda: campaign.running(first))
@@ -56,7 +56,7 @@ def test_twenty_jobs_on_three_hosts_all_end_and_no_gpu_ever_has_two(campaign: Ca
     assert campaign.store.leases() == []
 
 
-def test_a_gpu_that_somebody_else_computes_on_is_not_taken(campaign: Campaign) -> None:
+def test_a_gpu_with_a_foreign_process_is_not_taken(campaign: Campaign) -> None:
     ampere = campaign.fleet.hosts["ampere"]
     ampere.set_gpu_processes([(0, 812, "python")])
     job = campaign.submit("job", "A100:1")
@@ -68,7 +68,7 @@ def test_a_gpu_that_somebody_else_computes_on_is_not_taken(campaign: Campaign) -
     campaign.wait_for_end(job)
 
 
-def test_an_image_without_code_for_the_gpu_is_refused_and_the_next_wish_is_taken(campaign: Campaign) -> None:
+def test_an_image_without_code_for_the_gpu_is_refused_and_the_next_request_is_used(campaign: Campaign) -> None:
     image = {"image": campaign.fleet.images["tiny-current"]}
     refused, other = campaign.submit("refused", "P100:1", **image), campaign.submit("other", "P100", "A100", **image)
     campaign.control()
@@ -81,7 +81,7 @@ def test_an_image_without_code_for_the_gpu_is_refused_and_the_next_wish_is_taken
     campaign.wait_for_end(other)
 
 
-def test_a_person_sees_before_a_launch_where_a_job_would_run_and_why_not_elsewhere(campaign: Campaign) -> None:
+def test_dry_run_and_check_show_where_a_job_would_run_and_why_not_elsewhere(campaign: Campaign) -> None:
     job = campaign.submit("job", "A100:1")
     shown = campaign.rung("launch", campaign.folder / "job.yaml", "--dryrun")
     assert shown.startswith(f"host  ampere\nimage {campaign.fleet.images['tiny']}\n")

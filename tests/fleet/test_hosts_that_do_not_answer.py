@@ -1,6 +1,6 @@
-"""Hosts fall silent while jobs run on them: nothing is killed, nothing is run twice, and no line is lost or doubled.
+"""Tests hosts that do not answer while jobs run: nothing is killed or run twice, and no line is lost or doubled.
 
-The three misfortunes come at the same time, to one host each; the story is told once and looked at from all sides.
+All three failures happen at the same time, on one host each. The scenario runs once, and every test checks one result.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 
-# How long the link is cut: longer than anything that keeps an idle connection alive would hide.
+# How long the link is cut: longer than a keep-alive could hide.
 CUT_SECONDS = 60.0
 
 
-class Story:
+class Scenario:
     """A link cut in the middle of a run, a run that finishes while its link is cut, and a host that is frozen."""
 
     def __init__(self, campaign: Campaign) -> None:
@@ -52,37 +52,37 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Story]:
+def scenario(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Scenario]:
     campaign = Campaign(tmp_path_factory.mktemp("silence"), whole_fleet)
-    yield Story(campaign)
+    yield Scenario(campaign)
     campaign.close()
     whole_fleet.restore()
 
 
-def test_unreachable_is_shown_as_such_and_the_job_stays_in_its_state(story: Story) -> None:
-    assert story.states == [JobState.RUNNING] * 3
-    for host in story.campaign.fleet.hosts:
-        assert f"{host} is unreachable since " in story.shown
+def test_an_unreachable_host_is_shown_and_the_job_keeps_its_state(scenario: Scenario) -> None:
+    assert scenario.states == [JobState.RUNNING] * 3
+    for host in scenario.campaign.fleet.hosts:
+        assert f"{host} is unreachable since " in scenario.shown
 
 
-def test_the_same_attempt_goes_on_after_a_cut_of_a_minute(story: Story) -> None:
-    assert len(story.attempts[story.cut]) == 1
-    kinds = [event.kind for event in story.campaign.store.events(story.cut)]
+def test_the_same_attempt_goes_on_after_a_cut_of_a_minute(scenario: Scenario) -> None:
+    assert len(scenario.attempts[scenario.cut]) == 1
+    kinds = [event.kind for event in scenario.campaign.store.events(scenario.cut)]
     assert kinds.count("unreachable") == kinds.count("reachable") == 1
 
 
-def test_no_line_is_lost_and_none_is_doubled(story: Story) -> None:
-    for job in story.jobs:
-        steps = story.campaign.steps(job, 1)
+def test_no_line_is_lost_or_doubled(scenario: Scenario) -> None:
+    for job in scenario.jobs:
+        steps = scenario.campaign.steps(job, 1)
         assert steps == list(range(1, len(steps) + 1))
-    # It went on while nobody could see it.
-    assert len(story.campaign.steps(story.cut, 1)) > CUT_SECONDS
+    # The run printed also while the link was cut.
+    assert len(scenario.campaign.steps(scenario.cut, 1)) > CUT_SECONDS
 
 
-def test_a_run_that_finished_behind_a_cut_link_has_succeeded_and_is_not_run_again(story: Story) -> None:
-    assert story.campaign.job(story.done).state is JobState.SUCCEEDED
-    assert len(story.attempts[story.done]) == 1
+def test_a_run_that_ends_while_the_link_is_cut_has_succeeded_and_is_not_run_again(scenario: Scenario) -> None:
+    assert scenario.campaign.job(scenario.done).state is JobState.SUCCEEDED
+    assert len(scenario.attempts[scenario.done]) == 1
 
 
-def test_a_frozen_host_goes_on_with_the_same_attempt_when_it_thaws(story: Story) -> None:
-    assert len(story.attempts[story.frozen]) == 1
+def test_a_frozen_host_goes_on_with_the_same_attempt_when_it_thaws(scenario: Scenario) -> None:
+    assert len(scenario.attempts[scenario.frozen]) == 1

@@ -1,6 +1,6 @@
-"""Hosts lose their power or stay away: the job goes on from its last healthy checkpoint, and never twice.
+"""Tests hosts that lose power or stay away: the job goes on from its last healthy checkpoint, and runs only once.
 
-Two stories, each with two jobs at the same time, each told once and looked at from all sides.
+There are two scenarios with two jobs each. Each scenario runs once, and every test checks one result.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.fleet.fleet import Fleet
 MIRROR = ("", 0)
 
 
-def resumed_right(campaign: Campaign, job: str, attempt: Attempt) -> None:
-    """Say that an attempt went on from a checkpoint, as its own words prove, and not from scratch."""
+def assert_resumed(campaign: Campaign, job: str, attempt: Attempt) -> None:
+    """Assert that an attempt resumed from a checkpoint: its log starts with the next step."""
     assert attempt.resumed_from is not None and attempt.planned_step
     assert attempt.resumed_step == attempt.planned_step
     steps = campaign.steps(job, attempt.number)
@@ -43,7 +43,7 @@ class Away:
         self.cut = campaign.train("cut", "A100:1", "P100:1", **patience)
         campaign.control()
         campaign.wait(lambda: campaign.running(self.cut))
-        # It asks for no GPU, so it goes where nothing runs yet.
+        # It requests no GPU, so it goes to a host where nothing runs yet.
         self.dark = campaign.train("dark", **patience)
         campaign.wait(lambda: campaign.running(self.dark))
         self.dark_host = campaign.last(self.dark).host
@@ -55,14 +55,14 @@ class Away:
             campaign.wait(lambda job=job: campaign.running(job, 2))
         self.leases = {lease.gpu: (lease.job_id, lease.attempt) for lease in campaign.store.leases()}
         self.still_running = campaign.containers("ampere")
-        # Somebody else waits for the GPU of the host that is away.
+        # Another job waits for the GPU of the host that is away.
         self.next = campaign.submit("next", "A100:1")
         hosts["ampere"].reconnect()
         campaign.wait(lambda: campaign.running(self.next))
         self.at_the_end = campaign.containers("ampere")
-        self.stale = campaign.store.stale()
+        self.stale = campaign.store.orphans()
         hosts[self.dark_host].power_on()
-        campaign.wait(lambda: not campaign.store.stale())
+        campaign.wait(lambda: not campaign.store.orphans())
         self.after_power = campaign.containers(self.dark_host)
         for job in (self.cut, self.dark, self.next):
             campaign.finish(job)
@@ -74,33 +74,33 @@ def away(campaign: Campaign) -> Away:
     return Away(campaign)
 
 
-def test_a_job_whose_host_stays_away_goes_on_elsewhere_from_the_copy_kept_here(away: Away) -> None:
+def test_a_job_whose_host_stays_away_resumes_on_another_host_from_the_mirrored_checkpoint(away: Away) -> None:
     for job, host in ((away.cut, "ampere"), (away.dark, away.dark_host)):
         lost, moved = away.attempts[job]
         assert (lost.host, lost.host_lost) == (host, True)
         assert lost.fault is not None and lost.fault.kind is FaultKind.INFRA_FAULT
         assert moved.host != host and moved.checkpoint_from == MIRROR
         assert f"on another host than {host}" in moved.because
-        resumed_right(away.campaign, job, moved)
+        assert_resumed(away.campaign, job, moved)
 
 
-def test_what_a_lost_attempt_holds_stays_leased_until_its_host_is_back(away: Away) -> None:
+def test_the_gpu_of_a_lost_attempt_stays_leased_until_its_host_is_back(away: Away) -> None:
     ampere, pascal = (away.campaign.fleet.hosts[name].gpu_uuid(0) for name in ("ampere", "pascal"))
     assert away.leases == {ampere: (away.cut, 1), pascal: (away.cut, 2)}
 
 
-def test_the_stale_container_is_stopped_before_its_gpu_goes_to_somebody_else(away: Away) -> None:
+def test_the_stale_container_is_stopped_before_another_job_gets_its_gpu(away: Away) -> None:
     assert away.still_running == {f"{away.cut}/1"}
     assert away.at_the_end == {f"{away.next}/1"}
-    told = [event for event in away.campaign.store.events(away.cut) if event.kind == "stale_gone"]
-    assert [event.data["because"] for event in told] == [
+    gone = [event for event in away.campaign.store.events(away.cut) if event.kind == "stale_gone"]
+    assert [event.data["because"] for event in gone] == [
         "attempt 1 on ampere, given up while its host was away: it still ran and was stopped"
     ]
     (leased,) = (event.at for event in away.campaign.store.events(away.next) if event.kind == "decided")
-    assert told[0].at < leased
+    assert gone[0].at < leased
 
 
-def test_a_host_that_comes_back_from_a_power_loss_runs_nothing_of_the_job_that_left(away: Away) -> None:
+def test_a_host_that_comes_back_from_a_power_loss_does_not_run_the_moved_job(away: Away) -> None:
     assert f"{away.dark}/1" not in away.after_power
     assert f"{away.dark}/2" not in away.after_power
 
@@ -145,19 +145,19 @@ def back(campaign: Campaign, away: Away) -> Back:
     return Back(campaign)
 
 
-def test_a_power_loss_costs_the_steps_since_the_last_checkpoint_when_the_host_is_back(back: Back) -> None:
+def test_after_a_power_loss_the_job_resumes_on_the_same_host(back: Back) -> None:
     assert back.state_without_power is JobState.RUNNING
     lost, again = back.attempts[back.dark]
     assert (again.host, again.residence, again.checkpoint_from) == ("turing", lost.residence, None)
     assert not lost.host_lost
-    resumed_right(back.campaign, back.dark, again)
+    assert_resumed(back.campaign, back.dark, again)
     assert back.copies == {f"{back.dark}/2"}
 
 
-def test_a_host_that_kills_a_job_twice_is_left_and_the_checkpoint_comes_along(back: Back) -> None:
+def test_a_job_that_is_killed_twice_on_a_host_moves_with_its_checkpoint(back: Back) -> None:
     first, second, third = back.attempts[back.killed]
     assert [each.host for each in (first, second, third)] == ["ampere", "ampere", "pascal"]
     assert "on another host" not in second.because and "on another host than ampere" in third.because
     assert third.checkpoint_from == ("ampere", 1) and third.residence == 2
-    resumed_right(back.campaign, back.killed, second)
-    resumed_right(back.campaign, back.killed, third)
+    assert_resumed(back.campaign, back.killed, second)
+    assert_resumed(back.campaign, back.killed, third)

@@ -1,4 +1,4 @@
-"""A script that nobody edited, in a container whose shell keeps its output to itself: seen from inside, and cured."""
+"""Tests zero-edit with an unedited script in a container that redirects its output to a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
     made.close()
 
 
-def test_zero_edit_reaches_a_script_in_a_container_and_hears_it(campaign: Campaign) -> None:
+def test_zero_edit_detects_and_cures_a_fault_in_a_container(campaign: Campaign) -> None:
     (campaign.folder / "work-stranger").mkdir()
     shutil.copy(STRANGER, campaign.folder / "work-stranger" / "train.py")
     job = campaign.submit(
@@ -37,5 +37,5 @@ def test_zero_edit_reaches_a_script_in_a_container_and_hears_it(campaign: Campai
     assert "train.py" in first.fault.source
     assert cured.rung == "fp32" and cured.effective["precision"] == "fp32"
     assert cured.furthest_step == 200
-    said = campaign.log(job, 2)
-    assert all(line.startswith("rung| ") for line in said.splitlines()), said[:2000]
+    log = campaign.log(job, 2)
+    assert all(line.startswith("rung| ") for line in log.splitlines()), log[:2000]

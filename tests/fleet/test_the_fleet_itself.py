@@ -1,4 +1,4 @@
-"""Every verb of the fleet does what it says, and nothing of a fleet stays behind."""
+"""Tests that every action on the fleet has its effect, and that a fleet leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ssh_command(fleet: Fleet, host: Host, *words: str) -> list[str]:
 
 @pytest.fixture
 def session(fleet: Fleet, host: Host) -> Iterator[subprocess.Popen[str]]:
-    """Yield a session that says back what it is told."""
+    """Yield an SSH session that sends every line back."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(ssh_command(fleet, host, "cat"), text=True, bufsize=1, **pipes) as process:
         assert echo(process, "hello")
@@ -73,7 +73,7 @@ def wait_for_ticks(host: Host) -> None:
     wait_for(lambda: ticks(host) not in ("", before), "ticks go on")
 
 
-# Hosts as they are
+# Healthy hosts
 
 
 def test_every_host_is_reached_by_ssh_and_has_its_own_engine_and_card(fleet: Fleet) -> None:
@@ -90,7 +90,7 @@ def test_every_host_is_reached_by_ssh_and_has_its_own_engine_and_card(fleet: Fle
     }
 
 
-def test_the_inventory_is_one_that_rung_reads(fleet: Fleet) -> None:
+def test_rung_can_read_the_inventory(fleet: Fleet) -> None:
     found = {host.name: (host.address, host.user, host.key) for host in parse_hosts(fleet.inventory.read_bytes())}
     assert found == {name: (host.address, "rung", str(fleet.key)) for name, host in fleet.hosts.items()}
 
@@ -109,7 +109,7 @@ def test_all_hosts_have_the_images_by_digest_and_pull_others(fleet: Fleet) -> No
     host.docker("rmi", fleet.images["far"])
 
 
-def test_gpus_are_asked_for_and_taken_by_others(fleet: Fleet, host: Host) -> None:
+def test_the_fake_gpus_are_listed_assigned_and_used_by_foreign_processes(fleet: Fleet, host: Host) -> None:
     host.set_gpus(4)
     assert len(ssh(fleet, host, "nvidia-smi", "-L").stdout.splitlines()) == 4
     apps = "nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader"
@@ -122,36 +122,36 @@ def test_gpus_are_asked_for_and_taken_by_others(fleet: Fleet, host: Host) -> Non
     assert (wrong.returncode, wrong.stdout.splitlines()[0]) == (2, 'Field "colour" is not a valid field to query.')
 
 
-# What can happen to them
+# Failures
 
 
-def test_a_cut_host_is_silent_and_its_sessions_go_on_when_it_is_mended(
+def test_a_cut_host_does_not_answer_and_its_sessions_go_on_after_the_cut(
     host: Host, session: subprocess.Popen[str]
 ) -> None:
     host.cut()
     assert not host.serves(22)
-    session.stdin.write("said while cut\n")
+    session.stdin.write("sent while cut\n")
     host.reconnect()
-    assert session.stdout.readline() == "said while cut\n"
+    assert session.stdout.readline() == "sent while cut\n"
     wait_for(lambda: host.serves(22), "sshd")
 
 
-def test_a_frozen_host_stands_still_with_its_containers_and_thaws(
+def test_a_frozen_host_and_its_containers_stop_until_it_thaws(
     fleet: Fleet, host: Host, session: subprocess.Popen[str]
 ) -> None:
     start(fleet, host, TICK)
     wait_for_ticks(host)
     host.freeze()
     before = ticks(host)
-    session.stdin.write("said while frozen\n")
-    time.sleep(0.5)
+    session.stdin.write("sent while frozen\n")
+    time.sleep(0.5)  # more than twenty ticks of a running host
     assert ticks(host) == before
     host.thaw()
-    assert session.stdout.readline() == "said while frozen\n"
+    assert session.stdout.readline() == "sent while frozen\n"
     wait_for_ticks(host)
 
 
-def test_power_loss_ends_everything_without_a_word_and_keeps_what_was_written(fleet: Fleet, host: Host) -> None:
+def test_power_loss_kills_everything_and_keeps_written_files(fleet: Fleet, host: Host) -> None:
     ticking, polite = start(fleet, host, TICK), start(fleet, host, POLITE)
     wait_for_ticks(host)
     host.power_off()
@@ -164,7 +164,7 @@ def test_power_loss_ends_everything_without_a_word_and_keeps_what_was_written(fl
     assert not (host.work / "bye").exists()
 
 
-def test_a_reboot_ends_everything_in_good_order(fleet: Fleet, host: Host) -> None:
+def test_a_reboot_ends_containers_with_term(fleet: Fleet, host: Host) -> None:
     polite = start(fleet, host, POLITE)
     began = host.state()["State"]["StartedAt"]
     host.reboot()
@@ -192,7 +192,7 @@ def test_a_restarted_sshd_ends_the_sessions(fleet: Fleet, host: Host, session: s
     assert ssh(fleet, host, "true").returncode == 0
 
 
-def test_a_full_disk_takes_nothing_more_until_it_is_freed(fleet: Fleet, host: Host) -> None:
+def test_writing_to_a_full_disk_fails_until_it_is_freed(fleet: Fleet, host: Host) -> None:
     write = "dd if=/dev/zero of=file bs=64k count=4 2>&1"
     host.fill_disk()
     full = ssh(fleet, host, write)
@@ -205,7 +205,7 @@ def test_a_full_disk_takes_nothing_more_until_it_is_freed(fleet: Fleet, host: Ho
     assert ssh(fleet, host, write).returncode == 0
 
 
-def test_a_changed_host_key_is_not_the_one_known(fleet: Fleet, host: Host) -> None:
+def test_ssh_refuses_a_changed_host_key(fleet: Fleet, host: Host) -> None:
     host.change_host_key()
     refused = ssh(fleet, host, "true")
     assert (refused.returncode, "HOST IDENTIFICATION HAS CHANGED" in refused.stderr) == (255, True)
@@ -213,7 +213,7 @@ def test_a_changed_host_key_is_not_the_one_known(fleet: Fleet, host: Host) -> No
     assert ssh(fleet, host, "true").returncode == 0
 
 
-def test_a_fleet_is_put_right_whatever_was_done_to_it(fleet: Fleet, host: Host) -> None:
+def test_restore_undoes_every_failure(fleet: Fleet, host: Host) -> None:
     start(fleet, host, TICK)
     host.set_gpus(0)
     host.fill_disk()
@@ -230,7 +230,7 @@ def test_a_fleet_is_put_right_whatever_was_done_to_it(fleet: Fleet, host: Host) 
     wait_for(lambda: fleet.registry.serves(5000), "the registry")
 
 
-# Coming and going
+# Start and removal
 
 
 def traces(fleet: Fleet) -> list[object]:
@@ -243,7 +243,7 @@ def traces(fleet: Fleet) -> list[object]:
     return [*processes, *rules, *loops, *mounts_under(fleet.folder), *groups_of(engine.group), *folders]
 
 
-def test_a_second_fleet_copes_with_its_own_remains_and_leaves_nothing_behind(fleet: Fleet) -> None:
+def test_a_second_fleet_starts_over_its_own_leftovers_and_leaves_nothing_behind(fleet: Fleet) -> None:
     with Fleet.claimed() as second:
         assert second.number != fleet.number
         second.up(hosts=1, gpus=2)
@@ -272,7 +272,7 @@ def test_a_missing_program_is_named_with_the_way_to_install_it(monkeypatch: pyte
         parts.prepare()
 
 
-def test_a_part_is_made_once_for_the_same_inputs_and_never_half(
+def test_a_part_is_made_once_for_the_same_inputs_and_an_interrupted_one_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNG_CACHE", str(tmp_path))
@@ -292,7 +292,7 @@ def test_a_part_is_made_once_for_the_same_inputs_and_never_half(
     assert len(made) == 3
 
 
-def test_what_a_running_fleet_reads_is_not_removed(
+def test_parts_that_a_running_fleet_uses_are_not_removed(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = {

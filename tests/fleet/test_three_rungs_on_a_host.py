@@ -1,4 +1,4 @@
-"""The shipped training with three faults, sent over SSH into a container: three rungs, and it ends well."""
+"""Tests that the training with three faults succeeds after three rungs in a container over SSH."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
     made.close()
 
 
-def test_a_three_rung_recovery_in_containers_succeeds_with_every_resume_proven(campaign: Campaign) -> None:
+def test_a_three_rung_recovery_in_containers_succeeds_and_every_attempt_resumes(campaign: Campaign) -> None:
     shutil.copytree(SHIPPED, campaign.folder / "work-faults")
     spec = yaml.safe_load((SHIPPED / "job.yaml").read_text())
     fields = {name: spec[name] for name in ("run", "knobs", "checkpoint", "success", "recovery")}

@@ -1,4 +1,4 @@
-"""The training image is built from its Dockerfile by make, holds what it says, and is refused where it cannot work."""
+"""Tests the training image: make builds it, its labels are right, and an image that cannot work is refused."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def make_image(**settings: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", "-C", ROOT, "image", *words], env=env, capture_output=True, text=True)
 
 
-def test_it_is_labelled_with_what_its_torch_says_of_itself(fleet: Fleet, host: Host) -> None:
+def test_its_labels_are_those_of_its_torch(fleet: Fleet, host: Host) -> None:
     labels = config(host.docker, fleet.images["train-cpu"])["Labels"]
-    said = host.docker(
+    version = host.docker(
         "run", "--rm", fleet.images["train-cpu"], "python", "-c", "import torch; print(torch.__version__)"
     )
-    assert labels == {"rung.gpu": "cpu", "rung.torch": said, "rung.cuda.archs": ""}
-    assert said.partition("+")[0] == LOCKED["torch"]
+    assert labels == {"rung.gpu": "cpu", "rung.torch": version, "rung.cuda.archs": ""}
+    assert version.partition("+")[0] == LOCKED["torch"]
 
 
-def test_it_trains_in_fp16_as_an_ordinary_user_without_any_right(fleet: Fleet, host: Host) -> None:
-    said = host.docker("run", "--rm", *SAFE, fleet.images["train-cpu"], "python", "-c", TRAIN)
-    assert said.split()[1:] == ["1000", "True"]
+def test_it_trains_in_fp16_as_a_user_without_rights(fleet: Fleet, host: Host) -> None:
+    output = host.docker("run", "--rm", *SAFE, fleet.images["train-cpu"], "python", "-c", TRAIN)
+    assert output.split()[1:] == ["1000", "True"]
 
 
-def test_it_carries_nothing_that_no_training_needs(fleet: Fleet, host: Host) -> None:
+def test_it_contains_neither_pip_nor_the_tests_of_torch(fleet: Fleet, host: Host) -> None:
     find = "import importlib.util as i; print([n for n in ('pip', 'torch.test') if i.find_spec(n)])"
     assert host.docker("run", "--rm", fleet.images["train-cpu"], "python", "-c", find) == "[]"
 
 
-# Builds for GPUs. No index with CUDA builds of torch can be reached from everywhere, so these install a wheel that says
-# of itself what a CUDA build would; make, the Dockerfile, pip and the engine are the real ones.
+# Builds for GPUs. An index with CUDA builds of torch is not always reachable, so these install a fake wheel with the
+# same version and list of kernels; make, the Dockerfile, pip and the engine are real.
 
 
 def a_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
@@ -101,7 +101,7 @@ def build(fleet: Fleet, gpu: str, wheels: Path, **further: str) -> subprocess.Co
     return make_image(env=fleet.engine.env, GPU=gpu, BASE=base, WHEELS=wheels, **flags)
 
 
-def test_a_build_for_pascal_takes_the_torch_that_still_has_its_kernels(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_build_for_pascal_uses_the_torch_that_still_has_its_kernels(fleet: Fleet, tmp_path: Path) -> None:
     wheels = cuda_wheels(tmp_path, "cu126", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90")
     cuda_wheels(tmp_path, "cu130", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120")
     built = build(fleet, "p100", wheels)
@@ -111,7 +111,7 @@ def test_a_build_for_pascal_takes_the_torch_that_still_has_its_kernels(fleet: Fl
     assert labels == {"rung.gpu": "p100", "rung.torch": f"{LOCKED['torch']}+cu126", "rung.cuda.archs": archs}
 
 
-def test_a_build_for_ampere_takes_the_current_torch_and_what_the_training_needs_besides(
+def test_a_build_for_ampere_uses_the_current_torch_and_the_packages_of_the_training(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     cuda_wheels(tmp_path, "cu126", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90")
@@ -121,8 +121,8 @@ def test_a_build_for_ampere_takes_the_current_torch_and_what_the_training_needs_
     built = build(fleet, "a100", wheels, WITH="peft")
     assert built.returncode == 0, built.stderr
     assert config(fleet.engine.docker, "built:a100")["Labels"]["rung.torch"] == f"{LOCKED['torch']}+cu130"
-    said = fleet.engine.docker("run", "--rm", "--network=none", "built:a100", "python", "-c", "import peft")
-    assert said == LOCKED["peft"]
+    output = fleet.engine.docker("run", "--rm", "--network=none", "built:a100", "python", "-c", "import peft")
+    assert output == LOCKED["peft"]
 
 
 def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({}, "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..."),
         ({"GPU": "h100"}, "rung: say for which GPU: make image GPU=p100|titanrtx|a100|cpu BASE=..."),
@@ -144,7 +144,7 @@ def test_a_torch_without_kernels_for_the_gpu_makes_no_image(fleet: Fleet, tmp_pa
     ],
 )
 def test_an_image_without_a_gpu_a_pinned_base_or_pinned_packages_is_refused(
-    settings: dict[str, str], said: str
+    settings: dict[str, str], message: str
 ) -> None:
     refused = make_image(**settings)
-    assert (refused.returncode, said in refused.stderr) == (2, True)
+    assert (refused.returncode, message in refused.stderr) == (2, True)

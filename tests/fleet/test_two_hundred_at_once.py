@@ -17,10 +17,10 @@ from tests.fleet.host import ACCOUNT
 JOBS = 200
 # Two hundred starts on two busy cores; a condition that takes longer than this will never come.
 PATIENCE = 600.0
-# What a thread or a megabyte for each job would be far beyond.
+# With a thread or a megabyte for each job the controller would exceed these limits.
 MOST_THREADS = 64
 MOST_MEGABYTES = 400
-# A line every two seconds, numbered, until it is told to finish; the same file ends them all.
+# Prints a numbered line every two seconds until the file `finish` exists; one file ends all jobs.
 PRINTER = "i=0; while [ ! -e /all/finish ]; do i=$((i+1)); echo step $i loss 0.5; sleep 2; done; echo last line $i"
 
 
@@ -32,7 +32,7 @@ def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
 
 
 def count(campaign: Campaign, *states: JobState) -> int:
-    """Return how many jobs are in these states; asked of the file itself, since reading 200 job files anew is work.
+    """Return how many jobs are in these states; asked of the file itself, because loading 200 jobs takes time.
 
     None of them may fail on the way.
     """

@@ -12,7 +12,7 @@ import yaml
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 
-# Learns as trainings do, and ends 5 % worse in FP16. How long it takes is for the other one to be there meanwhile.
+# Its loss falls, and ends 5 % worse in FP16. It takes long enough for both runs to overlap.
 LEARNS = """
 worse=0; [ "$1" = fp32 ] || worse=5
 i=0; while [ $i -lt 15 ]; do i=$((i+1)); echo step $i loss 2.$((80-i))$worse; sleep 0.2; done
@@ -39,9 +39,9 @@ def test_both_runs_are_on_hosts_of_their_own_at_the_same_time(campaign: Campaign
     file = campaign.folder / "gate" / "job.yaml"
     file.parent.mkdir()
     file.write_text(yaml.safe_dump(spec))
-    told = json.loads(campaign.rung("validate", "--json", file, expect=1))
-    assert told["verdict"] == "FAIL"
-    assert "val_loss 1.05 in amp_fp16, 1 in fp32: 5.00 % apart" in told["line"]
+    result = json.loads(campaign.rung("validate", "--json", file, expect=1))
+    assert result["verdict"] == "FAIL"
+    assert "val_loss 1.05 in amp_fp16, 1 in fp32: 5.00 % apart" in result["line"]
     runs = [campaign.attempts(job.id) for job in campaign.store.jobs()]
     (first,), (second,) = runs
     assert first.host != second.host and {first.host, second.host} <= set(campaign.fleet.hosts)

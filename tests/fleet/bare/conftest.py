@@ -1,4 +1,4 @@
-"""A machine that nobody has prepared, for the tests of provisioning, and running the make targets on it."""
+"""Gives the tests of provisioning a bare machine, and runs the make targets on it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +faile
 
 @dataclass(frozen=True)
 class Played:
-    """What a run of a playbook said, and what it counted for each host."""
+    """The output and the exit code of a playbook run."""
 
-    said: str
+    output: str
     code: int
 
     @property
     def changed(self) -> dict[str, int]:
-        return {name: int(changed) for name, _, changed, _, _ in RECAP.findall(self.said)}
+        return {name: int(changed) for name, _, changed, _, _ in RECAP.findall(self.output)}
 
     @property
     def failed(self) -> set[str]:
         return {
-            name for name, _, _, unreachable, failed in RECAP.findall(self.said) if (unreachable, failed) != ("0", "0")
+            name
+            for name, _, _, unreachable, failed in RECAP.findall(self.output)
+            if (unreachable, failed) != ("0", "0")
         }
 
 
 @dataclass(frozen=True)
 class Site:
-    """The machine, and a person with the project's Makefile."""
+    """The bare machine, and the project's make targets."""
 
     fleet: Fleet
     folder: Path
@@ -53,7 +55,7 @@ class Site:
         return self.fleet.hosts["pascal"]
 
     def make(self, target: str, **settings: object) -> Played:
-        """Run a make target as a person does, with the machine as the list of hosts."""
+        """Run a make target with the machine as the only host."""
         words = [
             "make",
             "--no-print-directory",
@@ -71,7 +73,7 @@ class Site:
         return Played(done.stdout + done.stderr, done.returncode)
 
     def vars(self, **values: object) -> Path:
-        """Write variables to a file, which may be named in VARS."""
+        """Write variables to a file for VARS, and return its path."""
         path = self.folder / "vars.json"
         path.write_text(json.dumps(values))
         return path
@@ -79,7 +81,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Bring a bare machine up, which had an account of that name before, with a password and with sudo."""
+    """Bring up a bare machine that already has an account `rung`, with a password and with sudo."""
     with BareFleet.claimed() as fleet:
         site = Site(fleet.up(hosts=1), tmp_path_factory.mktemp("site"))
         site.host.run("useradd", "--create-home", "--groups", "sudo", "rung")
@@ -89,9 +91,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def provisioned(site: Site) -> Played:
-    """Return what the first run on a bare machine said."""
+    """Provision the bare machine for the first time, and return the run."""
     played = site.make("provision")
-    assert played.code == 0, played.said[-6000:]
+    assert played.code == 0, played.output[-6000:]
     return played
 
 

@@ -1,4 +1,4 @@
-"""Machines that nobody has prepared: sshd, Python, apt, a source of packages, and stand-ins for NVIDIA's ones."""
+"""Bare machines: sshd, Python, apt, a source of packages, and fake NVIDIA packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = "deb [trusted=yes] file:/srv/packages ./"
 
 @dataclass(frozen=True)
 class BareHost(Host):
-    """A machine with power, a link, an administrator's key, and a small disk for homes."""
+    """A bare machine with an administrator's key and a small disk for home folders."""
 
     def prepare(self, images: Path | None, client_key: str, host_key: Path) -> None:
         super().prepare(None, client_key, host_key)
@@ -40,17 +40,17 @@ class BareHost(Host):
 
 @dataclass
 class BareFleet(Fleet):
-    """A fleet of such machines; its inventory says where packages come from, as a site without a way out would."""
+    """A fleet of bare machines; its inventory names a local source of packages, because they have no internet."""
 
     def names(self, many: int) -> list[str]:
-        """Return the one that asks the most: its card takes the fewest drivers and images."""
+        """Return the host with the most limits: its GPU works with the fewest drivers and images."""
         return ["pascal"][:many]
 
     def host(self, place: int, name: str, gpus: int) -> Host:
         return BareHost(name, self.engine.address(11 + place), self.engine, self.folder / "hosts" / name, gpus)
 
-    def tell(self) -> None:
-        super().tell()
+    def write_files(self) -> None:
+        super().write_files()
         inventory = yaml.safe_load(self.inventory.read_text())
         inventory["all"]["vars"] |= {
             "docker_apt_source": PACKAGES,

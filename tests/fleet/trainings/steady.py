@@ -1,4 +1,4 @@
-"""A training that goes on until it is told to finish, and writes a checkpoint every few steps."""
+"""A training that runs until the file `finish` exists, and writes a checkpoint every few steps."""
 
 import os
 import time

@@ -81,7 +81,7 @@ def test_it_outlives_a_killed_starter_and_a_fresh_engine_finds_it(attempts: Atte
     process.communicate()
     fresh = ProcessEngine()
     assert fresh.observe(request.paths).presence is Presence.RUNNING
-    attempts.says(request, "begun")
+    attempts.wait_for_log(request, "begun")
     (tmp_path / "go").touch()
     assert attempts.end(request).exit_code == 3
     assert attempts.log(request) == "begun\nover\n"
@@ -171,7 +171,7 @@ def test_term_ends_the_whole_group_with_grandchildren(attempts: Attempts) -> Non
 
 def test_a_command_may_end_well_on_term(attempts: Attempts) -> None:
     request = attempts.sh("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
-    attempts.says(request, "ready")
+    attempts.wait_for_log(request, "ready")
     attempts.engine.stop(request.paths, force=False)
     attempts.engine.stop(request.paths, force=False)  # asked each turn, sent once
     end = attempts.end(request)
