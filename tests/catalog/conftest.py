@@ -1,4 +1,4 @@
-"""A laboratory for the jobs that ship: their own folders and job files, a real controller, an FP32 run beside them."""
+"""Runs the jobs of the catalog with a real controller, and in FP32 for comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CatalogLab(Lab):
         return job
 
     def fp32_metric(self, name: str, options: str = "", **changes: Any) -> float:
-        """Run a job of the catalog in FP32 from the start and return its metric; it must need no recovery."""
+        """Run a job of the catalog in FP32 from the start, check that it needs no recovery, and return its metric."""
         knobs = {**changes.pop("knobs", {}), "precision": "fp32"}
         story = self.run(self.catalog(name, options, knobs=knobs, **changes))
         log = self.log(story["job"]["id"], len(story["attempts"]))
@@ -41,7 +41,7 @@ class CatalogLab(Lab):
 
 
 def metric(story: dict[str, Any]) -> float:
-    """Return the number that a job's `success` asks for, as its last attempt reported it."""
+    """Return the value of the metric in a job's `success` that the last attempt reported."""
     return float(story["attempts"][-1]["metrics"][story["job"]["success"]["metric"]])
 
 

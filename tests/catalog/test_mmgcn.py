@@ -13,7 +13,7 @@ def within_one_per_cent(value, reference):
 
 
 def held_against_fp32(lab, options=""):
-    """Run the job as it is and hold it against a run in FP32; return its history."""
+    """Run the job as it is and compare its metric with a run in FP32; return its history."""
     story = lab.run(lab.catalog(NAME, options))
     assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
     assert within_one_per_cent(metric(story), lab.fp32_metric(NAME, options.replace("--fixed", "")))

@@ -1,4 +1,4 @@
-"""Prints how well faults are seen: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N] [--seed N]`.
+"""Prints how many faults are found: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N] [--seed N]`.
 
 COLLECTION is a folder with an expected.json, or a file of JSON lines with `label` and `lines` (and `framework`, `also`,
 `id`). Exit code 1 when a log is not as expected.
@@ -32,7 +32,7 @@ def recall(cases: list[tuple[Case, Seen]]) -> None:
 
 def confusion(cases: list[tuple[Case, Seen]]) -> None:
     table = Counter((case.label, seen.first) for case, seen in cases)
-    columns = sorted({told for _, told in table}, key=lambda kind: (kind == HEALTHY, kind))
+    columns = sorted({first for _, first in table}, key=lambda kind: (kind == HEALTHY, kind))
     say("expected below, reported first across:")
     say(f"{'':<18}" + "".join(f"{kind[:14]:>15}" for kind in columns))
     for label in sorted({label for label, _ in table}, key=lambda kind: (kind == HEALTHY, kind)):

@@ -1,4 +1,4 @@
-"""A collection of logs with what must be seen in each: this folder, another one like it, or a file of JSON lines."""
+"""Reads a collection of logs with their expected findings: this folder, a similar one, or a file of JSON lines."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,15 @@ from rung.recovery.logs.lines import LineSplitter
 
 HERE = Path(__file__).parent
 HEALTHY = "healthy"
-# Others' words for ours.
+# Labels of other collections, and ours for them.
 LABELS = {"benign": HEALTHY, "none": HEALTHY, "": HEALTHY}
-# Collections that know one kind of trouble with the device only.
+# Some collections have only one label for faults of the device.
 KIN = {"cuda_fault": {"image_arch"}}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One log, the fault it shows, and others that may be told of it too."""
+    """One log, the fault it shows, and others that may be found in it too."""
 
     name: str
     framework: str
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the detector made of a log."""
+    """The findings of the detector in one log."""
 
     detector: Detector
     listed: list[Fault]
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def first(self) -> str:
-        """The fault Rung would act on, or the first one told where the run got past all of them."""
+        """The fault that Rung acts on, or the first finding if the run recovered from all of them."""
         fault = self.detector.first_fault(ended=True) or next(iter(self.listed), None)
         return fault.kind.value if fault else HEALTHY
 
@@ -84,18 +84,18 @@ def _from_records(path: Path) -> Iterator[Case]:
 
 
 def as_expected(case: Case, seen: Seen) -> str:
-    """Say what is not as expected of a log, "" when all is."""
+    """Return what differs from the expected findings of a log; "" if nothing does."""
     if case.expected:
-        told = outcome(seen)
-        wrong = [key for key in told if key in case.expected and case.expected[key] != told[key]]
-        return "; ".join(f"{key}: expected {case.expected[key]}, seen {told[key]}" for key in wrong)
+        found = outcome(seen)
+        wrong = [key for key in found if key in case.expected and case.expected[key] != found[key]]
+        return "; ".join(f"{key}: expected {case.expected[key]}, seen {found[key]}" for key in wrong)
     if case.label == HEALTHY:
         return f"a false alarm: {seen.first}" if seen.kinds else ""
     return "" if seen.kinds & ({case.label} | case.also) else f"expected {case.label}, seen {seen.first}"
 
 
 def outcome(seen: Seen) -> dict:
-    """Return what was seen of a log in the words of expected.json."""
+    """Return the findings in a log with the keys of expected.json."""
     progress = seen.detector.progress
     now, end = seen.detector.first_fault(ended=False), seen.detector.first_fault(ended=True)
     return {

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Healthy logs of any length, made up line by line in the formats of the field, with NaN and inf in harmless places."""
+"""Makes healthy logs of any length in the formats of many frameworks, with NaN and inf in harmless places."""
 
 import json
 import math
@@ -30,7 +30,7 @@ class State:
 
 
 def course(rng: random.Random) -> Iterator[State]:
-    """Yield the steps of a training whose loss falls with some noise, and whose scale backs off now and then."""
+    """Yield the steps of a training whose loss falls with some noise, and whose scale sometimes backs off."""
     level, scale = rng.uniform(2, 11), 65536.0
     step = 0
     while True:
@@ -191,7 +191,7 @@ FORMATS: dict[str, Callable[[State, random.Random], str]] = {
     "records": _records,
 }  # fmt: skip
 
-# What healthy runs print besides, with the words that a careless rule trips over.
+# Other lines of healthy runs, with words that a careless rule takes for a fault.
 NOISE = (
     "best_loss=inf, patience=5, min_delta=0.0",
     "logging_nan_inf_filter=True,",

@@ -3,7 +3,7 @@
     python -m tests.field [--jobs NAME ...] [--where here|fleet|gpu] [--size cpu|gpu] [--reference fp32|fixed]
                           [--results FOLDER] [--resume] [--markdown FILE]
 
-Rows are printed and kept as jobs end; one that fails does not stop the others. Exit code 1: one is not as it should be.
+Rows are printed and stored as jobs end; a failed job does not stop the others. Exit code 1: a job has troubles.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.fleet.patience import FleetError
 
 def main() -> int:
     options = parsed()
-    # Whatever was made for the run is taken away when it is told to stop, too.
+    # Clean up after SIGTERM too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kept = options.results / "rows.jsonl"
     rows = {row.job: row for row in read(kept)} if options.resume else {}
     jobs = [job for job in options.jobs if job not in rows]
     options.results.mkdir(parents=True, exist_ok=True)
-    told = ["  ".join(cell for cell in HEAD if cell), *map(text_line, rows.values())]
-    sys.stdout.write("".join(f"{line}\n" for line in told))
+    lines = ["  ".join(cell for cell in HEAD if cell), *map(text_line, rows.values())]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
     try:
         for row in run_there(jobs, options):
@@ -69,14 +69,14 @@ def parsed() -> argparse.Namespace:
 
 
 def run_there(jobs: list[str], options: argparse.Namespace) -> Iterator[Row]:
-    """Make the place ready and run the jobs; where none is left to run, nothing is made."""
+    """Prepare the place and run the jobs; without jobs, prepare nothing."""
     if jobs:
         with place(options.where, jobs) as where:
             yield from run(jobs, where, options)
 
 
 def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[Row]:
-    """Run each job and its reference there, and yield its row when both have ended."""
+    """Run each job and its reference at the place, and yield its row when both have ended."""
     files = {
         job: [
             prepare(REPORTS[job].folder, options.results / "jobs", options.size, variant, where.fields_for(job))

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 SIZE = re.compile(r"(?<=size[= ])cpu\b")
-# A reference that is no run of the job as it ships: the job in FP32, or with the report's own fixes.
+# The references: the job in FP32, or with the fixes of the report.
 VARIANTS = ("fp32", "fixed")
 
 
 def prepare(folder: Path, to: Path, size: str, variant: str | None, fields: Mapping[str, Any]) -> Path:
-    """Copy a job's folder, and return the job file in the copy, changed; its name tells the variant."""
+    """Copy a job's folder, and return the changed job file in the copy; the job's name contains the variant."""
     target = to / (f"{folder.name}-{variant}" if variant else folder.name)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,7 +27,7 @@ def prepare(folder: Path, to: Path, size: str, variant: str | None, fields: Mapp
 
 
 def changed(spec: Mapping[str, Any], size: str, variant: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a job file says, in another size, as a variant, and with the fields that a place wants. Pure."""
+    """Return the content of a job file for a size, a variant and the fields of a place. Pure."""
     run, many = SIZE.subn(size, spec["run"])
     if many != 1:
         raise ValueError(f"{spec['name']}: its run should name the size once, as in --size cpu: {spec['run']}")

@@ -15,13 +15,13 @@ FRAMEWORKS = ("audio-lora", "dbnet-ocr", "mmgcn")
 
 @dataclass(frozen=True)
 class Place:
-    """Where jobs run: what their job files say for it, how many at once, and what the controller must be told."""
+    """Where jobs run: the fields of their job files, how many run at once, and the environment of the controller."""
 
     name: str
     fields: dict[str, Any]
     at_once: int = 1
     env: dict[str, str] = field(default_factory=dict)
-    # RUNG_HOME, where it is to go when the place does; else it stays with the results.
+    # A RUNG_HOME that is removed with the place; None stores it with the results.
     home: Path | None = None
     # For jobs that need more than torch and numpy.
     framework_fields: dict[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Place:
 
 @contextmanager
 def place(name: str, jobs: list[str]) -> Iterator[Place]:
-    """Yield a place, made ready; what was made for it is taken away again."""
+    """Prepare a place, yield it, and clean up."""
     with {"here": here, "fleet": fleet, "gpu": gpu}[name](jobs) as found:
         yield found
 
@@ -44,7 +44,7 @@ def here(_: list[str]) -> Iterator[Place]:
 
 @contextmanager
 def fleet(jobs: list[str]) -> Iterator[Place]:
-    # These two make machines: whoever only runs jobs here needs nothing of what they import.
+    # Imported here, because jobs on this machine do not need what the fleet imports.
     from tests.fleet.fleet import Fleet
     from tests.fleet.frameworks import give_frameworks
 

@@ -1,4 +1,4 @@
-"""The field reports as data: how each job fails, with which message, how near FP32 it must come."""
+"""The field reports as data: how each job fails, with which message, and how near to FP32 it must come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
-# Of the FP32 run's metric.
+# Share of the FP32 run's metric.
 NEAR_ENOUGH = 0.01
 
 

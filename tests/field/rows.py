@@ -27,7 +27,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """A job's way from its fault to its goal, beside its reference; `troubles` is empty when all is as it should be."""
+    """How a job failed and recovered, beside its reference; `troubles` is empty if all is as expected."""
 
     job: str
     where: str

@@ -16,18 +16,18 @@ from typing import Any
 from rung.runner.state.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-# The installed command, or the same from the checkout where nothing is installed.
+# The installed command, or the one of the checkout if nothing is installed.
 INSTALLED = Path(sys.executable).parent / "rung"
 RUNG = (
     [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from rung.runner.cli.main import main; main()"]
 )
 LOOK_SECONDS = 0.5
-# A job that takes longer than this waits for something that will not come.
+# Cancel a job that takes longer than this.
 LIMIT_SECONDS = 900.0
 
 
 class Runs:
-    """Jobs of one RUNG_HOME: submitted as there is room for them, and collected as they end."""
+    """Jobs of one RUNG_HOME: submitted a few at a time, and collected as they end."""
 
     def __init__(self, home: Path, env: Mapping[str, str]) -> None:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -43,7 +43,7 @@ class Runs:
 
     @contextmanager
     def controlled(self) -> Iterator[None]:
-        """Have a controller for as long as the block runs."""
+        """Run a controller during the block."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "controller.log").open("ab") as log:
             controller = subprocess.Popen([*RUNG, "controller"], env=self._env, stdout=log, stderr=log)
@@ -54,7 +54,7 @@ class Runs:
             controller.wait()
 
     def each(self, files: Sequence[Path], at_once: int) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield the history of each job file's job as it ends, in whatever order they do."""
+        """Yield the history of each job file's job, in the order in which they end."""
         waiting, active = list(files), dict[str, tuple[Path, float]]()
         while waiting or active:
             while waiting and len(active) < at_once:
@@ -68,12 +68,12 @@ class Runs:
                     self.rung("cancel", job)
 
     def ended(self, jobs: Iterable[str]) -> list[str]:
-        """Return those that have ended; asked of the store, since a command every moment would take a core."""
+        """Return the jobs that have ended. Reads the store, because running a command at every look takes a core."""
         with closing(Store(self.home / "rung.db")) as store:
             return [job for job in jobs if store.job(job).ended]
 
     def keep(self, history: Mapping[str, Any], to: Path) -> None:
-        """Keep a job's history, and the log of each attempt, where its files may be gone tomorrow."""
+        """Store a job's history and the log of each attempt with the results."""
         folder = to / history["job"]["name"]
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

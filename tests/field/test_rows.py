@@ -42,8 +42,8 @@ def test_a_job_that_fails_as_reported_and_comes_near_its_reference_has_no_troubl
     assert row.troubles == ()
     assert (row.attempts, row.faults, row.rungs, row.steps_lost, row.minutes) == (2, ("nan_loss",), ("fp32",), 20, 1.0)
     assert row.difference == pytest.approx(0.00556, abs=1e-4)
-    told = "| mmgcn | 2 | nan_loss | fp32 | val_auc | 0.9050 | 0.9000 (fp32) | +0.56 % | 20 | 1.0 | ok |"
-    assert told in markdown([row])
+    expected = "| mmgcn | 2 | nan_loss | fp32 | val_auc | 0.9050 | 0.9000 (fp32) | +0.56 % | 20 | 1.0 | ok |"
+    assert expected in markdown([row])
     assert Row.from_dict(row.to_dict()) == row
 
 
@@ -66,8 +66,8 @@ def test_every_difference_from_the_report_is_a_trouble(
 
 
 def test_a_first_log_without_the_words_of_the_report_is_a_trouble(tmp_path: Path) -> None:
-    told = ("its first log does not say what the report's did: Training loss is nan",)
-    assert judged(tmp_path, GOOD, REFERENCE, "loss went away").troubles == told
+    expected = ("its first log does not say what the report's did: Training loss is nan",)
+    assert judged(tmp_path, GOOD, REFERENCE, "loss went away").troubles == expected
 
 
 SPEC = {"name": "a", "run": "python train.py --size cpu --lr {lr}", "knobs": {"mode": "zero-edit"}, "envs": {"A": "1"}}

@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Gauntlet:
-    """Runs cases under regimens, keeps what came of them, and tells of each."""
+    """Runs cases under regimens, stores the results, and prints each verdict."""
 
     def __init__(self, results: Path, scratch: Path | None, known: list[Result]) -> None:
         self._file, self._scratch, self._known = results, scratch, known
@@ -57,7 +57,7 @@ class Gauntlet:
         self._keep(result)
         for verdict in judge(self._known, [case]):
             if verdict.result is result:
-                _tell(verdict)
+                _print_verdict(verdict)
 
     def _in_a_folder(self, case: Case, regimen: str, times: int, run: Callable[[Trial], Result]) -> Result:
         if self._scratch is None:
@@ -77,11 +77,11 @@ class Gauntlet:
         return judge(read_results(self._file), cases)
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     print(table.line(verdict), flush=True)
     if not verdict.right:
-        for told in (*verdict.result.story, f"end: {verdict.result.said}"):
-            print(f"    {told}", flush=True)
+        for text in (*verdict.result.story, f"end: {verdict.result.said}"):
+            print(f"    {text}", flush=True)
 
 
 def main() -> None:

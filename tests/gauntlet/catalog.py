@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 CASES = Path(__file__).parent / "cases"
-# What the cases import; Python finds it because it is in the folder of the script.
+# The cases import this file; Python finds it in the folder of the script.
 SHARED = CASES / "case.py"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One stranger's script. `--fixed` makes it what its author should have written, in FP32."""
+    """A script that does not know Rung. `--fixed` runs it without its fault, in FP32."""
 
     name: str
     wrong: str
     framework: str = "torch"
     steps: int = 400
-    # Whether the script computes in 16 bit by itself.
+    # Whether the script itself computes in 16 bit.
     half: bool = True
-    # Empty: a rung can cure it. Else nothing can, and the end must say one of these words.
+    # Empty: a rung can cure the fault. Otherwise none can, and the final reason must contain one of these texts.
     diagnosis: tuple[str, ...] = ()
     pattern: str = "step_*.pt"
     arguments: str = ""
@@ -38,7 +38,7 @@ class Case:
         return CASES / f"{self.name}.py"
 
     def job(self, times: int, ladder: str | None = None) -> dict[str, Any]:
-        """Return the job file: nothing of the script is told but how it is started and what its checkpoints are."""
+        """Return the job file: only the command of the script and the pattern of its checkpoints."""
         arguments = f" {self.arguments}" if self.arguments else ""
         command = f"python {self.script} --steps {self.steps * times} --out {{checkpoint_dir}}{arguments}"
         return {
@@ -55,7 +55,7 @@ class Case:
 HF: dict[str, Any] = {"framework": "HF Trainer", "steps": 300, "pattern": "checkpoint-*"}
 LIGHTNING: dict[str, Any] = {"framework": "Lightning", "steps": 300, "pattern": "step=*.ckpt"}
 ACCELERATE: dict[str, Any] = {"framework": "Accelerate", "steps": 300, "pattern": "step_*"}
-# What the end of a job must say of a bug that is none of precision, lr or gradients.
+# The reason of a job whose bug has nothing to do with precision, lr or gradients.
 BUG = ("a bug in the model",)
 
 CATALOG: tuple[Case, ...] = (
@@ -112,6 +112,6 @@ CATALOG: tuple[Case, ...] = (
 
 
 def chosen(names: tuple[str, ...]) -> tuple[Case, ...]:
-    """Return the named cases, or all; an unknown name is a KeyError."""
+    """Return the named cases, or all; raise KeyError for an unknown name."""
     known = {case.name: case for case in CATALOG}
     return tuple(known[name] for name in names) if names else CATALOG

@@ -1,4 +1,4 @@
-"""The verdict on a case under a regimen: recovered means as good as a healthy run."""
+"""Judges a case under a regimen: it is recovered if it is as good as a healthy run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gauntlet.catalog import Case
 
 # As good as the healthy FP32 run: within this share of its held-out loss, or better.
 WITHIN = 0.01
-# A fault that nothing cures must be named after at most so many relaunches.
+# A fault that nothing cures must be named after at most this many relaunches.
 RELAUNCHES_TO_NAME = 3
 VALUE = re.compile(r"val_loss (\S+)")
 REFERENCE = "reference"
@@ -21,7 +21,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Result:
-    """What one case did under one regimen, at `times` its number of steps."""
+    """The result of one case under one regimen, at `times` its number of steps."""
 
     case: str
     regimen: str
@@ -33,7 +33,7 @@ class Result:
     seconds: float
     steps: int
     half_steps: int
-    # The last word of the regimen on it, and the way there.
+    # The final reason, and one line for each attempt.
     said: str = ""
     story: tuple[str, ...] = ()
 
@@ -60,9 +60,9 @@ class Verdict:
 
     @property
     def named(self) -> bool:
-        """Tell whether a fault that nothing cures was called by its name, and soon enough."""
-        told = any(word in self.result.said for word in self.case.diagnosis)
-        return told and not self.result.ended_well and self.result.relaunches <= RELAUNCHES_TO_NAME
+        """Return whether a fault that nothing cures was named, and soon enough."""
+        diagnosed = any(word in self.result.said for word in self.case.diagnosis)
+        return diagnosed and not self.result.ended_well and self.result.relaunches <= RELAUNCHES_TO_NAME
 
     @property
     def right(self) -> bool:
@@ -70,7 +70,7 @@ class Verdict:
 
     @property
     def off(self) -> str:
-        """Return how far the held-out loss is from the healthy run's, for a person."""
+        """Return the difference of the held-out loss from the healthy run's as text."""
         value = self.result.val_loss
         if value is None or self.reference is None:
             return "none"
@@ -90,7 +90,7 @@ def value_in(log: str) -> float | None:
 
 
 def read_results(path: Path) -> list[Result]:
-    """Return the results kept in a file, the newest of each kind; none where there is no file."""
+    """Return the results in a file, the newest of each kind; none if there is no file."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     kept = {}
     for data in map(json.loads, lines):
@@ -100,7 +100,7 @@ def read_results(path: Path) -> list[Result]:
 
 
 def judge(results: Sequence[Result], cases: Iterable[Case]) -> list[Verdict]:
-    """Return a verdict on every result that is no reference itself, in the catalog's order."""
+    """Return a verdict on every result that is not a reference, in the catalog's order."""
     references = {(r.case, r.times): r.val_loss for r in results if r.regimen == REFERENCE}
     tried = [result for result in results if result.regimen != REFERENCE]
     return [

@@ -1,4 +1,4 @@
-"""The regimens: ways to treat a failing training, each run on the real script in processes of its own."""
+"""The regimens: ways to treat a failing training, each run with the real script in its own processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.gauntlet.judging import REFERENCE, Result, value_in
 BIN = Path(sys.executable).parent
 INSIDE = Path(__file__).resolve().parents[2] / "jobs" / "inside"
 TRIES = 8
-# Nothing here is meant to take longer; a run that does has failed.
+# A run that takes longer has failed.
 SECONDS = 1800
 STEP = re.compile(r"^rung\| step .*?\bstep=(\d+)", re.MULTILINE)
 LOSS = re.compile(r"^rung\| step .*?\bloss=(\S+)", re.MULTILINE)
@@ -35,7 +35,7 @@ SIXTEEN = ("amp_fp16", "native_fp16", "bf16")
 
 @dataclass(frozen=True)
 class Trial:
-    """A case to be run at `times` its steps, in a folder of its own."""
+    """A case to run at `times` its steps, in its own folder."""
 
     case: Case
     times: int
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Run:
-    """One process of a script: how it ended, and all that it said."""
+    """One process of a script: its exit code, its output and its time."""
 
     exit_code: int
     log: str
@@ -92,7 +92,7 @@ def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | N
         stderr=subprocess.STDOUT,
         text=True,
         timeout=SECONDS,
-        start_new_session=True,  # as Rung starts them: some kernels share the processor out by session
+        start_new_session=True,  # as Rung starts them: some kernels divide the processor by session
     )
     return Run(done.returncode, done.stdout, time.monotonic() - began)
 
@@ -104,7 +104,7 @@ LIMITED = (
 
 
 def reference(trial: Trial) -> Result:
-    """Run what the script's author should have written, in FP32."""
+    """Run the script without its fault, in FP32."""
     run = _run(trial, ("--fixed",))
     return _result(trial, REFERENCE, [run], half=0)
 
@@ -119,13 +119,13 @@ def restart(trial: Trial) -> Result:
 
 
 def fp32(trial: Trial) -> Result:
-    """Run it in FP32 from the start."""
+    """Run the script in FP32 from the start."""
     run = _run(trial, knobs={"precision": "fp32"})
     return _result(trial, "fp32", [run], half=0)
 
 
 def blind(trial: Trial) -> Result:
-    """Climb the ladder in its order, each rung on top of the others, each time from the start, until it ends finite."""
+    """Add one rung of the ladder after the other, each time from the start, until the losses at the end are finite."""
     runs, knobs = [_run(trial, knobs={})], {}
     own = OWN_LR.search(runs[0].log)
     lr = {"lr": float(own[1]) * 0.1} if own else {}
@@ -141,7 +141,7 @@ def blind(trial: Trial) -> Result:
 
 
 def _looks_well(run: Run) -> bool:
-    """Tell whether a run ended with numbers: as much as anybody sees who has the loss before him."""
+    """Return whether a run ended with exit code 0 and finite losses."""
     last = [float(loss) for loss in LOSS.findall(run.log)[-20:]]
     return run.well and run.value is not None and all(map(math.isfinite, [*last, run.value]))
 
@@ -169,12 +169,12 @@ def _result(trial: Trial, regimen: str, runs: list[Run], *, half: int) -> Result
 
 
 def default(trial: Trial) -> Result:
-    """Let Rung treat it, with the ladder as it ships."""
+    """Run the script under Rung with the default ladder."""
     return _rung(trial, "default", None)
 
 
 def auto(trial: Trial) -> Result:
-    """Let Rung treat it, with `ladder: auto`."""
+    """Run the script under Rung with `ladder: auto`."""
     return _rung(trial, "auto", "auto")
 
 
@@ -193,7 +193,7 @@ def _rung(trial: Trial, regimen: str, ladder: str | None) -> Result:
 
 
 def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds: float) -> Result:
-    """Return what a job's history says of a trial."""
+    """Return the result of a trial from the history of its job."""
     attempts = history["attempts"]
     done = [(_done(attempt), _sixteen(trial.case, attempt)) for attempt in attempts]
     return Result(
@@ -208,7 +208,7 @@ def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds
         steps=sum(steps for steps, _ in done),
         half_steps=sum(steps for steps, sixteen in done if sixteen),
         said=history["job"]["reason"],
-        story=tuple(map(_told, attempts)),
+        story=tuple(map(_attempt_line, attempts)),
     )
 
 
@@ -222,8 +222,8 @@ def _sixteen(case: Case, attempt: Mapping[str, Any]) -> bool:
     return case.half if precision is None else precision in SIXTEEN
 
 
-def _told(attempt: Mapping[str, Any]) -> str:
-    """Return one attempt in one line: why it was made, what it changed, how it ended."""
+def _attempt_line(attempt: Mapping[str, Any]) -> str:
+    """Return one attempt in one line: what it changed, how it ended, and its reason."""
     fault = attempt["fault"]
     changed = ", ".join(f"{name} {pair[0]} -> {pair[1]}" for name, pair in attempt["changed"].items())
     came = f"{fault['kind']} at {fault['step']}" if fault else attempt["outcome"]

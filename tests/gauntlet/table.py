@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from tests.gauntlet.judging import Verdict
 
-# A script by itself does not tell its steps.
-UNTOLD = ("restart",)
+# A script that runs without Rung does not report its steps.
+STEPS_UNKNOWN = ("restart",)
 
 
 def line(verdict: Verdict) -> str:
     """Return one verdict in one line for a terminal."""
     result = verdict.result
-    told = "right" if verdict.right else "WRONG"
+    judged = "right" if verdict.right else "WRONG"
     return (
-        f"{result.regimen:8} x{result.times:<3} {result.case:28} {told:6} {verdict.off:>8} against healthy, "
+        f"{result.regimen:8} x{result.times:<3} {result.case:28} {judged:6} {verdict.off:>8} against healthy, "
         f"{result.relaunches} relaunches, {result.steps_lost} steps lost, {result.seconds:.0f} s"
     )
 
@@ -42,7 +42,7 @@ def _figures(mine: Sequence[Verdict]) -> str:
     mean = sum(result.relaunches for result in results) / len(results)
     most = max(result.relaunches for result in results)
     lost = f"{sum(result.steps_lost for result in results) / len(results):.0f}"
-    lost = "not known" if results[0].regimen in UNTOLD else lost
+    lost = "not known" if results[0].regimen in STEPS_UNKNOWN else lost
     seconds = sum(result.seconds for result in results) / len(results)
     half = sum(result.half_steps for result in results) / max(1, sum(result.steps for result in results))
     return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost} | {seconds:.0f} | {half:.0%}"

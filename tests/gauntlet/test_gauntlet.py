@@ -1,4 +1,4 @@
-"""Tests the gauntlet: how it judges and counts, that no case knows Rung, and one case for real."""
+"""Tests the gauntlet: how it judges and counts, that no case uses Rung, and one case with the real command."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_a_case_without_a_reference_is_not_recovered() -> None:
 
 
 def test_a_case_without_a_cure_is_right_only_if_it_fails_soon_with_the_right_diagnosis() -> None:
-    told = {"said": "NaN in FP32 too: a bug in the model or the data", "ended_well": False}
-    assert verdict(HOPELESS, launches=4, **told).right
-    assert not verdict(HOPELESS, launches=5, **told).right
-    assert not verdict(HOPELESS, **told | {"said": "no rung is left"}).right
-    assert not verdict(HOPELESS, **told | {"ended_well": True}).right
+    named = {"said": "NaN in FP32 too: a bug in the model or the data", "ended_well": False}
+    assert verdict(HOPELESS, launches=4, **named).right
+    assert not verdict(HOPELESS, launches=5, **named).right
+    assert not verdict(HOPELESS, **named | {"said": "no rung is left"}).right
+    assert not verdict(HOPELESS, **named | {"ended_well": True}).right
 
 
 def test_the_held_out_loss_is_the_last_one_printed() -> None:
@@ -160,7 +160,7 @@ def test_the_docs_show_the_tables_of_the_stored_results() -> None:
     assert table.cases(verdicts) in page
 
 
-# One for real
+# One case with the real command
 
 
 def test_rung_recovers_a_case_that_fails_without_it(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def probe(host: GpuHost) -> int:
-    """Show what Rung sees of this machine, and a training in a container on it."""
+    """Print what Rung finds on this machine, and run a training in a container on it."""
     folder = host.folder / "probe"
     folder.mkdir()
     shutil.copy(Path(__file__).parent / "probe.py", folder / "train.py")
@@ -55,7 +55,7 @@ def probe(host: GpuHost) -> int:
         time.sleep(4)
         subprocess.run([str(program("nvidia-smi")), "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"])
         subprocess.run([*RUNG, "hosts"], env=env, check=False)
-    # One that still waits will not come; following is ended, and the job with its machine.
+    # Stop following; a job that still waits ends with the host.
     launched.terminate()
     subprocess.run([*RUNG, "logs", "probe"], env=env, check=False)
     subprocess.run([*RUNG, "history", "--diff", "probe"], env=env, check=False)

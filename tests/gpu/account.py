@@ -15,7 +15,7 @@ NAME = "rung-gpu"
 
 @dataclass(frozen=True)
 class Account:
-    """An account of this machine with a home of its own."""
+    """An account of this machine with its own home."""
 
     home: Path
     name: str = NAME
@@ -32,10 +32,10 @@ class Account:
         return self.entry.pw_uid if self.entry else 0
 
     def make(self) -> None:
-        """Make the account; one that an earlier test left is taken over."""
+        """Make the account, or use one that an earlier test left."""
         self.home.mkdir(parents=True, exist_ok=True)
         if self.entry is None:
-            # A star is no password and, other than an exclamation mark, no lock: sshd takes keys.
+            # "*" is not a password and, unlike "!", does not lock the account, so sshd accepts keys.
             words = ["--system", "--user-group", "--no-create-home", "--password=*", "--shell=/bin/sh"]
             run(program("useradd"), *words, "--home-dir", self.home, self.name)
         elif Path(self.entry.pw_dir) != self.home:
@@ -48,7 +48,7 @@ class Account:
 
 
 def let_sshd_separate() -> None:
-    """Have the account that sshd gives its rights away to, which comes with its package."""
+    """Make the account for the privilege separation of sshd; its package normally makes it."""
     try:
         pwd.getpwnam("sshd")
     except KeyError:

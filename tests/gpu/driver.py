@@ -1,4 +1,4 @@
-"""What NVIDIA's driver put on this machine: the devices of each GPU, and the libraries that CUDA loads."""
+"""Finds the files of NVIDIA's driver on this machine: the devices of each GPU, and the libraries that CUDA loads."""
 
 from __future__ import annotations
 

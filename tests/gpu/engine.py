@@ -1,7 +1,7 @@
 """The container engine of the machine that becomes a host: no network, and GPUs for containers that ask for them.
 
-Where NVIDIA's container toolkit is installed, the engine uses it. Where it is not, a runtime of ours brings devices and
-driver into the container (runtime.py), and the engine finds a hook that does nothing in the place of NVIDIA's.
+The engine uses NVIDIA's container toolkit if it is installed. Otherwise our runtime (runtime.py) puts devices and
+driver into the container, and the engine gets a hook that does nothing instead of NVIDIA's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.gpu.programs import HOOK, found, program, search_path
 
 RUNTIME = Path(__file__).parent / "runtime.py"
 STAND_IN = Path(__file__).parents[1] / "fleet" / "machine" / HOOK
-# What a container's limits need of the kernel.
+# Controllers of the kernel that the limits of a container need.
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 
 
@@ -36,7 +36,7 @@ class MachineEngine(Engine):
     account: str = "root"
 
     def furnish(self, driver: Driver) -> None:
-        """Write what the engine's start needs, before it starts."""
+        """Write the files that the engine needs to start."""
         self.folder.mkdir(parents=True, exist_ok=True)
         share_groups()
         if not self.has_toolkit:
@@ -52,7 +52,7 @@ class MachineEngine(Engine):
         return found(HOOK) is not None
 
     def launch(self, *command: str) -> None:
-        """Start a program of the engine, which outlives this one, with the engine's own programs first on PATH."""
+        """Start a program of the engine that outlives this process, with the engine's own programs first on PATH."""
         env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{search_path()}"}
         words = [str(program("setsid")), "--fork", str(program(command[0])), *command[1:]]
         with (self.folder / "log").open("ab") as log:
@@ -64,7 +64,7 @@ class MachineEngine(Engine):
         return [*plain, f"--group={self.account}", *([] if self.has_toolkit else ours)]
 
     def connect(self) -> None:
-        """Make no network: jobs on this host have none."""
+        """Do nothing: jobs on this host have no network."""
 
     def client(self) -> docker.APIClient:
         return docker.APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=600)
@@ -81,10 +81,10 @@ def script(path: Path, text: str) -> None:
 
 
 def share_groups() -> None:
-    """Have control groups of version 2 hand their controllers down, as a machine within a container may not yet."""
+    """Enable the controllers of cgroup v2 for child groups; inside a container they may still be off."""
     if not (CGROUPS / "cgroup.controllers").exists() or hand_down():
         return
-    # A group that hands controllers down may not hold processes itself.
+    # A group with controllers for its children must have no processes of its own.
     aside = CGROUPS / "machine"
     aside.mkdir(exist_ok=True)
     for pid in (CGROUPS / "cgroup.procs").read_text().split():
@@ -94,7 +94,7 @@ def share_groups() -> None:
 
 
 def hand_down() -> bool:
-    """Hand down what a container's limits need; say whether all that is there could be."""
+    """Enable the controllers that the limits of a container need; return whether all of them could be enabled."""
     there, control = (CGROUPS / "cgroup.controllers").read_text().split(), CGROUPS / "cgroup.subtree_control"
     for name in CONTROLLERS:
         if name in there and name not in control.read_text().split():

@@ -1,6 +1,6 @@
 """This machine as a host of Rung: an sshd, an engine and an account of its own, an image, and the list of hosts.
 
-Nothing of the machine's own is used or changed but for the account, which is removed again at the end.
+It changes nothing on the machine except the account, which it removes at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.gpu.programs import check_machine, program, search_path
 from tests.gpu.rootfs import MachinePython, ask_python, make_image
 from tests.support.sshd import Sshd
 
-# Reachable for an account that is not root, and on a disk.
+# On a disk, and readable by an account that is not root.
 FOLDER = Path("/var/tmp/rung-gpu")
 NAME = "gpu-machine"
 
@@ -48,12 +48,12 @@ class GpuHost:
 
     @property
     def client(self) -> Path:
-        """The home of whoever logs in: key and known hosts."""
+        """The home of the SSH client: key and known hosts."""
         return self.folder / "client"
 
     @contextmanager
     def up(self) -> Iterator[GpuHost]:
-        """Be a host for as long as the block runs; what a killed run left is cleared away first."""
+        """Make this machine a host during the block; first remove what a killed run left."""
         check_machine()
         self.down()
         try:
@@ -77,7 +77,7 @@ class GpuHost:
         self.tell()
 
     def serve(self) -> None:
-        """Start an sshd that takes this account alone; sessions find nvidia-smi wherever it lies."""
+        """Start an sshd for this account only; the PATH of its sessions contains nvidia-smi."""
         path = f"{program('nvidia-smi').parent}:{search_path()}"
         settings = (f"AllowUsers {self.account.name}", f"SetEnv PATH={path}")
         self.sshd = Sshd(self.folder / "sshd", self.client, settings=settings, user=self.account.name)
@@ -98,7 +98,7 @@ class GpuHost:
         self.inventory.write_text(yaml.safe_dump({"all": {"children": group}}, sort_keys=False))
 
     def fields(self) -> dict[str, Any]:
-        """Return what a job file says to run here."""
+        """Return the fields of a job file that runs here."""
         assert self.python is not None
         return {
             "image": self.image,
@@ -109,7 +109,7 @@ class GpuHost:
         }
 
     def down(self) -> None:
-        """Take everything away: sshd, engine, containers, account and folders."""
+        """Remove everything: sshd, engine, containers, account and folders."""
         if self.sshd is not None:
             self.sshd.kill()
             self.sshd = None

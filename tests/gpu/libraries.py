@@ -18,7 +18,7 @@ def needed_by(programs: Iterable[Path]) -> set[Path]:
 
 
 def loader_folder() -> Path:
-    """Return the folder that the C library lies in, where the loader looks without being told."""
+    """Return the folder of the C library, which the loader searches by default."""
     found = next(path for path in needed_by([Path("/bin/sh")]) if path.name.startswith("libc.so"))
     return found.resolve().parent
 

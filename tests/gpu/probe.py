@@ -1,6 +1,6 @@
-"""A training of a minute at most that reports what a container on this machine has: which GPU, which torch, and AMP.
+"""A short training that prints what a container on this machine has: which GPU, which torch, and AMP.
 
-A script of its own, run in the container; it imports nothing of Rung's.
+It runs in the container and does not import Rung.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 STEPS = 60
 
 
-def tell_libraries() -> None:
+def print_libraries() -> None:
     for name in ("numpy", "yaml", "transformers", "accelerate", "peft", "lightning", "safetensors"):
         began = time.monotonic()
         try:
@@ -26,7 +26,7 @@ def tell_libraries() -> None:
 
 
 def driver() -> str:
-    """Say whether the driver's library was brought into the container."""
+    """Return whether the driver's library is in the container."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -52,7 +52,7 @@ def train(device: str) -> float:
         scaler.step(optimizer)
         scaler.update()
         print(f"step {step + 1} loss {loss.item():.5f} scale {scaler.get_scale():g}", flush=True)
-        # Long enough for whoever looks at the GPU meanwhile.
+        # Slow, so that nvidia-smi can show the process while it runs.
         time.sleep(0.1)
     return loss.item()
 
@@ -64,7 +64,7 @@ def main() -> None:
     print(f"devices {sorted(entry for entry in os.listdir('/dev') if 'nvidia' in entry)}", flush=True)
     print(f"driver: {driver()}", flush=True)
     last = train(device)
-    tell_libraries()
+    print_libraries()
     print(f"val_loss: {last:.6f}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The programs that a machine needs to become a host, and how each is named when it is missing."""
+"""The programs that a machine needs to become a host, and the package of each."""
 
 from __future__ import annotations
 

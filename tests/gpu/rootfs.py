@@ -1,6 +1,6 @@
-"""The image that jobs run in on this machine: its own shell and Python, and nothing that had to be downloaded.
+"""Makes the image for jobs on this machine from its own shell and Python, without a download.
 
-torch and whatever else is installed stays where it is, many gigabytes large: jobs get it as read-only volumes.
+torch and the other installed packages take many gigabytes; jobs get them as read-only volumes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.gpu.account import Account
 from tests.gpu.engine import MachineEngine
 from tests.gpu.libraries import mapped, names_of, needed_by
 
-# What the wrapper of an attempt uses, and what a person looks around with.
+# For the wrapper of an attempt, and for a person who looks into the container.
 SHELL = ("sh", "bash", "cat", "mv", "rm", "date", "mkdir", "ls", "env", "id", "sleep", "grep", "head", "uname")
 LEFT_OUT = (
     "test",
@@ -31,7 +31,7 @@ LEFT_OUT = (
     "dist-packages",
 )
 MERGED = ("bin", "sbin", "lib", "lib64")
-# Run by the Python that jobs will have, as they will: what it loads is what the image needs.
+# The Python of the jobs runs this; the image needs the files that it loads.
 ASK = """
 import json, sys, sysconfig
 import torch
@@ -41,7 +41,7 @@ if torch.cuda.is_available():
         loss = net(torch.randn(4, 3, 8, 8, device="cuda")).float().pow(2).mean()
     torch.amp.GradScaler("cuda").scale(loss).backward()
 base = getattr(sys, "_base_executable", sys.executable)
-print("told:" + json.dumps({
+print("found:" + json.dumps({
     "executable": base, "stdlib": sysconfig.get_path("stdlib"), "path": [entry for entry in sys.path if entry],
     "torch": torch.__version__, "archs": getattr(torch._C, "_cuda_getArchFlags", str)() or "",
     "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "", "maps": open("/proc/self/maps").read(),
@@ -71,24 +71,24 @@ class MachinePython:
 
 
 def ask_python(python: str = sys.executable) -> MachinePython:
-    """Return what the machine's Python says of itself when it uses torch, on the GPU where there is one."""
+    """Return the paths that the machine's Python loads when it uses torch, on the GPU if there is one."""
     done = subprocess.run([python, "-E", "-c", ASK], capture_output=True, text=True, cwd="/", check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("told:")), "")
+    line = next((line for line in done.stdout.splitlines() if line.startswith("found:")), "")
     if not line:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         raise FleetError(f"{python} cannot use torch ({last}): give one that can, with PYTHON=...")
-    told = json.loads(line.removeprefix("told:"))
-    stdlib = Path(told["stdlib"]).resolve()
-    entries = [Path(entry).resolve() for entry in told["path"]]
+    found = json.loads(line.removeprefix("found:"))
+    stdlib = Path(found["stdlib"]).resolve()
+    entries = [Path(entry).resolve() for entry in found["path"]]
     sites = [path for path in entries if path.is_dir() and path.name in ("site-packages", "dist-packages")]
-    libraries = {path for path in mapped(told["maps"]) if not path.is_relative_to(stdlib)}
+    libraries = {path for path in mapped(found["maps"]) if not path.is_relative_to(stdlib)}
     libraries = {path for path in libraries if not any(path.is_relative_to(site) for site in sites)}
     return MachinePython(
-        Path(told["executable"]).resolve(),
+        Path(found["executable"]).resolve(),
         stdlib,
         tuple(dict.fromkeys(sites)),
         frozenset(path for path in libraries if not path.name.startswith(("libcuda.", "libnvidia-"))),
-        *(told[name] for name in ("torch", "archs", "gpu")),
+        *(found[name] for name in ("torch", "archs", "gpu")),
     )
 
 
@@ -96,7 +96,7 @@ def make_image(engine: MachineEngine, python: MachinePython, account: Account, f
     """Put the image together, give it to the engine, and return its id."""
     shutil.rmtree(folder, ignore_errors=True)
     fill(folder, python)
-    # Some libraries ask for the name of whoever they run as.
+    # Some libraries look up the name of the current user.
     (folder / "etc" / "passwd").write_text(f"{account.name}:x:{account.uid}:{account.uid}::/tmp:/bin/sh\n")
     tar = folder.with_suffix(".tar")
     run("tar", "--directory", folder, "--owner=0", "--group=0", "-cf", tar, ".")
@@ -115,7 +115,7 @@ def make_image(engine: MachineEngine, python: MachinePython, account: Account, f
 def fill(folder: Path, python: MachinePython) -> None:
     for name in ("etc", "tmp", "opt/site", "proc", "sys", "dev", "usr/bin", "rung"):
         (folder / name).mkdir(parents=True)
-    # The folders that a merged machine has as links to those in /usr.
+    # Folders that are links into /usr on a machine with a merged /usr.
     for name in MERGED:
         real = Path(f"/{name}")
         if real.is_symlink():
@@ -142,7 +142,7 @@ def copy_stdlib(stdlib: Path, to: Path) -> None:
 
 
 def place(folder: Path, path: Path) -> Path:
-    """Return where a path of the machine lies in the image's folder, with the folder for it made."""
+    """Return the path in the image's folder for a path of the machine; make its parent folder."""
     there = folder / path.relative_to("/")
     there.parent.mkdir(parents=True, exist_ok=True)
     return there

@@ -18,15 +18,15 @@ from typing import Any
 NOTHING = {"", "void", "none"}
 
 
-def main(settings: str, *words: str) -> None:
-    told = json.loads(Path(settings).read_text())
+def main(settings_file: str, *words: str) -> None:
+    settings = json.loads(Path(settings_file).read_text())
     if "create" in words:
         file = Path(bundle_of(words)) / "config.json"
         config = json.loads(file.read_text())
         given = wanted(config["process"].get("env") or [])
         if given:
-            file.write_text(json.dumps(with_gpus(config, given, told)))
-    os.execv(told["runc"], [told["runc"], *words])
+            file.write_text(json.dumps(with_gpus(config, given, settings)))
+    os.execv(settings["runc"], [settings["runc"], *words])
 
 
 def bundle_of(words: tuple[str, ...]) -> str:
@@ -44,20 +44,20 @@ def wanted(env: list[str]) -> list[str]:
     return said[-1].split(",") if said and said[-1] not in NOTHING else []
 
 
-def with_gpus(config: dict[str, Any], given: list[str], told: dict[str, Any]) -> dict[str, Any]:
+def with_gpus(config: dict[str, Any], given: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     """Return a container's configuration with these GPUs in it, and no others."""
-    paths = [told["cards"][uuid] for uuid in given if uuid in told["cards"]]
+    paths = [settings["cards"][uuid] for uuid in given if uuid in settings["cards"]]
     if not paths:
-        sys.exit(f"rung: no GPU {', '.join(given)} on this machine; it has {', '.join(told['cards'])}")
+        sys.exit(f"rung: no GPU {', '.join(given)} on this machine; it has {', '.join(settings['cards'])}")
     linux = config["linux"]
-    for path in [*paths, *told["control"]]:
+    for path in [*paths, *settings["control"]]:
         node = device(path)
         linux.setdefault("devices", []).append({"path": path, "fileMode": 0o666, "uid": 0, "gid": 0, **node})
         rules = linux.setdefault("resources", {}).setdefault("devices", [])
         rules.append({"allow": True, "access": "rw", **node})
     mounts = config.setdefault("mounts", [])
-    for library in told["libraries"]:
-        inside = f"{told['folder']}/{Path(library).name}"
+    for library in settings["libraries"]:
+        inside = f"{settings['folder']}/{Path(library).name}"
         options = ["bind", "ro", "nosuid", "nodev"]
         mounts.append({"destination": inside, "source": os.path.realpath(library), "type": "bind", "options": options})
     return config

@@ -14,7 +14,7 @@ import pytest
 from tests.gpu import runtime
 
 # Character devices that every machine has, in the place of GPUs.
-TOLD: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "cards": {"GPU-1": "/dev/zero", "GPU-2": "/dev/full"},
     "control": ["/dev/null"],
     "libraries": ["/lib/libcuda.so.1"],
@@ -29,7 +29,7 @@ def config(*env: str) -> dict[str, Any]:
 
 
 def test_a_container_gets_the_driver_and_only_the_gpu_that_it_was_given() -> None:
-    made = runtime.with_gpus(config(), ["GPU-2"], TOLD)
+    made = runtime.with_gpus(config(), ["GPU-2"], SETTINGS)
     assert [device["path"] for device in made["linux"]["devices"]] == ["/dev/full", "/dev/null"]
     numbers = Path("/dev/full").stat().st_rdev
     rule = {"allow": True, "access": "rw", "type": "c", "major": os.major(numbers), "minor": os.minor(numbers)}
@@ -48,7 +48,7 @@ def test_the_gpus_of_the_engine_count_more_than_those_of_the_image(env: tuple[st
 
 def test_a_gpu_that_the_machine_does_not_have_is_refused() -> None:
     with pytest.raises(SystemExit, match="no GPU GPU-9 on this machine"):
-        runtime.with_gpus(config(), ["GPU-9"], TOLD)
+        runtime.with_gpus(config(), ["GPU-9"], SETTINGS)
 
 
 @pytest.mark.parametrize(("env", "devices"), [(GIVEN, 2), (["PATH=/bin"], 0)])
@@ -56,7 +56,7 @@ def test_runc_gets_its_own_arguments_after_the_configuration_is_written(
     tmp_path: Path, env: list[str], devices: int
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config(*env)))
-    (tmp_path / "settings.json").write_text(json.dumps(TOLD))
+    (tmp_path / "settings.json").write_text(json.dumps(SETTINGS))
     words = ["--root", "/r", "create", "--bundle", str(tmp_path), "name"]
     command = [sys.executable, "-I", runtime.__file__, tmp_path / "settings.json", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

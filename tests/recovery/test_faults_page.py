@@ -1,4 +1,4 @@
-"""The page of faults: each has a line that Rung really finds as that fault, and as no other."""
+"""Tests the page of faults: Rung finds the sample line of each fault as that fault only."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from rung.recovery.signatures import SIGNATURES
 PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \|", re.MULTILINE)
 SHOWN = {kind: re.search(r"`(.+)`", cell) for kind, cell in ROW.findall(PAGE.partition("\n## ")[0])}
-# Told by a curve, by an end without a word, by a person, or by many lines together.
+# Faults that no single line shows: a curve, an exit without a message, a rule of the job file, or many lines together.
 WITHOUT_A_LINE = {"divergence", "not_learning", "unknown_exit", "rule_stop", "rule_retry", "scale_thrash"}
 
 
@@ -22,8 +22,8 @@ def test_every_fault_has_a_row_on_the_page():
 
 
 def test_every_fault_that_a_message_shows_has_a_signature():
-    told = {row.fault.value for row in SIGNATURES if row.fault}
-    assert told == {kind.value for kind in FaultKind} - WITHOUT_A_LINE
+    matched = {row.fault.value for row in SIGNATURES if row.fault}
+    assert matched == {kind.value for kind in FaultKind} - WITHOUT_A_LINE
 
 
 @pytest.mark.parametrize("kind", sorted({kind.value for kind in FaultKind} - WITHOUT_A_LINE))

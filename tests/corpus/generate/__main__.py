@@ -1,6 +1,7 @@
 """Runs all generators: `python -m tests.corpus.generate FOLDER [NAME...]`, in an environment with the frameworks in it.
 
-Each log is shortened and cleaned of what belongs to one machine. Not run by the tests: frameworks come and go.
+Each log is shortened, and paths and names of the machine are removed. The tests do not run this, because they do not
+install all the frameworks.
 """
 
 import os
@@ -21,7 +22,7 @@ def shorten(lines: list[str]) -> list[str]:
 
 
 def shorten_bar(line: str) -> str:
-    """Keep the beginning and the end of a line that was drawn over and over."""
+    """Keep the beginning and the end of a line that was drawn many times."""
     states = line.split("\r")
     return line if len(states) <= 40 else "\r".join(states[:12] + states[-24:])
 

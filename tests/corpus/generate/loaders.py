@@ -1,4 +1,4 @@
-"""Trains with data workers that get into trouble: `python loaders.py killed|raises|memory|healthy`."""
+"""Trains with data workers that fail: `python loaders.py killed|raises|memory|healthy`."""
 
 import os
 import resource

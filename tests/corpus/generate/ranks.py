@@ -1,4 +1,4 @@
-"""Trains on two ranks: `torchrun --nproc-per-node 2 ranks.py FAULT`. Rank 1 is the one in trouble."""
+"""Trains on two ranks: `torchrun --nproc-per-node 2 ranks.py FAULT`. Rank 1 fails."""
 
 import os
 import signal

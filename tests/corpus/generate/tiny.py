@@ -13,7 +13,7 @@ WIDTH = 16
 
 
 class Net(torch.nn.Module):
-    """A small regressor that can be told to fail in the forward pass."""
+    """A small regressor that fails in the forward pass if a fault is given."""
 
     def __init__(self, fault="healthy"):
         super().__init__()
@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
         self.seen += 1
         hidden = torch.relu(self.first(x))
         if self.fault == "overflow" and self.seen > 12:
-            # The mask of many attention layers: right in FP32, out of range in FP16.
+            # The mask of many attention layers: valid in FP32, out of range in FP16.
             hidden = hidden.masked_fill(hidden == 0, -1e9)
         if self.fault == "collapse":
             hidden = hidden * 1e6

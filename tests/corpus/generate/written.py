@@ -1,7 +1,7 @@
-"""Writes the logs of what cannot be run on one machine without a GPU, after the documented formats of the messages.
+"""Writes the logs of runs that need a GPU or several machines, in the documented formats of their messages.
 
-`python -m tests.corpus.generate.written FOLDER`. Each is a healthy beginning, made up by tests/corpus/healthy.py, and an
-end from endings.txt.
+`python -m tests.corpus.generate.written FOLDER`. Each has a healthy beginning from tests/corpus/healthy.py and an end from
+endings.txt.
 """
 
 import math
@@ -31,8 +31,8 @@ def turned_nan(style: str, good: int, bad: int) -> str:
     rng = random.Random(style)
     lines = []
     for state in islice(course(rng), good + bad):
-        told = state if state.step < good else replace(state, loss=math.nan, norm=math.nan)
-        lines.append(FORMATS[style](told, rng))
+        shown = state if state.step < good else replace(state, loss=math.nan, norm=math.nan)
+        lines.append(FORMATS[style](shown, rng))
     return "\n".join(lines) + "\n"
 
 

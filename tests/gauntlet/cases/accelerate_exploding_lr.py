@@ -1,4 +1,4 @@
-"""Accelerate, SGD and a learning rate ten times too high; a cosine schedule makes it worse to find."""
+"""Accelerate, SGD and a learning rate ten times too high; a cosine schedule makes it harder to find."""
 
 import torch
 from accelerate import Accelerator

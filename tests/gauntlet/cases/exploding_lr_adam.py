@@ -1,4 +1,4 @@
-"""Adam with a learning rate ten times too high: the loss soars and stays there, and nothing is ever NaN."""
+"""Adam with a learning rate ten times too high: the loss rises steeply and stays high, and nothing is ever NaN."""
 
 import torch
 from case import arguments, classes, cross_entropy, train

@@ -1,4 +1,4 @@
-"""Trains on full sentences first and meets padding only later; the mask value is -1e9."""
+"""Trains on full sentences first and gets padding only later; the mask value is -1e9."""
 
 import torch
 from case import Attention, arguments, cross_entropy, sentences, train_amp

@@ -1,4 +1,4 @@
-"""Saves every 10 steps whatever the weights are, and looks at the loss only every 40."""
+"""Saves every 10 steps without a check of the weights, and checks the loss only every 40."""
 
 import glob
 import math
@@ -21,7 +21,7 @@ model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.04 if args.fixed else 0.4)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 200))
 start = 0
-# Goes on from the newest file by itself, as many do.
+# Resumes from the newest file by itself, as many scripts do.
 found = sorted(glob.glob(f"{args.out}/model_*.pt"), key=os.path.getmtime)
 if found:
     state = torch.load(args.resume or found[-1])

@@ -1,4 +1,4 @@
-"""A linear warm-up to a learning rate that the model cannot bear; the scheduler's state is saved and loaded."""
+"""A linear warm-up to a learning rate that is too high for the model; the scheduler's state is saved and loaded."""
 
 import torch
 from case import Checkpoints, arguments, regression, validate

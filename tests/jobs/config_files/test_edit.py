@@ -152,7 +152,7 @@ def test_a_value_that_the_file_would_read_back_differently_is_refused() -> None:
         set_keys("a: !!int 1\n", "c.yaml", {"a": 0.5})
 
 
-# Whatever the file
+# Any file
 
 NAMES = st.text("abcxyz_", min_size=1, max_size=6)
 SCALARS = st.one_of(

@@ -1,4 +1,4 @@
-"""Gives each test a clean environment and small live objects."""
+"""Gives each test a clean environment and a small model, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VARIABLES = ("KNOBS", "CHECKPOINT", "CHECKPOINT_DIR", "CHECKPOINT_PATTERN", "CHE
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Start each test as a process of its own would: no variables set, nothing reported, one seed."""
+    """Start each test like a new process: no variables set, nothing reported, one seed."""
     for name in VARIABLES:
         monkeypatch.delenv(f"RUNG_{name}", raising=False)
     monkeypatch.delenv("RANK", raising=False)
@@ -52,7 +52,7 @@ def records_of(capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[dict[
 
 
 class Trained:
-    """A small network with its optimizer and schedule, and data that any step can be asked for again."""
+    """A small network with its optimizer and schedule, and the same data for a step every time."""
 
     def __init__(self, lr: float = 1e-2, optimizer: Any = torch.optim.AdamW, **options: Any) -> None:
         torch.manual_seed(0)
@@ -88,7 +88,7 @@ def trained() -> type[Trained]:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Ask knobs (and a checkpoint) of the next attempt, as the controller does."""
+    """Return a function that asks for knobs and a checkpoint through the environment, as the controller does."""
 
     def asking(checkpoint: str = "", **knobs: Any) -> None:
         names = ("lr", "clip", "growth_interval", "precision", "batch", "accumulation")

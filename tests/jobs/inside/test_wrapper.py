@@ -1,4 +1,4 @@
-"""Tests the wrapper alone: one claim, files whole or not at all, and an end that is always recorded."""
+"""Tests the wrapper alone: one claim, complete files, and a record of every end."""
 
 from __future__ import annotations
 

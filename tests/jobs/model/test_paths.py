@@ -1,4 +1,4 @@
-"""Tests that every file of a home has one path, and that no job name leads out of it."""
+"""Tests that every file of a home has one path, and that no job name gives a path outside it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
 from rung.jobs.spec.job_spec import JobSpec
 
 S = JobState
-# Written out a second time on purpose: a change of the table must be meant.
+# A second copy on purpose, so that nobody changes the table by accident.
 ARROWS = {
     ("QUEUED", "LAUNCHING"), ("QUEUED", "FAILED"), ("QUEUED", "CANCELLED"),
     ("LAUNCHING", "RUNNING"), ("LAUNCHING", "RECOVERING"), ("LAUNCHING", "STOPPING"), ("LAUNCHING", "SUCCEEDED"),

@@ -155,7 +155,7 @@ def resolve(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
 
 
 def fits(schema: dict[str, Any], part: dict[str, Any], value: Any) -> list[str]:
-    """Return the keys of a mapping, at any depth, that the schema does not know or that it misses."""
+    """Return the keys at any depth that are unknown to the schema or missing."""
     part = resolve(schema, part)
     if not isinstance(value, dict) or "properties" not in part:
         return []

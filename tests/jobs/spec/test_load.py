@@ -267,7 +267,7 @@ def test_nine_thousand_problems_do_not_take_quadratic_time() -> None:
     with pytest.raises(SpecError) as raised:
         parse_spec(f"name: a\nrun: [{','.join('1' * 9000)}]".encode())
     assert len(raised.value.problems) == 9000
-    # Looking through all lines for each problem took 16 s; walking up from its own place takes half a second.
+    # A search through all lines for each problem took 16 s; a search upwards from its line takes half a second.
     assert time.process_time() - began < 8
 
 

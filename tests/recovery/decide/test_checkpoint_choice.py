@@ -1,4 +1,4 @@
-"""The choice of the checkpoint: the newest that is verified and older than the fault."""
+"""Tests the choice of the checkpoint: the newest that is verified and older than the fault."""
 
 from __future__ import annotations
 

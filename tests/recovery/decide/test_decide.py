@@ -1,4 +1,4 @@
-"""Deciding: the right rung first, what cannot help skipped with its reason, what did not help taken back."""
+"""Tests decide: the right rung first, rungs that cannot help skipped with a reason, rungs that did not help undone."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_the_decision_names_another_host_only_if_there_is_one():
     attempts = [on_host(1, "a"), on_host(2, "a")]
     alone = decide(a_job(), attempts, [], None, [])
     assert isinstance(alone, Relaunch) and alone.avoid == () and "another host" not in alone.because
-    # The other one has failed as often, so there is nowhere to go.
+    # The other host failed as often, so the job cannot move.
     both = [on_host(1, "b"), on_host(2, "b"), on_host(3, "a"), on_host(4, "a")]
     stuck = decide(a_job(recovery={"infra_retries": 9}), both, [], None, ["b"])
     assert isinstance(stuck, Relaunch) and stuck.avoid == ()

@@ -1,4 +1,4 @@
-"""What holds of every decision: it ends, repeats nothing without a reason, and resumes before the fault."""
+"""Tests properties of every decision: it ends, repeats nothing without a reason, and resumes before the fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attem
 
 LADDER_FAULTS = [kind for kind in FaultKind if TREATMENTS[kind].budget is Budget.LADDER]
 
-# Few different steps, so that faults and checkpoints often fall on the same one.
+# Only a few steps, so that faults and checkpoints often have the same one.
 steps = st.sampled_from([0, 1, 5, 9, 10, 11, 20, 60, 300, 9_999, 10_000, 20_000])
 
 faults = st.builds(
@@ -53,7 +53,7 @@ gpus = st.sampled_from([None, Gpu("P100", (6, 0)), Gpu("A100", (8, 0))])
 
 
 def play(ladder, moves, gpu, max_attempts=8, infra_retries=3):
-    """Climb with these faults; yield each decision with what was known when it was made."""
+    """Decide after each of these faults; yield each decision with its arguments."""
     recovery = {"ladder": ladder, "max_attempts": max_attempts, "infra_retries": infra_retries}
     job = a_job(knobs={"batch": 64}, recovery=recovery)
     attempts = []
@@ -119,7 +119,7 @@ def assert_nothing_is_repeated(ladder, course, gpu):
         if decision.rung is None:
             assert TREATMENTS[attempts[-1].fault.kind].budget in (Budget.INFRA, Budget.ONCE)
             continue
-        # Since the run last came further than ever, these knobs have not been tried.
+        # These knobs have not been tried since the run last made progress.
         since = incident_after(attempts, job.knobs).root_attempt
         assert decision.knobs not in [attempt.asked for attempt in attempts if attempt.number >= since]
 

@@ -1,4 +1,4 @@
-"""Tests the diagnosis: which rung the evidence of a fault points at first, and when it says to stop."""
+"""Tests the diagnosis: which rung comes first for the evidence of a fault, and when to stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nan(step: int | None = 100, kind: FaultKind = F.NAN_LOSS, **fields: Any) -> 
     return a_fault(kind, step, **fields)
 
 
-# The line that a traceback names.
+# The line in the traceback.
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_fp32_params_is_chosen_for_fp16_gradients_and_not_for_a_wrong_order_of_c
     assert first(fault, **({"ladder": ladder} if ladder else {})) is rung
 
 
-# What a replay told.
+# What a replay shows.
 
 
 def test_a_replay_that_is_finite_in_fp32_changes_only_the_precision() -> None:
@@ -97,9 +97,9 @@ def test_weights_that_grow_much_in_the_first_updates_lower_the_lr(step: int, gro
     assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown})) is rung
 
 
-@pytest.mark.parametrize(("told", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
-def test_a_replay_of_a_step_long_before_the_fault_is_ignored(told: str, rung: RungName) -> None:
-    fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": told, "fp32": "finite"})
+@pytest.mark.parametrize(("replayed", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
+def test_a_replay_of_a_step_long_before_the_fault_is_ignored(replayed: str, rung: RungName) -> None:
+    fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": replayed, "fp32": "finite"})
     assert first(fault) is rung
 
 
@@ -110,11 +110,11 @@ def test_a_script_in_fp32_does_not_get_the_rung_fp32() -> None:
     )
 
 
-@pytest.mark.parametrize("told", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
-def test_a_replay_that_is_not_finite_in_fp32_with_finite_weights_and_inputs_stops_and_names_the_code(told) -> None:
-    end = first(nan(shape="spike", onset=100, replay={**FINE, **told}))
+@pytest.mark.parametrize("found", [{"fp32": "nonfinite", "where": "head"}, {"fp32": "finite", "grads": "nonfinite"}])
+def test_a_replay_that_is_not_finite_in_fp32_with_finite_weights_and_inputs_stops_and_names_the_code(found) -> None:
+    end = first(nan(shape="spike", onset=100, replay={**FINE, **found}))
     assert "in FP32" in end and "a bug in the model's code" in end and "What to do: look" in end
-    assert "where" not in told or "in head" in end
+    assert "where" not in found or "in head" in end
 
 
 def test_a_replay_that_is_not_finite_in_fp32_after_a_few_updates_lowers_the_lr_once() -> None:
@@ -237,7 +237,7 @@ def test_sudden_nan_twice_in_an_fp32_script_stops_after_one_rung_and_names_a_bug
     one = an_attempt(1, job.knobs, fault, effective=said)
     clip = decide(job, [one], [], None)
     assert isinstance(clip, Relaunch) and clip.rung is R.RAISE_CLIP
-    # The clip tells of a norm that is NaN one step before the loss is.
+    # With a clip the norm is NaN one step before the loss.
     for onset in (60, 59):
         two = carried_out(2, clip, replace(fault, onset=onset), {**said, "clip": 1.0})
         end = decide(job, [one, two], [], None)
@@ -254,7 +254,7 @@ def test_a_bug_that_a_lower_lr_only_delays_is_named() -> None:
     assert isinstance(end, Stop) and "in FP32 too in the loss" in end.diagnosis
 
 
-# Steps and shapes.
+# The step and the shape of the fault.
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_without_a_fault_the_diagnosis_names_no_rung() -> None:
     assert diagnose(RungContext(job.spec, job.knobs, job.knobs)).rungs == ()
 
 
-# A code bug that nothing cures ends within three relaunches, and names it.
+# A bug in the code stops the job within three relaunches.
 
 
 def relaunches(job: Any, faults: list[Fault]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Tests the quarantine: a checkpoint that looks sound and fails whoever resumes from it is out of use."""
+"""Tests the quarantine: a checkpoint that is verified but makes attempts fail is not used again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOAD = "exit code 1; last line: RuntimeError: PytorchStreamReader failed reading
 
 
 def resumed(number: int, kind: FaultKind, step: int | None, **fields: Any) -> Attempt:
-    """Return an attempt that went on from step_90.pt and ended with this fault at this step."""
+    """Return an attempt that resumed from step_90.pt and ended with this fault at this step."""
     evidence = fields.pop("evidence", "as the log had it")
     ended = an_attempt(number, KNOBS, replace(a_fault(kind, step), evidence=evidence), resumed_from="step_90.pt")
     return replace(ended, resumed_step=90, planned_step=90, furthest_step=step)

@@ -1,4 +1,4 @@
-"""Tests how far back a run goes: before the onset, and further where the resume point itself is suspect."""
+"""Tests how far back a run resumes: before the onset, and further if the checkpoint itself may be bad."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def test_two_faults_from_one_checkpoint_exclude_it() -> None:
 )
 def test_a_short_run_that_drifted_and_learned_nothing_starts_from_scratch(level, began, wanted) -> None:
     assert limit(failed(1, began + 20, onset=began, shape="drift", healthy_loss=level)) == wanted
-    # Only too high an lr says that the start is as good: a spike's checkpoints are sound.
+    # Only a drift starts from scratch; the checkpoints before a spike are sound.
     assert limit(failed(1, began + 20, onset=began, shape="spike", healthy_loss=level)) == began

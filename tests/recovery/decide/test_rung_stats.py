@@ -29,9 +29,9 @@ def ill(**fields: Any) -> Attempt:
 
 
 def lowered(fault: Any = None, **fields: Any) -> Attempt:
-    told = {"rung": "lower_lr", "resumed_step": 80, "effective": LOWER.to_dict(), **fields}
-    changes = {name: told.pop(name) for name in ("furthest_step", "outcome") if name in told}
-    return replace(an_attempt(2, LOWER, fault, **told), **changes)
+    values = {"rung": "lower_lr", "resumed_step": 80, "effective": LOWER.to_dict(), **fields}
+    changes = {name: values.pop(name) for name in ("furthest_step", "outcome") if name in values}
+    return replace(an_attempt(2, LOWER, fault, **values), **changes)
 
 
 def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
@@ -160,7 +160,7 @@ def test_the_reason_names_the_chosen_rung_and_the_one_it_replaces() -> None:
     assert ledger.because(NAN, "TITANRTX", RungName.FP32, RungName.FP32) == ""
 
 
-# Deciding by it
+# Decisions with a ledger
 
 CURES_LR = Ledger((Row(NAN, CPU, "lower_lr", 9, 9, 8, 20), Row(NAN, CPU, "raise_clip", 6, 6, 0, 20)))
 

@@ -1,4 +1,4 @@
-"""The rungs: what each does to the knobs, and why it sometimes cannot."""
+"""Tests the rungs: how each changes the knobs, and the reason if it cannot."""
 
 from __future__ import annotations
 

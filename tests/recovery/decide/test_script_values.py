@@ -1,4 +1,4 @@
-"""Tests that rungs work from what a script was seen to do by itself, and ask nothing else of it."""
+"""Tests that rungs start from the values that a script reported, and change no other knob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests stepping back: when it is time, to what, what a fault then means, and that it is once."""
+"""Tests stepping back: when it is due, to which knobs, what a fault then does, and that it happens once."""
 
 from __future__ import annotations
 

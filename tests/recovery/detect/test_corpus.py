@@ -1,6 +1,6 @@
-"""Whole small logs in the formats of the field, and what must be seen in each: tests/corpus/expected.json.
+"""Tests whole small logs in the formats of many frameworks, with their expected findings: tests/corpus/expected.json.
 
-Most are what real runs wrote, shortened (`origin`); what no single machine without a GPU can show is written by hand.
+Most are shortened logs of real runs (`origin`); logs that need a GPU or several machines are written by hand.
 """
 
 import json
@@ -20,7 +20,7 @@ ROOT = HERE.parent.parent
 
 
 def watch(name):
-    """Return the detector after a whole log, and everything it listed."""
+    """Return the detector after a whole log, and all its findings."""
     seen = watch_chunks([CASES[name].data])
     return seen.detector, seen.listed
 
@@ -30,7 +30,7 @@ def test_a_log_of_the_corpus_gives_the_expected_findings(name):
     seen = watch_chunks([CASES[name].data])
     assert {**EXPECTED[name], **outcome(seen)} == EXPECTED[name]
     assert as_expected(CASES[name], seen) == ""
-    # What the log was made to show is told, and nothing is told of a log that was made to show nothing.
+    # The fault that the log shows is found, and a healthy log has no finding.
     assert CASES[name].label in seen.kinds or (CASES[name].label == HEALTHY and not seen.kinds)
 
 
@@ -111,10 +111,10 @@ def test_the_tool_measures_a_collection_from_a_file(tmp_path: Path):
     collection.write_text("\n".join(map(json.dumps, rows)))
     done = run_tool(collection, "--by", "framework", "--lines", "0")
     assert done.returncode == 1, done.stderr
-    told = [line.split() for line in done.stdout.splitlines()]
-    assert ["nan_loss", "1", "1", "100.0%"] in told and ["oom", "0", "1", "0.0%"] in told
-    assert ["cuda_fault", "1", "1", "100.0%"] in told
-    assert ["mine", "1", "1", "0", "0"] in told and ["other", "2", "1", "1", "0"] in told
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert ["nan_loss", "1", "1", "100.0%"] in printed and ["oom", "0", "1", "0.0%"] in printed
+    assert ["cuda_fault", "1", "1", "100.0%"] in printed
+    assert ["mine", "1", "1", "0", "0"] in printed and ["other", "2", "1", "1", "0"] in printed
     assert "not as expected: b: expected oom, seen healthy" in done.stdout
     assert "0 false alarms in" in done.stdout
 

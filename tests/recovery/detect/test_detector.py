@@ -63,7 +63,7 @@ def test_a_constant_loss_with_nan_gradient_norms_is_a_nan_loss():
     begun = line.replace("nan", "0.4")
     assert now(begun + line * 2) is None and now(begun * 20) is None
     assert watch(begun + line * 3)[0].first_fault(ended=False).note == HIDDEN_BY_FREEZE
-    # A scaler that looks for its scale leaves the weights alone, and with them perhaps the loss.
+    # While a scaler searches its scale, the weights do not change, and perhaps the loss does not either.
     assert now(line * 63) is None and now(line * 64) is K.GRAD_NONFINITE
 
 
@@ -127,9 +127,9 @@ def test_a_nan_loss_after_bad_gradients_is_one_incident_that_begins_with_them():
 
 
 def test_warnings_about_bad_gradients_count_like_norms_and_exceptions_count_at_once():
-    told = "WARNING Non-finite gradient detected (norm=nan), skipping optimizer step\n"
-    assert kinds(told) == [K.GRAD_NONFINITE] and now(told) is None
-    assert now(norms(0.4) + told * 10) is K.GRAD_NONFINITE
+    warning = "WARNING Non-finite gradient detected (norm=nan), skipping optimizer step\n"
+    assert kinds(warning) == [K.GRAD_NONFINITE] and now(warning) is None
+    assert now(norms(0.4) + warning * 10) is K.GRAD_NONFINITE
     assert now("RuntimeError: found NaN in local grad norm for bucket #0 in backward pass\n") is K.GRAD_NONFINITE
     assert now("ValueError: NaN gradients at step 4\n") is K.GRAD_NONFINITE
 
@@ -241,7 +241,7 @@ def test_the_bar_of_an_evaluation_does_not_set_the_step_back():
 def test_a_loss_without_a_step_belongs_to_the_last_step_seen():
     text = " 50%|█    | 400/800 [00:10<00:10, 4it/s]\n{'loss': nan, 'epoch': 0.5}\n"
     assert watch(text)[1][0].step == 400
-    # A bar this quick is not drawn at every step: the loss may belong to a later one.
+    # A fast bar is not drawn at every step, so the loss may belong to a later one.
     assert watch(text.replace("4it/s", "40it/s"))[1][0].step is None
 
 

@@ -144,7 +144,7 @@ def test_a_consequence_explains_nothing_after_an_exception_of_the_script():
     assert watch(broken)[0].first_fault(ended=False) is None
     assert watch(broken + killed)[0].first_fault(ended=True).kind is K.OOM
     assert watch(own + broken + killed)[0].first_fault(ended=True) is None
-    # One that the run got over is not the cause.
+    # An exception that the run recovered from is not the cause.
     assert watch(own + steps([3.0, 2.0, 1.0]) + broken)[0].first_fault(ended=True).kind is K.COMM_FAULT
 
 

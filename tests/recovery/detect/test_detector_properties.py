@@ -1,4 +1,4 @@
-"""What holds of every log: no bytes break the detector, chunks change nothing, findings come in order."""
+"""Tests properties of the detector for any log: it raises nothing, chunks change nothing, findings come in order."""
 
 import io
 
@@ -59,7 +59,7 @@ def test_any_bytes_in_any_chunks_give_the_same_findings(data, size):
     assert found == listed
     for ended, well in ((False, False), (True, False), (True, True)):
         assert cut.first_fault(ended=ended, clean_exit=well) == whole.first_fault(ended=ended, clean_exit=well)
-    # Loss may be NaN, which is unlike itself: compare what is printed.
+    # The loss may be NaN, which is not equal to itself, so compare the text.
     assert repr(cut.progress) == repr(whole.progress)
 
 
@@ -114,7 +114,7 @@ FILLERS = ["a ", "nan ", "loss ", "[", "(", "'", "# ", "1: ", "raise X('", "\u25
 @given(st.sampled_from(KNOWN), st.sampled_from(FILLERS))
 @settings(max_examples=30, deadline=None)
 def test_a_line_of_any_length_is_read_in_short_time(text, filler):
-    """A pattern that goes back over the line would take longer than anybody waits."""
+    """A pattern that backtracks over the line would take very long."""
     line = (filler * 65536)[:60_000] + text
     found = search(line, line.lower())
     assert found is None or found.start < len(line)

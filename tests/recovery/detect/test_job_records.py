@@ -1,4 +1,4 @@
-"""Tests that a job's own records reach fault and attempt: what a replay told, which step a file holds."""
+"""Tests that a job's records reach the fault and the attempt: the results of a replay, the steps of saved files."""
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
@@ -12,7 +12,7 @@ from rung.runner.controller.log_watch import with_progress
 
 STEP = "rung| step step={} loss={} lr=0.001 grad_norm=1.0 scale=1024.0 skipped=0"
 REPLAY = "rung| replay step=21 weights=finite inputs=nonfinite fp32=nonfinite where=encoder.3.norm"
-TOLD = {"step": "21", "weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite", "where": "encoder.3.norm"}
+REPLAYED = {"step": "21", "weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite", "where": "encoder.3.norm"}
 
 
 def follow(lines):
@@ -27,23 +27,23 @@ GOOD = [STEP.format(step, 2.0 - step / 100) for step in range(1, 21)]
 
 def test_the_first_replay_after_a_nan_belongs_to_its_fault():
     later = REPLAY.replace("inputs=nonfinite", "inputs=finite")
-    ill = [*GOOD, STEP.format(21, "nan"), REPLAY, STEP.format(22, "nan"), later, STEP.format(23, "nan")]
-    fault = follow(ill).first_fault(ended=False)
+    lines = [*GOOD, STEP.format(21, "nan"), REPLAY, STEP.format(22, "nan"), later, STEP.format(23, "nan")]
+    fault = follow(lines).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.NAN_LOSS
-    assert dict(fault.replay) == TOLD
+    assert dict(fault.replay) == REPLAYED
 
 
 def test_a_replay_before_a_traceback_belongs_to_its_fault():
     error = "RuntimeError: value cannot be converted to type at::Half without overflow"
-    ill = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]
-    fault = follow(ill).first_fault(ended=True)
-    assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW and dict(fault.replay) == TOLD
+    lines = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]
+    fault = follow(lines).first_fault(ended=True)
+    assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW and dict(fault.replay) == REPLAYED
 
 
 def test_a_replay_of_a_bad_batch_does_not_belong_to_a_later_fault():
     later = [STEP.format(step, 1.5) for step in range(22, 40)]
-    ill = [*GOOD, STEP.format(21, "nan"), REPLAY, *later, STEP.format(40, "nan"), STEP.format(41, "nan")]
-    fault = follow(ill).first_fault(ended=False)
+    lines = [*GOOD, STEP.format(21, "nan"), REPLAY, *later, STEP.format(40, "nan"), STEP.format(41, "nan")]
+    fault = follow(lines).first_fault(ended=False)
     assert fault is not None and fault.step == 40 and not fault.replay
 
 

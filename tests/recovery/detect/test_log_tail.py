@@ -1,4 +1,4 @@
-"""Tests that a fault names the line of the program that a traceback shows above its message."""
+"""Tests that a fault names the source line that a traceback shows above its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast way through a log must come to what the detector says of it line by line, however the bytes are cut."""
+"""Tests that the fast scan of a log finds what the detector finds line by line, with chunks of any size."""
 
 import random
 from pathlib import Path
@@ -39,7 +39,7 @@ WORDS = [
 
 
 def cut(raw, sizes):
-    """Yield the bytes in pieces of these sizes, over and over."""
+    """Yield the bytes in pieces of these sizes, repeated until the end."""
     at = index = 0
     while at < len(raw):
         size = sizes[index % len(sizes)]
@@ -133,12 +133,12 @@ def test_a_message_with_escape_codes_is_found_at_its_line():
     assert [(fault.kind, fault.line) for fault in found] == [(FaultKind.OOM, 2)]
 
 
-# The quick look
+# The quick scan
 
 
-# So long that a quick look reads only what it stops at.
+# So many lines that a quick scan skips most of them.
 BEFORE = b"reading the data\n" * (HEAD + 100)
-# What only the lines between tell is not for a quick look: a header in the middle of a log, the course of a scale.
+# A quick scan skips the lines that show these faults: a header in the middle of a log, or the history of a scale.
 NOT_QUICK = {
     *(
         "plain_csv_collapse",

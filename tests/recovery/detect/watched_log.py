@@ -5,7 +5,7 @@ from rung.recovery.logs.lines import LineSplitter
 
 
 def watch(text):
-    """Return the detector after a whole log, and everything it listed."""
+    """Return the detector after a whole log, and all its findings."""
     detector, splitter = Detector(), LineSplitter()
     data = text if isinstance(text, bytes) else text.encode()
     found = [fault for line in [*splitter.feed(data), *splitter.flush()] for fault in detector.feed(line)]

@@ -118,7 +118,7 @@ def test_bytes_that_are_not_text_are_reported_with_their_line() -> None:
 
 
 def test_a_long_chain_of_values_is_examined_in_short_time() -> None:
-    """Without memory the work would double with each of the names."""
+    """Without a cache the work would double with each name."""
     lines = "".join(f"    x{n + 1} = x{n} * x{n} + torch.log(x{n}) / x{n} / x{n}\n" for n in range(300))
     script = Script(f"import torch\ndef loss(x0):\n{lines}    return x300\n".encode())
     assert examine(script).in_fp16 == ()

@@ -1,4 +1,4 @@
-"""Tests that the doctor names what is wrong with whole scripts, and leaves those alone that have no fault."""
+"""Tests that the doctor finds what is wrong in whole scripts, and reports nothing in those without a fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rung.recovery.doctor.fp16_reach import says_fp16
 from rung.recovery.doctor.rules.rule import LintFinding, Severity
 
 ROOT = Path(__file__).resolve().parents[3]
-# What each script is there to show, by the rules that must name it.
+# The rules that must find the fault of each script.
 BLAMED = {
     "jobs/catalog/accuracy-conditioning/train.py": {"relu-into-embedding", "fill-beyond-fp16"},
     "jobs/catalog/audio-lora/train.py": {"half-model-with-scaler"},
@@ -43,7 +43,7 @@ BLAMED = {
     "tests/gauntlet/cases/native_half_adam.py": {"half-model-with-adam"},
     "tests/gauntlet/cases/softmax_by_hand_exits.py": {"exp-without-clip"},
 }
-# What goes wrong in these is the lr, the data or a sum: nothing that a reader of the code alone could blame.
+# These fail because of the lr, the data or a sum, which the code alone does not show.
 INNOCENT = sorted(
     str(path.relative_to(ROOT))
     for folder in ("tests/flow/strangers", "tests/gauntlet/cases")

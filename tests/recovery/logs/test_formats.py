@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Every number of one line, exactly, in the format of each framework that Rung knows."""
+"""Tests that every number of a line is read exactly, in the format of each framework that Rung knows."""
 
 import math
 
@@ -9,7 +9,7 @@ from rung.recovery.logs.line_reader import read
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.tables import Tables
 
-# name, line, the fields that it must give; everything that is not named must be empty.
+# name, line, its fields; all other fields must be empty.
 FORMATS = [
     ("plain", "step 120 | loss 2.31 | lr 3e-04 | grad norm 1.25",
      {"step": 120, "loss": 2.31, "lr": 3e-4, "grad_norm": 1.25}),
@@ -157,9 +157,9 @@ def test_a_line_gives_exactly_its_numbers(text, expected):
 def test_a_line_reads_the_same_with_the_prefix_of_a_rank_or_a_logger(text):
     plain = read(text)
     for prefix in ("[rank3]: ", "[1,0]<stdout>: ", "2026-03-01 10:00:00,123 INFO root: "):
-        told = read(prefix + text) or Reading()
+        prefixed = read(prefix + text) or Reading()
         for name in ("step", "loss", "lr", "grad_norm", "scale", "throughput", "loss_terms"):
-            assert getattr(told, name) == getattr(plain, name), (prefix, name)
+            assert getattr(prefixed, name) == getattr(plain, name), (prefix, name)
 
 
 def test_the_parts_of_a_loss_are_kept_by_name():

@@ -1,4 +1,4 @@
-"""One line's numbers, in every format that is known to be in the field."""
+"""Tests the numbers that are read from one line, in all known formats."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Bytes become the same clean lines however they arrive."""
+"""Tests that bytes become the same clean lines with chunks of any size."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Which step of the whole run a line belongs to, whatever way the framework counts."""
+"""Tests which step of the whole run a line belongs to, for each way that frameworks count."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from rung.recovery.logs.progress import ProgressTracker
 
 
 class Follower:
-    """Follows a log and gives the step that each line's loss belongs to."""
+    """Reads a log and returns the step of each line's loss."""
 
     def __init__(self):
         self.reader, self.track = LineReader(), ProgressTracker()
@@ -96,8 +96,8 @@ def test_the_bar_of_an_evaluation_does_not_change_the_step():
 
 def numbers(step, per_epoch, version):
     epoch = step / per_epoch
-    told = f"'{epoch:.4g}'" if version == 5 else f"{round(epoch, 2)}"
-    return f"{{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {told}}}"
+    shown = f"'{epoch:.4g}'" if version == 5 else f"{round(epoch, 2)}"
+    return f"{{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {shown}}}"
 
 
 def bar(step, total, rate=150.0):
@@ -107,7 +107,7 @@ def bar(step, total, rate=150.0):
 def test_numbers_belong_to_the_step_of_the_bar_after_them():
     lines = [bar(3, 60), numbers(5, 40, 5), bar(5, 60), bar(8, 60), numbers(10, 40, 5), bar(10, 60), numbers(15, 40, 5)]
     found = steps(*lines)
-    assert found[1] is None  # a quick bar leaves steps out, and nothing is known yet
+    assert found[1] is None  # a fast bar does not show every step, and nothing is known yet
     assert (found[4], found[6]) == (10, 15)
 
 

@@ -1,4 +1,4 @@
-"""Frames of a progress bar that were broken over several lines."""
+"""Tests frames of a progress bar that were broken over several lines."""
 
 from hypothesis import given
 from hypothesis import strategies as st

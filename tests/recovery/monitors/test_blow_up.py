@@ -1,4 +1,4 @@
-"""Tests the monitor of runs that are ruined although finite: what counts, and what a healthy run may do."""
+"""Tests the monitor of runs whose losses are finite but far too large, and of healthy runs."""
 
 import math
 import random
@@ -24,7 +24,7 @@ def healthy(count, level=2.0, seed=1):
 def test_a_loss_that_rises_steeply_from_the_first_steps_is_a_divergence_with_a_drift():
     fault = follow([2.3 * 6.0**n for n in range(20)]).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
-    # Out of hand at the second reading: no later checkpoint is good.
+    # The onset is the second reading, so no later checkpoint is good.
     assert fault.began == 2 and "when the log began" in fault.note
 
 
@@ -43,7 +43,7 @@ def test_a_few_bad_batches_are_no_divergence():
     losses = healthy(400)
     for at in range(20, 400, 3):
         losses[at] = 1e7
-    # Whatever else is thought of such a run, it is not this watch that stops it.
+    # Another monitor may stop such a run, but not this one.
     assert not follow(losses)._blow_up.active
     assert follow([*healthy(100), 1e9]).first_fault(ended=True, clean_exit=True) is None
 

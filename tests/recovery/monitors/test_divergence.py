@@ -1,4 +1,4 @@
-"""The early warning: what counts as leaving the course for good, and all that does not."""
+"""Tests the early warning: what is a divergence, and what is not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def warnings(losses, norms=None, *, limits=LIMITS, first=0, every=1, name="loss"
 
 
 def near(step, wanted, every=1):
-    """Tell whether an onset is right: not later, since a checkpoint must be older, and hardly earlier."""
+    """Return whether an onset is right: not later, because a checkpoint must be older, and only a little earlier."""
     return wanted - 6 * every <= step <= wanted
 
 
@@ -94,7 +94,7 @@ def test_growing_gradients_give_an_earlier_warning_if_the_loss_rises_too():
     )
 
 
-# What is none.
+# What is no divergence.
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -134,7 +134,7 @@ def test_a_loss_that_falls_steeply_with_noise_is_no_divergence():
 
 
 def test_losing_less_than_a_quarter_of_the_progress_is_no_divergence():
-    # As after a restart of a cosine schedule, or when harder data come.
+    # As after a restart of a cosine schedule, or with harder data.
     assert warnings([*learned(300), *noise(1500, 3.2, seed=5)]) == []
     assert len(warnings([*learned(300), *noise(1500, 4.2, seed=5)])) == 1
 
@@ -177,18 +177,18 @@ def test_a_resumed_run_without_an_untrained_level_is_monitored_too():
     assert near(warned.onset, 5300)
 
 
-# Over, and once more.
+# The end of a divergence, and a second one.
 
 
 def test_a_divergence_can_end_and_happen_again():
-    watch, told = DivergenceMonitor(LIMITS), []
+    watch, found = DivergenceMonitor(LIMITS), []
     course = [*learned(300), *noise(60, 6.0), *noise(200), *noise(60, 6.0)]
     for step, loss in enumerate(course):
         if watch.see(step, Reading(step, loss)):
-            told.append(step)
+            found.append(step)
         if step == 430:
             assert not watch.active
-    assert len(told) == 2 and watch.active
+    assert len(found) == 2 and watch.active
 
 
 # Skipped steps.
@@ -205,9 +205,9 @@ def skips(reports, limits=LIMITS):
 
 def test_a_scale_that_falls_several_times_and_never_grows_is_a_divergence():
     scales = [65536.0 / 2 ** max(0, (step - 200) // 10) for step in range(400)]
-    told = skips([(scale, None) for scale in scales])
-    assert told is not None and told[0] == 250 and told[1].onset == 210
-    assert told[1].description == "the loss scale fell 5 times in 128 reports and never grew"
+    found = skips([(scale, None) for scale in scales])
+    assert found is not None and found[0] == 250 and found[1].onset == 210
+    assert found[1].description == "the loss scale fell 5 times in 128 reports and never grew"
 
 
 def test_a_scale_that_falls_only_in_the_first_steps_is_no_divergence():
@@ -306,7 +306,7 @@ def test_no_number_raises_an_exception(rows):
 
 
 def test_steps_without_a_record_do_not_count_as_skipped():
-    # A quick run tells every skipped step and few of the others: one in 200 skipped is no more than that.
+    # A fast run reports every skipped step but few of the others; here one step in 200 is skipped.
     watch = SkippedStepMonitor(LIMITS)
     for step in range(40, 40_000, 40):
         watch.add(step, 1024.0, False, reports_all_skips=True)

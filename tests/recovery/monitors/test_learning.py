@@ -1,4 +1,4 @@
-"""Judging a cure by learning, over a window that is long enough, in bounded memory."""
+"""Tests whether a run learns after a cure, over a long enough window and in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_a_flat_loss_far_below_the_untrained_level_is_learning():
 
 
 def test_a_run_that_learned_the_little_there_is_to_learn_is_learning():
-    # Means of 25 steps each of a distillation in FP32, whose text has an entropy of nearly all of its loss.
+    # Means over 25 steps of a distillation in FP32; the entropy of its text is nearly all of its loss.
     course = [1.6754, 1.5237, 1.5075, 1.5074, 1.5104, 1.506, 1.5053, 1.5057, 1.5045, 1.5061, 1.5046, 1.5052, 1.5015]
     history = LossHistory()
     for number, loss in enumerate(course, start=1):
         history.add(25 * number, loss)
     whole = LearningBaseline(1, window_after(1, 1), None, None)
     assert judge(history, whole, ended=False).verdict is Verdict.LEARNING
-    # The same fall in the noise of single steps proves nothing.
+    # The same fall within the noise of single steps is not learning.
     assert verdict(noisy(1.5, 400, 0.05), untrained=1.6754) is Verdict.NOT_LEARNING
 
 
@@ -84,9 +84,9 @@ def test_a_run_that_ended_before_its_window_a_little_worse_gets_no_verdict():
 def test_a_short_run_that_ends_at_the_untrained_level_is_not_learning():
     assert verdict(noisy(3.0, 100, 0.02), untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     assert verdict(noisy(3.0, 100), untrained=2.5, ended=True) is Verdict.NOT_LEARNING
-    # An early fault's level is that of a run that had not learned either.
+    # The level before an early fault is that of a run that had not learned either.
     assert verdict(noisy(3.0, 100, 0.02), healthy=3.1, untrained=3.0, ended=True) is Verdict.NOT_LEARNING
-    # A level that it has come back to, a loss that falls, fewer readings, or one a little better: left at its word.
+    # Not so for a run that reaches its old level, has a falling loss, few readings, or is a little better.
     assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True, fault_step=5000) is Verdict.LEARNING
     assert verdict([3.0 * 0.995**i for i in range(100)], untrained=2.0, ended=True) is Verdict.LEARNING
     assert verdict(noisy(3.0, 50), untrained=3.0, ended=True) is Verdict.TOO_EARLY

@@ -1,4 +1,4 @@
-"""The loss scale: one back-off is normal, a collapse and a scale that goes up and down are not."""
+"""Tests the monitor of the loss scale: one back-off is normal, a collapse or a scale that goes up and down is not."""
 
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor, read_backoff
@@ -6,8 +6,8 @@ from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor, read_ba
 
 def reports(scales, skipped=None, start=0):
     watch = LossScaleMonitor()
-    told = [(start + i, kind) for i, s in enumerate(scales) if (kind := watch.report(start + i, s, skipped))]
-    return told, watch
+    found = [(start + i, kind) for i, s in enumerate(scales) if (kind := watch.report(start + i, s, skipped))]
+    return found, watch
 
 
 def halving(start, count):
@@ -15,24 +15,24 @@ def halving(start, count):
 
 
 def test_a_scale_falling_from_2_to_the_32_in_the_first_steps_is_no_fault():
-    told, watch = reports([*halving(2.0**32, 18), *[2.0**14] * 300])
-    assert told == [] and not watch.is_low
+    found, watch = reports([*halving(2.0**32, 18), *[2.0**14] * 300])
+    assert found == [] and not watch.is_low
 
 
 def test_a_single_back_off_and_its_recovery_are_no_fault():
-    told, _ = reports([65536.0] * 500 + [32768.0] * 500 + [65536.0] * 500)
-    assert told == []
+    found, _ = reports([65536.0] * 500 + [32768.0] * 500 + [65536.0] * 500)
+    assert found == []
 
 
 def test_twenty_reports_below_one_are_one_collapse():
-    told, watch = reports([*halving(16.0, 5), *halving(0.5, 60)])
-    assert told == [(24, FaultKind.SCALE_COLLAPSE)]
+    found, watch = reports([*halving(16.0, 5), *halving(0.5, 60)])
+    assert found == [(24, FaultKind.SCALE_COLLAPSE)]
     assert watch.low_since == 5
 
 
 def test_nineteen_reports_below_one_are_no_collapse():
-    told, _ = reports([0.5] * 19 + [1.0] + [0.5] * 19)
-    assert told == []
+    found, _ = reports([0.5] * 19 + [1.0] + [0.5] * 19)
+    assert found == []
 
 
 def test_a_scale_of_zero_is_a_collapse_at_once():
@@ -40,8 +40,8 @@ def test_a_scale_of_zero_is_a_collapse_at_once():
 
 
 def test_half_of_all_steps_skipped_with_the_scale_going_up_and_down_is_thrash():
-    told, _ = reports([65536.0, 32768.0] * 80)
-    assert told == [(99, FaultKind.SCALE_THRASH)]
+    found, _ = reports([65536.0, 32768.0] * 80)
+    assert found == [(99, FaultKind.SCALE_THRASH)]
 
 
 def test_skips_without_a_scale_going_up_are_no_thrash():
@@ -115,7 +115,7 @@ def test_two_back_offs_at_the_floor_end_low_and_one_does_not():
 def test_a_scale_at_its_floor_with_skipped_steps_is_a_collapse():
     assert [kind for _, kind in reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0], skipped=True)[0]] == [FaultKind.SCALE_COLLAPSE]
     assert reports([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], skipped=False)[0] == []
-    # A scale that was always 1 is that of bfloat16, which has none.
+    # A scale that is always 1 belongs to bfloat16, which uses no loss scale.
     assert reports([1.0] * 9, skipped=True)[0] == []
 
 

@@ -1,4 +1,4 @@
-"""The run-up: since when the numbers were out of hand, and how they got there."""
+"""Tests the onset of a fault: the step at which the numbers went wrong, and the shape."""
 
 import math
 import random
@@ -85,7 +85,7 @@ def test_the_first_nan_gradient_is_the_onset_if_losses_are_averaged():
 def test_a_steep_rise_of_the_loss_in_the_first_steps_is_a_drift():
     assert trace([2.3, 2.4, 15.0, 300.0, 4000.0, math.nan]) == (2, "drift")
     assert trace([2.3, 40.0, 900.0]) == (1, "drift")
-    # It grows faster and faster once it is off; only where it left its range does a jump tell of a spike.
+    # The growth speeds up later; only a jump at the onset makes it a spike.
     assert trace([15.6, 17.7, 5.7, 21.3, 27.8, 387.0, 397632.0, 1.5e15, math.inf]) == (5, "drift")
 
 

@@ -1,4 +1,4 @@
-"""The early warning on what real trainings printed (tests/bench/traces.py); `make bench` measures it on many more."""
+"""Tests the early warning on traces of real trainings (tests/bench/traces.py); `make bench` uses many more."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.bench.traces import load
 TRACES = load()
 HEALTHY = [trace for sick, trace in TRACES if sick is None]
 BROKEN = [(sick, trace) for sick, trace in TRACES if sick is not None and trace.broke is not None]
-# A recurrent network without clipping that needs longer than the patience to get over a batch eight times too large: a
-# warning is not wrong there, but it does come back.
+# A recurrent network without clipping, which needs longer than the patience to recover from a batch eight times too
+# large. A warning is not wrong there, but the run does recover.
 DISTURBED = "adding spikes"
 
 

@@ -1,4 +1,4 @@
-"""The messages: what tells of a fault, what only quotes one, what only shows its words."""
+"""Tests the signatures: which messages show a fault, which only quote one, and which only contain its words."""
 
 from re._constants import BRANCH, MAX_REPEAT, MAXREPEAT, MIN_REPEAT, SUBPATTERN
 from re._parser import parse
@@ -70,7 +70,7 @@ def test_anchors_are_long_and_absent_from_healthy_lines():
 
 
 def unbounded(parts, inside=False):
-    """Yield whether a repetition without a bound stands inside another, for each one in a pattern."""
+    """Yield for each unbounded repetition in a pattern whether it is inside another one."""
     for operation, value in parts:
         if operation in (MAX_REPEAT, MIN_REPEAT):
             _, most, body = value

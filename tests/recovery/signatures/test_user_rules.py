@@ -1,4 +1,4 @@
-"""Rules of a person's own: tried first, acted on as they say, never set off by the file they stand in."""
+"""Tests the rules of a job file: they are tried first, and the printed job file does not match them."""
 
 import pytest
 from pydantic import ValidationError
@@ -88,13 +88,13 @@ def test_a_rule_is_tried_only_on_the_start_of_a_long_line():
 
 
 def test_no_line_can_make_a_rule_take_long():
-    # With Python's own `re` this pattern takes longer than the universe is old.
+    # With Python's `re` this pattern takes exponential time.
     detector, _ = watch("a" * 4000 + "!\n" + "aaa\n", a_rule(pattern="(a+)+$", fault="nan_loss"))
     assert detector.first_fault(ended=False).line == 2
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ({}, "rule 'ours': give exactly one of fault and action"),
         ({"fault": "oom", "action": "stop"}, "rule 'ours': give exactly one of fault and action"),
@@ -104,7 +104,7 @@ def test_no_line_can_make_a_rule_take_long():
         ({"pattern": "(?<!x)y", "action": "stop"}, "rule 'ours': not a regular expression that RE2 knows: "),
     ],
 )
-def test_an_invalid_rule_is_reported_with_its_name(what, told):
+def test_an_invalid_rule_is_reported_with_its_name(what, message):
     with pytest.raises(ValidationError) as raised:
         a_rule(**what)
-    assert told in str(raised.value)
+    assert message in str(raised.value)

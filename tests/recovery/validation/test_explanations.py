@@ -1,4 +1,4 @@
-"""Tests the answers after a validation: slower, memory, worse; and of the causes, which fit these runs."""
+"""Tests the answers after a validation: whether a run is slower, needs less memory, is worse, and the causes."""
 
 from dataclasses import replace
 
@@ -57,16 +57,16 @@ def test_a_slower_run_has_the_causes_that_fit_it(made, setting, named, unnamed):
 
 def test_two_kinds_of_gpu_are_not_compared():
     assert "not comparable" in slower(run(), run(gpu="Tesla P100-PCIE-16GB"), AMP).answer
-    dumb = Run("j-2", "amp_fp16", True, "", figures=Figures(progress=Progress(throughput={"it/s": 4.0})), host="a")
-    told = replace(run(), host="a", figures=replace(run().figures, progress=dumb.figures.progress))
-    assert same_device(told, dumb) and not same_device(told, replace(dumb, host="b"))
-    assert "as fast as FP32" in slower(told, dumb, AMP).answer
+    printed = Run("j-2", "amp_fp16", True, "", figures=Figures(progress=Progress(throughput={"it/s": 4.0})), host="a")
+    measured = replace(run(), host="a", figures=replace(run().figures, progress=printed.figures.progress))
+    assert same_device(measured, printed) and not same_device(measured, replace(printed, host="b"))
+    assert "as fast as FP32" in slower(measured, printed, AMP).answer
 
 
 def test_the_answer_is_not_known_without_a_measurement():
-    blind = Run("j-1", "amp_fp16", True, "finished")
-    assert slower(blind, blind, AMP).answer.startswith("not known")
-    assert memory(blind, blind, AMP).answer.startswith("not known")
+    unmeasured = Run("j-1", "amp_fp16", True, "finished")
+    assert slower(unmeasured, unmeasured, AMP).answer.startswith("not known")
+    assert memory(unmeasured, unmeasured, AMP).answer.startswith("not known")
 
 
 def test_the_pace_comes_from_the_best_source_that_both_runs_have():
@@ -97,8 +97,8 @@ def test_a_worse_metric_is_explained_by_what_the_run_shows():
     assert "underflow" not in causes(worse(run(median_norm=1.0), run(median_norm=0.9), fail, AMP))
     assert "30% of the updates" in causes(worse(run(), run(skipped=30), fail, AMP))
     assert "fell to 0.5" in causes(worse(run(), run(lowest_scale=0.5), fail, AMP))
-    ill = replace(run(), fault=Fault(FaultKind.FP16_OVERFLOW, "without overflow"))
-    assert "beyond 65504" in causes(worse(run(), ill, fail, AMP))
+    failed = replace(run(), fault=Fault(FaultKind.FP16_OVERFLOW, "without overflow"))
+    assert "beyond 65504" in causes(worse(run(), failed, fail, AMP))
     own = Setting("native_fp16")
     assert "ignores updates" in causes(worse(run(), run(), fail, own))
     assert "ignores updates" not in causes(worse(run(), run(), fail, replace(own, reached=True)))

@@ -1,4 +1,4 @@
-"""Tests the verdict on a precision: what is PASS, MARGINAL, FAIL, and what cannot be decided at all."""
+"""Tests the verdict on a precision: PASS, MARGINAL, FAIL, or undecided."""
 
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ NAN = Fault(FaultKind.NAN_LOSS, "train/loss=NaN", step=40)
         (0.8863 * 0.9799, "FAIL"),
         (0.7816, "FAIL"),  # 11.8 %, the degraded run of the report
         (0.8863 * 1.015, "MARGINAL"),
-        # For the better it is never a FAIL, however far.
+        # A difference for the better is never a FAIL.
         (0.8863 * 1.5, "MARGINAL"),
     ],
 )
@@ -70,7 +70,7 @@ def test_the_bounds_come_from_the_rule_of_the_job():
 def test_missing_the_success_bound_of_the_job_is_a_fail_with_any_difference():
     rule = replace(RULE, success=Success(metric="hmean", above=0.886))
     assert judge(base(), run(0.8859), rule).verdict is Verdict.FAIL
-    # What FP32 does not reach either says nothing about FP16.
+    # A bound that FP32 does not reach either is ignored.
     assert judge(base(0.8855), run(0.8850), rule).verdict is Verdict.PASS
     below = Rule("hmean", "lower", success=Success(metric="hmean", below=0.887))
     assert judge(base(), run(0.8871), below).verdict is Verdict.FAIL
@@ -113,7 +113,7 @@ def test_a_comparison_of_fp32_with_itself_is_undecided():
     assert "very same losses" in judge(*same, RULE).because
     other = run(figures=Figures(points=(*course[:-1], Point(29, 0.5))))
     assert judge(same[0], other, RULE).verdict is Verdict.PASS
-    # Too few to tell: a script that prints a loss per epoch.
+    # Too few losses to compare: a script that prints one per epoch.
     few = [each(figures=Figures(points=course[:5])) for each in (base, run)]
     assert judge(*few, RULE).verdict is Verdict.PASS
 
@@ -138,7 +138,7 @@ def test_the_rule_comes_from_the_job_file():
     own = {"metric": "hmean", "better": "higher", "pass_below": 3, "marginal_below": 4}
     rule = rule_of(JobSpec.model_validate({**spec, "validation": own}))
     assert (rule.metric, rule.better, rule.pass_below, rule.marginal_below) == ("hmean", "higher", 3.0, 4.0)
-    # A bound on another metric says nothing about this one.
+    # A bound on another metric is not used for this one.
     assert rule.success is None and rule_of(JobSpec.model_validate(spec), "hmean").better is None
 
 

@@ -1,4 +1,4 @@
-"""Tests that a checkpoint's final name never holds half a file, whatever happens while it is written."""
+"""Tests that a file with a checkpoint's final name is always complete, even if saving is interrupted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_process_killed_while_saving_leaves_the_old_file_unchanged(tmp_path: P
     ended = pace.run(command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, check=False, usual=60)
     assert ended.returncode == -signal.SIGKILL
     assert torch.load(path, weights_only=True) == {"step": 1}
-    # What it left behind does not look like a checkpoint to anybody.
+    # The name of the unfinished file does not match the checkpoint pattern.
     assert list(tmp_path.glob("step_*.pt")) == [path]
 
 

@@ -1,6 +1,6 @@
-"""Drives the job three-faults by hand through its four attempts: each fault comes by itself, each cure cures one.
+"""Tests the four attempts of the job three-faults without the controller: each knob cures one fault.
 
-The checkpoint of each attempt is chosen here by a simple rule, so that the job is proven without the controller.
+A simple rule here chooses the checkpoint of each attempt.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import rung_inside
 
-# The whole recovery of this job is always run, by tests/flow/test_killed_controller_changes_nothing.py.
+# tests/flow/test_killed_controller_changes_nothing.py always runs the whole recovery of this job.
 pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 JOB = INSIDE.parent / "catalog" / "three-faults"
 OWN = {"lr": 2.0, "clip": None, "growth_interval": 2000, "precision": "amp_fp16"}
-# Once the loss is not finite it must stay so: this many steps in a row, and the attempt is stopped.
+# Stop the attempt after this many steps in a row without a finite loss.
 LOST_STEPS = 10
 LAST_STEP, FULL_LR_AT, UNEVEN_FROM = 800, 300, 520
 GUESSING, SUCCESS = 1.79, 0.25
@@ -34,7 +34,7 @@ GUESSING, SUCCESS = 1.79, 0.25
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one launch wrote: its step records as numbers, and all of its text."""
+    """The output of one launch: its step records as numbers, and its text."""
 
     steps: list[dict[str, float]]
     text: str
@@ -86,7 +86,7 @@ def newest_before(folder: Path, step: int) -> str:
 
 
 def drift_began(attempt: Attempt) -> int:
-    """Return the step since which the loss, smoothed over five steps, was above twice its level of before."""
+    """Return the first step from which the loss, smoothed over five steps, is above twice its earlier level."""
     level = 2 * median(attempt.losses(150, 250))
     last = attempt.lost_at or LAST_STEP
     return max(step for step in range(200, last) if median(attempt.losses(step - 4, step + 1)) < level)
@@ -99,7 +99,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory, once: Callable[..., Any])
 
 
 def driven(folder: Path) -> list[Attempt]:
-    """Run the job four times, each time with one more cure, from the newest checkpoint before the fault."""
+    """Run the job four times, each time with one more knob changed, from the newest checkpoint before the fault."""
     first = launch(folder)
     second = launch(folder, newest_before(folder, 121), clip=1.0)
     third = launch(folder, newest_before(folder, drift_began(second)), clip=1.0, lr=0.2)
@@ -125,7 +125,7 @@ def test_clipping_cures_the_spike_and_the_loss_then_drifts_up_to_nan(attempts: l
     assert "rung| resumed step=100 file=step_100.pt" in second.text
     assert second.lost_at is not None and FULL_LR_AT - 40 < second.lost_at < UNEVEN_FROM
     began = drift_began(second)
-    # A drift: many steps from the first rise to the end, and no jump of the gradients among them.
+    # A drift: many steps from the first rise to the end, without a jump of the gradients.
     assert second.lost_at - began > 10
     assert all(after < 10 * before for before, after in pairwise(second.norms(began, second.lost_at)))
     assert median(second.losses(second.lost_at - 10, second.lost_at)) > 10 * median(second.losses(200, 250))
@@ -161,6 +161,6 @@ def test_fp32_alone_does_not_cure_the_spike(tmp_path: Path) -> None:
 
 def test_a_resumed_run_reads_the_same_batches_as_the_run_without_a_break(attempts: list[Attempt]) -> None:
     first, second = attempts[0], attempts[1]
-    # Clipping may bend the path, but the first loss after the resume is of the same weights on the same records.
+    # Clipping changes later losses, but the first one after the resume has the same weights and the same batch.
     assert second.steps[0]["step"] == 101
     assert second.losses(101, 102) == first.losses(101, 102)

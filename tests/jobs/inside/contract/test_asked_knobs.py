@@ -1,4 +1,4 @@
-"""Tests that the knobs asked are set on the live objects, whatever is loaded later, and are read back."""
+"""Tests that asked knobs are set on the live objects, stay after a load, and are reported."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_one_cycle_schedule_peaks_at_the_asked_lr(ask: Ask) -> None:
         optimizer.step()
         scheduler.step()
         rates.append(optimizer.param_groups[0]["lr"])
-    # OneCycleLR starts at a 25th of its peak, which is what it calls the initial lr.
+    # OneCycleLR starts at a 25th of its peak and calls that the initial lr.
     assert max(rates) == pytest.approx(0.1)
 
 

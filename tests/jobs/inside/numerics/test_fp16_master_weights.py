@@ -1,4 +1,4 @@
-"""Tests native FP16: it survives Adam's eps, learns as FP32 does, and does not lose small updates."""
+"""Tests native FP16: it works with Adam's eps, learns like FP32, and does not lose small updates."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_loading_weights_replaces_the_residuals_of_the_old_ones(trained: Any, as
 
 
 def earlier_state(model: torch.nn.Module, second_moment: float) -> dict[str, Any]:
-    """Return a checkpoint of native FP16 as Rung wrote it when the optimizer held the shadows all the time."""
+    """Return a native FP16 checkpoint of an older Rung, whose optimizer always held the FP32 copies."""
     weights = {name: torch.full(value.shape, 1 / 3) for name, value in model.state_dict().items()}
     moments = {
         index: {

@@ -23,7 +23,7 @@ Saved = dict[str, Any]
 
 
 class Bomb:
-    """Would leave a file behind if anybody unpickled it."""
+    """Makes a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

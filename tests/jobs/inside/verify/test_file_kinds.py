@@ -123,7 +123,7 @@ def test_python_objects_in_a_checkpoint_do_not_make_it_bad(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "harmless"),
     [
-        ("my_models.config.GPTConfig", True),  # lies with the script
+        ("my_models.config.GPTConfig", True),  # is in the folder of the script
         ("nowhere_to_be_found.Config", True),
         ("builtins.eval", False),
         ("__builtin__.eval", False),
@@ -211,7 +211,7 @@ def test_a_sampled_check_reads_samples_without_checksums_and_a_full_one_reads_ev
     [
         ({"meta": {"iter": 70, "epoch": 2}}, "epoch_2.pth", 70),
         ({"optimizer": {"state": {0: {"step": torch.tensor(500.0)}}}}, "epoch_3.pt", 500),
-        ({"optimizer": {"state": {0: {"step": 500}}}}, "ckpt_3.pt", 500),  # 3 can only be an epoch
+        ({"optimizer": {"state": {0: {"step": 500}}}}, "ckpt_3.pt", 500),  # 3 is an epoch
         ({"optimizer": {"state": {0: {"step": 495}}}}, "ckpt_500.pt", 500),  # five updates were skipped
         ({"optimizer": {"state": {0: {"step": 495}}}}, "step_9.pt", 9),
         ({"optimizer_states": [{"state": {0: {"step": 8}}}]}, "last.ckpt", 8),

@@ -27,7 +27,7 @@ def trained() -> Made:
 
 
 def trainer_folder(folder: Path, *, sharded: bool = False) -> Path:
-    """Write what the Trainer of transformers writes, under the same names."""
+    """Write the files of a checkpoint of the transformers Trainer."""
     model, optimizer = trained()
     folder.mkdir()
     if sharded:
@@ -102,7 +102,7 @@ def test_a_flipped_bit_in_a_torch_file_of_a_folder_is_found(tmp_path: Path, kind
     files = [each for each in folder.iterdir() if each.suffix in (".bin", ".pt", ".distcp")]
     file = max(files, key=lambda each: each.stat().st_size)
     raw, number = bytearray(file.read_bytes()), trained()[1]["state"][0]["exp_avg"][0, 0].numpy().tobytes()
-    raw[raw.index(number * 8)] ^= 1  # every input is one, so all of a row's averages are the same
+    raw[raw.index(number * 8)] ^= 1  # every input is 1, so all averages of a row are the same
     file.write_bytes(raw)
     assert examined(folder)[0] == "corrupt"
 

@@ -17,7 +17,7 @@ LEAN = Path(__file__).parents[3] / "lean"
 
 
 class Output(dict):
-    """What the training wrote, by name; the records before a name belong to it."""
+    """The output of the trainings by name; the records before a name belong to it."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Runs many small trainings, each in a fork, after one long import of a framework."""
+"""Runs many small trainings, each in a fork, so that a framework is imported only once."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import traceback
 
 
 def run(name, action, knobs=None, **env):
-    """Do `action` in a child with these knobs asked (None: without Rung) and write what it returns as one JSON line."""
+    """Run `action` in a fork with these knobs asked (None: without Rung), and write its result as one JSON line."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -36,7 +36,7 @@ def weights(model):
     return [value.double().flatten().tolist() for value in model.state_dict().values()]
 
 
-# What is tried with a half model, which fails by itself: name and knobs.
+# The runs of an FP16 model, which fails without Rung: name and knobs.
 PRECISIONS = {
     "fp32": {"precision": "fp32"},
     "native_fp16": {"precision": "native_fp16"},

@@ -1,13 +1,13 @@
-"""Trains with Accelerate, first without Rung and then with it, and writes what came of it as JSON lines.
+"""Trains with Accelerate, first without Rung and then with it, and writes the results as JSON lines.
 
-Started by test_accelerating in one process, because importing accelerate takes longer than all these trainings.
+test_accelerator.py starts it once, because importing accelerate takes longer than all these trainings.
 """
 
 import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # Accelerate wants it in its first `prepare`; here once for all children
+import torch._dynamo  # Accelerate imports it in its first `prepare`; imported here once for all forks
 from accelerate import Accelerator
 from forked import PRECISIONS, run, weights
 

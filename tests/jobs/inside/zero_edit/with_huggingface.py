@@ -1,6 +1,6 @@
-"""Trains with transformers' Trainer, first without Rung and then with it, and writes what came of it as JSON lines.
+"""Trains with transformers' Trainer, first without Rung and then with it, and writes the results as JSON lines.
 
-Started by test_huggingface in one process, because importing transformers takes longer than all these trainings.
+test_transformers_trainer.py starts it once, because importing transformers takes longer than all these trainings.
 """
 
 import sys
@@ -26,7 +26,7 @@ class Linear(torch.nn.Module):
 
 
 class Spy(TrainerCallback):
-    """Notes what the model is at the first step."""
+    """Records the dtype of the model at the first step."""
 
     def on_step_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
         self.dtype = str(model.layer.weight.dtype)

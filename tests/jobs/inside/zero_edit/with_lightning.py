@@ -1,6 +1,6 @@
-"""Trains with Lightning, first without Rung and then with it, and writes what came of it as JSON lines.
+"""Trains with Lightning, first without Rung and then with it, and writes the results as JSON lines.
 
-Started by test_lightning in one process, because importing lightning takes longer than all these trainings. The first
+test_lightning_trainer.py starts it once, because importing lightning takes longer than all these trainings. The first
 argument is the package: lightning.pytorch or pytorch_lightning.
 """
 

@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Watched(torch.optim.AdamW):
-    """Records the lr that its steps really use."""
+    """Records the lr that each step uses."""
 
     used = ()
 
@@ -97,7 +97,7 @@ def go_on_half(folder):
 
 
 def spoil_scale(_folder):
-    """Load the state of a scaler that had collapsed, and that of a run without a scaler."""
+    """Load the state of a collapsed scaler, and that of a run without a scaler."""
     good = torch.amp.GradScaler("cpu", init_scale=512.0).state_dict()
     scales = []
     for state in ({**good, "scale": 2.0**-40}, {**good, "scale": float("inf")}, {}, good):
@@ -124,7 +124,7 @@ def convolutions():
 
 
 def all_kinds(_folder):
-    """Train in five ways, and return the weights of each to the last bit."""
+    """Train in five ways, and return the exact weights of each."""
     done = {}
     for name, make in (
         ("sgd", lambda each: torch.optim.SGD(each, lr=0.05, momentum=0.9, nesterov=True)),
@@ -156,7 +156,7 @@ def all_kinds(_folder):
     return done
 
 
-# What was learned
+# Loss after training
 
 
 def learn(model, draw, loss_of, steps, lr):

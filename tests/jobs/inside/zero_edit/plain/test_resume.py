@@ -1,4 +1,4 @@
-"""Tests that no resume undoes a knob, native FP16 learns as FP32 does, and without knobs no bit changes."""
+"""Tests that a resume keeps the knobs, native FP16 learns like FP32, and without knobs no bit changes."""
 
 from __future__ import annotations
 

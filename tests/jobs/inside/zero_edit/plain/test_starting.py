@@ -1,4 +1,4 @@
-"""Tests that zero-edit starts however a script is started, and does nothing elsewhere."""
+"""Tests that zero-edit starts with every way of starting a script, and does nothing in other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs trainings of silent.py as Rung would start each, to their very end, in forks of one process that has torch.
+"""Runs trainings of silent.py as Rung starts them, each to its end in a fork of one process that has imported torch.
 
 python forks.py    reads [[name, function, variables], ...] and writes {name: {result, output}}, as JSON
 """
@@ -39,7 +39,7 @@ def forked(function, variables):
         out = os.open(folder / "output", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        # As the interpreter ends a script: no traceback for SystemExit, then whatever waits for the end.
+        # As the interpreter ends a script: no traceback for SystemExit, then the exit handlers.
         try:
             train(function, variables, folder)
         except SystemExit:
@@ -54,7 +54,7 @@ def forked(function, variables):
 
 
 if __name__ == "__main__":
-    # What torch makes ready for FP16 at its first use, and loads for the first optimizer, the forks then have.
+    # torch prepares FP16 and imports modules at the first use; do it once before the forks.
     torch.set_num_threads(1)
     torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     with torch.autocast("cpu", dtype=torch.float16):

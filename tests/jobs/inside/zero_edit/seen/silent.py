@@ -18,7 +18,7 @@ def batch(size=4):
 
 
 def plain(folder, updates=40):
-    """Train, write checkpoints under another name first, and return the losses and lrs that only the loop knows."""
+    """Train, rename each checkpoint after writing it, and return the losses and lrs of the loop."""
     net, losses, lrs = model(), [], []
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
@@ -87,7 +87,7 @@ def taking_turns(folder):
 
 
 class Wide(nn.Module):
-    """Overflows in FP16 alone."""
+    """Overflows only in FP16."""
 
     def forward(self, x):
         return (x * 3e4 * 3.0) / 9e4
@@ -121,7 +121,7 @@ def mixed(net, updates, spoil=None, guard=None):
 
 
 def one_infinite_batch(folder):
-    """Meet one batch that the scaler skips, with layers that draw chance and keep statistics."""
+    """Train with one batch that the scaler skips, with dropout and batch norm."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 1))
     return mixed(net, 12, lambda update, x: x * (1e30 if update == 6 else 1.0))
@@ -138,7 +138,7 @@ def rough(folder):
 
 
 def guarded(folder):
-    """Stop by itself after a backward on NaN; the model is gone by then."""
+    """End the script after a backward pass on NaN, when the model no longer exists."""
 
     def train():
         net = model()
@@ -157,7 +157,7 @@ def guarded(folder):
 
 
 def half_mask(folder):
-    """Die of a constant that FP16 cannot hold."""
+    """Fail with a constant that FP16 cannot hold."""
 
     class Masked(nn.Module):
         def __init__(self):
@@ -172,7 +172,7 @@ def half_mask(folder):
 
 
 def quick(folder):
-    """Make very many quick updates, the last of them on NaN."""
+    """Make very many fast updates, the last of them on NaN."""
     net = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
     for update in range(2500):
@@ -184,7 +184,7 @@ def quick(folder):
 
 
 def closures(folder):
-    """Let an optimizer ask for the loss again and again in one update."""
+    """Train with an optimizer that computes the loss several times in one update."""
     net, losses = model(), []
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=5)
     x, y = batch()
@@ -202,7 +202,7 @@ def closures(folder):
 
 
 def resuming(folder):
-    """Go on from a file of the folder, where FILE names one."""
+    """Resume from the file that FILE names, if any."""
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     torch.save({"model": net.state_dict(), "global_step": 70}, folder / "newest.pt")

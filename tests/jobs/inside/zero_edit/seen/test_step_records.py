@@ -1,4 +1,4 @@
-"""Tests what is reported of a script that prints nothing: its updates, the step that fails, its checkpoints."""
+"""Tests the records of a script that prints nothing: its updates, the step that fails, its checkpoints."""
 
 import json
 import math
@@ -80,7 +80,7 @@ def test_each_of_the_first_updates_is_reported_with_its_loss_and_lr(done):
     assert losses(case)[:32] == about(case["result"]["losses"][:32])
     assert [float(record["lr"]) for record in steps[:32]] == about(case["result"]["lrs"][:32])
     assert any(float(record.get("grad_norm", 0)) > 0 for record in steps)
-    # Whatever was left out in between, the last one is reported.
+    # Some updates are not reported, but the last one is.
     assert steps[-1]["step"] == "40"
 
 
@@ -108,7 +108,7 @@ def test_a_fast_run_is_reported_at_intervals_of_time_and_its_nan_at_once(done):
     steps = records(done["quick"], "step")
     assert 32 <= len(steps) < 1500
     assert steps[-1]["step"] == "2500" and math.isnan(float(steps[-1]["loss"]))
-    # How it came about shows in the updates before, which are reported with it and before the replay.
+    # The updates just before are reported too, before the replay.
     assert {"2499", "2498"} <= {record["step"] for record in steps}
     assert done["quick"]["output"].index("step=2499 ") < done["quick"]["output"].index("rung| replay")
 
