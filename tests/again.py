@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# In the folder where pytest keeps what it knows of earlier runs; `make clean` removes it.
+# In pytest's cache folder; `make clean` removes it.
 REPORTS = Path(".pytest_cache") / "parts"
 REPORT = "RUNG_TEST_REPORT"
-# How pytest ends when all tests ran: with 1 where some of them failed. Every other number means that it was cut short.
+# The exit codes of pytest when all tests ran. Every other code means that it did not run all of them.
 PASSED, SOME_FAILED = 0, 1
 NOTHING_YET: dict[str, Any] = {"ended": None, "passed": [], "failed": []}
 
@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
 
 
 def plan(parts: list[str]) -> None:
-    """Keep a report without an end for each part, so that a part which never started is missed."""
+    """Write a report without an end for each part, so that a part which never starts is noticed."""
     REPORTS.mkdir(parents=True, exist_ok=True)
     for path in REPORTS.glob("*.json"):
         path.unlink()
@@ -71,7 +71,7 @@ def again() -> int:
 
 
 def is_red(part: str, report: dict[str, Any]) -> bool:
-    """Run a part's failed tests again and name them; tell whether the part is red in spite of that."""
+    """Run a part's failed tests again and name them; return whether the part is still red."""
     cut_short = report["ended"] not in (PASSED, SOME_FAILED) or bool(report["failed"]) != bool(report["ended"])
     if cut_short:
         how = "did not come to its end" if report["ended"] is None else f"ended with {report['ended']}"
@@ -107,7 +107,7 @@ def say(line: str) -> None:
 
 
 class Outcomes:
-    """Collects how each test ended, over its set-up, its call and its tear-down, and writes it down at the end."""
+    """Collects the outcomes of each test in set-up, call and tear-down, and writes them at the end."""
 
     def __init__(self, report: Path) -> None:
         self._report = report
@@ -123,7 +123,7 @@ class Outcomes:
 
 
 def pytest_configure(config: Any) -> None:
-    # With parallel workers, the process that started them hears of every test.
+    # With parallel workers, their parent process gets the result of every test.
     if REPORT in os.environ and not hasattr(config, "workerinput"):
         # A test that runs pytest itself must not write into this report.
         config.pluginmanager.register(Outcomes(Path(os.environ.pop(REPORT))))

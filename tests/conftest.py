@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a RUNG_HOME of their own, the real command line, and waits for a condition."""
+"""Fixtures for all tests: their own RUNG_HOME, the real command line, and waits for a condition."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import settings
 
 from tests import pace
 
-# How long an example takes on a busy machine proves nothing about the product. The same examples every time: a run says
-# what the code is worth, not the dice. `pytest --hypothesis-profile=search` looks for new ones.
+# The time of an example says nothing about the product on a busy machine, so there is no deadline. The examples are the
+# same every time, so that a result depends only on the code. `pytest --hypothesis-profile=search` looks for new ones.
 settings.register_profile("rung", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("rung")
@@ -28,13 +28,13 @@ BIN = Path(sys.executable).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")])
 )
-# What takes longer than this at the usual pace will never come; tests/pace.py knows how far this machine is from it.
+# The longest wait in seconds; on a slow machine tests/pace.py makes it longer.
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -43,7 +43,7 @@ class Ran:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
-    """Return a function that does something dear once for all workers: the others wait, and take what came of it."""
+    """Return a function that does something slow once for all workers; the others wait for its result."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
@@ -90,7 +90,7 @@ def rung(home: Path) -> Callable[..., Ran]:
 
 @pytest.fixture
 def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Return a function that starts the installed `rung` in the background; what is left of it ends with the test."""
+    """Return a function that starts the installed `rung` in the background; it ends with the test at the latest."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
@@ -106,7 +106,7 @@ def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., Any]:
-    """Return a function that asks again and again until the answer is true, and fails when it never is."""
+    """Return a function that waits until a condition is true, and fails after the longest wait."""
 
     def wait(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         return pace.until(condition, seconds)

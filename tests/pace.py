@@ -1,9 +1,8 @@
-"""Makes the waits of all tests as long as the machine needs: a wait that runs out is held against its measured pace.
+"""Makes the waits of all tests as long as the machine needs.
 
-The seconds that a test names are those of a quiet machine of the usual speed. When they have passed and the answer has
-not come, a small FP16 training is run and timed. It takes longer on a slow machine, on one that is slow in FP16, and on
-one that is busy with something else, and the wait goes on as many times longer. So a quick machine measures nothing,
-and only what never comes fails.
+A test gives the seconds for an idle machine of usual speed. When they are over, a small FP16 training is timed. It
+takes longer on a slow machine, on one that is slow in FP16 and on a busy one, and the wait becomes as many times
+longer. So a fast machine measures nothing, and a wait fails only when its condition never becomes true.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ for _ in range(20):
         loss = model(torch.ones(64, 64)).float().square().mean()
     loss.backward()
 """
-# How long that training takes, most of it to load torch, on a quiet machine of the usual speed.
+# The seconds of that training on an idle machine of usual speed; most of them are for loading torch.
 USUAL = 2.0
-# What makes progress all the time and never comes to its end fails after so many waits.
+# A wait with constant progress and no end fails after this many times its length.
 MOST_WAITS = 10
-# How often a process that is waited for is asked whether it has ended; an end is noticed at once all the same.
+# The seconds between two checks of the limit while a process runs; the end of the process is noticed at once.
 ASK_EVERY = 0.5
 
 
@@ -48,12 +47,12 @@ def _slowness_of_this_run() -> float:
 
 
 def seconds(usual: float) -> float:
-    """Return a limit that must be named beforehand, as long as this machine needs it."""
+    """Return a time limit for this machine, for calls that need it in advance."""
     return usual * _slowness_of_this_run()
 
 
 class Patience:
-    """A wait of so many seconds at the usual pace, begun now; it begins again while `progress` gives new answers."""
+    """A wait of so many seconds at usual speed that starts now; it starts again when `progress` returns a new value."""
 
     def __init__(self, usual: float, progress: Callable[[], Any] | None = None) -> None:
         self.usual = usual
@@ -63,7 +62,7 @@ class Patience:
         self._until = self._begun + usual
 
     def is_over(self) -> bool:
-        """Tell whether the wait has run out, by the pace of the machine when it was to run out."""
+        """Return whether the wait is over, by the speed of the machine now."""
         if time.monotonic() < self._until:
             return False
         length = self.usual * slowness()
@@ -78,7 +77,7 @@ class Patience:
 
 
 def until(condition: Callable[[], Any], usual: float, what: object = "", every: float = 0.01) -> Any:
-    """Ask again and again until the answer is true and return it; fail when it never is."""
+    """Wait until the condition returns a true value, and return it; fail when the wait is over."""
     patience = Patience(usual)
     while True:
         is_last = patience.is_over()
@@ -106,7 +105,7 @@ def communicate(
     """Give a process its input, wait for it to end and return what it wrote."""
     patience = Patience(usual, progress)
     if process.stdin is not None:
-        # Python's own way of writing it does not survive being asked more than once.
+        # Popen.communicate cannot be called again after a timeout when it has input.
         threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
         process.stdin = None
     while True:
@@ -119,7 +118,7 @@ def communicate(
 
 
 def _feed(pipe: IO[Any], data: Any) -> None:
-    # A process that ends before it has read all of it is no fault.
+    # A process may end before it has read all of its input.
     with contextlib.suppress(BrokenPipeError), pipe:
         if data:
             pipe.write(data)
@@ -153,7 +152,7 @@ def run(
 
 
 def newest_change(folder: Path) -> float:
-    """Return when a file in a folder was last written: progress of whatever writes there."""
+    """Return when a file in a folder was last written, as a sign of progress."""
     newest = 0.0
     for path in folder.rglob("*"):
         try:

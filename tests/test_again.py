@@ -1,4 +1,4 @@
-"""Proves the second run of failed tests: CI's own script and the real Makefile, in a small project of their own."""
+"""Tests the second run of failed tests with CI's script and the real Makefile in a small project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Fails as often as said, and passes from then on; it counts in a file.
+# Fails the given number of times, then passes; it counts its runs in a file.
 SHAKY = """
 from pathlib import Path
 
@@ -24,12 +24,12 @@ def test_{name}():
     assert before >= {times}
 """
 SAMPLE = "import pytest\npytestmark = [pytest.mark.long, pytest.mark.sample]\n"
-# What `make lint` calls: it has nothing to find here.
+# The programs of `make lint`; here they find nothing.
 LINTERS = ("ruff", "mypy", "ansible-lint")
 
 
 class Project:
-    """A folder with the Makefile, CI's script, a few tests and programs that stand in for the linters."""
+    """A folder with the Makefile, CI's script, a few tests and fake linters."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,7 +42,7 @@ class Project:
         (folder / "requirements.lock").touch()
         (folder / ".venv" / "ready").touch()
         (folder / "ansible").mkdir()
-        # What makes the parts of the fleet beforehand.
+        # `make` calls it to prepare the fleet.
         self.write("tests/fleet/__main__.py", "")
         self.shaky("tests/test_plain.py", "plain", 0)
         self.shaky("tests/fleet/test_host.py", "host", 0)
@@ -67,7 +67,7 @@ class Project:
 
     def run(self, *words: str, parallel: bool = False) -> tuple[int, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MAKE", "RUNG_"))}
-        # Nothing is to be installed for the hosts: there are none.
+        # There are no hosts, so nothing is installed for them.
         workers = "-pxdist.plugin\\ -n1" if parallel else ""
         env["MAKEFLAGS"] = f"-- SYSTEM= PARALLEL={workers} FLEET_PARALLEL={workers}"
         # Other plugins only take time to load.
@@ -113,7 +113,7 @@ def test_tests_of_any_part_that_fail_and_then_pass_are_named_and_ci_is_green(pro
     project.shaky("tests/test_shaky.py", "shaky", 1)
     project.shaky("tests/fleet/test_host.py", "host", 1)
     project.shaky("tests/test_sample.py", "sample", 1, SAMPLE)
-    # The set-up fails here, and the name holds what could be taken for something else.
+    # Here the set-up fails, and the name of the test contains special characters.
     project.write("tests/test_odd.py", ODD)
     code, out = project.run(".ci/run", parallel=True)
     assert code == 0, out
@@ -128,7 +128,7 @@ def test_tests_of_any_part_that_fail_and_then_pass_are_named_and_ci_is_green(pro
     assert project.runs("plain") == 1, "only what failed runs again"
 
 
-def test_a_test_that_fails_twice_makes_ci_red_and_the_rest_is_run_all_the_same(project: Project) -> None:
+def test_a_test_that_fails_twice_makes_ci_red_and_the_others_still_run(project: Project) -> None:
     project.shaky("tests/test_broken.py", "broken", 9)
     project.shaky("tests/test_shaky.py", "shaky", 1)
     code, out = project.run(".ci/run")
@@ -140,7 +140,7 @@ def test_a_test_that_fails_twice_makes_ci_red_and_the_rest_is_run_all_the_same(p
     assert project.runs("sample") == 1
 
 
-def test_one_that_fails_twice_on_the_fleet_is_red(project: Project) -> None:
+def test_a_fleet_test_that_fails_twice_makes_the_run_red(project: Project) -> None:
     project.shaky("tests/test_shaky.py", "shaky", 1)
     project.shaky("tests/fleet/test_host.py", "host", 2)
     assert project.run("make", "test")[0] != 0
@@ -164,8 +164,8 @@ def failed_lint(project: Project) -> None:
 
 
 @pytest.mark.parametrize("spoil", [crash, broken_import, failed_lint])
-def test_what_is_no_failed_test_is_red(project: Project, spoil: Callable[[Project], None]) -> None:
-    # A report of an earlier run in which all was well must not be taken for one of this run.
+def test_a_failure_outside_the_tests_makes_the_run_red(project: Project, spoil: Callable[[Project], None]) -> None:
+    # The green report of an earlier run must not count for this run.
     project.write(".pytest_cache/parts/tests.json", json.dumps({"ended": 0, "passed": ["some"], "failed": []}))
     spoil(project)
     assert project.run("make", "check")[0] != 0

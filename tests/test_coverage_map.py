@@ -1,4 +1,4 @@
-"""Tests that a reader finds the test of every module: by its path, or in `tests/coverage_map.toml`."""
+"""Tests that every module has a test: in the file of the same name, or by a line of `tests/coverage_map.toml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAP = {
     for table in tomllib.loads((ROOT / "tests" / "coverage_map.toml").read_text(encoding="utf-8")).values()
     for key, value in table.items()
 }
-# The installed command and the code in a job run in processes of their own, so no test imports them.
+# The installed command and the code in a job run in their own processes, so no test imports them.
 RUN_NOT_IMPORTED = (
     "jobs/inside/",
     "runner/cli",
@@ -55,11 +55,11 @@ def reached_from(test: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("module", modules())
-def test_every_module_has_a_test_that_a_reader_finds(module: str) -> None:
+def test_every_module_has_a_test_of_its_name_or_a_line_in_the_map(module: str) -> None:
     if (ROOT / mirror_of(module)).is_file():
         return
     entry = entry_of(module)
-    assert entry is not None, f"write {mirror_of(module)}, or say in tests/coverage_map.toml which test covers it"
+    assert entry is not None, f"write {mirror_of(module)}, or name its test in tests/coverage_map.toml"
     test = ROOT / MAP[entry]
     assert test.is_file()
     if not module.startswith(RUN_NOT_IMPORTED):

@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE_CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
-ARROW = re.compile(r"^\| ([A-Z]+) -> ([A-Z]+) \|", re.MULTILINE)
+TRANSITION = re.compile(r"^\| ([A-Z]+) -> ([A-Z]+) \|", re.MULTILINE)
 TARGET = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 SHELL_ENDS = {"|", "||", "&&", ";", ">", ">>", "<", "&"}
 
@@ -93,12 +93,12 @@ def test_the_fields_of_the_job_file_are_found_at_every_depth() -> None:
     assert {"name", "knobs.lr", "success.below", "recovery.ladder", "checkpoint.every"} <= set(field_names())
 
 
-def test_every_arrow_is_in_the_page_of_states_and_no_other() -> None:
-    told = set(ARROW.findall(text(DOCS / "states.md")))
-    assert told == {(str(a), str(b)) for a, targets in TRANSITIONS.items() for b in targets}
+def test_the_page_of_states_lists_exactly_the_allowed_transitions() -> None:
+    documented = set(TRANSITION.findall(text(DOCS / "states.md")))
+    assert documented == {(str(a), str(b)) for a, targets in TRANSITIONS.items() for b in targets}
 
 
-def test_the_drawn_table_of_states_is_the_table() -> None:
+def test_the_table_of_states_marks_exactly_the_allowed_transitions() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in text(DOCS / "states.md").splitlines()
@@ -110,15 +110,16 @@ def test_the_drawn_table_of_states_is_the_table() -> None:
 
 
 def test_every_command_is_in_the_table_of_commands() -> None:
-    told = set(re.findall(r"^\| `rung (\w+)", text(DOCS / "operations.md"), re.MULTILINE))
-    assert told == set(cli.commands)
+    documented = set(re.findall(r"^\| `rung (\w+)", text(DOCS / "operations.md"), re.MULTILINE))
+    assert documented == set(cli.commands)
 
 
-def test_every_make_target_is_told_and_every_told_one_exists() -> None:
+def test_every_make_target_is_documented_and_every_documented_one_exists() -> None:
     targets = set(TARGET.findall(text(ROOT / "Makefile")))
-    told = {name for page in PAGES for name in re.findall(r"(?:`|^\$ )make ([a-z-]+)", text(page), re.MULTILINE)}
+    pattern = re.compile(r"(?:`|^\$ )make ([a-z-]+)", re.MULTILINE)
+    documented = {name for page in PAGES for name in pattern.findall(text(page))}
     assert len(targets) > 10
-    assert told == targets
+    assert documented == targets
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
@@ -130,13 +131,13 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 
 def slug(heading: str) -> str:
-    """Return the anchor that code hosts make of a heading."""
+    """Return the anchor of a heading, as code hosts build it."""
     plain = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
     return plain.replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_all_relative_links_and_anchors_live(page: Path) -> None:
+def test_all_relative_links_and_anchors_exist(page: Path) -> None:
     dead = []
     for target in LINK.findall(INLINE_CODE.sub("", prose(page))):
         if re.match(r"https?://", target):
@@ -149,7 +150,7 @@ def test_all_relative_links_and_anchors_live(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_file_named_exists(page: Path) -> None:
+def test_every_named_file_exists(page: Path) -> None:
     named = re.findall(r"`((?:jobs|recovery|runner|tests|docs)/[\w./-]+)`", prose(page))
     assert [name for name in named if not (ROOT / name).exists() and "NAME" not in name] == []
 
@@ -166,7 +167,7 @@ def test_every_job_file_shown_is_valid(page: str, body: str) -> None:
     assert parse_spec(body.encode()).run
 
 
-def test_job_files_are_shown_where_people_look() -> None:
+def test_the_readme_and_the_job_file_page_show_job_files() -> None:
     assert {"README.md", "docs/job-file.md"} <= {page for page, _ in job_files()}
 
 
@@ -181,7 +182,7 @@ def shown_commands() -> list[tuple[str, str]]:
 
 
 def wrong_in(line: str) -> str | None:
-    """Say what a command line asks for that does not exist; None when all of it does."""
+    """Return which command or option of a line does not exist; None when all of them exist."""
     words = shlex.split(line, comments=True)[1:]
     words = words[: next((i for i, word in enumerate(words) if word in SHELL_ENDS), len(words))]
     if words[0] in ("--help", "--version"):
@@ -203,7 +204,7 @@ def wrong_in(line: str) -> str | None:
         if name not in options:
             return f"no option {name}"
         if not options[name].is_flag and not equals and next(rest, None) is None:
-            return f"{name} wants a value"
+            return f"{name} needs a value"
     most = sum(isinstance(param, click.Argument) for param in command.params)
     return None if given <= most else f"{given} arguments, at most {most}"
 
@@ -225,5 +226,5 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
         "rung history --diff=1 a b",
     ],
 )
-def test_a_wrong_command_would_be_noticed(line: str) -> None:
+def test_a_wrong_command_is_noticed(line: str) -> None:
     assert wrong_in(line) is not None

@@ -1,4 +1,4 @@
-"""Proves that a wait follows the pace of the machine: a slow one waits longer, and what never comes still fails."""
+"""Tests that a wait is longer on a slow machine, and that a condition which is never true still fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import pace
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Stop the clock of the waits, and return what moves it on."""
+    """Stop the clock of the waits, and return a function that moves it."""
     now = [0.0]
     monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
 
@@ -31,7 +31,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
     monkeypatch.setattr(pace, "slowness", lambda: next(measured))
 
 
-def test_a_real_machine_has_a_pace() -> None:
+def test_the_slowness_of_this_machine_is_at_least_1() -> None:
     assert pace.slowness() >= 1.0
 
 
@@ -55,7 +55,7 @@ def test_a_slow_machine_waits_as_many_times_longer(
     assert patience.is_over()
 
 
-def test_a_machine_that_gets_slower_meanwhile_is_measured_again(
+def test_a_machine_that_becomes_slower_is_measured_again(
     monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
 ) -> None:
     slow(monkeypatch, 2.0, 5.0)
@@ -65,7 +65,7 @@ def test_a_machine_that_gets_slower_meanwhile_is_measured_again(
     assert patience.is_over()
 
 
-def test_progress_begins_the_wait_again_but_not_for_ever(
+def test_progress_restarts_the_wait_a_limited_number_of_times(
     monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
 ) -> None:
     slow(monkeypatch, 1.0)
@@ -77,13 +77,13 @@ def test_progress_begins_the_wait_again_but_not_for_ever(
     assert waits in (pace.MOST_WAITS, pace.MOST_WAITS + 1)
 
 
-def test_a_condition_that_never_comes_fails_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_is_never_true_fails_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch, 1.0)
-    with pytest.raises(AssertionError, match="a blue moon"):
-        pace.until(lambda: False, 0.05, "a blue moon")
+    with pytest.raises(AssertionError, match="a condition"):
+        pace.until(lambda: False, 0.05, "a condition")
 
 
-def test_a_condition_that_comes_while_the_pace_is_measured_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_becomes_true_during_the_measurement_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     came = [False]
 
     def measure() -> float:
@@ -102,7 +102,7 @@ def test_a_program_that_runs_too_long_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert time.monotonic() - begun < 300
 
 
-def test_what_a_program_reads_and_writes_is_whole_however_often_it_is_asked(
+def test_input_and_output_of_a_program_are_complete_after_many_timeouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pace, "ASK_EVERY", 0.01)

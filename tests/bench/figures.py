@@ -11,7 +11,7 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
 from tests.bench.traces import Trace
 
-# Fewer steps than this from leaving the course to the first value that is not finite are no slow divergence.
+# With fewer steps than this between the rise and the first value that is not finite, a divergence is not slow.
 SLOW = 20
 
 
@@ -27,7 +27,7 @@ def lines(trace: Trace, *, loss_only: bool = False) -> Iterable[str]:
 
 
 def by_detector(trace: Trace, *, loss_only: bool = False) -> list[int]:
-    """Return the steps at which the detector, with its defaults, says that a run diverges."""
+    """Return the steps at which the detector, with its defaults, reports a divergence."""
     detector = Detector()
     found = [
         fault
@@ -79,7 +79,7 @@ class Figures:
 
 
 def healthy_level(trace: Trace, sick: int) -> tuple[float, float]:
-    """Return level and spread of the loss before a run was ill, or at its best where it was so from the start."""
+    """Return level and spread of the loss before a run was faulty, or at its best if it was faulty from the start."""
     finite = [loss for loss in trace.loss if abs(loss) < 1e30]
     if sick >= 100:
         best = trace.loss[sick - 100 : sick]
@@ -97,6 +97,6 @@ def left_course(trace: Trace, sick: int) -> int:
 
 
 def is_ruined(trace: Trace, sick: int) -> bool:
-    """Tell whether a run that stayed finite ends with half or more of what it had learned lost."""
+    """Return whether a run that stayed finite has lost at least half of what it had learned at its end."""
     level, _ = healthy_level(trace, sick)
     return median(trace.loss[-100:]) > level + 0.5 * max(median(trace.loss[:5]) - level, 0.1 * abs(level))

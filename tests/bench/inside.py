@@ -1,4 +1,4 @@
-"""What zero-edit costs on the CPU: a plain FP32 training and one with AMP and a scaler, at about 10 ms a step."""
+"""Measures what zero-edit costs on the CPU: an FP32 training and one with AMP and a scaler, at about 10 ms a step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def main(options: Sequence[str] = ()) -> None:
     pairs = 10 if "--short" in options else PAIRS
     print(f"zero-edit on the CPU, blocks of {STEPS} steps in turns, {pairs} pairs")
     for name, amp in (("FP32", False), ("AMP", True)):
-        with records_in_a_file() as told:
+        with records_in_a_file() as lines:
             step, model = training(amp)
             for _ in range(40):
                 step()
             times = in_turns(Switch(model), step, lambda step=step: block(step), pairs)
-            said = sum(line.startswith("rung| step") for line in told())
-        report(name, times, said)
+            records = sum(line.startswith("rung| step") for line in lines())
+        report(name, times, records)
 
 
 def training(amp: bool) -> tuple[Callable[[], None], object]:
@@ -73,12 +73,12 @@ def block(step: Callable[[], None], steps: int = STEPS) -> float:
     return time.process_time() - began
 
 
-def report(name: str, times: list[tuple[float, float]], said: int) -> None:
-    if not said:
+def report(name: str, times: list[tuple[float, float]], records: int) -> None:
+    if not records:
         sys.exit("rung: nothing was reported: zero-edit was not on")
     share, low, high = overhead(times)
     one = median(without for _, without in times) / STEPS
     print(
         f"{name:<6}{1000 * one:6.2f} ms a step, with zero-edit {share:+.2f} % ({low:+.2f} to {high:+.2f}),"
-        f" {one * share * 1e4:.0f} us; target {TARGET:g} %; {said} records"
+        f" {one * share * 1e4:.0f} us; target {TARGET:g} %; {records} records"
     )

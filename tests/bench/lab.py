@@ -1,4 +1,4 @@
-"""Trains: one plan, several seeds, and what a log would say of every step. Real torch, real optimizers, real scaler."""
+"""Trains a plan with several seeds and records every step, with real torch, optimizers and scaler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says which trainings are run: healthy ones of many kinds, and ones that something ruins.
+"""Lists the trainings to run: healthy ones of many kinds, and ones with a fault.
 
 Thresholds were chosen on TUNED_TASKS with TUNING_SEED alone. What is reported comes from other seeds of those tasks,
 and from tasks that were never looked at.

@@ -1,4 +1,4 @@
-"""The published rules of the field, measured on the same trainings: each tells, step by step, whether it fires."""
+"""Implements the published rules for spikes: each returns the steps at which it fires."""
 
 from __future__ import annotations
 

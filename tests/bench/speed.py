@@ -102,7 +102,7 @@ def scan(path: Path, *, quick: bool) -> int:
 
 
 def plain_loop(path: Path) -> int:
-    """Do what anybody would write first: every line against every pattern, then its numbers."""
+    """Search the simple way: every line against every pattern, then its numbers."""
     with path.open("rb") as log:
         raw = log.read(PLAIN_SIZE)
     found = 0

@@ -91,7 +91,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Clusters(Task):
-    """Ten blurred clusters, told apart by an MLP with ReLU."""
+    """Ten blurred clusters, classified by an MLP with ReLU."""
 
     CLASSES, WIDTH = 10, 32
 
@@ -112,7 +112,7 @@ class Clusters(Task):
 
 
 class Teacher(Task):
-    """Regression on what a random network says, by an MLP with tanh."""
+    """Regression on the output of a random network, by an MLP with tanh."""
 
     def prepare(self) -> None:
         self.first, self.second = self.normal(8, 16, scale=0.6), self.normal(16, 1)
@@ -131,7 +131,7 @@ class Teacher(Task):
 
 
 class Language(Task):
-    """A language in which the next word hangs on the last two, and a transformer of two layers that learns it."""
+    """A language in which the next token depends on the last two, learned by a transformer of two layers."""
 
     WORDS, LENGTH, WIDTH = 24, 8, 16
 
@@ -187,7 +187,7 @@ def norm(flow: Tensor) -> Tensor:
 
 
 class Ranking(Task):
-    """Who likes what: embeddings trained by pairs, with log(sigmoid(x)) written by hand as so many scripts have it."""
+    """Recommendation: embeddings trained by pairs, with log(sigmoid(x)) written by hand as in many scripts."""
 
     PEOPLE, THINGS, WIDTH = 60, 80, 8
 
@@ -282,7 +282,7 @@ class Density(Task):
 
 
 class Bandit(Task):
-    """Policy gradient on a bandit with contexts: a loss around zero that says little, and heavy noise."""
+    """Policy gradient on a bandit with contexts: a loss around zero that means little, and heavy noise."""
 
     ARMS = 6
 

@@ -50,6 +50,6 @@ def _short(values: list[float]) -> list[float]:
 
 
 def load() -> list[tuple[int | None, Trace]]:
-    """Return the kept trainings, each with the step from which it is ill; None: it is healthy."""
+    """Return the kept trainings, each with the step of its fault, or None if it is healthy."""
     rows = map(json.loads, gzip.decompress(FILE.read_bytes()).decode().splitlines())
     return [(row["sick"], Trace(**row["trace"])) for row in rows]

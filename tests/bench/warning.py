@@ -1,4 +1,4 @@
-"""The early warning, measured: how long before NaN it comes, how much it misses, and how often it cries wolf.
+"""Measures the early warning: how long before NaN it comes, how much it misses, and how many alarms are false.
 
 Real trainings are run (see plans.py) and what they print is fed to the detector as lines of a log, beside the published
 rules on the same numbers. Thresholds were chosen on other seeds and on half of the tasks.
@@ -65,7 +65,7 @@ def measure(done: Sequence[tuple[Plan, list[Trace]]], alarms: Alarms) -> Figures
 
 
 def each(done: Sequence[tuple[Plan, list[Trace]]]) -> Iterator[tuple[int | None, Trace]]:
-    """Yield every training with the step from which it is ill; None: it is healthy."""
+    """Yield every training with the step of its fault, or None if it is healthy."""
     for plan, traces in done:
         for trace in traces:
             yield sick_from(plan) if plan.fault else None, trace

@@ -1,7 +1,7 @@
 """One machine of the fleet and everything that can happen to it: a cut link, a freeze, a power loss, a full disk.
 
-Power, link and freezer are the outer engine's, as elsewhere they are the rack's; everything inside the host goes
-through `run`, which works as root and does not need the network. Every method returns when its effect is there.
+The outer engine controls power, link and freezer. Everything inside the host goes through `run`, which works as root
+and does not need the network. Every method returns when its effect is there.
 """
 
 from __future__ import annotations

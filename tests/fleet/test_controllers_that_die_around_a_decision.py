@@ -10,7 +10,14 @@ import pytest
 
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
-from tests.support.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
+from tests.support.dying import (
+    FIELDS,
+    RUNGS,
+    WANTED,
+    assert_each_attempt_ran_once,
+    kill_around_decisions,
+    outline,
+)
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ def test_controllers_killed_after_a_decision_and_before_the_first_step_change_no
         hits += kill_around_decisions(campaign.store, job, campaign.control, campaign.kill_controller)
         campaign.kill_controller()
         assert outline(campaign.attempts(job)) == wanted
-        once(campaign.store, job)
+        assert_each_attempt_ran_once(campaign.store, job)
         for number in range(1, len(RUNGS) + 1):
             assert campaign.log(job, number).count("rung| knobs ") == 1, f"attempt {number} ran more than once"
         if min(hits["decided"], hits["started"]) >= WANTED:
