@@ -97,7 +97,7 @@ def move_aside(engine: Engine, request: Request, query: Query) -> SetAside:
     return SetAside(tuple(entry.name for entry in moved), aside)
 
 
-class Clearing:
+class CheckpointMover:
     """Sets files aside once for each attempt, and records it before the attempt starts."""
 
     def __init__(self, context: Context) -> None:

@@ -11,7 +11,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, Observation, Presence
 from rung.runner.state import transitions
-from rung.runner.state.store import Stale
+from rung.runner.state.store import Orphan
 from rung.runner.task_pool import Task
 
 # After an unexpected error.
@@ -40,7 +40,7 @@ class OrphanSweep:
         self._stopped: set[str] = set()
 
     def turn(self) -> None:
-        for orphan in self._context.store.stale():
+        for orphan in self._context.store.orphans():
             key = f"stale {orphan.job_id} {orphan.attempt}"
             task = self._context.tasks.take(key)
             if task is not None:
@@ -49,7 +49,7 @@ class OrphanSweep:
             elif not self._context.tasks.busy(key) and not self._context.is_backing_off(key):
                 self._submit(orphan, key)
 
-    def _submit(self, orphan: Stale, key: str) -> None:
+    def _submit(self, orphan: Orphan, key: str) -> None:
         paths = self._context.paths.attempt(orphan.job_id, orphan.attempt)
         try:
             engine = self._context.engines.on(orphan.host)
@@ -58,7 +58,7 @@ class OrphanSweep:
         else:
             self._context.tasks.submit(key, orphan.host, partial(stop_orphan, engine, paths))
 
-    def _on_done(self, orphan: Stale, key: str, task: Task) -> None:
+    def _on_done(self, orphan: Orphan, key: str, task: Task) -> None:
         error = task.future.exception()
         if error is not None:
             if not isinstance(error, (EngineError, HostError)):
@@ -69,9 +69,9 @@ class OrphanSweep:
             self._stopped.add(key)
         if observation.presence in GONE:
             how = "it still ran and was stopped" if key in self._stopped else GONE[observation.presence]
-            transitions.stale_gone(self._context.store, orphan, how, at=self._context.now())
+            transitions.orphan_gone(self._context.store, orphan, how, at=self._context.now())
 
-    def _report_error(self, orphan: Stale, key: str, error: BaseException) -> None:
+    def _report_error(self, orphan: Orphan, key: str, error: BaseException) -> None:
         """Record an unexpected error; the GPUs stay leased, and it is tried again later."""
         self._context.back_off(key, ERROR_RETRY_SECONDS)
         message = clean(f"attempt {orphan.attempt} on {orphan.host}, which was given up, could not be ended: {error!r}")

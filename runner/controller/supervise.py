@@ -18,7 +18,7 @@ from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import Verdict
-from rung.runner.checkpoints.set_aside import Clearing
+from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
@@ -67,7 +67,7 @@ class Supervisor:
     ) -> None:
         self._context, self._elsewhere, self._on_healthy = context, elsewhere, on_healthy
         self._views: dict[str, AttemptView] = {}
-        self._set_aside = Clearing(context)
+        self._set_aside = CheckpointMover(context)
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
 

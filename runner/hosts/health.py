@@ -24,7 +24,7 @@ class Health:
 
     state: str
     what: str
-    said: str
+    message: str
     fix: str = ""
 
 

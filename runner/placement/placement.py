@@ -93,7 +93,7 @@ class Placer:
         decided = self._moving[job.id][1].avoid if self.is_moving(job) else ()
         left = {
             one.host: "may still run a lost attempt of it"
-            for one in self._context.store.stale()
+            for one in self._context.store.orphans()
             if one.job_id == job.id
         }
         return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left}

@@ -93,4 +93,4 @@ def _clock(report: Report) -> Iterator[tuple[str, str]]:
 
 def _health(report: Report) -> Iterator[tuple[str, str]]:
     for one in failed_checks(report.health):
-        yield f"{one.what}: {one.said}", one.fix
+        yield f"{one.what}: {one.message}", one.fix

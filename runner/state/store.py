@@ -56,7 +56,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Stale:
+class Orphan:
     """An attempt that was given up while its host was unreachable. It may still run there."""
 
     job_id: str
@@ -203,8 +203,8 @@ class Store:
     def leases(self) -> list[Lease]:
         return [Lease(**dict(row)) for row in self._rows("SELECT * FROM leases ORDER BY taken_at, gpu")]
 
-    def stale(self) -> list[Stale]:
-        return [Stale(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
+    def orphans(self) -> list[Orphan]:
+        return [Orphan(**dict(row)) for row in self._rows("SELECT * FROM stale ORDER BY since")]
 
     def validations(self, *, active: bool = False) -> list[tuple[int, str, dict[str, Any]]]:
         """Return number, digest and data of every validation, oldest first; `active`: only those without a verdict."""
@@ -288,9 +288,9 @@ class Store:
         row = (attempt.job_id, attempt.number, attempt.host, at)
         self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
 
-    def remove_stale(self, stale: Stale) -> None:
+    def remove_orphan(self, orphan: Orphan) -> None:
         """Free what an attempt that was given up had leased: it is certainly gone from its host."""
-        key = (stale.job_id, stale.attempt)
+        key = (orphan.job_id, orphan.attempt)
         self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ?", key)
         self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ?", key)
 

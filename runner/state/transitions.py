@@ -14,7 +14,7 @@ from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
-from rung.runner.state.store import Stale, Store
+from rung.runner.state.store import Orphan, Store
 
 BY_A_PERSON = "cancelled by a person"
 
@@ -115,12 +115,12 @@ def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
 
 
-def stale_gone(store: Store, stale: Stale, how: str, *, at: float) -> None:
+def orphan_gone(store: Store, orphan: Orphan, how: str, *, at: float) -> None:
     """Record that a lost attempt is certainly gone from its host; only now its GPUs are free."""
     with store.transaction():
-        store.remove_stale(stale)
-        because = f"attempt {stale.attempt} on {stale.host}, given up while its host was away: {how}"
-        store.add_event(stale.job_id, stale.attempt, EventKind.STALE_GONE, {"because": because}, at=at)
+        store.remove_orphan(orphan)
+        because = f"attempt {orphan.attempt} on {orphan.host}, given up while its host was away: {how}"
+        store.add_event(orphan.job_id, orphan.attempt, EventKind.STALE_GONE, {"because": because}, at=at)
 
 
 def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:

@@ -38,7 +38,7 @@ def _rows(report: Report) -> Iterator[Sequence[Any]]:
 
 
 def _unwell(report: Report) -> list[str]:
-    return [f"unwell: {one.said}" for one in failed_checks(report.health)]
+    return [f"unwell: {one.message}" for one in failed_checks(report.health)]
 
 
 def _use(state: GpuState) -> str:
@@ -69,7 +69,7 @@ def _host(report: Report) -> dict[str, Any]:
         "disks": [{"mount": disk.mount, "free": disk.free, "total": disk.total} for disk in report.disks],
         "clock_skew": report.clock_skew,
         "gpus": [_gpu(state) for state in report.gpus],
-        "health": [{"state": h.state, "what": h.what, "said": h.said, "fix": h.fix} for h in report.health],
+        "health": [{"state": h.state, "what": h.what, "said": h.message, "fix": h.fix} for h in report.health],
     }
 
 

@@ -83,7 +83,7 @@ def test_a_lost_hosts_stale_container_is_stopped_before_its_gpu_is_leased_again(
     assert world.leases() == {"GPU-ampere-0": f"{other}/1", "GPU-pascal-0": f"{job}/2"}
     done = [call for call in ampere.calls if call[0] in ("stop", "start")]
     assert done == [("stop", f"{job}/1"), ("start", f"{other}/1")]
-    assert world.store.stale() == []
+    assert world.store.orphans() == []
     assert world.job(job).state is JobState.RUNNING and len(world.store.attempts(job)) == 2
 
 
@@ -95,7 +95,7 @@ def test_a_lost_attempt_that_had_finished_does_not_count_any_more(build: Build) 
     world.until(lambda: world.last(job).host == "pascal" and world.is_running(job))
     world.engine("ampere").end(f"{job}/1")
     world.engine("ampere").away = False
-    world.until(lambda: world.store.stale() == [])
+    world.until(lambda: world.store.orphans() == [])
     assert world.job(job).state is JobState.RUNNING
     world.engine("pascal").end(f"{job}/2")
     world.until(lambda: world.job(job).ended)
@@ -194,7 +194,7 @@ def test_a_host_that_is_no_longer_listed_counts_as_unreachable(build: Build) -> 
     world.until(lambda: world.last(job).host == "pascal" and world.is_running(job))
     assert world.leases() == {"GPU-ampere-0": f"{job}/1", "GPU-pascal-0": f"{job}/2"}
     world.engines.hosts = listed
-    world.until(lambda: world.store.stale() == [])
+    world.until(lambda: world.store.orphans() == [])
     assert world.engine("ampere").running() == []
 
 
@@ -208,7 +208,7 @@ def test_cancel_of_a_job_on_a_lost_host_ends_and_its_container_is_stopped_later(
     assert world.job(job).state is JobState.CANCELLED
     assert world.leases() == {"GPU-ampere-0": f"{job}/1"}
     world.engine("ampere").away = False
-    world.until(lambda: world.store.stale() == [])
+    world.until(lambda: world.store.orphans() == [])
     assert world.engine("ampere").running() == [] and world.leases() == {}
 
 
@@ -222,7 +222,7 @@ def test_a_job_that_waits_to_move_can_be_cancelled_and_retried(build: Build) -> 
     cancel(world.store, world.job(job), at=world.now)
     world.until(lambda: world.job(job).ended)
     world.engine("ampere").away = False
-    world.until(lambda: world.store.stale() == [])
+    world.until(lambda: world.store.orphans() == [])
     retry(world.store, world.job(job), {}, at=world.now)
     world.until(lambda: world.is_running(job))
     assert (world.last(job).host, world.last(job).residence, world.last(job).number) == ("ampere", 2, 2)

@@ -24,8 +24,8 @@ def test_lines_are_read_and_others_left_out() -> None:
 
 def test_the_output_of_a_host_cannot_write_to_the_terminal() -> None:
     (only,) = parse_health("bad\tlog\t\x1b[2Jgone\x07" + "x" * 1000 + "\t\n")
-    assert "\x1b" not in only.said and "\x07" not in only.said
-    assert len(only.said) <= 300
+    assert "\x1b" not in only.message and "\x07" not in only.message
+    assert len(only.message) <= 300
 
 
 def test_a_host_without_the_script_prints_nothing_and_that_is_no_error() -> None:

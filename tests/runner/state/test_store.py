@@ -234,11 +234,11 @@ def test_the_gpu_of_a_lost_attempt_is_leased_until_the_attempt_is_removed(store:
         store.lease(leased(job, 2, "GPU-9"), at=3.0)
         store.move(job, JobState.CANCELLED, reason="r", at=4.0)
     assert [lease.gpu for lease in store.leases()] == ["GPU-1"]
-    (stale,) = store.stale()
-    assert (stale.job_id, stale.attempt, stale.host) == (job, 1, "ampere")
+    (orphan,) = store.orphans()
+    assert (orphan.job_id, orphan.attempt, orphan.host) == (job, 1, "ampere")
     with store.transaction():
-        store.remove_stale(stale)
-    assert (store.leases(), store.stale()) == ([], [])
+        store.remove_orphan(orphan)
+    assert (store.leases(), store.orphans()) == ([], [])
 
 
 def test_an_attempt_on_a_host_comes_back_as_it_was(store: Store) -> None:
