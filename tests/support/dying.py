@@ -1,6 +1,7 @@
-"""A small job with two rungs to climb, whose controllers are killed around each decision; for flow and fleet.
+"""Runs a small job that needs two rungs and kills its controllers around each decision; for flow and fleet.
 
-The job is a shell script, so that only Rung takes time: NaN without clipping, later NaN with its own lr, then well.
+The job is a shell script, so that only Rung takes time: it is NaN without clipping, then NaN with its first lr, then
+healthy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rung.jobs.model.state import JobState
 from rung.runner.state.store import Store
 from tests import pace
 
-# The wait before the first step is the time in which a controller can die between a relaunch and its first step.
+# In the second before the first step a controller can be killed between a relaunch and its first step.
 SCRIPT = """
 sleep 1
 echo "rung| knobs lr=$1 clip=$2"
@@ -32,7 +33,7 @@ FIELDS: dict[str, Any] = {
     "recovery": {"ladder": ["raise_clip", "lower_lr"]},
 }
 RUNGS = [None, "raise_clip", "lower_lr"]
-# Each of the two moments is hit at least so often; a controller that was quicker than we are does not count.
+# How often each of the two moments must be hit; a kill that comes too late does not count.
 WANTED = 2
 PATIENCE = 120.0
 
@@ -46,22 +47,22 @@ def outline(attempts: list[Attempt]) -> list[Any]:
 
 
 def kill_around_decisions(store: Store, job: str, control: Callable[[], Any], kill: Callable[[], None]) -> Counter[str]:
-    """Let controllers lead a job to its end, each killed at one of the two moments; return how often each was hit."""
+    """Run a job to its end, kill a controller at each of the two moments, and return how often each was hit."""
     hits: Counter[str] = Counter()
     control()
     for number in range(2, len(RUNGS) + 1):
         for moment in ("decided", "started"):
-            _wait(lambda moment=moment, number=number: (moment, number) in _told(store, job))
+            _wait(lambda moment=moment, number=number: (moment, number) in _events(store, job))
             kill()
             after = ("started", number) if moment == "decided" else ("ended", number)
-            too_late = after in _told(store, job) or store.job(job).state is not JobState.LAUNCHING
+            too_late = after in _events(store, job) or store.job(job).state is not JobState.LAUNCHING
             hits[moment] += not too_late
             control()
     _wait(lambda: store.job(job).ended)
     return hits
 
 
-def _told(store: Store, job: str) -> set[tuple[str, int | None]]:
+def _events(store: Store, job: str) -> set[tuple[str, int | None]]:
     return {(event.kind, event.attempt) for event in store.events(job)}
 
 
@@ -69,8 +70,8 @@ def _wait(condition: Callable[[], Any]) -> None:
     pace.until(condition, PATIENCE, every=0.005)
 
 
-def once(store: Store, job: str) -> None:
-    """Every attempt was decided, started and ended once."""
-    told = Counter((event.kind, event.attempt) for event in store.events(job))
+def assert_each_attempt_ran_once(store: Store, job: str) -> None:
+    """Assert that every attempt was decided, started and ended once."""
+    count = Counter((event.kind, event.attempt) for event in store.events(job))
     for number in range(1, len(RUNGS) + 1):
-        assert [told[kind, number] for kind in ("decided", "started", "ended")] == [1, 1, 1]
+        assert [count[kind, number] for kind in ("decided", "started", "ended")] == [1, 1, 1]

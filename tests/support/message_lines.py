@@ -1,4 +1,4 @@
-"""Lines that the signatures are tested with: at least one for each row, and healthy ones that look alike."""
+"""Lines to test the signatures with: at least one for each row, and similar healthy lines."""
 
 # By the name of the row that must find it.
 SAMPLES = {

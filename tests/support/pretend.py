@@ -19,7 +19,7 @@ from rung.runner.controller.controller import Controller
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.launch.submit import submit
-from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
+from rung.runner.seams.engine import Engine, FileEntry, Observation, Presence, Request
 from rung.runner.state.store import Store
 from tests import pace
 
@@ -94,7 +94,7 @@ class PretendEngine:
     def gpu(self) -> Gpu | None:
         return None
 
-    def ensure_image(self, image: str, tell: Callable[[str], None]) -> None:
+    def ensure_image(self, image: str, report: Callable[[str], None]) -> None:
         self._reach("ensure_image", image)
 
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
@@ -134,6 +134,9 @@ class PretendEngines:
         if host not in {each.name for each in self.hosts}:
             raise HostUnreachable(f"{host} is not in the list of hosts any more")
         return self.made[host]
+
+    def of(self, attempt: Attempt) -> Engine:
+        return self.on(attempt.host) if attempt.is_remote else self.local
 
     def remote(self, host: str) -> Any:
         return None
