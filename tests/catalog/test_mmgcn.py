@@ -1,4 +1,4 @@
-"""Tests mmgcn: log(sigmoid) by hand is NaN in FP16, and Rung brings the run to its FP32 metric."""
+"""Tests mmgcn: log(sigmoid) by hand is NaN in FP16, and after a recovery the run reaches its FP32 metric."""
 
 import pytest
 import yaml

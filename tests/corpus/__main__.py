@@ -43,13 +43,13 @@ def by_framework(cases: list[tuple[Case, Seen]]) -> None:
     groups: dict[str, list[tuple[Case, Seen]]] = defaultdict(list)
     for case, seen in cases:
         groups[case.framework].append((case, seen))
-    say(f"{'framework':<18}{'ill':>6}{'seen':>6}{'healthy':>9}{'alarms':>8}")
+    say(f"{'framework':<18}{'faulty':>6}{'seen':>6}{'healthy':>9}{'alarms':>8}")
     for framework, group in sorted(groups.items()):
-        ill = [(case, seen) for case, seen in group if case.label != HEALTHY]
+        faulty = [(case, seen) for case, seen in group if case.label != HEALTHY]
         well = [(case, seen) for case, seen in group if case.label == HEALTHY]
-        hits = sum(bool(seen.kinds & ({case.label} | case.also)) for case, seen in ill)
+        hits = sum(bool(seen.kinds & ({case.label} | case.also)) for case, seen in faulty)
         alarms = sum(bool(seen.kinds) for _, seen in well)
-        say(f"{framework:<18}{len(ill):>6}{hits:>6}{len(well):>9}{alarms:>8}")
+        say(f"{framework:<18}{len(faulty):>6}{hits:>6}{len(well):>9}{alarms:>8}")
 
 
 def false_alarms(cases: list[tuple[Case, Seen]], made_up: int, seed: int) -> int:

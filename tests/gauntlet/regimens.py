@@ -73,7 +73,7 @@ class Run:
 
 
 def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | None = None) -> Run:
-    """Run a script by itself, or with knobs set on its live objects."""
+    """Run a script without Rung, or with knobs set on its live objects."""
     out = trial.folder / "checkpoints"
     env = {name: value for name, value in os.environ.items() if not name.startswith("RUNG_")}
     env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

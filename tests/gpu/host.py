@@ -74,7 +74,7 @@ class GpuHost:
         self.engine.start()
         self.image = make_image(self.engine, self.python, self.account, self.folder / "image")
         self.serve()
-        self.tell()
+        self.write_inventory()
 
     def serve(self) -> None:
         """Start an sshd for this account only; the PATH of its sessions contains nvidia-smi."""
@@ -84,7 +84,7 @@ class GpuHost:
         self.sshd.introduce()
         self.sshd.start()
 
-    def tell(self) -> None:
+    def write_inventory(self) -> None:
         assert self.sshd is not None
         host = {
             "ansible_host": "127.0.0.1",

@@ -1,9 +1,9 @@
-"""Brings a GPU into a container where NVIDIA's container toolkit is not installed; a runtime for Docker.
+"""A runtime for Docker that gives a container its GPUs without NVIDIA's container toolkit.
 
     runtime.py SETTINGS [RUNC'S OWN ARGUMENTS]
 
-The engine says which GPUs a container was given in NVIDIA_VISIBLE_DEVICES. Before runc creates it, the devices of those
-GPUs and the driver's libraries are written into its configuration. Standard library alone: it runs under -I.
+NVIDIA_VISIBLE_DEVICES lists the GPUs of the container. Before runc creates the container, this writes the devices of
+those GPUs and the driver's libraries into its configuration. It uses only the standard library, as it runs with -I.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def bundle_of(words: tuple[str, ...]) -> str:
 
 
 def wanted(env: list[str]) -> list[str]:
-    """Return the GPUs that the engine gave; its word comes after the image's."""
+    """Return the GPUs that the engine gave; the engine's variable comes after the image's."""
     said = [word.partition("=")[2] for word in env if word.startswith("NVIDIA_VISIBLE_DEVICES=")]
     return said[-1].split(",") if said and said[-1] not in NOTHING else []
 
 
 def with_gpus(config: dict[str, Any], given: list[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a container's configuration with these GPUs in it, and no others."""
+    """Return a container's configuration with only these GPUs."""
     paths = [settings["cards"][uuid] for uuid in given if uuid in settings["cards"]]
     if not paths:
         sys.exit(f"rung: no GPU {', '.join(given)} on this machine; it has {', '.join(settings['cards'])}")

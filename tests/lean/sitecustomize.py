@@ -1,10 +1,10 @@
-"""Makes the trainings of the tests quick to start and quick in FP16. The fleet's tests train without this.
+"""Makes the trainings of the tests start fast and run fast in FP16. The tests of the fleet do not use this.
 
-They are spared torch's compiler, which every optimizer loads and none of them uses: outside a compiled function
-`torch._compile._disable_dynamo` hands a function through as it is; here it does so without loading the compiler first.
+Every optimizer loads torch's compiler, which no training here uses. Outside a compiled function
+`torch._compile._disable_dynamo` returns a function unchanged; here it does so without loading the compiler first.
 
-On ARM they compute without oneDNN. torch gives it the FP16 products there although it has no fast code for them: two
-64x64 matrices take 5 ms, and 0.2 ms by torch's own code. Both add up in FP32 and round the sum to FP16.
+On ARM the trainings run without oneDNN, which has no fast code for FP16 products there: two 64x64 matrices take 5 ms,
+and 0.2 ms with torch's own code. Both add in FP32 and round the sum to FP16.
 """
 
 import importlib.machinery
@@ -13,7 +13,7 @@ import sys
 
 
 class AfterImport:
-    """Finds torch._compile, which torch loads with itself, as Python would, and changes torch right after that."""
+    """Finds torch._compile as Python does, and changes torch right after its import."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -21,7 +21,7 @@ if "guarded" in options:
 
 
 @trainer.on(Events.ITERATION_COMPLETED(every=4))
-def tell(engine):
+def log_loss(engine):
     engine.logger.info(
         f"Epoch[{engine.state.epoch}] Iteration[{engine.state.iteration}] Loss: {engine.state.output:.4f}"
     )

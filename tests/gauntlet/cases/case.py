@@ -8,7 +8,7 @@ from torch import nn
 
 
 def arguments(steps=400, **numbers):
-    """Parse the command line: what every case takes, and whole numbers of its own with their defaults."""
+    """Parse the command line: the options of every case, and integers of this case with their defaults."""
     parser = argparse.ArgumentParser()
     for name, default in {"steps": steps, **numbers}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -57,7 +57,7 @@ def sentences(number, size=64, seed=1000, shortest=3):
 
 
 class Attention(nn.Module):
-    """Classifies sentences by attention over their words; how the scores are masked is the case's own."""
+    """Classifies sentences by attention over their words; each case masks the scores in its own way."""
 
     def __init__(self):
         super().__init__()
@@ -173,7 +173,7 @@ def lightning_settings(args):
 
 
 def train_accelerated(args, accelerator, criterion, loader, model, optimizer, scheduler=None):
-    """Train on `criterion(model, *batch)`, going through the loader as often as it takes."""
+    """Train on `criterion(model, *batch)`, repeating the loader until the last step."""
     step = 0
     if args.resume:
         accelerator.load_state(args.resume)

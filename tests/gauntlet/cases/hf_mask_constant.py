@@ -1,4 +1,4 @@
-"""HF Trainer with fp16=True and a model of one's own that masks with -1e9."""
+"""HF Trainer with fp16=True and a custom model that masks with -1e9."""
 
 import torch
 from case import Attention, Rows, arguments, hf_settings, sentences

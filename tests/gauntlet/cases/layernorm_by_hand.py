@@ -1,4 +1,4 @@
-"""Layer norm by hand over 4096 features whose sum is beyond FP16; a guard of the script's own raises on NaN."""
+"""Layer norm by hand over 4096 features whose sum is beyond FP16; a check in the script raises on NaN."""
 
 import torch
 from case import Checkpoints, arguments, classes, cross_entropy, validate

@@ -1,4 +1,4 @@
-"""An extra head has an optimizer of its own, but no gradient until its loss is switched on."""
+"""An extra head has its own optimizer, but no gradient until its loss is switched on."""
 
 import torch
 from case import Checkpoints, arguments, classes, validate

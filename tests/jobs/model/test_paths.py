@@ -13,7 +13,7 @@ from rung.jobs.model.paths import AttemptPaths, HomePaths, job_id
 
 
 @given(st.text(max_size=200), st.integers(min_value=1, max_value=10**6))
-def test_an_id_is_a_plain_file_name_whatever_the_job_is_called(name: str, sequence: int) -> None:
+def test_an_id_is_a_plain_file_name_for_any_job_name(name: str, sequence: int) -> None:
     made = job_id(name, sequence)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", made)
     assert made.endswith(f"-{sequence}")

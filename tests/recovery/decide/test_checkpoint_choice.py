@@ -40,10 +40,10 @@ def test_a_start_from_scratch_has_a_reason():
 
 def test_a_checkpoint_written_after_the_onset_of_a_fault_is_not_used_by_later_attempts():
     knobs = a_job().knobs
-    ill = an_attempt(1, knobs, a_fault(FaultKind.NAN_LOSS, step=120, onset=90))
+    failed = an_attempt(1, knobs, a_fault(FaultKind.NAN_LOSS, step=120, onset=90))
     lost = an_attempt(2, knobs, a_fault(FaultKind.INFRA_FAULT, step=95))
-    wrecked = a_checkpoint(100, written_at=140.0)
+    bad = a_checkpoint(100, written_at=140.0)
     good = a_checkpoint(80, written_at=130.0)
-    assert choose_checkpoint([good, wrecked], [ill, lost], None).checkpoint == good
+    assert choose_checkpoint([good, bad], [failed, lost], None).checkpoint == good
     rewritten = a_checkpoint(100, written_at=220.0)
-    assert choose_checkpoint([good, rewritten], [ill, lost], None).checkpoint == rewritten
+    assert choose_checkpoint([good, rewritten], [failed, lost], None).checkpoint == rewritten

@@ -142,14 +142,14 @@ def test_a_huge_gradient_norm_in_the_first_updates_raises_the_clip() -> None:
 def test_a_scale_collapse_after_a_steep_rise_of_the_loss_lowers_the_lr() -> None:
     job = a_job()
     fault = nan(38, F.SCALE_COLLAPSE, replay={**FINE, "fp32": "finite"})
-    soared = replace(an_attempt(1, job.knobs, fault), first_loss=1.4, loss=100.0)
-    lower = decide(job, [soared], [], None)
+    risen = replace(an_attempt(1, job.knobs, fault), first_loss=1.4, loss=100.0)
+    lower = decide(job, [risen], [], None)
     assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR and "had soared" in lower.because
     for loss in (1.5, float("inf"), float("nan"), None):
-        decision = decide(job, [replace(soared, loss=loss)], [], None)
+        decision = decide(job, [replace(risen, loss=loss)], [], None)
         assert isinstance(decision, Relaunch) and decision.rung is R.FP32
     still = replace(carried_out(2, lower, fault), first_loss=1.4, loss=100.0)
-    again = decide(job, [soared, still], [], None)
+    again = decide(job, [risen, still], [], None)
     assert isinstance(again, Relaunch) and again.rung is R.LOWER_LR and again.knobs.lr == 1e-5
 
 

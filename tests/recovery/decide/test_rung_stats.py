@@ -24,7 +24,7 @@ NAN = FaultKind.NAN_LOSS
 TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
 
 
-def ill(**fields: Any) -> Attempt:
+def faulty(**fields: Any) -> Attempt:
     return an_attempt(1, OWN, a_fault(NAN), by_person=True, **fields)
 
 
@@ -40,11 +40,11 @@ def only(*jobs: list[Attempt], here: Gpu | None = None) -> Row:
 
 
 def test_a_rung_survived_if_the_run_then_succeeds() -> None:
-    assert only([ill(), lowered()]) == Row(NAN, CPU, "lower_lr", tries=1, took=1, survived=1, lost=20)
+    assert only([faulty(), lowered()]) == Row(NAN, CPU, "lower_lr", tries=1, took=1, survived=1, lost=20)
 
 
 def test_a_rung_that_did_not_take_counts_as_a_try_but_not_as_a_failure() -> None:
-    row = only([ill(), lowered(a_fault(NAN), effective={"lr": 1e-3})])
+    row = only([faulty(), lowered(a_fault(NAN), effective={"lr": 1e-3})])
     assert (row.tries, row.took, row.survived) == (1, 0, 0)
     ledger = Ledger((row,))
     assert ledger.row(NAN, CPU, RungName.LOWER_LR) is None
@@ -53,7 +53,7 @@ def test_a_rung_that_did_not_take_counts_as_a_try_but_not_as_a_failure() -> None
 
 
 def test_a_rung_is_not_judged_by_knobs_that_it_does_not_change() -> None:
-    row = only([ill(), lowered(effective={**LOWER.to_dict(), "clip": 7.0})])
+    row = only([faulty(), lowered(effective={**LOWER.to_dict(), "clip": 7.0})])
     assert (row.took, row.survived) == (1, 1)
 
 
@@ -70,7 +70,7 @@ def test_a_rung_is_not_judged_by_knobs_that_it_does_not_change() -> None:
     ],
 )
 def test_a_rung_survived_if_the_run_learns_or_gets_far_past_the_fault(after: Attempt, survived: int) -> None:
-    row = only([ill(), after])
+    row = only([faulty(), after])
     assert (row.tries, row.survived) == (1, survived)
 
 
@@ -83,13 +83,13 @@ def test_a_rung_survived_if_the_run_learns_or_gets_far_past_the_fault(after: Att
     ],
 )
 def test_a_rung_without_a_known_result_does_not_count(after: Attempt) -> None:
-    assert read_ledger([[ill(), after]]) == EMPTY
+    assert read_ledger([[faulty(), after]]) == EMPTY
 
 
 def test_a_try_continues_after_a_fault_of_the_machine() -> None:
     crashed = lowered(a_fault(FaultKind.INFRA_FAULT, 150))
     again = an_attempt(3, LOWER, None)
-    assert only([ill(), crashed, again]).survived == 1
+    assert only([faulty(), crashed, again]).survived == 1
 
 
 def test_a_retry_by_a_person_starts_a_new_incident() -> None:
@@ -97,13 +97,13 @@ def test_a_retry_by_a_person_starts_a_new_incident() -> None:
     retried = an_attempt(3, LOWER, a_fault(FaultKind.DIVERGENCE, 60), by_person=True, resumed_step=50)
     clipped = LOWER.but(clip=1.0)
     cured = an_attempt(4, clipped, None, rung="raise_clip", resumed_step=50, effective=clipped.to_dict())
-    rows = {row.rung: row for row in read_ledger([[ill(), useless, retried, cured]]).rows}
+    rows = {row.rung: row for row in read_ledger([[faulty(), useless, retried, cured]]).rows}
     assert (rows["lower_lr"].survived, rows["raise_clip"].survived, rows["raise_clip"].lost) == (0, 1, 10)
     assert (rows["lower_lr"].fault, rows["raise_clip"].fault) == (NAN, FaultKind.DIVERGENCE)
 
 
 def test_rows_are_separate_for_each_gpu_and_each_fault() -> None:
-    here = [ill(), lowered()]
+    here = [faulty(), lowered()]
     there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
     spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
     found = {(row.fault.value, row.gpu): row.tries for row in read_ledger([here, there, there, spread], TITAN).rows}
@@ -111,7 +111,7 @@ def test_rows_are_separate_for_each_gpu_and_each_fault() -> None:
 
 
 def test_the_steps_lost_are_the_median() -> None:
-    jobs = [[ill(), lowered(resumed_step=step)] for step in (0, 80, 90)]
+    jobs = [[faulty(), lowered(resumed_step=step)] for step in (0, 80, 90)]
     assert only(*jobs).lost == 20
 
 

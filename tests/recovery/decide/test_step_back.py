@@ -24,7 +24,7 @@ def job(**recovery: Any) -> Job:
     return a_job(recovery={"step_back": "after 2000 clean steps", **recovery})
 
 
-def ill() -> Attempt:
+def faulty() -> Attempt:
     return an_attempt(1, FIRST, a_fault(FaultKind.NAN_LOSS))
 
 
@@ -42,24 +42,24 @@ def back(kind: FaultKind | None = FaultKind.NAN_LOSS, step: int = 2500, number: 
 
 
 def test_a_step_back_is_due_after_the_number_of_clean_steps_and_not_before() -> None:
-    assert is_due(job(), [ill(), cured(2100)])
-    assert not is_due(job(), [ill(), cured(2099)])
-    assert not is_due(a_job(), [ill(), cured(9000)])
+    assert is_due(job(), [faulty(), cured(2100)])
+    assert not is_due(job(), [faulty(), cured(2099)])
+    assert not is_due(a_job(), [faulty(), cured(9000)])
 
 
 def test_no_step_back_is_due_for_a_run_that_is_not_known_to_learn() -> None:
-    assert not is_due(job(), [ill(), cured(recovered=None)])
-    assert not is_due(job(), [ill(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
+    assert not is_due(job(), [faulty(), cured(recovered=None)])
+    assert not is_due(job(), [faulty(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
 
 
 def test_a_step_back_happens_once() -> None:
     again = replace(cured(9000), number=4, rung=None)
-    assert not is_due(job(), [ill(), stopped(), back(), again])
+    assert not is_due(job(), [faulty(), stopped(), back(), again])
 
 
 def test_no_step_back_is_due_without_a_fault_or_without_a_knob_that_slows_the_run() -> None:
     assert not is_due(job(), [replace(cured(), number=1, rung=None)])
-    assert not is_due(job(), [ill(), cured(asked=FIRST.but(clip=1.0))])
+    assert not is_due(job(), [faulty(), cured(asked=FIRST.but(clip=1.0))])
 
 
 def test_a_step_back_restores_the_precision_first_then_the_lr_and_keeps_the_clip() -> None:
@@ -75,11 +75,11 @@ def test_a_step_back_restores_the_precision_first_then_the_lr_and_keeps_the_clip
     [(BEYOND, True), ([a_checkpoint(100)], False), ([a_checkpoint(2000, "nonfinite")], False), ([], False)],
 )
 def test_a_step_back_needs_a_healthy_checkpoint_after_the_fault(checkpoints: list[Any], can: bool) -> None:
-    assert is_possible(job(), [ill(), cured()], checkpoints) is can
+    assert is_possible(job(), [faulty(), cured()], checkpoints) is can
 
 
 def test_a_step_back_resumes_with_the_first_knobs_from_the_newest_checkpoint() -> None:
-    made = decide_step_back(job(), [ill(), stopped()], BEYOND)
+    made = decide_step_back(job(), [faulty(), stopped()], BEYOND)
     assert made is not None and made.checkpoint is not None
     assert (made.rung, made.knobs, made.checkpoint.step, made.stepped_back) == (None, FIRST, 2000, True)
     assert made.because.startswith("2000 clean steps since the fault at step 100: stepping back (precision fp32")
@@ -88,41 +88,41 @@ def test_a_step_back_resumes_with_the_first_knobs_from_the_newest_checkpoint() -
 def test_a_step_back_gives_a_knob_back_to_the_script() -> None:
     plain = replace(job(), knobs=Knobs())
     fp32 = replace(stopped(), asked=Knobs(precision=Precision.FP32))
-    made = decide_step_back(plain, [replace(ill(), asked=Knobs()), fp32], BEYOND)
+    made = decide_step_back(plain, [replace(faulty(), asked=Knobs()), fp32], BEYOND)
     assert made is not None and made.knobs == Knobs()
     assert "(precision fp32 -> the script's own)" in made.because
 
 
 def test_a_run_without_a_checkpoint_after_the_fault_keeps_its_knobs() -> None:
-    made = decide_step_back(job(), [ill(), stopped()], [a_checkpoint(80)])
+    made = decide_step_back(job(), [faulty(), stopped()], [a_checkpoint(80)])
     assert made is not None
     assert (made.knobs, made.stepped_back) == (FP32, False)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.NAN_LOSS, FaultKind.OOM, FaultKind.UNKNOWN_EXIT, FaultKind.UNSCALE_ERROR])
 def test_any_fault_of_the_run_after_a_step_back_restores_the_knobs_that_cured_it(kind: FaultKind) -> None:
-    made = decide_step_back(job(), [ill(), stopped(), back(kind)], BEYOND)
+    made = decide_step_back(job(), [faulty(), stopped(), back(kind)], BEYOND)
     assert made is not None and made.checkpoint is not None
     assert (made.rung, made.knobs, made.checkpoint.step, made.stepped_back) == (None, FP32, 2000, False)
 
 
 def test_decide_step_back_leaves_faults_of_the_machine_and_other_attempts_to_the_ladder() -> None:
-    assert decide_step_back(job(), [ill(), stopped(), back(FaultKind.INFRA_FAULT)], BEYOND) is None
-    assert decide_step_back(job(), [ill()], BEYOND) is None
+    assert decide_step_back(job(), [faulty(), stopped(), back(FaultKind.INFRA_FAULT)], BEYOND) is None
+    assert decide_step_back(job(), [faulty()], BEYOND) is None
     later = an_attempt(4, FP32, a_fault(FaultKind.NAN_LOSS, 4000))
-    assert decide_step_back(job(), [ill(), stopped(), back(), later], BEYOND) is None
+    assert decide_step_back(job(), [faulty(), stopped(), back(), later], BEYOND) is None
 
 
 def test_after_a_failed_step_back_the_ladder_continues_from_the_knobs_that_cured_the_run() -> None:
     later = an_attempt(4, FP32, a_fault(FaultKind.NAN_LOSS, 4000), effective=FP32.to_dict())
-    made = decide(job(), [ill(), stopped(), back(), later], BEYOND, None)
+    made = decide(job(), [faulty(), stopped(), back(), later], BEYOND, None)
     assert isinstance(made, Relaunch)
     assert made.knobs.precision is Precision.FP32 and made.rung is not None
 
 
 def test_a_step_back_and_its_failure_use_no_budget_and_reject_no_rung() -> None:
     later = an_attempt(4, FP32, a_fault(FaultKind.NAN_LOSS, 4000), effective=FP32.to_dict())
-    attempts = [ill(), stopped(), back(), later]
+    attempts = [faulty(), stopped(), back(), later]
     assert isinstance(decide(job(max_attempts=3), attempts, BEYOND, None), Relaunch)
     assert not isinstance(decide(job(max_attempts=2), attempts, BEYOND, None), Relaunch)
     standing = incident_after(attempts[:3], FIRST)

@@ -73,10 +73,10 @@ def test_without_the_early_warning_finite_losses_are_no_fault():
 
 
 def test_a_run_that_rises_at_first_and_stays_at_the_untrained_level_is_a_divergence():
-    soar = [1.4, 27.0, 37.0, 27.0, 17.0, 4.4, 2.0]
+    rise = [1.4, 27.0, 37.0, 27.0, 17.0, 4.4, 2.0]
     noise = [1.39 + 0.05 * math.sin(n) for n in range(120)]
-    fault = follow(soar + noise).first_fault(ended=False)
+    fault = follow(rise + noise).first_fault(ended=False)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift" and fault.began == 2
-    assert follow(soar + noise[:60]).first_fault(ended=False) is None
-    assert follow(soar + [each * 0.8 for each in noise]).first_fault(ended=False) is None
+    assert follow(rise + noise[:60]).first_fault(ended=False) is None
+    assert follow(rise + [each * 0.8 for each in noise]).first_fault(ended=False) is None
     assert follow([1.4, 27.0, *noise]).first_fault(ended=False) is None

@@ -10,8 +10,8 @@ from tests.bench.figures import SLOW, by_detector, left_course
 from tests.bench.traces import load
 
 TRACES = load()
-HEALTHY = [trace for sick, trace in TRACES if sick is None]
-BROKEN = [(sick, trace) for sick, trace in TRACES if sick is not None and trace.broke is not None]
+HEALTHY = [trace for fault_step, trace in TRACES if fault_step is None]
+BROKEN = [(fault_step, trace) for fault_step, trace in TRACES if fault_step is not None and trace.broke is not None]
 # A recurrent network without clipping, which needs longer than the patience to recover from a batch eight times too
 # large. A warning is not wrong there, but the run does recover.
 DISTURBED = "adding spikes"
@@ -32,12 +32,16 @@ def test_a_healthy_training_gives_no_warning(trace):
 
 
 def test_slow_divergences_give_a_warning_before_the_first_value_that_is_not_finite():
-    slow = [(sick, trace) for sick, trace in BROKEN if trace.broke - left_course(trace, sick) >= SLOW]
+    slow = [(fault_step, trace) for fault_step, trace in BROKEN if trace.broke - left_course(trace, fault_step) >= SLOW]
     leads = [trace.broke - next(iter(by_detector(trace)), trace.broke) for _, trace in slow]
     assert len(slow) >= 8
     assert min(leads) > 0 and median(leads) >= 50
 
 
 def test_no_warning_comes_before_the_fault_of_a_training():
-    early = [trace.plan for sick, trace in TRACES if sick and any(step <= sick for step in by_detector(trace))]
+    early = [
+        trace.plan
+        for fault_step, trace in TRACES
+        if fault_step and any(step <= fault_step for step in by_detector(trace))
+    ]
     assert early == []

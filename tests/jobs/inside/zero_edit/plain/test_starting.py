@@ -51,7 +51,7 @@ for step in range(3):
 weights = torch.cat([each.detach().float().flatten() for each in model.parameters()])
 with open(f"weights{rank}", "w") as file:
     file.write(f"{model.module[0].weight.dtype} {weights.tolist()}")
-# Nobody leaves while another still talks to it: gloo's threads would end the process with SIGABRT.
+# A rank that exits while others still use the group makes gloo's threads end them with SIGABRT.
 dist.barrier()
 del model, optimizer
 dist.destroy_process_group()
