@@ -42,7 +42,7 @@ class RangeInference:
             self._cache[key] = self._infer(node, steps, depth - 1)
         return self._cache[key]
 
-    def resolve(self, node: ast.expr | None, steps: int = STEPS) -> ast.expr | None:
+    def follow(self, node: ast.expr | None, steps: int = STEPS) -> ast.expr | None:
         """Return the expression that was assigned to a name, or the node itself when there is none."""
         while steps and node is not None:
             value = self._value(node)
@@ -55,7 +55,7 @@ class RangeInference:
         """Return the operation of a call, also of a layer that is an attribute of `self`."""
         if not isinstance(node, ast.Call):
             return None
-        maker = self.resolve(node.func, 1) if isinstance(node.func, (ast.Attribute, ast.Name)) else node.func
+        maker = self.follow(node.func, 1) if isinstance(node.func, (ast.Attribute, ast.Name)) else node.func
         if isinstance(maker, ast.Call):
             layer = self.names.full(maker.func).rpartition(".")[2]
             if layer in LAYERS:
@@ -131,7 +131,7 @@ class RangeInference:
     def _is_maximum(self, node: ast.expr) -> bool:
         """Return whether a value is a maximum, also after changes of shape: x.max(-1, keepdim=True).values.detach()."""
         for _ in range(6):
-            made = self.resolve(node)
+            made = self.follow(node)
             if isinstance(made, (ast.Attribute, ast.Subscript)):
                 node = made.value
                 continue

@@ -71,7 +71,7 @@ def _is_repeated(script: Script, node: ast.Call) -> bool:
 
 
 def _in_memory(script: Script, path: ast.expr) -> bool:
-    made = script.ranges.operation(script.ranges.resolve(path))
+    made = script.ranges.operation(script.ranges.follow(path))
     return made is not None and made.name in ("BytesIO", "NamedTemporaryFile", "TemporaryFile", "SpooledTemporaryFile")
 
 

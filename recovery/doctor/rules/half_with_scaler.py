@@ -129,7 +129,7 @@ def _is_half(script: Script, op: Operation) -> bool:
 
 def _means_half(script: Script, kind: ast.expr) -> bool:
     """Return whether a dtype is FP16, also as one branch of a conditional expression."""
-    made = script.ranges.resolve(kind)
+    made = script.ranges.follow(kind)
     branches = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
     return any(branch is not None and script.names.full(branch) in HALF for branch in branches)
 

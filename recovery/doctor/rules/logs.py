@@ -66,7 +66,7 @@ def _hit(script: Script, node: ast.Call, subject: ast.expr) -> Hit | None:
 def _source_operation(script: Script, subject: ast.expr) -> Operation | None:
     """Return the sigmoid or softmax that a value comes from, through indexing, other operations and `1 -`."""
     for _ in range(8):
-        resolved = script.ranges.resolve(subject)
+        resolved = script.ranges.follow(subject)
         if isinstance(resolved, ast.Subscript):
             subject = resolved.value
         elif isinstance(resolved, ast.BinOp) and isinstance(resolved.op, ast.Sub):

@@ -105,9 +105,9 @@ def _is_mask(script: Script, node: ast.expr) -> bool:
 
 
 def _too_large(script: Script, node: ast.expr) -> bool:
-    resolved = script.ranges.resolve(node)
+    resolved = script.ranges.follow(node)
     if isinstance(resolved, ast.Attribute) and resolved.attr in ("min", "max", "lowest"):
-        return _is_finfo_of_fp32(script, script.ranges.resolve(resolved.value))
+        return _is_finfo_of_fp32(script, script.ranges.follow(resolved.value))
     values = script.ranges.range_of(node)
     fixed = values.low == values.high and values.kind == "number"
     return fixed and math.isfinite(values.low) and abs(values.low) > LARGEST
@@ -122,7 +122,7 @@ def _is_finfo_of_fp32(script: Script, node: ast.expr | None) -> bool:
 
 def _is_taken_from_data(script: Script, value: ast.expr) -> bool:
     """Return whether a value is read from a tensor, scaled and not bounded: -1e3 * x.max().item()."""
-    made = script.ranges.resolve(value)
+    made = script.ranges.follow(value)
     if not isinstance(made, ast.BinOp) or not isinstance(made.op, (ast.Mult, ast.Sub)):
         return False
     words = script.names_in(made)
@@ -131,9 +131,9 @@ def _is_taken_from_data(script: Script, value: ast.expr) -> bool:
 
 def _is_limit_of_an_input(script: Script, op: Operation, value: ast.expr) -> bool:
     """Return whether a tensor made in a function is filled with finfo(x.dtype).min of an argument x of it."""
-    limit = script.ranges.resolve(value)
+    limit = script.ranges.follow(value)
     bound = isinstance(limit, ast.Attribute) and limit.attr in ("min", "max")
-    asked = script.ranges.resolve(limit.value) if isinstance(limit, ast.Attribute) and bound else None
+    asked = script.ranges.follow(limit.value) if isinstance(limit, ast.Attribute) and bound else None
     if not isinstance(asked, ast.Call) or script.names.full(asked.func) != "torch.finfo" or not asked.args:
         return False
     dtype = asked.args[0]

@@ -70,7 +70,7 @@ def _sums(script: Script) -> Iterator[Hit]:
 
 def _layer(script: Script, node: ast.expr | None) -> tuple[str, ast.Call | None, ast.expr | None]:
     """Return the class of the layer that is called, the call that created it, and its input."""
-    node = script.ranges.resolve(node)
+    node = script.ranges.follow(node)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return "", None, None
     made = script.scopes.attribute(node.func)
@@ -91,7 +91,7 @@ def _is_unbounded(script: Script, node: ast.expr) -> bool:
     if kind == "Sequential" and made is not None:
         layers = [script.names.full(each.func).rpartition(".")[2] for each in made.args if isinstance(each, ast.Call)]
         return "ReLU" in layers and not _bounded(script, layer_input)
-    op = script.ranges.operation(script.ranges.resolve(node))
+    op = script.ranges.operation(script.ranges.follow(node))
     if op is not None and op.name == "relu":
         return not _bounded(script, op.subject)
     return _projects_raw_inputs(script, node)
@@ -101,7 +101,7 @@ def _projects_raw_inputs(script: Script, node: ast.expr) -> bool:
     """Return whether layers wrap relu(linear(x)), where x is an unbounded argument of the function."""
     inner: ast.expr | None = node
     for _ in range(6):
-        op = script.ranges.operation(script.ranges.resolve(inner))
+        op = script.ranges.operation(script.ranges.follow(inner))
         if op is not None and op.name == "relu":
             kind, _, layer_input = _layer(script, op.subject)
             return kind == "Linear" and _is_argument(script, layer_input) and not _bounded(script, layer_input)

@@ -31,7 +31,7 @@ def _is_negated(node: ast.expr | None) -> bool:
 
 def _is_learned(script: Script, node: ast.expr | None) -> bool:
     """Return whether a value is an attribute of `self`, such as a parameter that is the log of a width."""
-    for part in (node, script.ranges.resolve(node)):
+    for part in (node, script.ranges.follow(node)):
         while isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
             part = part.func.value
         if part is not None and dotted(part).startswith("self."):
@@ -49,7 +49,7 @@ def check(script: Script) -> Iterator[Hit]:
             continue
         if "scale" in dotted(op.subject).lower() or "temp" in dotted(op.subject).lower():
             continue  # One learned number that starts small and stays small: CLIP's logit_scale.
-        if _is_negated(script.ranges.resolve(op.subject)) and not values.origin:
+        if _is_negated(script.ranges.follow(op.subject)) and not values.origin:
             continue  # exp(-distance / width): after a minus the value is expected to be positive.
         bound = f"up to {values.high:g}" if values.high < math.inf else "without a bound from above"
         # The log of a ratio or a variance can stay small.

@@ -77,7 +77,7 @@ def _is_detached(script: Script, node: ast.expr, subject: ast.expr | None) -> bo
     above = script.parent(node)
     if isinstance(above, ast.Attribute) and above.attr in ("item", "detach"):
         return True
-    parts = [each for each in (subject, script.ranges.resolve(subject)) if each is not None]
+    parts = [each for each in (subject, script.ranges.follow(subject)) if each is not None]
     return any(
         word in ("data", "detach", "grad") or "grad_" in word for each in parts for word in script.names_in(each)
     )
@@ -98,7 +98,7 @@ def _division(script: Script, node: ast.expr | ast.stmt, by: ast.expr) -> Iterat
     values = script.ranges.range_of(by)
     if not values.can_be_zero or not values.origin.startswith(HAZARDS) or script.is_untrained(node):
         return
-    made = script.ranges.operation(script.ranges.resolve(by))
+    made = script.ranges.operation(script.ranges.follow(by))
     if made is not None and made.name in ("sqrt", "rsqrt"):
         return  # The root is reported already.
     # A count is reported only when it is computed in the division; a stored one is often checked before.

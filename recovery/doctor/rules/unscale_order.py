@@ -70,7 +70,7 @@ def _after(one: ast.Call, other: ast.Call) -> bool:
 
 
 def _is_scaled(script: Script, op: Operation) -> bool:
-    made = script.ranges.operation(script.ranges.resolve(op.subject))
+    made = script.ranges.operation(script.ranges.follow(op.subject))
     return made is not None and made.name == "scale"
 
 
