@@ -11,7 +11,7 @@ from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.paths import HomePaths
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
-from rung.runner.seams.engine import Engine, Request
+from rung.runner.seams.engine import Request
 from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
@@ -34,9 +34,6 @@ class Context:
     progress: dict[str, str] = field(default_factory=dict)
     # Until when a job is left alone, after a problem that takes time to go away.
     _back_off_until: dict[str, float] = field(default_factory=dict)
-
-    def engine(self, attempt: Attempt) -> Engine:
-        return self.engines.local if not attempt.is_remote else self.engines.on(attempt.host)
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)

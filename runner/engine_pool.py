@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from rung.jobs.job import Attempt
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.host import Host
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey
-from rung.runner.seams.engine import HostEngine, LocalEngine
+from rung.runner.seams.engine import Engine, HostEngine, LocalEngine
 from rung.runner.seams.remote import Remote
 
 
@@ -29,6 +30,8 @@ class Engines(Protocol):
     def hosts(self) -> Sequence[Host]: ...
 
     def on(self, host: str) -> HostEngine: ...
+
+    def of(self, attempt: Attempt) -> Engine: ...
 
     def remote(self, host: str) -> Remote: ...
 
@@ -76,6 +79,9 @@ class RealEngines:
             socket = self._host(host).engine_socket
             self._engines[host] = DockerEngine(self.remote(host), self._store_id, socket)
         return self._engines[host]
+
+    def of(self, attempt: Attempt) -> Engine:
+        return self.on(attempt.host) if attempt.is_remote else self.local
 
     def _host(self, name: str) -> Host:
         found = next((host for host in self.hosts if host.name == name), None)

@@ -144,13 +144,18 @@ class JobSpec(Model):
         return self
 
     @property
+    def is_remote(self) -> bool:
+        """Tell whether the job runs in a container on a host; else it runs as a process on this machine."""
+        return self.image is not None
+
+    @property
     def mounted(self) -> tuple[Volume, ...]:
         return tuple(parse_volume(text) for text in self.volumes)
 
     @model_validator(mode="after")
     def _checkpoints_outlive_the_container(self) -> JobSpec:
         folder = self.checkpoint.dir
-        if self.image is None:
+        if not self.is_remote:
             return self
         if ".." in PurePosixPath(folder).parts:
             raise ValueError(f"checkpoint.dir: {folder}: a folder in a container has no ..")

@@ -76,7 +76,7 @@ def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: lis
     found: list[CheckpointFolder] = []
     for (host, residence), last in residences.items():
         try:
-            engine = context.engine(last)
+            engine = context.engines.of(last)
         except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {host} cannot be asked for: {error}")
             continue

@@ -99,7 +99,7 @@ class Mirror:
         task = self._context.tasks.take(key)
         if task is not None:
             self._take(job, task)
-        wanted = job.spec.image is not None and job.spec.checkpoint.mirror is not None
+        wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None
         due = self._context.now() >= self._due.get(job.id, 0.0)
         if wanted and due and job.state is JobState.RUNNING and not self._context.tasks.busy(key):
             self._send(job, key)

@@ -134,7 +134,7 @@ class CheckpointSearch:
     def _source(self, job: Job, residence: tuple[str, int], last: Attempt) -> Source | None:
         lost = self._is_lost(job, last)
         try:
-            engine = self._context.engine(last)
+            engine = self._context.engines.of(last)
         except HostError:
             if not lost:
                 raise

@@ -111,7 +111,7 @@ class CheckpointMover:
         store = self._context.store
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
-        work = partial(move_aside, self._context.engine(attempt), request, query)
+        work = partial(move_aside, self._context.engines.of(attempt), request, query)
         self._context.call_engine(job, attempt, work, partial(self._record, attempt), failed)
 
     def _record(self, attempt: Attempt, job: Job, moved: SetAside) -> None:

@@ -145,7 +145,7 @@ class Controller:
 
     def _launch(self, job: Job) -> None:
         """Write the first attempt, or the one a person asked for; a job with an image is placed by `_place`."""
-        if self._gate.blocks(job) or job.spec.image is not None:
+        if self._gate.blocks(job) or job.spec.is_remote:
             return
         attempts = self._store.attempts(job.id)
         checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
@@ -199,7 +199,7 @@ class Controller:
     def _survey_hosts(self, jobs: list[Job]) -> None:
         """Keep the reports of the hosts fresh while a job may need another host."""
         may_move = (JobState.QUEUED, JobState.RECOVERING)
-        remote = [job for job in jobs if job.spec.image is not None]
+        remote = [job for job in jobs if job.spec.is_remote]
         if self._supervisor.unreachable or any(job.state in may_move for job in remote):
             try:
                 self._host_pool.refresh()
@@ -207,7 +207,7 @@ class Controller:
                 return  # the jobs that wait show that the list of hosts cannot be read
 
     def _place(self, jobs: list[Job]) -> None:
-        fresh = (self._store.job(job.id) for job in jobs if job.spec.image is not None)
+        fresh = (self._store.job(job.id) for job in jobs if job.spec.is_remote)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         try:
             results = self._placer.results(waiting, jobs)

@@ -84,7 +84,7 @@ class Supervisor:
             return
         request = context.request(job, attempt)
         try:
-            engine = context.engine(attempt)
+            engine = context.engines.of(attempt)
         except HostError as error:
             self._on_unreachable(job, error)  # its host is no longer in the list
             return
@@ -159,7 +159,7 @@ class Supervisor:
     # Starting
 
     def _start(self, job: Job, attempt: Attempt, request: Request) -> None:
-        context, engine = self._context, self._context.engine(attempt)
+        context, engine = self._context, self._context.engines.of(attempt)
         if job.cancel_requested:
             # A killed controller may have left a wrapper that starts now: it finds the stop mark and ends.
             work = partial(_stop_unstarted, engine, request.paths)

@@ -23,14 +23,14 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     """Refuse a job that could never run. `hosts` returns the list of hosts, for a job with an image."""
     wants = {"volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
     needs_image = [name for name, value in wants.items() if value]
-    if needs_image and spec.image is None:
+    if needs_image and not spec.is_remote:
         raise UsageError(
             f"{spec.name}: {needs_image[0]} needs an image: a job without one runs as a process on this machine; "
             "name an image, or take it out of the job file"
         )
     if isinstance(spec.image, dict) and not spec.resources.gpu and for_gpu(spec.image, "cpu") is None:
         raise UsageError(f"{spec.name}: image is a map by GPU: say in resources.gpu which ones the job accepts")
-    if spec.image is not None and not hosts():
+    if spec.is_remote and not hosts():
         raise UsageError(
             f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: "
             "`rung hosts` says where to list one"

@@ -70,7 +70,7 @@ class Placer:
 
     def is_ready(self, job: Job) -> bool:
         """Tell whether a job waits for a host and everything else is ready."""
-        if job.spec.image is None or job.cancel_requested or self._context.is_backing_off(job.id):
+        if not job.spec.is_remote or job.cancel_requested or self._context.is_backing_off(job.id):
             return False
         if job.state is JobState.RECOVERING:
             return self.is_moving(job)

@@ -61,7 +61,7 @@ def check_job(
         yield from (CheckResult(False, problem) for problem in str(error).splitlines())
         return
     spec = with_file_values(spec, origin / spec.workdir)
-    if spec.image is None:
+    if not spec.is_remote:
         yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
     for name in spec.secrets:
         yield _secret(name, paths, environ)

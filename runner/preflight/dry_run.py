@@ -42,7 +42,7 @@ class LaunchPreview:
         store = Store(paths.store) if paths.store.exists() else None
         sequence = len(store.jobs()) + 1 if store else 1
         leases = {lease.gpu: lease.job_id for lease in store.leases()} if store else {}
-        placement = HERE if spec.image is None else self._place(make_id(spec.name, sequence), survey(), leases)
+        placement = HERE if not spec.is_remote else self._place(make_id(spec.name, sequence), survey(), leases)
         self.host = placement.host
         home = (paths, environ)
         self.request: Request = preview_request(spec, origin, home, sequence, placement)

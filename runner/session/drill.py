@@ -189,8 +189,7 @@ class DrillRun:
             if name == "link":
                 self._engines.remote(last.host).drop_connection()
             else:
-                engine = self._engines.local if not last.is_remote else self._engines.on(last.host)
-                engine.kill_unannounced(self._session.paths.attempt(job.id, last.number))
+                self._engines.of(last).kill_unannounced(self._session.paths.attempt(job.id, last.number))
         except RungError:
             return False  # tried again on the next turn
         return True

@@ -198,6 +198,6 @@ def check(file: Path | None) -> list[CheckResult]:
         spec = load_spec(file)
         found.append(CheckResult(True, f"job file {file} is valid"))
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
-        if spec.image is not None and reports:
+        if spec.is_remote and reports:
             found += check_fit(spec, reports)
     return found

@@ -83,7 +83,7 @@ class ValidationRunner:
                 submit.cancel(self._store, job, at=self._context.now())
 
     def _side_by_side(self, asked: Validation) -> bool:
-        return asked.spec.image is not None and len(self._context.engines.hosts) > 1
+        return asked.spec.is_remote and len(self._context.engines.hosts) > 1
 
     def _begin(self, asked: Validation, *, both: bool) -> None:
         """Write the next run, or both, as ordinary jobs."""
