@@ -3,21 +3,27 @@
 Each question has its own threshold. With less other evidence it must be higher: when a fault is known, a wrong answer
 only costs an older checkpoint, while an alarm in a run without a fault costs the run.
 onset.py and cusum.py measure rises above a learned level, in sigmas.
+
+The shares are from `python -m tests.bench levels`: 374 healthy trainings, 126 whose lr is too high from the first step.
 """
 
 from __future__ import annotations
 
 import math
 
-# A fault is known, in the first steps: at which step did the loss leave its range?
+# A fault is known, in the first steps: at which step did the loss leave its range? 104 of 126 do, 17 % of healthy runs.
 EARLY_ONSET = 2.0
-# A rung was applied and the run goes on: is it worse than untrained, even if its loss falls?
+# A rung was applied and the run goes on: is it worse than untrained, even if its loss falls? No healthy run is.
+# The highest is at 1.02.
 WRECKED = 2.0
-# A fault is known: did the loss blow up before it, as with too high an lr?
+# A fault is known: did the loss blow up before it, as with too high an lr? At 2, 0.7 % of healthy steps are above;
+# at 5, 0.3 %, and 69 instead of 73 of the others.
 BEFORE_FAULT = 5.0
-# No fault is known: did the first steps blow up, so that the run may never learn (see BlowUp.is_spent)?
+# No fault is known: did the first steps blow up, so that the run may never learn (see BlowUp.is_spent)? 51 healthy
+# runs are above 2, 16 above 5, 10 above 10; the others go from 68 to 61 to 58.
 EARLY_BLOW_UP = 10.0
-# No fault is known and the log ends: has the run unlearned more than it knew?
+# No fault is known and the log ends: has the run unlearned more than it knew? Of the trainings measured, 2 would do
+# (none of the healthy ones, 65 instead of 46 of the others), but the loss of a GAN may grow by design.
 AT_END = 20.0
 # No fault is known and the run goes on: no healthy loss is ten thousand times that of the untrained model.
 RUINED = 1e4

@@ -89,7 +89,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
 
 
 def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
-    """Return the attempt with its fault, and the level of the loss before it as the yardstick for a cure."""
+    """Return the attempt with its fault, and the level of the loss before it as the baseline for a cure."""
     level = healthy_level(watch.detector.history, fault.began) if fault.began is not None else None
     return replace(attempt, fault=fault, healthy_loss=level)
 
@@ -133,7 +133,7 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended:
         return None
     faulty = next(attempt for attempt in before if attempt.number == incident.root_attempt)
     levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
-    yardstick = LearningBaseline(
+    baseline = LearningBaseline(
         fault_step=incident.furthest_fault_step,
         window_end=window_after(
             incident.furthest_fault_step, incident.furthest_fault_step - (faulty.resumed_step or 0)
@@ -141,7 +141,7 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended:
         healthy=next(levels, None),
         untrained=attempts[0].first_loss,
     )
-    verdict = judge(watch.detector.history, yardstick, ended=ended)
+    verdict = judge(watch.detector.history, baseline, ended=ended)
     return None if verdict.verdict is Verdict.TOO_EARLY else verdict
 
 
