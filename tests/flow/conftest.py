@@ -1,4 +1,4 @@
-"""A laboratory for whole recoveries: a real home, a real controller in a process of its own, real trainings."""
+"""Runs whole recoveries for tests: a real home, a real controller in its own process, real trainings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lab:
         return {**os.environ, "PATH": path, "RUNG_HOME": str(self.folder / "home")}
 
     def rung(self, *words: str, expect: int = 0) -> str:
-        # A controller may work through whole trainings; what it and they write is the sign that they get on.
+        # A controller can run whole trainings; new files in the home show that it makes progress.
         home = self.folder / "home"
         done = pace.run(
             [BIN / "rung", *words],
@@ -63,7 +63,7 @@ class Lab:
         return str(json.loads(self.rung("launch", str(job), "--json"))["id"])
 
     def run(self, job: Path) -> dict[str, Any]:
-        """Submit a job, let a controller bring it to its end, and return its history."""
+        """Submit a job, run a controller until the job ends, and return its history."""
         name = self.submit(job)
         self.rung("controller", "--until-idle")
         return self.history(name)

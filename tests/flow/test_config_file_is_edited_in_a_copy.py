@@ -1,4 +1,4 @@
-"""A stranger's script with a YAML config recovers by an edited copy of it; the person's own file stays as it is."""
+"""Tests that a script with a YAML config recovers with an edited copy of it, and that the original does not change."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ KEYS = {"lr": "optimizer.lr", "precision": "train.use_amp", "checkpoint": "train
 KNOBS = {"lr": 0.05, "precision_text": {"amp_fp16": True, "fp32": False}, "files": {"config.yaml": KEYS}}
 
 
-def test_the_edited_copy_cures_and_the_own_file_is_untouched(lab):
+def test_the_edited_copy_cures_the_run_and_the_original_does_not_change(lab):
     (lab.folder / "config.yaml").write_text(CONFIG)
     script = Path(__file__).parent / "trainings" / "configured.py"
     success = {"metric": "val_loss", "below": 1.0}
     spec = {"name": "configured", "run": "python configured.py", "knobs": KNOBS, "success": success}
-    story = lab.run(lab.write(spec, script))
-    first, second = story["attempts"]
-    assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
+    history = lab.run(lab.write(spec, script))
+    first, second = history["attempts"]
+    assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
     assert first["fault"]["kind"] == "fp16_overflow"
     assert second["rung"] == "fp32" and second["resumed_step"] == 40
     assert (lab.folder / "config.yaml").read_text() == CONFIG

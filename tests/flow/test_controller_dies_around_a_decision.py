@@ -5,10 +5,17 @@ from pathlib import Path
 
 from rung.runner.state.store import Store
 from tests import pace
-from tests.support.dying import FIELDS, RUNGS, WANTED, kill_around_decisions, once, outline
+from tests.support.dying import (
+    FIELDS,
+    RUNGS,
+    WANTED,
+    assert_each_attempt_ran_once,
+    kill_around_decisions,
+    outline,
+)
 
 
-def test_killing_it_right_after_a_decision_and_right_after_a_launch_changes_nothing(lab):
+def test_a_controller_killed_right_after_a_decision_or_a_launch_changes_nothing(lab):
     file = lab.write({"name": "dying", **FIELDS}, Path(__file__).parent / "trainings" / "regression.py")
     undisturbed = lab.run(file)["job"]
     assert undisturbed["state"] == "SUCCEEDED", undisturbed["reason"]
@@ -26,7 +33,7 @@ def test_killing_it_right_after_a_decision_and_right_after_a_launch_changes_noth
         hits += kill_around_decisions(store, job, lambda: running.append(lab.controller()), kill)
         pace.wait(running[-1], 60)
         assert outline(store.attempts(job)) == wanted
-        once(store, job)
+        assert_each_attempt_ran_once(store, job)
         for number in (1, 2, 3):
             assert lab.log(job, number).count("rung| knobs ") == 1, f"attempt {number} ran more than once"
         if min(hits["decided"], hits["started"]) >= WANTED:

@@ -1,4 +1,4 @@
-"""A run that drifts away is stopped and cured before its loss is NaN; one that gets over its spikes is left alone."""
+"""Tests that a diverging run is stopped and cured before its loss is NaN, and that a run with spikes is not stopped."""
 
 from pathlib import Path
 
@@ -17,31 +17,31 @@ def job(lab):
     return write
 
 
-def test_a_slow_divergence_is_cured_from_before_its_onset_without_ever_being_nan(lab, job):
-    story = lab.run(job("drift", 0.04))
-    assert story["job"]["state"] == "SUCCEEDED"
-    ill, cured = story["attempts"]
-    fault = ill["fault"]
+def test_a_slow_divergence_resumes_from_before_its_onset_and_is_cured_before_nan(lab, job):
+    history = lab.run(job("drift", 0.04))
+    assert history["job"]["state"] == "SUCCEEDED"
+    faulty, cured = history["attempts"]
+    fault = faulty["fault"]
     assert fault["kind"] == "divergence" and fault["shape"] == "drift"
     assert fault["note"].startswith("loss about")
-    assert "nan" not in lab.log(story["job"]["id"], 1)
+    assert "nan" not in lab.log(history["job"]["id"], 1)
     assert cured["rung"] == "lower_lr" and cured["asked"]["lr"] == pytest.approx(0.004)
     assert 0 < cured["resumed_step"] < fault["onset"] < fault["step"]
     assert cured["metrics"]["val_loss"] < 0.5
 
 
 @pytest.mark.long
-def test_the_same_run_goes_on_to_nan_where_the_warning_is_off(lab, job):
-    story = lab.run(job("drift", 0.04, recovery={"early_warning": "off", "ladder": []}))
-    (attempt,) = story["attempts"]
+def test_the_same_run_becomes_nan_when_the_warning_is_off(lab, job):
+    history = lab.run(job("drift", 0.04, recovery={"early_warning": "off", "ladder": []}))
+    (attempt,) = history["attempts"]
     assert attempt["fault"]["kind"] == "nan_loss"
-    assert "loss nan" in lab.log(story["job"]["id"], 1)
+    assert "loss nan" in lab.log(history["job"]["id"], 1)
 
 
-def test_a_healthy_run_with_spikes_is_never_disturbed(lab, job):
-    story = lab.run(job("spiky", 0.02))
-    assert story["job"]["state"] == "SUCCEEDED" and story["job"]["recoveries"] == 0
-    (attempt,) = story["attempts"]
+def test_a_healthy_run_with_spikes_is_not_stopped(lab, job):
+    history = lab.run(job("spiky", 0.02))
+    assert history["job"]["state"] == "SUCCEEDED" and history["job"]["recoveries"] == 0
+    (attempt,) = history["attempts"]
     assert attempt["fault"] is None and attempt["furthest_step"] == 700
-    losses = [float(line.split()[3]) for line in lab.log(story["job"]["id"], 1).splitlines() if " loss " in line]
-    assert max(losses[100:]) > 10 * losses[-1], "the spikes are real"
+    losses = [float(line.split()[3]) for line in lab.log(history["job"]["id"], 1).splitlines() if " loss " in line]
+    assert max(losses[100:]) > 10 * losses[-1], "the run has spikes"

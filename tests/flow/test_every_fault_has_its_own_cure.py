@@ -1,4 +1,4 @@
-"""The diagnosis goes straight to the rung that cures: one relaunch for each of these faults."""
+"""Tests that the diagnosis picks the rung that cures: one relaunch for each of these faults."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ def cured(lab, flaw, steps=260, **fields):
         "knobs": knobs,
         "checkpoint": {"every": 20},
     }
-    story = lab.run(lab.write({**spec, **fields}, COOPERATIVE))
-    assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
-    return story["attempts"]
+    history = lab.run(lab.write({**spec, **fields}, COOPERATIVE))
+    assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
+    return history["attempts"]
 
 
 @pytest.mark.long

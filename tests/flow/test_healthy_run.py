@@ -1,4 +1,4 @@
-"""A run with nothing wrong is left alone, and a person stays in charge of it."""
+"""Tests that a healthy run is not changed, and that a person can cancel, retry and follow it."""
 
 import json
 
@@ -8,11 +8,11 @@ from tests import pace
 
 
 def test_a_healthy_run_is_one_attempt(lab):
-    story = lab.run(lab.job("none", success={"metric": "val_loss", "below": 5.0}))
-    assert story["job"]["state"] == "SUCCEEDED"
-    assert story["job"]["recoveries"] == 0 and len(story["attempts"]) == 1
-    assert story["attempts"][0]["furthest_step"] == 120
-    assert story["attempts"][0]["metrics"]["val_loss"] < 5.0
+    history = lab.run(lab.job("none", success={"metric": "val_loss", "below": 5.0}))
+    assert history["job"]["state"] == "SUCCEEDED"
+    assert history["job"]["recoveries"] == 0 and len(history["attempts"]) == 1
+    assert history["attempts"][0]["furthest_step"] == 120
+    assert history["attempts"][0]["metrics"]["val_loss"] < 5.0
 
 
 def wait_for(lab, name, wanted):
@@ -23,7 +23,7 @@ def wait_for(lab, name, wanted):
     return pace.until(wanted_row, 60)
 
 
-def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab):
+def test_cancel_ends_a_running_job_and_retry_resumes_it_from_its_checkpoint(lab):
     name = lab.submit(lab.job("never_ends"))
     controller = lab.controller()
     try:
@@ -46,27 +46,27 @@ def test_cancel_ends_a_running_job_and_retry_takes_it_up_from_its_checkpoint(lab
     assert lab.history(name)["job"]["state"] == "CANCELLED"
 
 
-def test_a_job_goes_on_without_its_controller_and_is_found_again(lab):
-    # Long enough to be seen running by somebody who looks only now and then.
+def test_a_job_runs_on_without_its_controller_and_the_next_one_finds_it(lab):
+    # Long enough that polling sees it in the state RUNNING.
     name = lab.submit(lab.job("none", "--steps 3000"))
     controller = lab.controller()
     wait_for(lab, name, lambda row: row["state"] == "RUNNING")
     controller.kill()
     controller.wait()
     lab.rung("controller", "--until-idle")
-    story = lab.history(name)
-    assert story["job"]["state"] == "SUCCEEDED" and len(story["attempts"]) == 1
+    history = lab.history(name)
+    assert history["job"]["state"] == "SUCCEEDED" and len(history["attempts"]) == 1
     assert lab.log(name, 1).count("started with") == 1
 
 
-def test_launch_follow_is_its_own_controller_and_ends_with_the_job(lab):
+def test_launch_follow_runs_the_controller_and_ends_with_the_job(lab):
     out = lab.rung("launch", "-f", str(lab.job("none")))
     assert "step 120" in out and "SUCCEEDED" in out
     lab.rung("launch", "-f", str(lab.job("none", "--no-such-flag")), expect=1)
 
 
 @pytest.mark.long
-def test_launch_follow_beside_a_controller_shows_the_same_and_leaves_the_job_to_it(lab):
+def test_launch_follow_beside_a_controller_only_shows_the_job(lab):
     name = lab.submit(lab.job("never_ends"))
     controller = lab.controller()
     try:

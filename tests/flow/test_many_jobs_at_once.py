@@ -1,4 +1,4 @@
-"""One controller attends to any number of jobs at once, and each gets its own end."""
+"""Tests that one controller runs many jobs at once and records the result of each."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.long
-def test_twenty_jobs_run_side_by_side_and_all_end(lab):
+def test_twenty_jobs_run_at_the_same_time_and_all_end(lab):
     # Each waits for all the others: run one after another, the first would never end.
     wait = "touch here_$RUNG_JOB; while [ $(ls here_* | wc -l) -lt 20 ]; do sleep 0.05; done; echo step 1 loss 0.5"
     for number in range(20):

@@ -1,10 +1,10 @@
-"""A run that prints NaN and goes on for ever is stopped, not watched for ever."""
+"""Tests that a run which prints NaN and does not end is stopped."""
 
 
-def test_an_endless_run_is_ended_when_its_loss_is_nan(lab):
+def test_an_endless_run_is_stopped_when_its_loss_is_nan(lab):
     job = lab.job("never_ends", knobs={"lr": 60.0}, recovery={"ladder": [], "grace": 5})
-    story = lab.run(job)
-    assert story["job"]["state"] == "FAILED"
-    (attempt,) = story["attempts"]
+    history = lab.run(job)
+    assert history["job"]["state"] == "FAILED"
+    (attempt,) = history["attempts"]
     assert attempt["fault"]["kind"] == "nan_loss"
-    assert "Killed" not in lab.log(story["job"]["id"], 1)
+    assert "Killed" not in lab.log(history["job"]["id"], 1)

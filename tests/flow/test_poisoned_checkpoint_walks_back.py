@@ -1,29 +1,29 @@
-"""A run that turns NaN between two log lines leaves poisoned checkpoints behind; the relaunch steps over them."""
+"""Tests that a relaunch skips the poisoned checkpoints of a run that became NaN between two log lines."""
 
 import pytest
 import torch
 
 
-def verdicts_in(story):
-    told = (event["data"] for event in story["events"] if event["kind"] == "checkpoint")
-    return {data["file"]: data["verdict"] for data in told}
+def verdicts_in(history):
+    verified = (event["data"] for event in history["events"] if event["kind"] == "checkpoint")
+    return {data["file"]: data["verdict"] for data in verified}
 
 
-def test_newest_checkpoints_are_poisoned_and_the_one_before_them_is_used(lab):
-    # The weights are NaN from step 41 on, the log says so at step 80: the files of step 50 to 80 hold NaN.
+def test_a_relaunch_resumes_from_the_newest_checkpoint_that_is_not_poisoned(lab):
+    # The weights are NaN from step 41 on and the log shows it at step 80, so the files of step 50 to 80 hold NaN.
     ladder = {"ladder": ["fp32"]}
-    story = lab.run(lab.job("weights_nan", "--log-every 80 --steps 160", recovery=ladder))
-    first, second = story["attempts"]
-    assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
+    history = lab.run(lab.job("weights_nan", "--log-every 80 --steps 160", recovery=ladder))
+    first, second = history["attempts"]
+    assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
     assert second["resumed_from"] == "step_40.pt"
     assert second["resumed_step"] == 40
     assert "stepped over: step_70.pt is poisoned, step_60.pt is poisoned, step_50.pt is poisoned" in second["because"]
-    verdicts = verdicts_in(story)
+    verdicts = verdicts_in(history)
     assert verdicts["step_70.pt"] == "poisoned" and verdicts["step_40.pt"] == "healthy"
     assert first["steps_lost"] == first["furthest_step"] - 40
 
 
-def test_poisoned_truncated_and_unreadable_files_are_never_deleted(lab):
+def test_poisoned_truncated_and_unreadable_files_are_not_deleted(lab):
     job = lab.job("weights_nan", "--log-every 80 --steps 160", recovery={"ladder": ["fp32"]})
     name = lab.submit(job)
     folder = lab.folder / "home" / "jobs" / name / "checkpoints"
@@ -32,16 +32,16 @@ def test_poisoned_truncated_and_unreadable_files_are_never_deleted(lab):
     torch.save({"step": 44, "model": {"w": torch.zeros(1000)}}, folder / "whole.pt")
     (folder / "step_44.pt").write_bytes((folder / "whole.pt").read_bytes()[:900])
     lab.rung("controller", "--until-idle")
-    story = lab.history(name)
-    assert story["attempts"][1]["resumed_from"] == "step_40.pt"
-    verdicts = verdicts_in(story)
+    history = lab.history(name)
+    assert history["attempts"][1]["resumed_from"] == "step_40.pt"
+    verdicts = verdicts_in(history)
     assert verdicts["step_45.pt"] != "healthy" and verdicts["step_44.pt"] != "healthy"
     assert (folder / "step_45.pt").read_bytes() == b"not a checkpoint at all"
     assert (folder / "step_44.pt").stat().st_size == 900
 
 
 @pytest.mark.long
-def test_no_healthy_checkpoint_means_from_scratch_and_the_history_says_so(lab):
+def test_without_a_healthy_checkpoint_the_relaunch_starts_from_scratch_with_the_reason(lab):
     job = lab.job("weights_nan", "--log-every 20 --save-every 1000", recovery={"ladder": ["fp32"]})
     second = lab.run(job)["attempts"][1]
     assert second["resumed_from"] is None

@@ -1,7 +1,7 @@
-"""Tests zero-edit: scripts of four frameworks that do not know Rung fail for real and recover.
+"""Tests zero-edit: scripts of four frameworks that do not know Rung fail and recover.
 
-The bounds are a few per cent above what the same script reaches where the fault is not: in FP32, with the lr of one
-order below, or with clipping.
+The bounds are a few per cent above what the same script reaches without the fault: in FP32, with a tenth of the lr, or
+with clipping.
 """
 
 import re
@@ -16,7 +16,7 @@ STRANGERS = Path(__file__).parent / "strangers"
 @dataclass(frozen=True)
 class Case:
     script: str
-    # What the fault may be called: which of its signs is read first depends on how busy the machine is.
+    # The possible kinds of the fault: which sign appears first in the log depends on how busy the machine is.
     faults: tuple[str, ...]
     rung: str
     effective: dict
@@ -31,7 +31,7 @@ FP32 = {"precision": "fp32"}
 QUICK = [
     Case("accelerate_raw_features", NAN, "fp32", FP32, 0.61),  # FP32: 0.5810
 ]
-# Shipped jobs of the same kinds as the first three are always run.
+# Jobs of the catalog have the same faults as the first three of these, and always run.
 LONG = [
     Case("lightning_half_module", UNSCALE, "native_fp16", NATIVE, 0.0089),  # FP32: 0.0084
     Case("torch_mask", ("fp16_overflow",), "fp32", FP32, 0.0005),
@@ -45,7 +45,7 @@ LONG = [
     Case("lightning_log_nan", NAN, "fp32", FP32, 0.001, "*.ckpt"),
     Case("lightning_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.05),
 ]
-# Of each framework one at most, and each with another rung.
+# At most one of each framework, each with another rung.
 SAMPLE = {"torch_spikes", "accelerate_high_lr", "lightning_half_module"}
 
 
@@ -57,7 +57,7 @@ CASES = [*QUICK, *(pytest.param(case, marks=marks(case)) for case in LONG)]
 
 
 def stranger(lab, case):
-    """Write the job file that a person would write who knows the script's name and where it saves."""
+    """Write a job file with only the name of the script and its checkpoints."""
     spec = {"name": case.script, "run": f"python {case.script}.py", "knobs": {"mode": "zero-edit"}}
     if case.checkpoints:
         spec |= {"envs": {"OUTPUT_DIR": "{checkpoint_dir}"}, "checkpoint": {"pattern": case.checkpoints}}
@@ -65,12 +65,12 @@ def stranger(lab, case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
-def test_a_script_that_nobody_edited_recovers(lab, case):
+def test_an_unedited_script_recovers(lab, case):
     assert "rung" not in (STRANGERS / f"{case.script}.py").read_text().lower()
-    story = lab.run(stranger(lab, case))
-    attempts = story["attempts"]
-    log = lab.log(story["job"]["id"], len(attempts))
-    assert story["job"]["state"] == "SUCCEEDED", f"{story['job']['reason']}\n{log[-3000:]}"
+    history = lab.run(stranger(lab, case))
+    attempts = history["attempts"]
+    log = lab.log(history["job"]["id"], len(attempts))
+    assert history["job"]["state"] == "SUCCEEDED", f"{history['job']['reason']}\n{log[-3000:]}"
     assert attempts[0]["fault"]["kind"] in case.faults
     assert [attempt["rung"] for attempt in attempts] == [None, case.rung]
     for knob, value in case.effective.items():
@@ -78,6 +78,6 @@ def test_a_script_that_nobody_edited_recovers(lab, case):
         assert not attempts[-1]["not_taken"]
     assert "rung| note" not in log
     if case.checkpoints:
-        assert attempts[-1]["resumed_step"], "it began anew although there were healthy checkpoints"
+        assert attempts[-1]["resumed_step"], "it started from scratch although there were healthy checkpoints"
     held_out = float(re.findall(r"held-out loss (\S+)", log)[-1])
     assert held_out < case.below

@@ -15,7 +15,7 @@ from rung.runner.state.store import Store
 from tests import pace
 from tests.flow.conftest import BIN
 
-# What each precision reaches, as words of the script: $1 is the precision, the metrics follow.
+# A training that prints its metric: $1 is the precision, $2 the metric.
 SCRIPT = """
 echo "rung| knobs precision=$1"
 i=0
@@ -27,7 +27,7 @@ NAN = 'case "$1" in amp_fp16) for i in 31 32 33; do echo "rung| step step=$i los
 
 
 def script(fp16, extra=""):
-    """Return a job whose metric is 0.8863 in FP32 and as said in FP16."""
+    """Return a job with the metric 0.8863 in FP32 and the given one in FP16."""
     choose = f'case "$1" in fp32) m=0.8863;; *) m={fp16};; esac'
     body = f'{choose}\n{extra}\nset -- "$1" "$m"\n{SCRIPT}'
     return {
@@ -39,7 +39,7 @@ def script(fp16, extra=""):
 
 @pytest.fixture
 def desk(lab):
-    """A laboratory for job files without any script beside them."""
+    """Return a lab that also writes job files without a script."""
 
     def write(spec, **more):
         path = lab.folder / "job.yaml"
@@ -63,8 +63,8 @@ def test_a_degraded_precision_fails_and_the_history_keeps_it(desk):
     one, other = (desk.history(job.id) for job in queue)
     assert [len(each["attempts"]) for each in (one, other)] == [1, 1]
     assert one["attempts"][0]["ended_at"] <= other["attempts"][0]["started_at"], "they disturbed each other"
-    said = [event["data"] for event in other["events"] if event["kind"] == "validated"]
-    assert [each["verdict"] for each in said] == ["FAIL"]
+    verdicts = [event["data"] for event in other["events"] if event["kind"] == "validated"]
+    assert [each["verdict"] for each in verdicts] == ["FAIL"]
     assert "FAIL (validation v1)" in desk.rung("history", queue[1].id)
     for folder in (desk.folder / "out", desk.folder / "home" / "validations" / "v1"):
         assert last in (folder / "report.md").read_text() and "<svg" in (folder / "report.html").read_text()
@@ -80,7 +80,7 @@ def test_a_safe_precision_passes_and_is_not_run_again(desk):
     out = desk.rung("validate", str(file))
     assert "has decided this before" in out and out.splitlines()[-1].startswith("verdict: PASS ocr: hmean 0.885 ")
     assert len(stored(desk)) == 2
-    # Another bound is another question, and so is another script beside the job file.
+    # With another bound or another script it is another validation.
     strict = desk.file(script(0.8850), validation={"pass_below": 0.1, "marginal_below": 0.2})
     assert "verdict: MARGINAL ocr" in desk.rung("validate", str(strict), expect=3)
     assert len(stored(desk)) == 4
@@ -93,7 +93,7 @@ def test_a_fault_in_fp16_is_a_fail_and_is_not_recovered(desk):
     assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]
 
 
-def test_a_baseline_that_fails_decides_nothing_and_saves_the_other_run(desk):
+def test_a_baseline_that_fails_is_undecided_and_the_other_run_is_not_started(desk):
     out = desk.rung("validate", str(desk.file(script(0.88, "echo 'step 1 loss nan'; exit 1"))), expect=4)
     assert out.splitlines()[-1].startswith("verdict: UNDECIDED ocr: the FP32 baseline fails too")
     assert len(stored(desk)) == 1
@@ -102,30 +102,30 @@ def test_a_baseline_that_fails_decides_nothing_and_saves_the_other_run(desk):
 BEFORE = {"recovery": {"validate": "before"}}
 
 
-def test_a_job_whose_validation_fails_runs_in_fp32_and_says_why(desk):
-    story = desk.run(desk.file(script(0.7816), **BEFORE))
-    (attempt,) = story["attempts"]
-    assert story["job"]["state"] == "SUCCEEDED" and attempt["metrics"]["hmean"] == 0.8863
+def test_a_job_whose_validation_fails_runs_in_fp32_with_the_reason(desk):
+    history = desk.run(desk.file(script(0.7816), **BEFORE))
+    (attempt,) = history["attempts"]
+    assert history["job"]["state"] == "SUCCEEDED" and attempt["metrics"]["hmean"] == 0.8863
     assert attempt["asked"]["precision"] == attempt["effective"]["precision"] == "fp32"
     assert attempt["because"].startswith("fp32 instead of") and "11.81 % apart" in attempt["because"]
     assert attempt["changed"] == {"precision": ["amp_fp16", "fp32"]}
-    text = desk.rung("history", story["job"]["id"])
+    text = desk.rung("history", history["job"]["id"])
     assert "FAIL (validation v1)" in text and "report.html" in text
-    # The next job of the same content is told at once.
+    # The next job of the same content uses the same verdict.
     again = desk.run(desk.file(script(0.7816), **BEFORE))
     assert again["attempts"][0]["asked"]["precision"] == "fp32"
     assert len(stored(desk)) == 4
 
 
 def test_a_job_whose_validation_passes_runs_as_asked(desk):
-    story = desk.run(desk.file(script(0.8850), **BEFORE))
-    (attempt,) = story["attempts"]
+    history = desk.run(desk.file(script(0.8850), **BEFORE))
+    (attempt,) = history["attempts"]
     assert attempt["asked"]["precision"] == "amp_fp16" and attempt["because"].startswith("as submitted: PASS")
-    kinds = [event["kind"] for event in story["events"]]
+    kinds = [event["kind"] for event in history["events"]]
     assert kinds.index("validating") < kinds.index("validated") < kinds.index("decided")
 
 
-def test_a_cancelled_job_takes_its_validation_along(desk):
+def test_cancelling_a_job_cancels_its_validation(desk):
     name = desk.submit(desk.file(script(0.88, "sleep 60"), **BEFORE))
     controller = desk.controller()
     until(lambda: any(job.state == "LAUNCHING" for job in stored(desk)))
@@ -144,18 +144,18 @@ def test_controllers_killed_between_any_two_steps_change_nothing(desk):
         controller.kill()
         controller.wait()
         kills += 1
-    jobs, told, verdicts = store.jobs(), store.events(), [row[2]["verdict"] for row in store.validations()]
+    jobs, events, verdicts = store.jobs(), store.events(), [row[2]["verdict"] for row in store.validations()]
     (attempt,) = store.attempts(name)
     store.close()
     assert kills > 5, "the controllers were too quick to be killed"
     assert verdicts == ["FAIL"] and attempt.asked.precision == "fp32" and "11.81 % apart" in attempt.because
     assert [job.spec.name for job in jobs] == ["ocr", "ocr/validate-fp32", "ocr/validate-amp_fp16"]
     for job in jobs:
-        kinds = [event.kind for event in told if event.job_id == job.id]
+        kinds = [event.kind for event in events if event.job_id == job.id]
         assert [kinds.count(kind) for kind in ("decided", "started", "ended", "validated")] == [1, 1, 1, 1]
 
 
-def test_an_interrupted_validation_is_taken_up_again(desk):
+def test_an_interrupted_validation_is_resumed(desk):
     file = desk.file(script(0.8850, "sleep 2"))
     first = subprocess.Popen(
         [BIN / "rung", "validate", str(file)],
@@ -163,7 +163,7 @@ def test_an_interrupted_validation_is_taken_up_again(desk):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell starts what it runs in the background deaf to Ctrl-C, and so would be whatever these tests start then.
+        # A shell starts background processes with SIGINT ignored, and their children inherit it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     until(lambda: (desk.folder / "home" / "rung.db").exists() and stored(desk) and stored(desk)[0].state == "LAUNCHING")
@@ -174,14 +174,14 @@ def test_an_interrupted_validation_is_taken_up_again(desk):
     assert [len(attempts) for attempts in with_store(desk, Store.attempts_by_job)] == [1, 1]
 
 
-def test_a_real_training_is_measured_from_inside(lab):
+def test_time_and_memory_of_a_real_training_are_measured(lab):
     bounds = {"pass_below": 3.0, "marginal_below": 4.0}
     file = lab.job("none", success={"metric": "val_loss", "below": 2.0}, validation=bounds)
     found = json.loads(lab.rung("validate", str(file), "--json"))
     assert found["verdict"] == "PASS"
     for run in found["runs"].values():
         usage = run["usage"]
-        # A scaler may leave out an update or two while it finds its scale.
+        # A scaler can skip an update or two while it finds its scale.
         assert 110 < usage["updates"] <= 120 and 0 < usage["seconds_per_step"] < 60
         assert usage["rss_bytes"] > 1 << 20 and run["device"] == "a CPU"
     slower, memory = (answer["answer"] for answer in found["answers"][-2:])

@@ -19,7 +19,7 @@ def test_dbnet(lab, monkeypatch, file, verdict, code, apart):
     found = json.loads(lab.rung("validate", str(CATALOG / f"{file}.yaml"), "--json", expect=code))
     assert found["verdict"] == verdict, found["line"]
     assert apart[0] <= abs(found["difference_percent"]) <= apart[1]
-    # Neither shows a fault: only the metric tells.
+    # Neither shows a fault: only the metric differs.
     for run in found["runs"].values():
         assert run["finished"] and run["fault"] is None and run["losses_not_finite"] == 0
         assert run["usage"]["updates"] > 100 and run["grad_norm_median"] > 0

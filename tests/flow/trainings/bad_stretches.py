@@ -1,7 +1,7 @@
 """A small regression that imports rung_inside, with batches now and then that FP16 cannot hold.
 
-Bad are steps 30 to 79, and in an attempt that goes on from a late checkpoint all from its 40th step on. FP32 gets over
-all of them.
+Steps 30 to 79 are bad, and in an attempt that resumes from a late checkpoint all steps from its 40th on. FP32 can
+hold all of them.
 """
 
 import time
@@ -17,7 +17,7 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Li
 run = rung_inside.attach(model, torch.optim.AdamW(model.parameters(), lr=0.01))
 teacher = torch.randn(8, 1)
 start = run.resume()
-# One that was cured goes on until it is stopped; the bound is for a Rung that never does.
+# A cured run goes on until it is stopped; the bound ends it if Rung does not.
 last = start + 200 if start > LATE else 10_000
 
 for step in range(start, last):

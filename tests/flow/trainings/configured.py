@@ -1,4 +1,4 @@
-"""A small regression that reads all its settings from config.yaml beside it, as many do. It knows nothing of Rung."""
+"""A small regression that reads all its settings from config.yaml beside it, as many do. It does not know Rung."""
 
 import os
 from pathlib import Path

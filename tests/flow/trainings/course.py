@@ -1,8 +1,8 @@
-"""A small regression whose course is worth watching, as a stranger would write it. It knows nothing of Rung.
+"""A small regression that diverges slowly or has spikes. It does not know Rung.
 
-`--course drift`: the schedule raises the learning rate step by step, beyond what the model bears: no error and no NaN
-for a long time, only a loss that leaves its course. `--course spiky`: now and then a batch is far too large, and the
-run gets over it by itself each time. Nothing here is acted: the numbers are what torch makes of it.
+`--course drift`: the schedule raises the learning rate step by step until it is too high: for a long time there is no
+error and no NaN, only a rising loss. `--course spiky`: now and then a batch is far too large, and the run recovers by
+itself each time. All numbers are those of a real training.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def batch(step):
 
 
 def lr_at(step):
-    # Twenty times the rate within 200 steps, then no more.
+    # The rate rises twentyfold within 200 steps, then stays.
     return args.lr * (1 + 19 * min(max(step - 250, 0) / 200, 1)) if args.course == "drift" else args.lr
 
 
@@ -61,7 +61,7 @@ for step in range(first, args.steps):
         path = os.path.join(args.dir, f"step_{step + 1}.pt")
         torch.save({"step": step + 1, "model": model.state_dict()}, path)
     if args.course == "drift" and loss.item() > 0.6 and step > 250:
-        # Whoever watches has the time that the steps of a real model give, and the healthy part of the run is quick.
+        # As slow as the steps of a real model, so that the controller can react; the healthy part is quick.
         time.sleep(args.pace)
 with torch.no_grad():
     x, y = batch(10_000)

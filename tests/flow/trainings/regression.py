@@ -1,4 +1,4 @@
-"""A small regression as a stranger would write it: flags, its own loop, prints, torch.save. It knows nothing of Rung.
+"""A small regression with flags, its own loop, prints and torch.save. It does not know Rung.
 
 `--flaw` chooses what is wrong with it; every failure is torch's own.
 """
@@ -32,7 +32,7 @@ if args.precision == "native_fp16" or args.flaw in ("half_model", "double_unscal
 if args.flaw == "double_unscale" and amp:
     model.float()
 optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-guarded = amp and args.flaw != "weights_nan"  # that one forgot its scaler, which would have skipped the step
+guarded = amp and args.flaw != "weights_nan"  # weights_nan has no scaler; a scaler would skip the step
 scaler = torch.amp.GradScaler("cpu", enabled=guarded, growth_interval=args.growth_interval)
 teacher = torch.randn(8, 1)
 first = 0

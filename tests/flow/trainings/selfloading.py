@@ -1,6 +1,6 @@
-"""A small regression that loads the newest snapshot of its folder by itself, as many do. It knows nothing of Rung.
+"""A small regression that loads the newest snapshot of its folder by itself, as many do. It does not know Rung.
 
-Without `--precision fp32` one sample far out of range makes its weights NaN at step 30, which the log tells at step 60.
+Without `--precision fp32` one sample far out of range makes its weights NaN at step 30, which the log shows at step 60.
 """
 
 import argparse

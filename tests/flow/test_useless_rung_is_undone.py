@@ -1,13 +1,13 @@
-"""A rung that made no difference is not carried along: FP32 runs with the clip and lr the job came with."""
+"""Tests that a rung without effect is undone: FP32 runs with the clip and lr of the job file."""
 
 import pytest
 
 
 @pytest.mark.long
 def test_fp32_runs_with_the_original_lr_after_a_useless_lower_lr(lab):
-    story = lab.run(lab.job("fp16_range"))
-    attempts = story["attempts"]
-    assert story["job"]["state"] == "SUCCEEDED", story["job"]["reason"]
+    history = lab.run(lab.job("fp16_range"))
+    attempts = history["attempts"]
+    assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
     assert [a["rung"] for a in attempts] == [None, "raise_clip", "lower_lr", "fp32"]
     assert attempts[2]["asked"]["lr"] == 0.005 and attempts[2]["asked"]["clip"] is None
     assert attempts[3]["asked"] == {**attempts[0]["asked"], "precision": "fp32"}

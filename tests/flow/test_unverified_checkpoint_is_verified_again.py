@@ -1,4 +1,4 @@
-"""A checkpoint that could not be looked into is not resumed from, and not given up either: it is asked for again."""
+"""Tests that a checkpoint which could not be verified is not resumed from, and is verified again later."""
 
 import shlex
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.long
-def test_a_checkpoint_is_looked_into_again_once_the_jobs_python_can(lab):
+def test_an_unverified_checkpoint_is_verified_again_when_the_jobs_python_works(lab):
     shim = lab.folder / "python"
     shim.write_text(
         '#!/bin/sh\nif [ "$2" = rung_inside.verify ] && [ -e broken ]; then echo no memory today >&2; exit 9; fi\n'
@@ -17,13 +17,13 @@ def test_a_checkpoint_is_looked_into_again_once_the_jobs_python_can(lab):
     (lab.folder / "broken").touch()
     job = lab.job("data_bug", recovery={"ladder": ["fp32"]})
     job.write_text(job.read_text().replace("run: python", "run: ./python"))
-    story = lab.run(job)
-    second = story["attempts"][1]
+    history = lab.run(job)
+    second = history["attempts"][1]
     assert second["resumed_from"] is None
     assert "step_40.pt is unverified, no memory today" in second["because"]
 
     (lab.folder / "broken").unlink()
-    lab.rung("retry", story["job"]["id"])
+    lab.rung("retry", history["job"]["id"])
     lab.rung("controller", "--until-idle")
-    third = lab.history(story["job"]["id"])["attempts"][2]
+    third = lab.history(history["job"]["id"])["attempts"][2]
     assert third["resumed_from"] == "step_40.pt" and third["resumed_step"] == 40
