@@ -173,7 +173,7 @@ def _why_not_smaller(run: Run, setting: Setting, whose: str) -> Iterator[str]:
     yield "mixed precision keeps FP32 master weights and the optimizer's state in FP32 (Adam: two numbers a weight)"
     yield "during the forward pass autocast holds FP16 copies of the weights beside the FP32 ones"
     if setting.batch is not None and setting.batch < SMALL_BATCH:
-        yield f"only activations become smaller, and with a batch of {setting.batch} they are the lesser part"
+        yield f"only activations become smaller, and with a batch of {setting.batch} they are the smaller part"
 
 
 def worse(baseline: Run, candidate: Run, judgement: Judgement, setting: Setting) -> Answer | None:

@@ -151,7 +151,7 @@ def _not_comparable(baseline: Run, candidate: Run) -> Judgement | None:
         why = f"a run went on from step {begun} instead of beginning anew: the checkpoints of another lie in its way"
         return Judgement(Verdict.UNDECIDED, why)
     if _same_losses(baseline, candidate):
-        why = "both runs show the very same losses: the precision does not reach the script"
+        why = "both runs show exactly the same losses: the precision does not reach the script"
         return Judgement(Verdict.UNDECIDED, why)
     return None
 

@@ -190,8 +190,8 @@ class Trainer:
                 step = epoch * self.size.steps_per_epoch + index
                 losses.append(self.update(step, self.charts.batch(step, curated=epoch < CURATED_EPOCHS)))
             mean = sum(losses) / len(losses)
-            told = f"overflow_count={self.overflows} loss_scale={self.scaler.get_scale()}"
-            print(f"Epoch {epoch + 1}/{self.size.epochs}: train_loss={mean:.4f} {told}", flush=True)
+            overflow = f"overflow_count={self.overflows} loss_scale={self.scaler.get_scale()}"
+            print(f"Epoch {epoch + 1}/{self.size.epochs}: train_loss={mean:.4f} {overflow}", flush=True)
             self.save(epoch + 1)
 
     def update(self, step: int, charts: Charts) -> float:

@@ -82,8 +82,8 @@ def test_memory_that_did_not_fall_is_explained():
     assert memory(run(gpu_bytes=1000), run(gpu_bytes=700), AMP).answer.startswith("it is, by 30%")
     kept = memory(run(gpu_bytes=1000), run(gpu_bytes=990), AMP)
     assert kept.answer.startswith("it is not reduced") and "master weights" in causes(kept)
-    assert "whole process" not in causes(kept) and "lesser part" not in causes(kept)
-    assert "lesser part" in causes(memory(run(), run(), Setting("amp_fp16", 4)))
+    assert "whole process" not in causes(kept) and "smaller part" not in causes(kept)
+    assert "smaller part" in causes(memory(run(), run(), Setting("amp_fp16", 4)))
     assert "whole process" in causes(memory(run(gpu=""), run(gpu=""), AMP))
     native = causes(memory(run(), run(gpu_bytes=1 << 31), Setting("native_fp16", 4, reached=True)))
     assert "compensation" in native and "master weights" not in native

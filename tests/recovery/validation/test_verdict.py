@@ -110,7 +110,7 @@ def test_a_comparison_of_fp32_with_itself_is_undecided():
     assert judge(base(), run(effective={"precision": "fp32"}), RULE).verdict is Verdict.UNDECIDED
     course = tuple(Point(step, 1 / (step + 1)) for step in range(30))
     same = [each(figures=Figures(points=course)) for each in (base, run)]
-    assert "very same losses" in judge(*same, RULE).because
+    assert "exactly the same losses" in judge(*same, RULE).because
     other = run(figures=Figures(points=(*course[:-1], Point(29, 0.5))))
     assert judge(same[0], other, RULE).verdict is Verdict.PASS
     # Too few losses to compare: a script that prints one per epoch.
