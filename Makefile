@@ -24,7 +24,8 @@ DOCKER ?= docker
 PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
-SYSTEM := dockerd=docker.io iptables=iptables sshd=openssh-server debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
+TESTS_NEED := sshd=openssh-server systemd-analyze=systemd
+SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
 .PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
@@ -65,7 +66,7 @@ FIRST := python -m tests.again first
 test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
 	@python -m tests.again plan tests
-	@$(MAKE) --no-print-directory system SYSTEM=sshd=openssh-server
+	@$(MAKE) --no-print-directory system SYSTEM="$(TESTS_NEED)"
 	@$(FIRST) tests $(PARALLEL) --ignore=tests/fleet
 else
 	@python -m tests.again plan tests fleet
