@@ -24,20 +24,20 @@ PATTERN = "step_*.pt"
 
 
 class Asked(ProcessEngine):
-    """The process engine, with the job's Python replaced by a script of answers; notes what it was asked."""
+    """The process engine, with the job's Python replaced by a script of answers; records its calls."""
 
-    def __init__(self, verdicts: dict[str, Any], *, says: str = "", errors: str = "", code: int = 0) -> None:
-        self.verdicts, self.says, self.errors, self.code = verdicts, says, errors, code
+    def __init__(self, verdicts: dict[str, Any], *, output: str = "", errors: str = "", code: int = 0) -> None:
+        self.verdicts, self.output, self.errors, self.code = verdicts, output, errors, code
         self.asked: list[list[str]] = []
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
-        # A look at files must not speak as a training would.
+        # The verifier must not print records like a training.
         assert request.env["RUNG_MODE"] == "off"
         assert list(argv[:4]) == ["python3.11", "-m", "rung_inside.verify", "--first-healthy"]
         names = [Path(path).name for path in argv[4:]]
         self.asked.append(names)
         lines = [json.dumps({"path": f"/x/{name}", **self.verdicts[name]}) for name in names if name in self.verdicts]
-        return self.code, "\n".join([self.says, *lines]), self.errors
+        return self.code, "\n".join([self.output, *lines]), self.errors
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_newest_is_verified_first_and_a_healthy_one_ends_the_search(request_
     )
     verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
     assert engine.asked == [["step_300.pt", "step_200.pt", "step_100.pt"]]
-    assert {name.partition(":")[0]: said.verdict for name, said in verdicts.items()} == {
+    assert {name.partition(":")[0]: verdict.verdict for name, verdict in verdicts.items()} == {
         "step_300.pt": "poisoned", "step_200.pt": "healthy",
     }  # fmt: skip
 
@@ -100,10 +100,10 @@ def test_a_file_that_was_overwritten_is_verified_again(request_: Request) -> Non
     (request_.checkpoint_dir / "step_100.pt").write_bytes(b"other")
     engine = Asked({"step_100.pt": {"verdict": "corrupt", "step": None, "detail": "torn"}})
     second = verify_enough(engine, request_, PATTERN, attempt(), None, first)
-    assert [said.verdict for said in second.values()] == ["corrupt"]
+    assert [verdict.verdict for verdict in second.values()] == ["corrupt"]
 
 
-def test_files_at_or_after_the_fault_are_not_even_opened(request_: Request) -> None:
+def test_files_at_or_after_the_fault_are_not_opened(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
     engine = Asked({"step_100.pt": healthy(100)})
     fault = Fault(FaultKind.NAN_LOSS, "nan", step=200)
@@ -126,10 +126,10 @@ def test_many_files_share_a_call_and_all_are_verified_until_one_is_healthy(reque
     [
         (Asked({}, errors="noise\n\x1b[31mno torch here\n", code=3), "no torch here"),
         (Asked({}, code=9), "exit code 9"),
-        (Asked({}, says='{"path": 3}\n[]\nnot json\n{"verdict": "healthy"}'), "exit code 0"),
+        (Asked({}, output='{"path": 3}\n[]\nnot json\n{"verdict": "healthy"}'), "exit code 0"),
     ],
 )
-def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_why(
+def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_the_reason(
     request_: Request, engine: Asked, detail: str
 ) -> None:
     checkpoints(request_, 100)
@@ -141,16 +141,16 @@ def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_why(
 def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Request) -> None:
     checkpoints(request_, 100)
     gone = Request(**{**vars(request_), "argv": ("/nowhere/python3", "x")})
-    (said,) = verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {}).values()
-    assert said.verdict == "unverified"
-    assert "could not be run" in said.detail
+    (verdict,) = verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {}).values()
+    assert verdict.verdict == "unverified"
+    assert "could not be run" in verdict.detail
 
 
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
     checkpoints(request_, 100)
     other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
     evil = {"verdict": "healthy", "step": "5; rm", "detail": "\x1b[2Jfine"}
-    verdicts = verify_enough(Asked({"step_100.pt": evil}, says=other), request_, PATTERN, attempt(), None, {})
+    verdicts = verify_enough(Asked({"step_100.pt": evil}, output=other), request_, PATTERN, attempt(), None, {})
     assert list(verdicts.values()) == [CheckpointVerdict("healthy", detail="fine")]
 
 

@@ -41,14 +41,14 @@ def test_launch_queues_the_job_and_warns_without_a_controller(run_rung: Any, hom
     ]  # fmt: skip
 
 
-def test_a_queued_jobs_history_can_be_seen(run_rung: Any, home: Path) -> None:
+def test_the_history_of_a_queued_job_is_empty(run_rung: Any, home: Path) -> None:
     job_id = submitted(home)
     code, out, _ = run_rung("history", "--diff", job_id)
     assert (code, out.splitlines()[-1]) == (0, "no attempt yet")
     assert json.loads(run_rung("history", "--json", job_id)[1])["attempts"] == []
 
 
-def test_cancelling_a_queued_job_and_then_again(run_rung: Any, home: Path) -> None:
+def test_a_queued_job_is_cancelled_once(run_rung: Any, home: Path) -> None:
     job_id = submitted(home)
     assert run_rung("cancel", job_id) == (0, f"{job_id} is CANCELLED\n", "")
     code, _, err = run_rung("cancel", job_id)
@@ -62,7 +62,7 @@ def test_cancelling_a_running_job_requests_its_end(run_rung: Any, home: Path) ->
     }  # fmt: skip
 
 
-def test_retrying_a_failed_job_with_another_knob(run_rung: Any, home: Path) -> None:
+def test_retry_changes_a_knob_of_a_failed_job(run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
     data = json.loads(run_rung("retry", "--json", job_id, "--set", "lr=1e-4")[1])
     assert (data["state"], data["knobs"]["lr"]) == ("QUEUED", 1e-4)
@@ -149,14 +149,14 @@ def test_a_dry_run_as_json_is_the_request(run_rung: Any, home: Path, job_file: P
     assert not home.exists()
 
 
-def test_a_dry_run_beside_a_store_leaves_it_as_it_is(home: Path, job_file: Path, rung: Rung) -> None:
+def test_a_dry_run_does_not_change_the_store(home: Path, job_file: Path, rung: Rung) -> None:
     submitted(home)
     before = files(home)
     assert f"{home}/jobs/a-2/" in rung("launch", "--dryrun", job_file).out
     assert files(home) == before
 
 
-def test_the_run_is_the_one_the_dry_run_printed(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_a_launch_runs_what_the_dry_run_printed(home: Path, tmp_path: Path, rung: Rung) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({"name": "a", "run": ["echo", "{lr}"], "knobs": {"lr": 0.25}}), encoding="utf-8")
     planned = json.loads(rung("launch", "--dryrun", "--json", file).out)

@@ -26,7 +26,7 @@ COMMANDS = sorted(cli.commands)
 # Help, versions, completion
 
 
-def test_every_command_of_the_contract_is_there() -> None:
+def test_every_documented_command_exists() -> None:
     asked = {"launch", "queue", "logs", "history", "cancel", "retry", "explain", "check", "schema", "controller"}
     assert {*asked, "hosts", "image", "completion", "checkpoints", "ladder", "drill"} <= set(COMMANDS)
 
@@ -69,7 +69,7 @@ def test_completion_scripts_are_printed_for_three_shells(shell: str, mark: str, 
     assert mark in out and "_RUNG_COMPLETE" in out
 
 
-def test_the_bash_completion_is_good_bash_and_completes_jobs(home: Path, rung: Rung) -> None:
+def test_the_bash_completion_is_valid_and_completes_jobs(home: Path, rung: Rung) -> None:
     job_id = submitted(home)
     script = rung("completion", "bash").out
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
@@ -163,7 +163,7 @@ def test_explain_lists_by_line_and_marks_the_first_cause(tmp_path: Path, rung: R
 
 
 @pytest.mark.parametrize(("name", "message"), [("missing", "No such file"), (".", "Is a directory")])
-def test_explain_of_something_that_is_no_file_is_an_error(
+def test_explain_of_a_missing_file_or_a_folder_is_an_error(
     name: str, message: str, run_rung: Any, tmp_path: Path
 ) -> None:
     code, out, err = run_rung("explain", tmp_path / name)
@@ -171,7 +171,7 @@ def test_explain_of_something_that_is_no_file_is_an_error(
     assert err.startswith("rung: ") and message in err and err.count("\n") == 1
 
 
-def test_explain_of_empty_and_of_binary_files(tmp_path: Path, rung: Rung) -> None:
+def test_explain_reads_empty_and_binary_files(tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "empty").touch()
     assert rung("explain", tmp_path / "empty").out == "no fault that Rung knows\n"
     assert json.loads(rung("explain", "--json", tmp_path / "empty").out) == []

@@ -85,7 +85,7 @@ def test_a_job_that_requests_no_gpu_runs_without_a_lease(build: Build) -> None:
     assert world.leases() == {} and world.last(job).gpus == ()
 
 
-def test_a_gpu_with_a_foreign_process_is_not_taken_until_that_ends(build: Build) -> None:
+def test_a_gpu_with_a_foreign_process_is_not_used_until_the_process_ends(build: Build) -> None:
     world = build(ampere=["A100"])
     world.engine("ampere").foreign_processes["GPU-ampere-0"] = "pid 812 python"
     job = world.submit("a", "A100")
@@ -95,7 +95,7 @@ def test_a_gpu_with_a_foreign_process_is_not_taken_until_that_ends(build: Build)
     world.until(lambda: world.is_running(job))
 
 
-def test_an_image_that_no_accepted_gpu_can_run_is_refused_before_a_slot_is_spent(build: Build) -> None:
+def test_an_image_that_no_accepted_gpu_can_run_is_refused_before_an_attempt(build: Build) -> None:
     world = build()
     world.engine("pascal").incompatibilities["P100"] = "it has no code for sm_60"
     job = world.submit("a", "P100")
@@ -105,7 +105,7 @@ def test_an_image_that_no_accepted_gpu_can_run_is_refused_before_a_slot_is_spent
     assert world.store.attempts(job) == [] and world.leases() == {}
 
 
-def test_an_incompatible_gpu_means_the_next_request(build: Build) -> None:
+def test_with_an_incompatible_gpu_the_next_request_is_used(build: Build) -> None:
     world = build()
     world.engine("pascal").incompatibilities["P100"] = "it has no code for sm_60"
     job = world.submit("a", "P100", "A100")
@@ -125,7 +125,7 @@ def test_the_lease_stays_with_the_job_while_it_recovers(build: Build) -> None:
     assert (world.last(job).host, world.last(job).residence) == ("ampere", 1)
 
 
-def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs_on_that_gpu(build: Build) -> None:
+def test_with_ladder_auto_a_job_gets_the_rung_that_helped_other_jobs_on_that_gpu(build: Build) -> None:
     world = build(ampere=["A100"])
     knobs = {"run": "x {lr} {clip}", "knobs": {"lr": 1e-3, "clip": 1.0}}
     gpus, asked = world.engine("ampere").gpus, Knobs(lr=1e-3, clip=1.0)
@@ -147,7 +147,7 @@ def test_a_job_with_a_ladder_called_auto_is_relaunched_by_what_helped_other_jobs
     assert "9 of 9 runs with nan_loss on A100 went on after lower_lr here" in world.last(job).because
 
 
-# People, and bugs
+# Cancel, retry, restart, unexpected errors
 
 
 def test_cancel_works_for_a_job_on_a_host(build: Build) -> None:
@@ -183,7 +183,7 @@ def test_a_restarted_controller_starts_nothing_twice(build: Build) -> None:
     assert [world.job(job).state for job in jobs] == [JobState.RUNNING] * 3 + [JobState.QUEUED] * 2
 
 
-def test_an_unexpected_error_is_shown_on_its_job_and_the_others_go_on(build: Build) -> None:
+def test_an_unexpected_error_is_shown_at_its_job_and_other_jobs_go_on(build: Build) -> None:
     world = build()
     broken, well = world.submit("broken", "A100"), world.submit("well", "P100")
     world.until(lambda: world.is_running(broken) and world.is_running(well))

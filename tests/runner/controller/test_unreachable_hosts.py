@@ -87,7 +87,7 @@ def test_a_lost_hosts_stale_container_is_stopped_before_its_gpu_is_leased_again(
     assert world.job(job).state is JobState.RUNNING and len(world.store.attempts(job)) == 2
 
 
-def test_a_lost_attempt_that_had_finished_does_not_count_any_more(build: Build) -> None:
+def test_a_lost_attempt_that_had_finished_does_not_count(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 60})
     world.until(lambda: world.is_running(job))
@@ -124,7 +124,7 @@ def test_with_host_lost_after_off_a_job_never_moves(build: Build) -> None:
     assert world.is_running(job) and len(world.store.attempts(job)) == 1
 
 
-def test_the_time_limit_starts_anew_each_time_a_host_becomes_unreachable(build: Build) -> None:
+def test_the_time_limit_restarts_each_time_a_host_becomes_unreachable(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 100})
     world.until(lambda: world.is_running(job))
@@ -136,7 +136,7 @@ def test_the_time_limit_starts_anew_each_time_a_host_becomes_unreachable(build: 
     assert len(world.store.attempts(job)) == 1
 
 
-def test_power_loss_means_the_same_host_again_when_it_is_back(build: Build) -> None:
+def test_after_a_power_loss_the_job_restarts_on_the_same_host(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100")
     world.until(lambda: world.is_running(job))
@@ -150,7 +150,7 @@ def test_power_loss_means_the_same_host_again_when_it_is_back(build: Build) -> N
     assert ampere.running() == [f"{job}/2"]
 
 
-def test_a_container_that_is_gone_is_a_fault_and_not_a_fresh_start(build: Build) -> None:
+def test_a_missing_container_is_a_fault_and_not_started_again(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100")
     world.until(lambda: world.is_running(job))
@@ -159,7 +159,7 @@ def test_a_container_that_is_gone_is_a_fault_and_not_a_fresh_start(build: Build)
     assert "the container is gone" in world.store.attempts(job)[0].fault.evidence
 
 
-def test_a_host_that_cannot_start_a_job_gets_one_more_chance_and_then_it_goes_elsewhere(build: Build) -> None:
+def test_a_job_that_a_host_cannot_start_twice_moves_to_another_host(build: Build) -> None:
     world = build()
     world.engine("ampere").refuses = "no space left on device"
     job = world.submit("a", "A100", "P100")
@@ -172,7 +172,7 @@ def test_a_host_that_cannot_start_a_job_gets_one_more_chance_and_then_it_goes_el
     assert world.leases() == {"GPU-pascal-0": f"{job}/3"}
 
 
-def test_without_another_host_the_reason_names_none(build: Build) -> None:
+def test_without_another_host_the_job_is_retried_on_the_same_one(build: Build) -> None:
     world = build(ampere=["A100"])
     world.engine("ampere").refuses = "no space left on device"
     job = world.submit("a", "A100", recovery={"infra_retries": 2})

@@ -47,7 +47,7 @@ def test_a_command_killed_from_outside_ended_with_that_signal(attempts: Attempts
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, 40])
-def test_every_signal_makes_a_fault_also_one_without_a_name(attempts: Attempts, number: int) -> None:
+def test_an_end_by_any_signal_is_a_fault(attempts: Attempts, number: int) -> None:
     request = attempts.sh(f"echo last words; kill -{int(number)} $$")
     end = attempts.end(request)
     assert end.signal == number
@@ -69,7 +69,7 @@ def test_every_signal_makes_a_fault_also_one_without_a_name(attempts: Attempts, 
         ("off", 3, FaultKind.UNKNOWN_EXIT),
     ],
 )
-def test_a_run_that_ends_diverging_is_no_success_unless_the_warning_is_to_stop_nothing(
+def test_a_run_that_ends_while_it_diverges_is_a_fault_unless_the_warning_stops_nothing(
     attempts: Attempts, warning: object, code: int, kind: FaultKind | None
 ) -> None:
     healthy = "for n in $(seq 200); do echo step $n loss 2.$((n % 7)); done"
@@ -83,14 +83,14 @@ def test_a_run_that_ends_diverging_is_no_success_unless_the_warning_is_to_stop_n
     assert (fault and fault.kind) == kind
 
 
-def test_a_command_that_is_not_there_ends_with_127_and_a_line_in_the_log(attempts: Attempts) -> None:
+def test_a_missing_command_ends_with_127_and_a_line_in_the_log(attempts: Attempts) -> None:
     request = attempts.start("no-such-command", "x")
     end = attempts.end(request)
     assert (end.presence, end.exit_code) == (Presence.ENDED, 127)
     assert attempts.log(request).startswith("rung: cannot start no-such-command: ")
 
 
-def test_a_working_folder_that_is_gone_ends_with_127_and_a_line_in_the_log(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_missing_working_folder_ends_with_127_and_a_line_in_the_log(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("true")
     (tmp_path / "attempts" / "1").mkdir(parents=True)
     away = Request(**{**vars(request), "cwd": tmp_path / "nowhere"})
@@ -99,7 +99,7 @@ def test_a_working_folder_that_is_gone_ends_with_127_and_a_line_in_the_log(attem
     assert "nowhere" in attempts.log(request)
 
 
-def test_arguments_environment_and_folder_reach_the_command_as_they_are(attempts: Attempts, tmp_path: Path) -> None:
+def test_arguments_environment_and_folder_reach_the_command_unchanged(attempts: Attempts, tmp_path: Path) -> None:
     hostile = [
         "a b",
         "; rm -rf /",
@@ -126,7 +126,7 @@ def test_arguments_environment_and_folder_reach_the_command_as_they_are(attempts
     assert not (tmp_path / "owned").exists()
 
 
-def test_nothing_of_the_controllers_environment_comes_along(
+def test_the_command_does_not_get_the_environment_of_the_controller(
     attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONTROLLERS_OWN", "hush")
@@ -136,14 +136,14 @@ def test_nothing_of_the_controllers_environment_comes_along(
     assert "CONTROLLERS_OWN" not in attempts.log(request)
 
 
-def test_a_secret_no_environment_can_hold_is_an_error_and_starts_nothing(attempts: Attempts) -> None:
+def test_a_secret_with_a_null_byte_is_an_error_and_starts_nothing(attempts: Attempts) -> None:
     request = attempts.request("true")
     with pytest.raises(EngineError, match="could not be started"):
         attempts.engine.start(request, {"TOKEN": "a\0b"})
     assert attempts.engine.observe(request.paths).presence is Presence.ABSENT
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(attempts: Attempts, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(EngineError, match=r"could not be started: .*File exists"):
         attempts.sh("true")
@@ -184,7 +184,7 @@ def test_a_short_command_runs_in_the_attempts_environment(attempts: Attempts, tm
         attempts.engine.run(["sleep", "60"], request, 0.1)
 
 
-def test_files_and_folders_of_the_pattern_are_checkpoints_and_known_by_their_content(
+def test_files_and_folders_of_the_pattern_are_listed_with_a_fingerprint_of_their_content(
     attempts: Attempts, tmp_path: Path
 ) -> None:
     (tmp_path / "step_1.pt").write_bytes(b"abc")
@@ -208,19 +208,17 @@ def test_files_and_folders_of_the_pattern_are_checkpoints_and_known_by_their_con
     assert attempts.engine.list_files(replace(request, checkpoint_dir=tmp_path / "nowhere"), "*") == []
 
 
-def test_the_gpu_is_the_one_the_driver_reports(
-    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_is_read_from_the_driver(attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    for said, found in [
+    for output, found in [
         ("0, GPU-1, 1, 580.1, 7.5, TITAN RTX\\n1, GPU-2, 1, 580.1, 7.5, TITAN RTX\\n", ("TITAN RTX", (7, 5))),
         ("0, GPU-1, 1, 580.1, 6.0, Tesla P100\\n", ("Tesla P100", (6, 0))),
         ("", None),
         ("No devices were found\\n", None),
         ("[N/A], [N/A]\\n", None),
     ]:
-        driver.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+        driver.write_text(f"#!/bin/sh\nprintf '{output}'\n")
         driver.chmod(0o755)
         gpu = attempts.engine.gpu()
         assert (gpu and (gpu.name, gpu.capability)) == found

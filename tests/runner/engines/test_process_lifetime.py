@@ -18,7 +18,7 @@ from rung.runner.seams.engine import Presence
 from tests import pace
 from tests.support.process_attempts import ENV, Attempts, gone
 
-# Once, whoever starts it
+# An attempt runs once
 
 
 def test_a_second_start_of_the_same_attempt_does_nothing(attempts: Attempts, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_second_start_of_the_same_attempt_does_nothing(attempts: Attempts, tmp
     ProcessEngine().start(request, {})
     (tmp_path / "go").touch()
     attempts.end(request)
-    attempts.engine.start(request, {})  # also when it is over
+    attempts.engine.start(request, {})  # also after its end
     assert attempts.end(request).exit_code == 0
     assert attempts.claim(request) == claim
     assert (tmp_path / "ran").read_text() == "ran\n"
@@ -55,27 +55,27 @@ def starter(folder: Path, script: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def send_line(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def test_of_many_starting_at_once_exactly_one_runs_it(attempts: Attempts, tmp_path: Path) -> None:
+def test_when_many_start_an_attempt_at_once_it_runs_once(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
     starters = [starter(tmp_path, "echo ran >> ran; sleep 0.2") for _ in range(4)]
     for process in starters:
-        tell(process)
+        send_line(process)
     for process in starters:
         assert pace.communicate(process, "\n", usual=60)[0] == "started\n"
     assert attempts.end(request).exit_code == 0
     assert (tmp_path / "ran").read_text() == "ran\n"
 
 
-def test_it_outlives_a_killed_starter_and_a_fresh_engine_finds_it(attempts: Attempts, tmp_path: Path) -> None:
+def test_an_attempt_outlives_its_killed_starter_and_a_new_engine_finds_it(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
     process = starter(tmp_path, "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo over; exit 3")
-    tell(process)
+    send_line(process)
     assert process.stdout is not None and process.stdout.readline() == "started\n"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -87,19 +87,19 @@ def test_it_outlives_a_killed_starter_and_a_fresh_engine_finds_it(attempts: Atte
     assert attempts.log(request) == "begun\nover\n"
 
 
-def test_it_ended_while_no_controller_was_there_and_its_exit_code_is_kept(attempts: Attempts, tmp_path: Path) -> None:
+def test_the_exit_code_is_kept_when_an_attempt_ends_without_a_controller(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
     process = starter(tmp_path, "exit 5")
-    tell(process)
+    send_line(process)
     pace.communicate(process, "\n", usual=60)
     assert attempts.end(request).exit_code == 5
 
 
-# A pid alone proves nothing
+# A pid alone does not identify an attempt
 
 
 @pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another boot"}, {"pid": 2**22 - 1}])
-def test_a_pid_taken_over_by_another_process_is_not_the_attempt(attempts: Attempts, change: dict[str, Any]) -> None:
+def test_another_process_with_the_same_pid_is_not_the_attempt(attempts: Attempts, change: dict[str, Any]) -> None:
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         request = attempts.request("sh")
@@ -114,7 +114,7 @@ def test_a_pid_taken_over_by_another_process_is_not_the_attempt(attempts: Attemp
         assert attempts.engine.observe(request.paths).presence is Presence.LOST
         attempts.engine.stop(request.paths, force=True)
         assert attempts.engine.observe(request.paths).presence is Presence.LOST
-        assert bystander.poll() is None, "a stranger was killed"
+        assert bystander.poll() is None, "a foreign process was killed"
     finally:
         bystander.kill()
         bystander.wait()
@@ -131,7 +131,7 @@ def test_a_killed_wrapper_is_lost_and_its_command_dies_with_it(attempts: Attempt
     attempts.wait(lambda: gone(outer) and gone(inner))
 
 
-def test_a_wrapper_that_is_dead_but_not_yet_taken_note_of_is_lost(attempts: Attempts) -> None:
+def test_a_wrapper_that_is_a_zombie_is_lost(attempts: Attempts) -> None:
     child = subprocess.Popen(["sleep", "60"])
     request = attempts.request("sh")
     fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -146,13 +146,13 @@ def test_a_wrapper_that_is_dead_but_not_yet_taken_note_of_is_lost(attempts: Atte
     child.wait()
 
 
-def test_a_record_that_cannot_be_read_is_an_error_not_a_new_start(attempts: Attempts) -> None:
+def test_a_claim_that_cannot_be_read_is_an_error_and_no_new_start(attempts: Attempts) -> None:
     request = attempts.request("sh")
     request.paths.folder.mkdir(parents=True)
     request.paths.claim.write_text("{")
     with pytest.raises(EngineError, match=r"claim\.json: cannot be read"):
         attempts.engine.observe(request.paths)
-    request.paths.claim.write_text("{}")  # nothing for the fixture to end
+    request.paths.claim.write_text("{}")  # so that the fixture has nothing to end
     request.paths.claim.unlink()
 
 
@@ -169,17 +169,17 @@ def test_term_ends_the_whole_group_with_grandchildren(attempts: Attempts) -> Non
         attempts.wait(lambda pid=pid: gone(int(pid)))
 
 
-def test_a_command_may_end_well_on_term(attempts: Attempts) -> None:
+def test_a_command_can_end_with_exit_code_0_on_term(attempts: Attempts) -> None:
     request = attempts.sh("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
     attempts.wait_for_log(request, "ready")
     attempts.engine.stop(request.paths, force=False)
-    attempts.engine.stop(request.paths, force=False)  # asked each turn, sent once
+    attempts.engine.stop(request.paths, force=False)  # the second call sends no second signal
     end = attempts.end(request)
     assert (end.exit_code, end.signal) == (0, None)
-    assert attempts.log(request).endswith("saved\n")  # the shell itself may say that its sleep was terminated
+    assert attempts.log(request).endswith("saved\n")  # the shell may print before it that its sleep was terminated
 
 
-def test_kill_ends_what_ignores_term_with_its_grandchildren(attempts: Attempts) -> None:
+def test_kill_ends_a_command_that_ignores_term_with_its_grandchildren(attempts: Attempts) -> None:
     request = attempts.sh("trap '' TERM; sh -c 'sleep 60 & echo $!; wait' & echo $!; while :; do sleep 0.01; done")
     attempts.wait(lambda: attempts.log(request).count("\n") == 2)
     attempts.engine.stop(request.paths, force=False)
@@ -191,7 +191,7 @@ def test_kill_ends_what_ignores_term_with_its_grandchildren(attempts: Attempts) 
         attempts.wait(lambda pid=pid: gone(int(pid)))
 
 
-def test_what_a_finished_command_leaves_behind_in_its_group_is_ended(attempts: Attempts) -> None:
+def test_processes_that_a_finished_command_left_in_its_group_are_ended(attempts: Attempts) -> None:
     request = attempts.sh("sleep 60 & echo $!")
     assert attempts.end(request).exit_code == 0
     attempts.wait(lambda: gone(int(attempts.log(request))))
@@ -232,7 +232,7 @@ def test_an_attempt_stopped_before_its_start_never_runs(attempts: Attempts, tmp_
     assert not (tmp_path / "ran").exists()
 
 
-def test_stopping_what_has_ended_changes_nothing(attempts: Attempts) -> None:
+def test_stopping_an_ended_attempt_changes_nothing(attempts: Attempts) -> None:
     request = attempts.sh("exit 4")
     before = attempts.end(request)
     attempts.engine.stop(request.paths, force=True)

@@ -47,7 +47,7 @@ def test_what_git_ignores_is_not_shipped(tmp_path: Path) -> None:
     assert "sub/only/here" in shipped(root)
 
 
-def test_what_docker_ignores_stays_home_counted_from_the_folder_itself(tmp_path: Path) -> None:
+def test_what_docker_ignores_is_not_shipped(tmp_path: Path) -> None:
     make(tmp_path / "w", "a.py", "b.pt", "x/b.pt", "data/big", "data/keep/small", "cache/y", "x/cache/z", "x/deep.tmp")
     (tmp_path / "w" / ".dockerignore").write_text("# words\n*.pt\ndata\n!data/keep\n./cache/\n**/*.tmp\n")
     assert shipped(tmp_path / "w") == {".dockerignore", "a.py", "x/b.pt", "data/keep/small", "x/cache/z"}
@@ -60,7 +60,7 @@ def test_gits_folder_and_rungs_home_are_not_shipped(tmp_path: Path) -> None:
         scan_workdir(tmp_path, tmp_path)
 
 
-def test_links_are_kept_inside_and_refused_when_they_lead_out(tmp_path: Path) -> None:
+def test_links_inside_are_kept_and_links_to_the_outside_are_refused(tmp_path: Path) -> None:
     make(tmp_path, "a/b.py", "c.py")
     (tmp_path / "a" / "link").symlink_to("../c.py")
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -73,7 +73,7 @@ def test_links_are_kept_inside_and_refused_when_they_lead_out(tmp_path: Path) ->
         (tmp_path / "out").unlink()
 
 
-def test_an_absurd_size_is_refused_with_its_number_and_the_culprit(tmp_path: Path) -> None:
+def test_a_too_large_workdir_is_refused_with_its_size_and_largest_folder(tmp_path: Path) -> None:
     make(tmp_path, "a.py", "data/x")
     with (tmp_path / "data" / "huge").open("wb") as file:
         file.truncate(3 << 30)

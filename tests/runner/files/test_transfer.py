@@ -29,7 +29,7 @@ def written(folder: Path, name: str, data: bytes) -> FileEntry:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_checkpoint_goes_there_and_back_and_is_known_again(tmp_path: Path, titan: SshRemote, name: str) -> None:
+def test_a_checkpoint_has_the_same_fingerprint_after_a_round_trip(tmp_path: Path, titan: SshRemote, name: str) -> None:
     data = os.urandom(3 * transfer.CHUNK + 17)
     entry = written(tmp_path / "there", name, data)
     copy = fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
@@ -41,7 +41,7 @@ def test_a_checkpoint_goes_there_and_back_and_is_known_again(tmp_path: Path, tit
     assert list((tmp_path / "here").iterdir()) == [copy]
 
 
-def test_a_checkpoint_folder_goes_there_and_back_and_is_known_again(tmp_path: Path, titan: SshRemote) -> None:
+def test_a_checkpoint_folder_has_the_same_fingerprint_after_a_round_trip(tmp_path: Path, titan: SshRemote) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     for name, data in (
         ("model.safetensors", os.urandom(9000)),
@@ -90,7 +90,7 @@ def test_the_two_newest_copies_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["b.pt", "c.pt"]
 
 
-def test_what_is_there_already_is_not_sent_again(tmp_path: Path, titan: SshRemote) -> None:
+def test_a_file_that_the_host_already_has_is_not_sent_again(tmp_path: Path, titan: SshRemote) -> None:
     written(tmp_path / "here", "a.pt", b"abc")
     deliver(titan, tmp_path / "here" / "a.pt", str(tmp_path / "there"))
     before = (tmp_path / "there" / "a.pt").stat().st_ino
@@ -125,7 +125,7 @@ def test_a_file_that_changes_during_the_transfer_is_not_kept(tmp_path: Path, tit
     assert not (tmp_path / "new" / "b.pt").exists()
 
 
-def test_a_file_that_is_gone_is_an_error_of_one_line(tmp_path: Path, titan: SshRemote) -> None:
+def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path, titan: SshRemote) -> None:
     with pytest.raises(EngineError) as caught:
         fetch(titan, str(tmp_path), FileEntry("none.pt", 1, 1.0), tmp_path / "here")
     assert "none.pt" in str(caught.value) and "\n" not in str(caught.value)

@@ -77,7 +77,7 @@ def test_only_what_the_host_lacks_is_in_the_archive(tmp_path: Path) -> None:
     assert (host / "two/files/moved").stat().st_ino == (host / "one/files/weights").stat().st_ino
 
 
-def test_times_and_owners_do_not_make_another_tree_but_content_names_and_rights_do(tmp_path: Path) -> None:
+def test_the_id_of_a_tree_depends_on_names_and_modes_and_not_on_times(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     before = scan(tmp_path, everything).id
     os.utime(tmp_path / "a", (1, 1))
@@ -101,7 +101,7 @@ def test_a_file_that_changes_while_it_is_shipped_is_noticed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"files": 1}', b'{"files": {"a": [1]}}', b"\xff", b"null"])
-def test_a_damaged_manifest_knows_nothing(data: bytes) -> None:
+def test_a_damaged_manifest_counts_as_empty(data: bytes) -> None:
     assert read_manifest(data) == Tree()
 
 

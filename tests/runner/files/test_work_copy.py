@@ -48,7 +48,7 @@ def copy(source: Path, *edits: FileEdit) -> Path:
     return work
 
 
-def test_the_copy_has_the_edit_and_the_rest_as_it_was(source: Path) -> None:
+def test_the_copy_has_the_edit_and_all_else_is_unchanged(source: Path) -> None:
     before = snapshot(source)
     work = copy(source, EDIT)
     assert (work / "conf" / "c.yaml").read_bytes() == b"lr: 0.5  # ours\r\n"
@@ -79,7 +79,7 @@ def test_a_config_in_a_folder_that_git_ignores_is_copied_and_not_edited_through_
     assert (source / "conf" / "c.yaml").read_bytes() == b"lr: 0.1  # ours\r\n"
 
 
-def test_a_config_behind_a_link_to_the_persons_own_folder_is_refused(source: Path) -> None:
+def test_a_config_behind_a_link_to_the_original_folder_is_refused(source: Path) -> None:
     (source / "same").symlink_to(source / "conf")
     with pytest.raises(EngineError, match="lies behind a link"):
         copy(source, FileEdit("same/c.yaml", {"lr": 0.5}))
@@ -92,13 +92,13 @@ def test_a_workdir_that_is_too_large_to_copy_is_refused(source: Path, monkeypatc
         copy(source, EDIT)
 
 
-def test_a_config_that_changed_since_the_submit_is_an_error_of_the_start(source: Path) -> None:
+def test_a_config_without_the_key_at_the_start_is_an_error(source: Path) -> None:
     (source / "conf" / "c.yaml").write_text("other: 1\n")
     with pytest.raises(EngineError, match=r"conf/c\.yaml: lr: there is no such key"):
         copy(source, EDIT)
 
 
-def test_what_is_shipped_has_the_edit(source: Path) -> None:
+def test_the_shipped_tree_has_the_edit(source: Path) -> None:
     (source / "elsewhere").unlink()
     (source / ".gitignore").write_text("conf/\ndata/\nlatest\n")
     tree, content = with_edits(scan_workdir(source, source / "home"), edited_texts(source, [EDIT]))
@@ -124,7 +124,7 @@ def submit(source: Path, files: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"c.yaml": {"lr": "lr"}}, "c.yaml: cannot be read in"),
         ({"conf/c.yaml": {"lr": "LR"}}, "conf/c.yaml: LR: there is no such key"),
@@ -132,7 +132,7 @@ def submit(source: Path, files: dict[str, Any]) -> None:
         ({"elsewhere/x.yaml": {"lr": "lr"}}, "leads out of the workdir"),
     ],
 )
-def test_a_file_or_a_key_that_is_not_there_is_refused_at_submit(source: Path, files: Any, said: str) -> None:
+def test_a_missing_file_or_key_is_refused_at_submit(source: Path, files: Any, message: str) -> None:
     submit(source, {"conf/c.yaml": {"lr": "lr"}})
-    with pytest.raises(ConfigFileError, match=said):
+    with pytest.raises(ConfigFileError, match=message):
         submit(source, files)

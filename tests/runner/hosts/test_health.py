@@ -14,7 +14,7 @@ from rung.runner.views.hosts_table import hosts_json, hosts_table
 TOOLKIT = Health("bad", "toolkit", "no container toolkit", "make provision")
 
 
-def test_lines_are_read_and_others_left_out() -> None:
+def test_valid_lines_are_read_and_others_are_skipped() -> None:
     good = "good\tkey\tthe keys are there\t\nbad\ttoolkit\tno container toolkit\tmake provision\n"
     assert parse_health(f"{good}worse\ta\tb\tc\nbad\tx\nhello\n") == (
         Health("good", "key", "the keys are there"),

@@ -30,7 +30,7 @@ def problems(text: str) -> list[str]:
     return raised.value.problems
 
 
-# What is understood
+# Valid lists
 
 
 def test_every_setting_of_a_host_is_read() -> None:
@@ -60,7 +60,7 @@ def test_every_setting_of_a_host_is_read() -> None:
     assert hosts["gate"] == Host("gate", "gate")
 
 
-def test_groups_hand_down_their_variables_and_the_nearest_wins() -> None:
+def test_hosts_inherit_the_variables_of_their_groups_and_the_nearest_wins() -> None:
     hosts = read("""
         all:
           vars: {ansible_user: everyone, ansible_port: 1, nvidia_driver: 580}
@@ -88,7 +88,7 @@ def test_of_two_groups_equally_near_the_later_by_name_wins() -> None:
     assert hosts["x"].user == "b"
 
 
-def test_a_group_may_be_named_in_one_place_and_filled_in_another() -> None:
+def test_a_group_can_be_named_in_one_place_and_defined_in_another() -> None:
     hosts = read("""
         all:
           children:
@@ -108,11 +108,11 @@ def test_a_group_may_be_named_in_one_place_and_filled_in_another() -> None:
         ("r[a:b]n[1:5:2]", ["ran1", "ran3", "ran5", "rbn1", "rbn3", "rbn5"]),
     ],
 )
-def test_a_range_stands_for_many_hosts(pattern: str, names: list[str]) -> None:
+def test_a_range_means_many_hosts(pattern: str, names: list[str]) -> None:
     assert list(read(f"all: {{hosts: {{'{pattern}': {{ansible_user: u}}}}}}")) == names
 
 
-def test_a_port_may_stand_with_the_name() -> None:
+def test_a_port_can_follow_the_name() -> None:
     assert read("all: {hosts: {'box:2222': , 'n[1:2]:22': }}") == {
         "box": Host("box", "box", port=2222),
         "n1": Host("n1", "n1", port=22),
@@ -134,12 +134,12 @@ def test_a_port_may_stand_with_the_name() -> None:
         ("", None, None),
     ],
 )
-def test_the_jump_host_may_stand_among_the_options_of_ssh(arguments: str, jump: str | None, known: str | None) -> None:
+def test_the_jump_host_can_be_in_the_options_of_ssh(arguments: str, jump: str | None, known: str | None) -> None:
     host = read(f'all: {{hosts: {{x: {{ansible_ssh_common_args: "{arguments}"}}}}}}')["x"]
     assert (host.jump, host.known_hosts) == (jump, known)
 
 
-def test_what_concerns_ansible_alone_is_left_to_it() -> None:
+def test_variables_only_for_ansible_are_ignored() -> None:
     hosts = read("""
         all:
           vars:
@@ -156,11 +156,11 @@ def test_what_concerns_ansible_alone_is_left_to_it() -> None:
     assert hosts == {"x": Host("x", "192.0.2.1", "u", 22)}
 
 
-# What is refused
+# Wrong lists
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("", 1, "is empty; a list of hosts starts with all:"),
         ("[all]\nx\n", 2, "is not YAML"),
@@ -187,13 +187,13 @@ def test_what_concerns_ansible_alone_is_left_to_it() -> None:
         ("a: &a\n  children: {b: *a}\n", 1, "aliases count each time"),
     ],
 )
-def test_a_wrong_list_is_refused_with_the_line_and_what_is_wrong(text: str, line: int, said: str) -> None:
+def test_a_wrong_list_is_refused_with_the_line_and_the_problem(text: str, line: int, message: str) -> None:
     raised = problems(text)
-    assert any(problem.startswith(f"{line}: ") and said in problem for problem in raised), raised
+    assert any(problem.startswith(f"{line}: ") and message in problem for problem in raised), raised
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("ansible_hots: y", "ansible_hots: unknown variable; did you mean 'ansible_host'?"),
         ("rung_jmp: y", "rung_jmp: unknown variable; did you mean 'rung_jump'?"),
@@ -217,9 +217,9 @@ def test_a_wrong_list_is_refused_with_the_line_and_what_is_wrong(text: str, line
         ("ansible_ssh_common_args: -o StrictHostKeyChecking=no", "Rung never accepts an unknown host key"),
     ],
 )
-def test_a_wrong_setting_of_a_host_is_refused_with_its_line(setting: str, said: str) -> None:
+def test_a_wrong_setting_of_a_host_is_refused_with_its_line(setting: str, message: str) -> None:
     (raised,) = problems(f"all:\n  hosts:\n    x: {{{setting}}}\n")
-    assert raised.startswith("3: ") and said in raised
+    assert raised.startswith("3: ") and message in raised
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -227,8 +227,8 @@ def test_all_problems_are_reported_at_once() -> None:
     assert [problem.split(":")[0] for problem in raised] == ["2", "4", "4"]
 
 
-def test_a_group_with_many_ways_up_takes_no_time() -> None:
-    """Each level has two groups that are both in each of the level above: the ways double with every level."""
+def test_a_group_with_very_many_paths_to_its_parents_is_read_fast() -> None:
+    """Each level has two groups that are both in each group of the level above: the paths double each time."""
     text = "".join(f"{a}{n}: {{children: {{a{n + 1}: , b{n + 1}: }}}}\n" for n in range(100) for a in "ab")
     assert len(read(text + "a100: {hosts: {x: }}\n")["x"].groups) == 201
 
@@ -239,7 +239,7 @@ SCALARS = st.none() | st.text(max_size=8) | st.integers()
 
 @given(st.recursive(SCALARS, lambda inner: st.dictionaries(st.sampled_from(WORDS), inner, max_size=4), max_leaves=20))
 @settings(max_examples=200, deadline=None)
-def test_nothing_breaks_the_reader(data: Any) -> None:
+def test_no_input_crashes_the_reader(data: Any) -> None:
     try:
         hosts = parse_hosts(yaml.safe_dump(data).encode())
     except InventoryError as error:
@@ -248,16 +248,16 @@ def test_nothing_breaks_the_reader(data: Any) -> None:
         assert all(isinstance(host, Host) for host in hosts)
 
 
-# Where it lies
+# The file of the list
 
 
-def test_the_list_that_ships_has_the_groups_and_no_host() -> None:
+def test_the_shipped_list_has_the_groups_and_no_host() -> None:
     assert find_hosts({}) == []
     text = default_list({}).read_text(encoding="utf-8")
     assert all(f"    {group}:\n" in text for group in ("titanrtx", "p100", "a100"))
 
 
-def test_the_example_in_the_list_that_ships_is_right() -> None:
+def test_the_example_in_the_shipped_list_is_valid() -> None:
     lines = default_list({}).read_text(encoding="utf-8").splitlines()
     start = lines.index("all:")
     text = "\n".join(line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[start:])
@@ -267,7 +267,7 @@ def test_the_example_in_the_list_that_ships_is_right() -> None:
     assert {host.user for host in hosts.values()} == {"trainer"}
 
 
-def test_the_example_in_the_docs_is_right() -> None:
+def test_the_example_in_the_docs_is_valid() -> None:
     page = (default_list({}).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
     hosts = read(example)
@@ -275,7 +275,7 @@ def test_the_example_in_the_docs_is_right() -> None:
     assert (hosts["ampere1"].user, hosts["ampere1"].port, hosts["ampere1"].jump) == ("trainer", 2222, "titan1")
 
 
-def test_another_list_can_be_named_and_its_problems_name_it(tmp_path: Path) -> None:
+def test_another_list_can_be_used_and_its_problems_show_its_path(tmp_path: Path) -> None:
     file = tmp_path / "lab.yml"
     file.write_text("all: {hosts: {titan1: }}\n")
     assert [host.name for host in find_hosts({"RUNG_HOSTS": str(file)})] == ["titan1"]

@@ -26,7 +26,7 @@ def test_a_name_may_hold_commas() -> None:
     assert parse_gpus("0, GPU-1, 1, 1.1, 7.5, A, B, C")[0][0].name == "A, B, C"
 
 
-def test_what_the_driver_does_not_know_is_unknown() -> None:
+def test_values_that_the_driver_does_not_know_are_unknown() -> None:
     (gpu,), troubles = parse_gpus("3, GPU-1, [N/A], [Not Supported], 9.0, NVIDIA GH200 480GB")
     assert (gpu.index, gpu.memory, gpu.driver, troubles) == (3, 0, "", ())
 
@@ -49,7 +49,7 @@ def test_what_the_driver_does_not_know_is_unknown() -> None:
         "\u0663, GPU-1, 1, 1, \u0667.\u0665, X",
     ],
 )
-def test_a_line_that_names_no_gpu_is_reported_and_affects_no_other(line: str) -> None:
+def test_a_line_without_a_gpu_is_reported_and_the_others_are_read(line: str) -> None:
     gpus, troubles = parse_gpus(f"{line}\n{TITAN}\n")
     assert [gpu.uuid for gpu in gpus] == ["GPU-5f1c"]
     assert len(troubles) == 1 and troubles[0].startswith("the GPU driver says: ")
@@ -61,7 +61,7 @@ def test_one_gpu_named_twice_is_one_gpu() -> None:
     assert (len(gpus), len(troubles)) == (1, 1)
 
 
-def test_nothing_on_the_way_to_a_terminal_can_steer_it() -> None:
+def test_control_codes_are_removed() -> None:
     gpus, troubles = parse_gpus("0, GPU-\x1b[31m1, 1, 1, 7.5, \x1b]0;title\x07NVIDIA\x1b[2J H200\n\x1b[31mred\n")
     assert (gpus[0].name, gpus[0].uuid) == ("NVIDIA H200", "GPU-1")
     assert troubles == ("the GPU driver says: red",)
@@ -79,7 +79,7 @@ def test_a_drivers_branch_is_its_first_number(driver: str, branch: int) -> None:
 
 @given(st.text(max_size=400) | st.text(alphabet="0123456789,. GPU-[N/A]\n\x1b\udcff", max_size=400))
 @settings(max_examples=200, deadline=None)
-def test_no_answer_breaks_the_reader(text: str) -> None:
+def test_no_output_crashes_the_reader(text: str) -> None:
     gpus, troubles = parse_gpus(text)
     shown = [*troubles, *(gpu.name + gpu.uuid for gpu in gpus), *(user.name + user.uuid for user in parse_users(text))]
     assert [clean(words) for words in shown] == shown

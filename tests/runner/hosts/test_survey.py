@@ -39,7 +39,7 @@ HEALTHY = Report(
     gpus=(GpuState(TITAN),),
 )
 CONTAINER = "ab" * 32
-# What the driver of a host with one GPU answers; the two questions are told apart by their first word.
+# The output of nvidia-smi on a host with one GPU, for both queries.
 DRIVER = """#!/bin/sh
 case $1 in
   --query-gpu=*) echo "0, GPU-5f1c, 24220, 580.65.06, 7.5, NVIDIA TITAN RTX" ;;
@@ -49,7 +49,7 @@ esac
 
 
 class EngineServer(socketserver.ThreadingUnixStreamServer):
-    """Stands in for an engine on a host: it answers what it was told to, over plain HTTP."""
+    """A fake engine on a host that sends the given answers over plain HTTP."""
 
     daemon_threads = True
     answers: dict[str, bytes]
@@ -96,7 +96,7 @@ def driver(tmp_path: Path) -> Callable[[str], Path]:
 def gpu_host(
     new_sshd: Callable[..., Sshd], driver: Callable[[str], Path], engine: EngineServer
 ) -> Callable[[str], Sshd]:
-    """Return a function that starts a host whose driver is this script."""
+    """Return a function that starts a host with this script as its driver."""
 
     def start(script: str) -> Sshd:
         server = new_sshd(f"SetEnv PATH={driver(script)}:/usr/bin:/bin")
@@ -115,7 +115,7 @@ def bad(report: Report) -> list[tuple[str, str]]:
     return [(finding.what, finding.fix) for finding in check_host(report) if not finding.good]
 
 
-# Looking, over SSH
+# The survey, over SSH
 
 
 def test_a_healthy_host_is_seen_with_its_engine_its_disk_and_its_gpu(
@@ -128,9 +128,7 @@ def test_a_healthy_host_is_seen_with_its_engine_its_disk_and_its_gpu(
     assert report.clock_skew == 0
 
 
-def test_a_host_without_driver_or_engine_says_which(
-    new_sshd: Callable[..., Sshd], reach: Reach, tmp_path: Path
-) -> None:
+def test_a_missing_driver_or_engine_is_reported(new_sshd: Callable[..., Sshd], reach: Reach, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for tool in ("sh", "date", "id", "df", "tail", "sed"):
@@ -140,12 +138,12 @@ def test_a_host_without_driver_or_engine_says_which(
     report = look(server.start(), reach, engine_socket=str(tmp_path / "none.sock"))
     assert (report.engine, report.socket, report.driver_missing) == ("", "missing", True)
     assert "does not let us in" in report.engine_trouble
-    said = [what for what, _ in bad(report)]
-    assert any("no GPU driver" in what for what in said)
+    problems = [what for what, _ in bad(report)]
+    assert any("no GPU driver" in what for what in problems)
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not talk'; exit 9\n", "NVIDIA-SMI has failed"),
         ("#!/bin/sh\necho 'Field \"compute_cap\" is not a valid field to query.'; exit 2\n", "driver is too old"),
@@ -154,11 +152,11 @@ def test_a_host_without_driver_or_engine_says_which(
     ],
 )
 def test_the_message_of_a_broken_driver_is_reported(
-    script: str, said: str, gpu_host: Callable[[str], Sshd], reach: Reach, engine: EngineServer
+    script: str, message: str, gpu_host: Callable[[str], Sshd], reach: Reach, engine: EngineServer
 ) -> None:
     report = look(gpu_host(script), reach, engine_socket=str(engine.server_address))
     assert report.gpus == ()
-    assert any(said in what for what, _ in bad(report))
+    assert any(message in what for what, _ in bad(report))
 
 
 def test_a_driver_that_hangs_is_given_up_and_the_other_facts_are_reported(
@@ -200,7 +198,7 @@ def test_a_clock_that_is_off_is_noticed(sshd: Sshd, reach: Reach) -> None:
     assert any("s off ours" in what for what, _ in bad(look(sshd, reach, lambda: time.time() - 3600)))
 
 
-# What is made of it
+# Reports
 
 
 def test_a_gpu_belongs_to_the_job_in_whose_container_its_process_runs() -> None:
@@ -245,17 +243,17 @@ def test_the_facts_of_a_host_are_bounded_and_clean() -> None:
         ({"away": "titan1: no route"}, "unreachable: no route", "is it up"),
     ],
 )
-def test_a_missing_part_is_reported_with_what_to_do(change: dict[str, Any], what: str, fix: str) -> None:
-    ((said, advice),) = bad(replace(HEALTHY, **change))
-    assert said.startswith("host titan1: ") and what in said and fix in advice
+def test_a_missing_part_is_reported_with_a_fix(change: dict[str, Any], what: str, fix: str) -> None:
+    ((problem, advice),) = bad(replace(HEALTHY, **change))
+    assert problem.startswith("host titan1: ") and what in problem and fix in advice
 
 
 def test_a_refusal_carries_its_own_advice() -> None:
-    ((said, advice),) = bad(replace(HEALTHY, away="titan1: the host key has changed: do this", refused=True))
-    assert (said, advice) == ("host titan1: the host key has changed: do this", "")
+    ((problem, advice),) = bad(replace(HEALTHY, away="titan1: the host key has changed: do this", refused=True))
+    assert (problem, advice) == ("host titan1: the host key has changed: do this", "")
 
 
-def test_a_host_that_lacks_nothing_is_good() -> None:
+def test_a_healthy_host_has_no_problem() -> None:
     (finding,) = check_host(HEALTHY)
     assert finding.good and finding.what == "host titan1: engine 27.1.1, TITANRTX"
 
@@ -274,7 +272,7 @@ def test_the_table_has_a_line_for_every_gpu_and_every_host() -> None:
     assert rows[4][:2] == ["bare", "none"] and lines[5].endswith("no GPU driver")
 
 
-def test_the_json_names_everything() -> None:
+def test_the_json_has_all_fields() -> None:
     (data,) = hosts_json([HEALTHY])
     assert data["reachable"] is True and data["engine"] == "27.1.1"
     assert data["disks"][0] == {"mount": "/", "free": 200 << 30, "total": 900 << 30}
@@ -322,7 +320,7 @@ def test_all_hosts_are_shown_at_once_with_the_reason_for_unreachable_ones(
     assert "BAD host gone: unreachable" in checked.out and "BAD host stranger: the host key" in checked.out
 
 
-def test_without_hosts_the_command_says_where_they_go(client_home: Path, rung: Rung) -> None:
+def test_without_hosts_the_command_names_the_file_for_them(client_home: Path, rung: Rung) -> None:
     ran = rung("hosts")
     assert (ran.code, ran.err) == (0, "")
     assert "ansible/inventory/hosts.yml" in ran.out and "RUNG_HOSTS" in ran.out

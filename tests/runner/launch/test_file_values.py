@@ -23,13 +23,13 @@ def knobs(folder: Path, keys: dict[str, Any], **more: Any) -> dict[str, Any]:
     return with_file_values(spec, folder).knobs.knobs().to_dict()
 
 
-def test_unstated_knobs_are_the_files_own_and_stated_ones_are_not(tmp_path: Path) -> None:
+def test_knobs_that_the_job_file_leaves_out_come_from_the_config_file(tmp_path: Path) -> None:
     keys = {"lr": "lr", "clip": "max_norm", "growth_interval": "growth", "batch": "batch"}
     found = knobs(tmp_path, keys, batch=16)
     assert found["lr"] == 0.001 and found["clip"] is None
     assert found["growth_interval"] == 500 and found["batch"] == 16
     assert knobs(tmp_path, {"clip": "other"})["clip"] == 0.5
-    # What the file does not carry keeps its default.
+    # A knob that is not in the file keeps its default.
     assert knobs(tmp_path, {"lr": "lr"})["growth_interval"] == 2000
 
 
@@ -44,12 +44,12 @@ def test_unstated_knobs_are_the_files_own_and_stated_ones_are_not(tmp_path: Path
         ({"lr": "lr"}, {}, Precision.AMP_FP16),
     ],
 )
-def test_a_precision_is_known_by_its_word_or_its_switch(tmp_path: Path, keys: Any, more: Any, precision: Any) -> None:
+def test_a_precision_is_read_from_its_name_or_its_switch(tmp_path: Path, keys: Any, more: Any, precision: Any) -> None:
     assert knobs(tmp_path, keys, **more)["precision"] == precision
 
 
 @pytest.mark.parametrize(
-    ("keys", "more", "said"),
+    ("keys", "more", "message"),
     [
         ({"lr": "word"}, {}, "c.yaml: word: '32-true' is no lr"),
         ({"lr": ["lr", "other"]}, {}, "state knobs.lr"),
@@ -57,10 +57,10 @@ def test_a_precision_is_known_by_its_word_or_its_switch(tmp_path: Path, keys: An
         ({"lr": "nowhere"}, {"lr": 1.0}, "nowhere: there is no such key"),
     ],
 )
-def test_what_cannot_be_understood_is_reported(tmp_path: Path, keys: Any, more: Any, said: str) -> None:
+def test_a_value_that_cannot_be_read_is_reported(tmp_path: Path, keys: Any, more: Any, message: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         knobs(tmp_path, keys, **more)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_several_keys_may_differ_where_the_job_file_states_the_value(tmp_path: Path) -> None:

@@ -59,11 +59,11 @@ def test_every_placeholder_is_filled() -> None:
         (("x", "--a={clip}{lr}"), ("x",)),
     ],
 )
-def test_an_option_with_nothing_to_say_is_left_out(words: tuple[str, ...], filled: tuple[str, ...]) -> None:
+def test_an_option_without_a_value_is_left_out(words: tuple[str, ...], filled: tuple[str, ...]) -> None:
     assert fill_command(words, NOTHING) == filled
 
 
-def test_an_option_with_something_to_say_stays() -> None:
+def test_an_option_with_a_value_stays() -> None:
     values = {**NOTHING, "checkpoint": "/c/step 5.pt", "clip": "1"}
     words = ("x", "--resume", "{checkpoint}", "--clip={clip}", "{{checkpoint}}", "{{}}", "{ }")
     assert fill_command(words, values) == (
@@ -80,7 +80,7 @@ def test_one_placeholder_stays_one_argument_whatever_its_characters(words: list[
 
 
 @given(st.text())
-def test_doubled_braces_come_out_single(text: str) -> None:
+def test_doubled_braces_become_single_ones(text: str) -> None:
     doubled = text.replace("{", "{{").replace("}", "}}")
     assert fill_command((f"-{doubled}",), NOTHING) == (f"-{text}",)
 
@@ -126,17 +126,17 @@ def test_the_job_gets_the_variables_of_the_contract() -> None:
     assert "RUNG_CHECKPOINT_EVERY" not in fresh
 
 
-def test_a_jobs_own_pythonpath_stays_behind_ours() -> None:
+def test_the_pythonpath_of_the_job_comes_after_ours() -> None:
     assert build(envs={"PYTHONPATH": "/mine"}).env["PYTHONPATH"] == f"{INSIDE}:/mine"
     assert build({"PYTHONPATH": "/around"}).env["PYTHONPATH"] == f"{INSIDE}:/around"
     assert build({"PYTHONPATH": "/around"}, envs={"PYTHONPATH": "/mine"}).env["PYTHONPATH"] == f"{INSIDE}:/mine"
 
 
-def test_a_job_cannot_talk_over_what_we_tell_it() -> None:
+def test_a_job_cannot_replace_the_variables_of_rung() -> None:
     assert build(envs={"RUNG_ATTEMPT": "99", "RUNG_KNOBS": "{{}}"}).env["RUNG_ATTEMPT"] == "2"
 
 
-def test_only_what_is_on_the_list_is_inherited() -> None:
+def test_only_listed_variables_are_inherited() -> None:
     passed = ("PATH", "HOME", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CONDA_PREFIX", "TMPDIR")
     kept_back = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "LD_PRELOAD", "XPATH", "PATHX", "RUNG_HOME", "SSH_AUTH_SOCK", "")
     env = build(dict.fromkeys((*passed, *kept_back), "value")).env
@@ -174,7 +174,7 @@ def holders(folder: Path, needle: bytes) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
 
 
-def test_a_secret_reaches_the_job_and_nothing_that_is_kept(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_a_secret_reaches_the_job_and_is_not_stored(home: Path, tmp_path: Path, rung: Rung) -> None:
     hush = "hush-9f2c17aa"
     out = tmp_path / "out"
     job = {
@@ -198,7 +198,7 @@ def test_a_secret_reaches_the_job_and_nothing_that_is_kept(home: Path, tmp_path:
     assert holders(home, b"other-44d1") == []
 
 
-def test_a_secret_that_is_not_set_fails_the_job_with_what_to_do(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_a_missing_secret_fails_the_job_with_advice(home: Path, tmp_path: Path, rung: Rung) -> None:
     (tmp_path / "job.yaml").write_text("name: a\nrun: 'true'\nsecrets: [NOT_SET_ANYWHERE]\n", encoding="utf-8")
     ran = rung("launch", "-f", tmp_path / "job.yaml")
     assert ran.code == 1
@@ -207,7 +207,7 @@ def test_a_secret_that_is_not_set_fails_the_job_with_what_to_do(home: Path, tmp_
     assert "secret NOT_SET_ANYWHERE is not set: export it for the controller" in row["reason"]
 
 
-# Hostile words
+# Hostile values
 
 
 def test_hostile_names_paths_and_values_do_no_harm(home: Path, tmp_path: Path, rung: Rung) -> None:
@@ -237,7 +237,7 @@ def test_hostile_names_paths_and_values_do_no_harm(home: Path, tmp_path: Path, r
 
 
 class Flaky(ProcessEngine):
-    """An engine that is short of something the first few times."""
+    """An engine that fails the first few times."""
 
     def __init__(self, failures: int) -> None:
         self.failures, self.started = failures, 0
@@ -249,7 +249,7 @@ class Flaky(ProcessEngine):
         self.started += 1
 
 
-def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None:
+def test_a_start_that_fails_for_a_moment_is_retried() -> None:
     slept: list[float] = []
     engine = Flaky(2)
     start_attempt(engine, build(), {}, slept.append)
@@ -257,21 +257,21 @@ def test_a_start_is_tried_again_when_the_machine_is_short_for_a_moment() -> None
     assert all(0 <= seconds <= 5 for seconds in slept)
 
 
-def test_a_start_that_never_works_is_reported() -> None:
+def test_a_start_that_always_fails_is_reported() -> None:
     slept: list[float] = []
     with pytest.raises(EngineError, match="short of processes"):
         start_attempt(Flaky(99), build(), {}, slept.append)
     assert len(slept) == 2
 
 
-def test_with_no_environment_activated_python_is_the_one_rung_is_installed_with() -> None:
+def test_without_a_virtual_environment_python_is_that_of_rung() -> None:
     assert build({"PATH": "/usr/bin"}).env["PATH"] == f"{sys.prefix}/bin:/usr/bin"
     assert build({"PATH": "/venv/bin:/usr/bin", "VIRTUAL_ENV": "/venv"}).env["PATH"] == "/venv/bin:/usr/bin"
     assert build({"PATH": "/conda/bin", "CONDA_PREFIX": "/conda"}).env["PATH"] == "/conda/bin"
     assert build({"PATH": "/usr/bin"}, envs={"PATH": "/mine"}).env["PATH"] == "/mine"
 
 
-# Other deliveries
+# Hydra, switches, files and frameworks
 
 
 @pytest.mark.parametrize(
@@ -292,12 +292,12 @@ def test_a_hydra_override_is_written_as_hydra_reads_it(word: str, values: dict[s
 
 
 @pytest.mark.parametrize(("precision", "fp16", "bf16"), [("amp_fp16", "true", "false"), ("fp32", "false", "false")])
-def test_switches_tell_a_precision(precision: str, fp16: str, bf16: str) -> None:
+def test_switches_set_a_precision(precision: str, fp16: str, bf16: str) -> None:
     request = build(run="x --fp16 {fp16} --bf16 {bf16}", knobs={"precision": precision})
     assert request.argv == ("x", "--fp16", fp16, "--bf16", bf16)
 
 
-def test_a_value_in_a_file_keeps_its_type_and_no_value_leaves_the_file_alone() -> None:
+def test_a_value_in_a_file_keeps_its_type_and_a_missing_value_changes_nothing() -> None:
     keys = {"lr": ["a", "b.c"], "precision": "amp", "clip": "clip", "checkpoint": "resume", "fp16": "fp16.enabled"}
     knobs = {"lr": 1e-5, "precision_text": {"amp_fp16": True}, "files": {"c.yaml": keys}}
     request = build(knobs=knobs, run="x {precision}")
@@ -308,6 +308,6 @@ def test_a_value_in_a_file_keeps_its_type_and_no_value_leaves_the_file_alone() -
     assert build(knobs=knobs, resumed="s.pt").edits[0].values["resume"] == "/h/jobs/a-1/checkpoints/s.pt"
 
 
-def test_a_framework_names_the_precision() -> None:
+def test_the_precision_has_the_name_of_the_framework() -> None:
     knobs = {"framework": "lightning", "precision": "native_fp16"}
     assert build(run="x precision={precision}", knobs=knobs).argv == ("x", "precision=16-true")

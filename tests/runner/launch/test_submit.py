@@ -41,7 +41,7 @@ def submitted(store: Store, *states: JobState) -> Job:
 
 
 @pytest.mark.parametrize(("name", "value"), [("volumes", ["/a:/b"]), ("resources", {"gpu": "A100:1"})])
-def test_what_only_a_container_can_have_is_refused_without_an_image(name: str, value: Any, tmp_path: Path) -> None:
+def test_a_field_for_containers_is_refused_without_an_image(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"a: {name}.* needs an image"):
         refuse_impossible(spec(**{name: value}), tmp_path, lambda: HOSTS)
     refuse_impossible(spec(image=IMAGE, **{name: value}), tmp_path, lambda: HOSTS)
@@ -53,14 +53,14 @@ def test_a_job_with_an_image_is_refused_where_no_host_is_listed(tmp_path: Path) 
     refuse_impossible(spec(), tmp_path, list)
 
 
-def test_images_by_gpu_need_a_wish_for_a_gpu(tmp_path: Path) -> None:
+def test_images_by_gpu_need_a_requested_gpu(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="image is a map by GPU"):
         refuse_impossible(spec(image={"p100": IMAGE}), tmp_path, lambda: HOSTS)
     refuse_impossible(spec(image={"p100": IMAGE}, resources={"gpu": "P100"}), tmp_path, lambda: HOSTS)
     refuse_impossible(spec(image={"cpu": IMAGE}), tmp_path, lambda: HOSTS)
 
 
-def test_a_workdir_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_workdir_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refuse_impossible(spec(), tmp_path, list)
     for workdir in ("nowhere", "file"):
@@ -82,18 +82,18 @@ def test_queued_to_cancelled_before_it_started(store: Store) -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RECOVERING])
-def test_a_running_job_is_only_asked_to_end(store: Store, state: JobState) -> None:
+def test_cancelling_a_running_job_requests_its_end(store: Store, state: JobState) -> None:
     job = submitted(store, *dict.fromkeys([JobState.LAUNCHING, state]))
     cancel(store, job, at=3.0)
     found = store.job(job.id)
     assert (found.state, found.cancel_requested) == (state, True)
 
 
-def test_cancelling_what_has_just_been_launched_asks_it_to_end(store: Store) -> None:
+def test_cancelling_a_job_that_was_just_launched_requests_its_end(store: Store) -> None:
     job = submitted(store)
     with store.transaction():
         store.move(job.id, JobState.LAUNCHING, reason="its turn", at=2.0)
-    cancel(store, job, at=3.0)  # looked up while it was still QUEUED
+    cancel(store, job, at=3.0)  # it was read while it was still QUEUED
     assert (store.job(job.id).state, store.job(job.id).cancel_requested) == (JobState.LAUNCHING, True)
 
 

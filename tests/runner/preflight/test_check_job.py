@@ -41,7 +41,7 @@ def bad(found: list[CheckResult]) -> list[str]:
     return [finding.what for finding in found if not finding.good]
 
 
-def test_a_good_job_has_all_it_needs(tmp_path: Path) -> None:
+def test_a_valid_job_has_no_problem(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert bad(found) == []
     checks = [finding.what for finding in found]
@@ -71,7 +71,7 @@ def test_a_rung_whose_values_are_known_only_in_the_run_is_not_called_skipped(tmp
     assert any(what.startswith("rung skip_data would be skipped: the job cannot receive skip") for what in flags)
 
 
-def test_a_command_that_is_not_there_is_found_out(tmp_path: Path) -> None:
+def test_a_missing_command_is_reported(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path)}
     found = [finding for finding in findings(tmp_path, environ, run="no-such-command") if not finding.good]
     assert found[0].what == "command no-such-command is found"
@@ -84,7 +84,7 @@ def test_a_command_beside_the_job_file_is_found(tmp_path: Path) -> None:
     assert bad(findings(tmp_path, {"PATH": str(tmp_path)}, run="./train.sh")) == []
 
 
-def test_a_python_without_torch_is_found_out(tmp_path: Path) -> None:
+def test_a_python_without_torch_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     bare = python(tmp_path / "sub", "exit 1")
     found = findings(tmp_path, run=[bare, "t.py"])
@@ -92,7 +92,7 @@ def test_a_python_without_torch_is_found_out(tmp_path: Path) -> None:
     assert "install torch" in next(finding.fix for finding in found if not finding.good)
 
 
-def test_a_secret_that_is_not_set_is_found_out(tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported(tmp_path: Path) -> None:
     assert bad(findings(tmp_path, secrets=["T"])) == [
         f"secret T is not set: export it for the controller or write it to {tmp_path}/home/secrets/T"
     ]
@@ -101,7 +101,7 @@ def test_a_secret_that_is_not_set_is_found_out(tmp_path: Path) -> None:
     assert "hush" not in str(found)
 
 
-def test_a_job_that_could_never_run_here_is_found_out(tmp_path: Path) -> None:
+def test_a_job_that_cannot_run_here_is_reported(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, volumes=["/data:/data"])
     assert not finding.good and "volumes needs an image" in finding.what
 
@@ -122,7 +122,7 @@ def test_the_machine_is_checked_and_not_changed(tmp_path: Path) -> None:
         assert [finding.what for finding in check_machine(paths)][2] == "a controller is running"
 
 
-def test_the_exit_code_tells_whether_all_is_good(home: Path, tmp_path: Path, rung: Rung) -> None:
+def test_the_exit_code_is_0_without_problems_and_1_with_one(home: Path, tmp_path: Path, rung: Rung) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({"name": "a", "run": [sys.executable, "-V"]}), encoding="utf-8")
     good = rung("check", "--json", file)

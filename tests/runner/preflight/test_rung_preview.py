@@ -73,7 +73,7 @@ def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
     assert rungs["lower_batch"].skipped == "the job states no batch"
 
 
-def test_what_is_shown_is_what_the_relaunch_gets(folder: Path) -> None:
+def test_the_preview_is_what_the_relaunch_gets(folder: Path) -> None:
     job, preview = ladder(folder)
     first = asked_by_person(job, (), (), HERE)
     paths = HomePaths(folder / "home")

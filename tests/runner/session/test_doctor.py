@@ -60,7 +60,7 @@ def test_the_exit_code_means_clean_errors_or_bad_input(text: str, code: int, tmp
     assert rung("train.py").returncode == code
 
 
-def test_a_folder_is_read_without_code_of_others(tmp_path: Path, rung: Rung) -> None:
+def test_a_folder_is_read_without_third_party_code(tmp_path: Path, rung: Rung) -> None:
     for name in ("a/train.py", ".venv/x.py", "a/__pycache__/x.py", "site-packages/x.py", "a/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(BAD)
@@ -136,7 +136,7 @@ def test_the_levels_are_those_of_the_rules() -> None:
     assert tuple(map(str, ORDER)) == LEVELS
 
 
-def test_nothing_given_is_a_usage_error(rung: Rung) -> None:
+def test_no_argument_is_a_usage_error(rung: Rung) -> None:
     done = rung()
     assert (done.returncode, done.stdout) == (2, "")
     assert "say which script" in done.stderr

@@ -100,7 +100,9 @@ def test_a_cure_that_fits_the_fault_passes() -> None:
         ("link", [None], None, JobState.SUCCEEDED, "in 2 attempts"),
     ],
 )
-def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, state: JobState, message: str) -> None:
+def test_a_wrong_fault_or_cure_fails(
+    name: str, rungs: Any, kind: FaultKind | None, state: JobState, message: str
+) -> None:
     passed, text = judged(name, rungs, kind, state)
     assert not passed and message in text
 
@@ -108,7 +110,7 @@ def test_anything_else_fails(name: str, rungs: Any, kind: FaultKind | None, stat
 # Drills on a host
 
 
-def test_a_connection_that_is_cut_is_made_again(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
+def test_a_cut_connection_is_opened_again(titan: SshRemote, wait_until: Callable[..., Any]) -> None:
     assert titan.run(["echo", "1"], timeout=pace.seconds(20)).out == b"1\n"
     before = titan.connection.transport()
     titan.drop_connection()

@@ -29,15 +29,15 @@ def works(remote: SshRemote) -> bool:
 def refusal(remote: SshRemote) -> str:
     with pytest.raises(HostRefused) as raised:
         remote.run(["true"], timeout=pace.seconds(60))
-    said = str(raised.value)
-    assert "\n" not in said
-    return said
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
 
 
-def advice(said: str) -> str:
+def advice(message: str) -> str:
     """Return the shell line at the end of a message."""
-    match = re.search(r"(?:anew|same): (.+)$", said)
-    assert match, said
+    match = re.search(r"(?:anew|same): (.+)$", message)
+    assert match, message
     return match[1]
 
 
@@ -50,16 +50,16 @@ def test_a_known_host_key_is_accepted(titan: SshRemote) -> None:
 
 def test_an_unknown_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd().start()
-    said = refusal(reach(server))
-    assert said.startswith(f"titan1: the host key of {server.name} (ssh-ed25519 SHA256:")
-    assert "is not known" in said
+    message = refusal(reach(server))
+    assert message.startswith(f"titan1: the host key of {server.name} (ssh-ed25519 SHA256:")
+    assert "is not known" in message
     shown = subprocess.run(
         ["ssh-keygen", "-lf", str(server.folder / "host_ed25519.pub")], capture_output=True, text=True, check=True
     )
-    assert shown.stdout.split()[1] in said
+    assert shown.stdout.split()[1] in message
     assert server.count_in_log("Accepted") == 0
     assert not server.known_hosts.exists()
-    subprocess.run(["sh", "-c", advice(said)], check=True)
+    subprocess.run(["sh", "-c", advice(message)], check=True)
     assert server.known_hosts.read_text() == server.known_line()
     assert works(reach(server))
 
@@ -68,20 +68,20 @@ def test_a_changed_host_key_is_refused_and_the_command_shown_fixes_it(new_sshd: 
     server, other = new_sshd(), new_sshd()
     server.known_hosts.write_text("# mine\n" + other.known_line().replace(other.name, server.name))
     server.start()
-    said = refusal(reach(server))
-    assert f"the host key of {server.name} has changed" in said
-    assert f"{server.known_hosts}:2 has ssh-ed25519 SHA256:" in said
+    message = refusal(reach(server))
+    assert f"the host key of {server.name} has changed" in message
+    assert f"{server.known_hosts}:2 has ssh-ed25519 SHA256:" in message
     assert server.count_in_log("Accepted") == 0
-    subprocess.run(["sh", "-c", advice(said)], check=True, capture_output=True)
+    subprocess.run(["sh", "-c", advice(message)], check=True, capture_output=True)
     assert works(reach(server))
 
 
 def test_a_host_key_of_another_type_than_the_known_one_is_refused(new_sshd: NewSshd, reach: Reach) -> None:
     server, other = new_sshd(), new_sshd(host_keys=("rsa",))
     server.known_hosts.write_text(other.known_line("rsa").replace(other.name, server.name))
-    said = refusal(reach(server.start()))
-    assert "is of another type than the known one" in said
-    assert "has ssh-rsa SHA256:" in said
+    message = refusal(reach(server.start()))
+    assert "is of another type than the known one" in message
+    assert "has ssh-rsa SHA256:" in message
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
@@ -97,7 +97,7 @@ def test_a_revoked_key_is_refused_whatever_else_is_known(new_sshd: NewSshd, reac
     assert "is revoked" in refusal(reach(server.start()))
 
 
-def test_hashed_names_of_known_hosts_are_understood(new_sshd: NewSshd, reach: Reach) -> None:
+def test_hashed_names_in_known_hosts_are_read(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd()
     server.introduce()
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(server.known_hosts)], check=True, capture_output=True)
@@ -112,8 +112,8 @@ def test_another_file_of_known_hosts_can_be_named(
     good, empty = tmp_path / "good keys", tmp_path / "empty"
     good.write_text(server.known_line())
     assert works(reach(server.host(known_hosts=str(good))))
-    said = refusal(reach(server.host(known_hosts=str(empty))))
-    assert said.endswith(f">> {empty}")
+    message = refusal(reach(server.host(known_hosts=str(empty))))
+    assert message.endswith(f">> {empty}")
     monkeypatch.setenv("RUNG_KNOWN_HOSTS", str(good))
     assert works(reach(server.host(known_hosts=str(empty))))
 
@@ -121,18 +121,18 @@ def test_another_file_of_known_hosts_can_be_named(
 # Our own keys
 
 
-def test_a_key_the_host_does_not_accept_is_refused_with_what_to_do(sshd: Sshd, reach: Reach, tmp_path: Path) -> None:
-    said = refusal(reach(sshd.host(key=str(keygen(tmp_path / "other")))))
-    assert f"login as {sshd.user} is refused: none of 1 keys is accepted" in said
-    assert f"ssh-copy-id -p {sshd.port} {sshd.user}@127.0.0.1" in said
+def test_a_key_that_the_host_does_not_accept_is_refused_with_advice(sshd: Sshd, reach: Reach, tmp_path: Path) -> None:
+    message = refusal(reach(sshd.host(key=str(keygen(tmp_path / "other")))))
+    assert f"login as {sshd.user} is refused: none of 1 keys is accepted" in message
+    assert f"ssh-copy-id -p {sshd.port} {sshd.user}@127.0.0.1" in message
 
 
-def test_without_any_key_nothing_is_asked_of_a_person(sshd: Sshd, reach: Reach, client_home: Path) -> None:
+def test_without_any_key_there_is_no_prompt(sshd: Sshd, reach: Reach, client_home: Path) -> None:
     (client_home / ".ssh" / "id_ed25519").unlink()
     assert "there is no key to offer" in refusal(reach(sshd))
 
 
-def test_a_key_file_that_is_not_there_is_named(sshd: Sshd, reach: Reach) -> None:
+def test_a_missing_key_file_is_named(sshd: Sshd, reach: Reach) -> None:
     assert "key file /no/such/key is not there" in refusal(reach(sshd.host(key="/no/such/key")))
 
 
@@ -194,15 +194,15 @@ def locked_key(sshd: Sshd, client_home: Path) -> Path:
     return key
 
 
-def test_an_encrypted_key_that_no_agent_holds_is_reported_with_the_command_that_helps(
+def test_an_encrypted_key_that_no_agent_holds_is_reported_with_the_command_that_fixes_it(
     sshd: Sshd, reach: Reach, locked_key: Path
 ) -> None:
-    said = refusal(reach(sshd.host(key=str(locked_key))))
-    assert f"key file {locked_key} is encrypted and not in the agent: ssh-add {locked_key}" in said
+    message = refusal(reach(sshd.host(key=str(locked_key))))
+    assert f"key file {locked_key} is encrypted and not in the agent: ssh-add {locked_key}" in message
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ed25519"])
-def test_the_agents_keys_let_us_in_without_any_file(
+def test_a_login_works_with_the_keys_of_the_agent_and_no_file(
     kind: str, sshd: Sshd, reach: Reach, tmp_path: Path, agent: Callable[..., None]
 ) -> None:
     key = keygen(tmp_path / "mine", kind)
@@ -220,18 +220,18 @@ def test_an_encrypted_key_is_used_through_the_agent(
     assert works(reach(sshd.host(key=str(locked_key))))
 
 
-def test_the_named_key_goes_first_however_many_the_agent_holds(
+def test_the_named_key_is_tried_before_the_keys_of_the_agent(
     sshd: Sshd, reach: Reach, locked_key: Path, tmp_path: Path, agent: Callable[..., None]
 ) -> None:
     for number in range(8):
         agent(keygen(tmp_path / f"other{number}"))
     agent(locked_key, "open sesame")
     assert works(reach(sshd.host(key=str(locked_key))))
-    said = refusal(reach(sshd))
-    assert "hung up after" in said and "IdentitiesOnly" in said
+    message = refusal(reach(sshd))
+    assert "hung up after" in message and "IdentitiesOnly" in message
 
 
-def test_a_dead_agent_is_no_obstacle(sshd: Sshd, reach: Reach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_agent_does_not_prevent_a_login(sshd: Sshd, reach: Reach, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/no/agent.sock")
     assert works(reach(sshd))
 
@@ -243,7 +243,7 @@ def configure(home: Path, text: str) -> None:
     (home / ".ssh" / "config").write_text(text)
 
 
-def test_the_users_ssh_config_says_what_the_list_of_hosts_does_not(
+def test_the_ssh_config_adds_what_the_list_of_hosts_leaves_out(
     sshd: Sshd, reach: Reach, client_home: Path, tmp_path: Path
 ) -> None:
     key = keygen(tmp_path / "mine")
@@ -260,7 +260,7 @@ def test_the_list_of_hosts_wins_over_the_ssh_config(sshd: Sshd, reach: Reach, cl
     assert works(reach(sshd.host(key=str(client_home / ".ssh" / "id_ed25519"))))
 
 
-def test_only_the_named_keys_are_offered_where_the_config_says_so(
+def test_only_the_named_keys_are_offered_with_identitiesonly(
     sshd: Sshd, reach: Reach, client_home: Path, tmp_path: Path, agent: Callable[..., None]
 ) -> None:
     agent(client_home / ".ssh" / "id_ed25519")
@@ -278,7 +278,7 @@ def test_a_host_key_is_looked_up_under_its_alias_and_in_the_file_the_config_name
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ("Host *\n  ProxyCommand nc %h %p\n", "says ProxyCommand; name the host with ProxyJump"),
         ("nonsense\n", "cannot be read"),
@@ -287,11 +287,11 @@ def test_a_host_key_is_looked_up_under_its_alias_and_in_the_file_the_config_name
     ],
 )
 def test_a_config_that_cannot_be_used_is_named(
-    config: str, said: str, sshd: Sshd, reach: Reach, client_home: Path
+    config: str, message: str, sshd: Sshd, reach: Reach, client_home: Path
 ) -> None:
     configure(client_home, config)
     raised = refusal(reach(Host("titan1", "127.0.0.1")))
-    assert said in raised and str(client_home / ".ssh" / "config") in raised
+    assert message in raised and str(client_home / ".ssh" / "config") in raised
 
 
 # Jump hosts
@@ -327,7 +327,7 @@ def test_a_jump_host_can_be_an_address_and_come_from_the_ssh_config(
     assert gate.count_in_log("Accepted publickey") == 1
 
 
-def test_two_jump_hosts_are_gone_through_in_their_order(new_sshd: NewSshd, reach: Reach) -> None:
+def test_two_jump_hosts_are_used_in_their_order(new_sshd: NewSshd, reach: Reach) -> None:
     outer, gate, inner = new_sshd(), new_sshd(), new_sshd()
     for server in (outer, gate, inner):
         server.introduce()
@@ -340,11 +340,11 @@ def test_two_jump_hosts_are_gone_through_in_their_order(new_sshd: NewSshd, reach
 def test_the_keys_of_the_jump_host_and_of_the_host_behind_it_are_both_verified(new_sshd: NewSshd, reach: Reach) -> None:
     gate, inner = new_sshd().start(), new_sshd().start()
     hosts = [inner.host(jump="gate"), gate.host("gate")]
-    said = refusal(reach(*hosts))
-    assert said.startswith(f"titan1: its jump host: gate: the host key of {gate.name}")
+    message = refusal(reach(*hosts))
+    assert message.startswith(f"titan1: its jump host: gate: the host key of {gate.name}")
     gate.introduce()
-    said = refusal(reach(*hosts))
-    assert said.startswith(f"titan1: the host key of {inner.name}")
+    message = refusal(reach(*hosts))
+    assert message.startswith(f"titan1: the host key of {inner.name}")
     inner.introduce()
     assert works(reach(*hosts))
 

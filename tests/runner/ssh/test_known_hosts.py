@@ -18,7 +18,7 @@ OTHER = HostKey("ssh-ed25519", base64.b64encode(b"other").decode())
 FILE = Path("/known hosts")
 
 
-def said(tmp_path: Path, text: str, name: str = "titan", shown: HostKey = OURS) -> str | None:
+def problem(tmp_path: Path, text: str, name: str = "titan", shown: HostKey = OURS) -> str | None:
     path = tmp_path / "known_hosts"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     return why_refused(known_for(read_known_keys([path]), name), name, shown, [FILE])
@@ -44,7 +44,7 @@ def line(hosts: str, key: HostKey = OURS) -> str:
 )
 def test_a_key_is_known_for_the_names_of_its_line(hosts: str, name: str, tmp_path: Path) -> None:
     hosts = hashed(name) if hosts == "|1|" else hosts
-    assert said(tmp_path, "# a comment\n\n" + line(hosts), name) is None
+    assert problem(tmp_path, "# a comment\n\n" + line(hosts), name) is None
 
 
 def hashed(name: str) -> str:
@@ -67,37 +67,37 @@ def hashed(name: str) -> str:
     ],
 )
 def test_a_key_is_not_known_for_any_other_name(hosts: str, name: str, tmp_path: Path) -> None:
-    assert "is not known" in (said(tmp_path, line(hosts), name) or "")
+    assert "is not known" in (problem(tmp_path, line(hosts), name) or "")
 
 
-def test_any_of_several_keys_will_do_and_nothing_else(tmp_path: Path) -> None:
+def test_any_of_several_known_keys_is_accepted_and_no_other(tmp_path: Path) -> None:
     text = line("titan", OTHER) + line("titan", HostKey("ssh-rsa", "AAAA")) + line("titan")
-    assert said(tmp_path, text) is None
-    assert "has changed" in (said(tmp_path, line("titan", OTHER)) or "")
-    assert "is of another type" in (said(tmp_path, line("titan", HostKey("ssh-rsa", "AAAA"))) or "")
+    assert problem(tmp_path, text) is None
+    assert "has changed" in (problem(tmp_path, line("titan", OTHER)) or "")
+    assert "is of another type" in (problem(tmp_path, line("titan", HostKey("ssh-rsa", "AAAA"))) or "")
 
 
-def test_a_marked_line_vouches_for_no_plain_key(tmp_path: Path) -> None:
-    assert "is revoked" in (said(tmp_path, "@revoked " + line("*") + line("titan")) or "")
-    assert "is not known" in (said(tmp_path, "@cert-authority " + line("*")) or "")
-    assert "is not known" in (said(tmp_path, "@revoked " + line("titan", OTHER)) or "")
+def test_a_revoked_or_ca_line_does_not_make_a_key_known(tmp_path: Path) -> None:
+    assert "is revoked" in (problem(tmp_path, "@revoked " + line("*") + line("titan")) or "")
+    assert "is not known" in (problem(tmp_path, "@cert-authority " + line("*")) or "")
+    assert "is not known" in (problem(tmp_path, "@revoked " + line("titan", OTHER)) or "")
 
 
 @pytest.mark.parametrize("text", ["titan\n", "titan ssh-ed25519\n", "\0\0\0", "\udcff" * 100, "#" + line("titan"), ""])
-def test_a_broken_file_makes_nothing_known(text: str, tmp_path: Path) -> None:
-    assert "is not known" in (said(tmp_path, text) or "")
+def test_with_a_broken_file_no_key_is_known(text: str, tmp_path: Path) -> None:
+    assert "is not known" in (problem(tmp_path, text) or "")
 
 
 def test_an_unreadable_known_key_is_distinguished_from_the_shown_one(tmp_path: Path) -> None:
-    reported = said(tmp_path, line("titan", HostKey("ssh-ed25519", "*")))
+    reported = problem(tmp_path, line("titan", HostKey("ssh-ed25519", "*")))
     assert reported and "(unreadable)" in reported and f"{tmp_path}/known_hosts:1" in reported
 
 
-def test_files_that_are_not_there_know_nothing(tmp_path: Path) -> None:
+def test_with_missing_files_no_key_is_known(tmp_path: Path) -> None:
     assert read_known_keys([tmp_path / "none", tmp_path / "none" / "deeper"]) == []
 
 
-def test_a_file_that_cannot_be_read_is_no_reason_to_trust(tmp_path: Path) -> None:
+def test_with_an_unreadable_file_no_key_is_known(tmp_path: Path) -> None:
     with pytest.raises(HostRefused, match=f"{tmp_path}, where .* cannot be read: Is a directory"):
         read_known_keys([tmp_path])
 

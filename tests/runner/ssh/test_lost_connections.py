@@ -1,4 +1,4 @@
-"""Tests lost connections: they are reported soon, block nobody, and are restored by themselves."""
+"""Tests lost connections: they are reported soon, do not block others, and are restored automatically."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alive(remote: SshRemote) -> bool:
 
 
 def reason(remote: SshRemote) -> str:
-    """Return why a host that is away is so."""
+    """Return why a host is unreachable."""
     with pytest.raises(HostUnreachable) as raised:
         remote.run(["true"], timeout=LONG)
     return str(raised.value)
@@ -42,7 +42,7 @@ def reason(remote: SshRemote) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Let silence be noticed sooner, so that nothing here waits for the sake of waiting; return how soon."""
+    """Shorten the time limits of a silent connection, so that tests are fast; return the longest silence."""
     monkeypatch.setattr(transport, "ASK_SECONDS", 2.0)
     monkeypatch.setattr(transport, "SILENCE_SECONDS", 4.0)
     monkeypatch.setattr(dial, "STEP_SECONDS", 2.0)
@@ -55,7 +55,7 @@ def keepers(name: str = "titan1") -> int:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Iterator[str]:
-    """Start a UNIX socket server that accepts, reads what comes, and never says a word."""
+    """Start a UNIX socket server that accepts connections and never sends anything."""
     path = str(tmp_path / "mute.sock")
     taken: list[socket.socket] = []
     listener = socket.socket(socket.AF_UNIX)
@@ -109,7 +109,7 @@ def test_a_host_that_is_killed_is_unreachable_at_once_and_reconnected_when_it_is
     assert [type(end) for end in waiting.end()] == [HostUnreachable] * 3
     why = f"titan1: 127.0.0.1:{sshd.port} does not answer: Connection refused"
     wait_until(lambda: reason(titan) == why, LONG)
-    # Nobody waits for a host that is known to be away: thousands of questions would take hours if each did.
+    # A call to an unreachable host does not wait: with a wait each, thousands of calls would take hours.
     assert not any(alive(titan) for _ in range(2000))
     assert keepers() == 1
     sshd.start()
@@ -118,7 +118,7 @@ def test_a_host_that_is_killed_is_unreachable_at_once_and_reconnected_when_it_is
     assert titan.open_socket(mute).gettimeout() is None
 
 
-def test_a_lost_connection_is_opened_again_at_once_and_whoever_asks_meanwhile_waits_for_it(
+def test_a_lost_connection_is_opened_again_at_once_and_calls_wait_for_it(
     sshd: Sshd, titan: SshRemote, wait_until: Any
 ) -> None:
     assert alive(titan)
@@ -128,7 +128,7 @@ def test_a_lost_connection_is_opened_again_at_once_and_whoever_asks_meanwhile_wa
     assert titan.run(["echo", "back"], timeout=LONG).out == b"back\n"
 
 
-def test_files_that_are_open_when_the_host_goes_say_so(sshd: Sshd, titan: SshRemote, tmp_path: Path) -> None:
+def test_open_files_raise_unreachable_when_the_host_is_killed(sshd: Sshd, titan: SshRemote, tmp_path: Path) -> None:
     with titan.files() as files:
         sshd.kill()
         with pytest.raises(HostUnreachable):
@@ -142,7 +142,7 @@ def test_files_that_are_open_when_the_host_goes_say_so(sshd: Sshd, titan: SshRem
 # Frozen and thawed
 
 
-def test_a_frozen_host_is_noticed_by_its_silence_and_found_again_when_it_thaws(
+def test_a_frozen_host_becomes_unreachable_and_is_reconnected_when_it_thaws(
     sshd: Sshd, titan: SshRemote, mute: str, wait_until: Any, impatient: float
 ) -> None:
     assert alive(titan)
@@ -154,7 +154,7 @@ def test_a_frozen_host_is_noticed_by_its_silence_and_found_again_when_it_thaws(
     wait_until(lambda: alive(titan), LONG)
 
 
-def test_a_frozen_host_is_noticed_while_we_write_to_it(
+def test_a_host_that_freezes_during_a_write_becomes_unreachable(
     sshd: Sshd, titan: SshRemote, mute: str, impatient: float
 ) -> None:
     assert alive(titan)
@@ -163,20 +163,18 @@ def test_a_frozen_host_is_noticed_while_we_write_to_it(
         titan.run(["cat"], b"x" * 100_000_000, timeout=LONG)
 
 
-def test_a_quiet_connection_is_not_taken_for_a_dead_one(
-    sshd: Sshd, titan: SshRemote, mute: str, impatient: float
-) -> None:
-    """Nothing is said for longer than a dead host is given, and on one socket only we speak."""
+def test_an_idle_connection_stays_open(sshd: Sshd, titan: SshRemote, mute: str, impatient: float) -> None:
+    """The host sends no data for longer than the limit; on one socket only the client sends."""
     kept, opened = titan.connection.transport(), titan.open_socket(mute)
     end = time.monotonic() + impatient * 1.5
     while time.monotonic() < end:
         opened.sendall(b"x")
-        time.sleep(1.0)
+        time.sleep(1.0)  # there is no condition to wait for: nothing may happen in this time
     assert titan.connection.transport() is kept
     assert sshd.count_in_log("Accepted publickey") == 1
 
 
-def test_a_host_that_never_greets_is_unreachable_and_is_asked_by_one_at_a_time(
+def test_a_host_without_an_ssh_banner_is_unreachable_and_tried_by_one_thread_at_a_time(
     reach: Reach, wait_until: Any, impatient: float
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -189,7 +187,7 @@ def test_a_host_that_never_greets_is_unreachable_and_is_asked_by_one_at_a_time(
                     taken.append(listener.accept()[0])
                 except OSError:
                     return
-                # Reads until the client gives up; a second client at the same time would wait here to be taken.
+                # Reads until the client gives up; a second client would have to wait here.
                 with taken[-1] as one:
                     while one.recv(1000):
                         pass
@@ -228,12 +226,12 @@ def test_a_server_that_sends_nonsense_is_unreachable_and_harms_nothing(reach: Re
 
         threading.Thread(target=serve, daemon=True).start()
         remote = reach(Host("titan1", "127.0.0.1", "root", listener.getsockname()[1]))
-        said = set()
-        while len(said) < 2:
+        messages = set()
+        while len(messages) < 2:
             with pytest.raises(HostUnreachable) as raised:
                 remote.run(["true"], timeout=LONG)
-            said.add(str(raised.value))
-        assert all(text.isprintable() and len(text) < 1000 for text in said)
+            messages.add(str(raised.value))
+        assert all(text.isprintable() and len(text) < 1000 for text in messages)
         remote.close()
         listener.shutdown(socket.SHUT_RDWR)
 
@@ -246,7 +244,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(reach: Reach) -> None:
 # Refused, closed, rekeyed
 
 
-def test_a_host_that_refuses_us_is_not_asked_again_and_again(new_sshd: NewSshd, reach: Reach) -> None:
+def test_a_host_that_refuses_the_login_is_not_tried_again(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd().start()
     remote = reach(server)
     for _ in range(100):
@@ -279,7 +277,7 @@ def test_closing_an_unreachable_host_ends_the_retries(wait_until: Any) -> None:
     wait_until(lambda: keepers("elsewhere") == 0, LONG)
 
 
-def test_keys_that_are_exchanged_anew_under_load_lose_nothing(new_sshd: NewSshd, reach: Reach) -> None:
+def test_no_data_is_lost_when_keys_are_exchanged_again_under_load(new_sshd: NewSshd, reach: Reach) -> None:
     server = new_sshd("RekeyLimit 256K", "LogLevel DEBUG")
     server.introduce()
     remote = reach(server.start())
@@ -291,7 +289,7 @@ def test_keys_that_are_exchanged_anew_under_load_lose_nothing(new_sshd: NewSshd,
     assert server.count_in_log("Accepted publickey") == 1
 
 
-def test_channels_leave_nothing_behind(titan: SshRemote, mute: str, wait_until: Any) -> None:
+def test_closed_channels_are_released(titan: SshRemote, mute: str, wait_until: Any) -> None:
     transport: Any = titan.connection.transport()
 
     def held() -> tuple[int, int, int]:
@@ -312,7 +310,7 @@ def test_channels_leave_nothing_behind(titan: SshRemote, mute: str, wait_until: 
 # Jump hosts
 
 
-def test_a_dead_jump_host_is_named_and_the_way_is_found_again_when_it_is_back(
+def test_a_dead_jump_host_is_named_and_reconnected_when_it_is_back(
     sshd: Sshd, new_sshd: NewSshd, reach: Reach, wait_until: Any
 ) -> None:
     gate = new_sshd()

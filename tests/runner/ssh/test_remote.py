@@ -57,7 +57,7 @@ NASTY = [
 
 
 class Echo(socketserver.StreamRequestHandler):
-    """Sends back what it is sent, until the other side ends."""
+    """Sends everything back until the other side ends."""
 
     def handle(self) -> None:
         while data := self.request.recv(1 << 16):
@@ -99,7 +99,7 @@ def test_a_command_gives_its_code_its_output_and_its_errors(titan: SshRemote) ->
     assert ran == CommandResult(7, b"in\0put\xff", b"oops\n")
 
 
-def test_the_parts_are_what_the_seam_promises(titan: SshRemote, serve: Callable[..., str]) -> None:
+def test_the_remote_implements_the_protocols(titan: SshRemote, serve: Callable[..., str]) -> None:
     remote: Remote = titan
     with remote.files() as files:
         there: Files = files
@@ -108,7 +108,7 @@ def test_the_parts_are_what_the_seam_promises(titan: SshRemote, serve: Callable[
     opened.close()
 
 
-def test_every_argument_arrives_as_it_is_and_nothing_is_run_by_it(titan: SshRemote, client_home: Path) -> None:
+def test_every_argument_arrives_unchanged_and_the_shell_runs_none_of_it(titan: SshRemote, client_home: Path) -> None:
     before = sorted(Path.cwd().iterdir())
     ran = titan.run(["printf", "%s\\0", *NASTY], timeout=pace.seconds(60))
     assert ran.code == 0
@@ -117,7 +117,7 @@ def test_every_argument_arrives_as_it_is_and_nothing_is_run_by_it(titan: SshRemo
     assert sorted(Path.cwd().iterdir()) == before
 
 
-def test_no_shell_word_is_left_out_of_the_quotes() -> None:
+def test_every_argument_is_quoted() -> None:
     assert command_line(["echo", "a'b; c"]) == b"echo 'a'\"'\"'b; c'"
     assert [os.fsencode(word) for word in shlex.split(os.fsdecode(command_line(NASTY)))] == list(
         map(os.fsencode, NASTY)
@@ -125,7 +125,7 @@ def test_no_shell_word_is_left_out_of_the_quotes() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["a\0b"], ["x" * (COMMAND_BYTES + 1)], ["x", "'" * (COMMAND_BYTES // 2)]])
-def test_a_command_that_cannot_be_sent_is_refused_before_it_is(argv: list[str]) -> None:
+def test_a_command_that_cannot_be_sent_is_refused(argv: list[str]) -> None:
     with pytest.raises(EngineError):
         command_line(argv)
 
@@ -135,7 +135,7 @@ def test_the_longest_command_arrives(titan: SshRemote) -> None:
     assert titan.run(["printf", "%s", word], timeout=pace.seconds(60)).out == word.encode()
 
 
-def test_fifty_megabytes_go_in_and_come_through(titan: SshRemote) -> None:
+def test_fifty_megabytes_of_input_and_output_are_complete(titan: SshRemote) -> None:
     data = os.urandom(50_000_000)
     ran = titan.run(["sha256sum"], data, timeout=pace.seconds(180))
     assert ran.out.split()[0].decode() == hashlib.sha256(data).hexdigest()
@@ -156,12 +156,12 @@ def test_a_command_that_closes_its_output_is_waited_for(titan: SshRemote) -> Non
     assert titan.run(["sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 5"], timeout=pace.seconds(60)).code == 5
 
 
-def test_input_that_nobody_reads_does_not_hold_us_up(titan: SshRemote) -> None:
+def test_input_that_the_command_does_not_read_does_not_block(titan: SshRemote) -> None:
     for _ in range(20):
         assert titan.run(["sh", "-c", "exit 3"], b"x" * 10_000_000, timeout=pace.seconds(60)).code == 3
 
 
-def test_a_command_that_takes_too_long_is_given_up_and_the_connection_is_not(titan: SshRemote, sshd: Sshd) -> None:
+def test_a_command_that_times_out_ends_and_the_connection_stays_open(titan: SshRemote, sshd: Sshd) -> None:
     with pytest.raises(EngineError, match=r"titan1: sleep: took too long; it may still be running there") as raised:
         titan.run(["sleep", "1000"], timeout=0.5)
     assert not isinstance(raised.value, HostUnreachable)
@@ -194,7 +194,7 @@ def test_many_threads_share_one_connection(titan: SshRemote, sshd: Sshd, serve: 
     assert sshd.count_in_log("Accepted publickey") == 1
 
 
-def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
+def test_few_sessions_are_shared_and_sockets_do_not_count(
     new_sshd: Callable[..., Sshd], reach: Callable[..., SshRemote], serve: Callable[..., str]
 ) -> None:
     server = new_sshd("MaxSessions 2")
@@ -204,7 +204,7 @@ def test_few_sessions_are_shared_out_and_sockets_are_not_counted(
     with ThreadPoolExecutor(8) as pool:
         ran = list(pool.map(lambda number: remote.run(["echo", str(number)], timeout=pace.seconds(180)).out, range(16)))
     assert ran == [f"{number}\n".encode() for number in range(16)]
-    # Those without a place wait for one; they do not ask for it again and again.
+    # Commands without a session wait for one; they do not keep asking the server.
     assert server.count_in_log("no more sessions") < 3000
     for number, one in enumerate(opened):
         one.sendall(b"%d" % number)
@@ -238,7 +238,7 @@ def test_a_socket_carries_bytes_both_ways_and_ends_when_the_other_side_does(
     assert opened.recv(10) == b""
 
 
-def test_a_socket_that_is_not_there_is_an_error_and_no_unreachable_host(titan: SshRemote, tmp_path: Path) -> None:
+def test_a_missing_socket_is_an_error_and_the_host_stays_reachable(titan: SshRemote, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"titan1: /nowhere/x\.sock does not let us in") as raised:
         titan.open_socket("/nowhere/x.sock")
     assert not isinstance(raised.value, HostUnreachable)
@@ -251,9 +251,7 @@ def test_a_path_that_no_socket_can_have_is_refused(path: str) -> None:
         socket_path(path)
 
 
-def test_a_read_that_waits_ends_when_another_thread_gives_the_socket_up(
-    titan: SshRemote, serve: Callable[..., str]
-) -> None:
+def test_a_waiting_read_ends_when_another_thread_closes_the_socket(titan: SshRemote, serve: Callable[..., str]) -> None:
     opened, got = titan.open_socket(serve()), []
     reader = threading.Thread(target=lambda: got.append(opened.recv(10)))
     reader.start()
@@ -292,7 +290,7 @@ def test_a_socket_can_be_used_by_an_http_client_that_closes_it_before_it_reads(
         opened.sendall(b"more")
 
 
-def test_writing_to_a_socket_that_the_other_side_has_closed_says_so(
+def test_writing_to_a_socket_that_the_other_side_closed_is_an_error(
     titan: SshRemote, serve: Callable[..., str], wait_until: Any
 ) -> None:
     class Deaf(socketserver.BaseRequestHandler):
@@ -311,7 +309,7 @@ def test_writing_to_a_socket_that_the_other_side_has_closed_says_so(
     wait_until(refused, 120)
 
 
-def test_a_socket_is_written_with_sendall_alone(titan: SshRemote, serve: Callable[..., str]) -> None:
+def test_a_socket_can_only_be_written_with_sendall(titan: SshRemote, serve: Callable[..., str]) -> None:
     opened = titan.open_socket(serve())
     assert isinstance(opened, UnixSocket)
     with pytest.raises(ValueError, match="written with sendall"):
@@ -325,7 +323,7 @@ def test_a_socket_is_written_with_sendall_alone(titan: SshRemote, serve: Callabl
 # Files
 
 
-def test_a_file_is_written_whole_with_its_mode_and_read_from_anywhere(titan: SshRemote, tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_mode_and_read_from_any_offset(titan: SshRemote, tmp_path: Path) -> None:
     path, data = tmp_path / "it's; a $(file)\n", os.urandom(3_000_000)
     with titan.files() as files:
         files.write(str(path), (data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000)), 0o640)
@@ -345,7 +343,7 @@ def test_a_file_is_written_whole_with_its_mode_and_read_from_anywhere(titan: Ssh
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(titan: SshRemote, tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_only_the_old_file(titan: SshRemote, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "f").write_bytes(b"old")
@@ -360,7 +358,7 @@ def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(titan: S
     assert (folder / "f").read_bytes() == b"old"
 
 
-def test_folders_are_made_with_their_parents_and_listed(titan: SshRemote, tmp_path: Path) -> None:
+def test_folders_are_created_with_their_parents_and_listed(titan: SshRemote, tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b" / "c"
     with titan.files() as files:
         files.make_folder(str(deep))
@@ -386,6 +384,6 @@ def test_a_file_that_cannot_be_read_is_named_and_the_session_goes_on(titan: SshR
         assert files.stat(str(tmp_path)) is not None
 
 
-def test_an_error_of_our_own_while_files_are_open_stays_our_own(titan: SshRemote) -> None:
+def test_an_exception_of_the_caller_while_files_are_open_is_not_changed(titan: SshRemote) -> None:
     with pytest.raises(FileNotFoundError), titan.files():
         Path("/no/such/file").read_bytes()

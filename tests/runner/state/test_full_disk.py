@@ -33,7 +33,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def fill(disk: Path) -> Path:
-    """Write until not a byte is left."""
+    """Write until the disk is full."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (65536, 4096, 1):
@@ -55,7 +55,7 @@ def one_clear_line(ran: Any, home: Path) -> None:
     assert "space" in ran.err
 
 
-def test_a_first_launch_onto_a_full_disk(small_disk: Path, job: Path, rung: Rung) -> None:
+def test_a_first_launch_on_a_full_disk_is_an_error_of_one_line(small_disk: Path, job: Path, rung: Rung) -> None:
     ballast = fill(small_disk)
     one_clear_line(rung("launch", job), small_disk)
     ballast.unlink()
@@ -63,11 +63,11 @@ def test_a_first_launch_onto_a_full_disk(small_disk: Path, job: Path, rung: Rung
     assert [row["id"] for row in json.loads(rung("queue", "--json").out)] == ["a-1"]
 
 
-def test_a_further_launch_onto_a_full_disk_leaves_the_earlier_ones(small_disk: Path, job: Path, rung: Rung) -> None:
+def test_another_launch_on_a_full_disk_keeps_the_earlier_jobs(small_disk: Path, job: Path, rung: Rung) -> None:
     assert rung("launch", "-f", job).code == 0
     before = json.loads(rung("history", "--json", "a-1").out)
     ballast = fill(small_disk)
-    # The store keeps some room in its own files, so the first few may still fit.
+    # The store has some free space in its own files, so the first few jobs may still fit.
     for _ in range(200):
         ran = rung("launch", job)
         if ran.code:

@@ -25,24 +25,24 @@ def paths(tmp_path: Path) -> HomePaths:
     return HomePaths(tmp_path)
 
 
-def test_one_holds_it_and_the_next_hears_who(paths: HomePaths) -> None:
+def test_the_lock_has_one_owner_and_the_error_names_its_pid(paths: HomePaths) -> None:
     assert not is_owned(paths)
     with ownership(paths):
         assert is_owned(paths)
         with pytest.raises(StoreOwned, match=f"already running \\(pid {os.getpid()}\\)"), ownership(paths):
             pytest.fail("two owners")
-        assert is_owned(paths)  # asking and being refused took nothing away
+        assert is_owned(paths)  # a refused request does not change the owner
     assert not is_owned(paths)
     with ownership(paths):
         assert paths.lock.read_text(encoding="ascii") == str(os.getpid())
 
 
-def test_asking_writes_nothing(paths: HomePaths) -> None:
+def test_is_owned_writes_nothing(paths: HomePaths) -> None:
     assert not is_owned(paths)
     assert list(paths.home.iterdir()) == []
 
 
-def test_who_only_asks_is_never_in_the_way(paths: HomePaths) -> None:
+def test_is_owned_does_not_block_the_lock(paths: HomePaths) -> None:
     with ownership(paths):
         pass
     with paths.lock.open("rb"):
@@ -60,7 +60,7 @@ def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
         pytest.fail("not owned")
 
 
-def test_a_second_controller_says_so_and_exits_and_a_killed_one_leaves_the_store_free(
+def test_a_second_controller_exits_with_a_message_and_a_killed_one_frees_the_store(
     home: Path, rung: Rung, spawn: Spawn, wait_until: Callable[..., Any]
 ) -> None:
     first = spawn("controller")
@@ -79,7 +79,7 @@ def test_a_second_controller_says_so_and_exits_and_a_killed_one_leaves_the_store
     assert "jobs=0" in third.out
 
 
-def test_a_controller_that_is_asked_to_stop_ends_well(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
+def test_a_controller_ends_with_exit_code_0_on_term(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
     controller = spawn("controller")
     assert controller.stdout is not None
     assert controller.stdout.readline().startswith(f"controller pid={controller.pid} home={home} jobs=0".encode())

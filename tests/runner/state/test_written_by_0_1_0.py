@@ -95,7 +95,7 @@ def test_a_job_that_runs_across_the_upgrade_is_picked_up_and_not_started_again(
     assert (only.number, only.outcome, only.furthest_step) == (1, Outcome.SUCCEEDED, 3)
 
 
-# As 0.1.0 spelled them: with any other spelling nothing that it left on a host would be found.
+# The names of 0.1.0: with other names, its files and containers on a host would not be found.
 
 
 def test_a_container_has_the_same_name_and_labels() -> None:

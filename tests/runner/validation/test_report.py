@@ -1,4 +1,4 @@
-"""Tests the report of a validation: the same facts in both forms, and nothing hostile gets through."""
+"""Tests the report of a validation: the same facts in both forms, and hostile text is escaped."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def findings(name="ocr", value=0.78, candidate="amp_fp16"):
     return Findings("v1", name, rule, judge(one, other, rule), one, other, answers, 0.0)
 
 
-def test_both_forms_tell_the_same():
+def test_both_forms_have_the_same_content():
     found = findings()
     assert verdict_line(found).startswith("verdict: FAIL ocr: hmean 0.78 in amp_fp16, 0.8863 in fp32: 11.99 % apart")
     for text in (markdown(found), html(found)):
@@ -47,7 +47,7 @@ def test_a_baseline_alone_makes_a_report_too():
     assert "not run" in markdown(found) and "not run" in html(found)
 
 
-def test_nothing_hostile_gets_through():
+def test_hostile_text_is_escaped():
     found = findings(name=EVIL, candidate=EVIL)
     page = html(found)
     assert "<script" not in page and "\x1b" not in page and not re.search(r"(?:src|href)=", page)

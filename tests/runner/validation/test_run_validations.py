@@ -31,7 +31,7 @@ def running(world):
 
 
 def finish(world, name, host):
-    """Let an attempt end well, with the metric of its precision."""
+    """End an attempt with success and the metric of its precision."""
     job_id = name.partition("/")[0]
     metric = METRICS[world.last(job_id).asked.precision]
     world.engine(host).append_log(name, f"step 2 loss 1.{job_id[-1]}\nhmean: {metric}\n".encode())
@@ -71,7 +71,7 @@ def test_on_one_host_they_run_one_after_the_other_also_where_two_gpus_are_free(w
     assert lab.last(job).asked.precision == "fp32"
 
 
-def test_a_job_without_the_gate_waits_for_nothing(world):
+def test_a_job_without_validation_does_not_wait(world):
     lab = world({"one": ["A100"]})
     job = lab.submit("ocr", "A100:1", **{**FIELDS, "recovery": {}})
     lab.until(lambda: lab.job(job).state == "RUNNING")
@@ -100,7 +100,7 @@ def test_a_host_that_is_lost_decides_nothing_and_the_job_runs_as_asked(world):
     assert lab.last(job).asked.precision == "amp_fp16" and "UNDECIDED" in lab.last(job).because
 
 
-def test_a_job_that_was_cancelled_while_it_waited_asks_anew_when_it_is_retried(world):
+def test_a_job_that_was_cancelled_while_it_waited_starts_a_new_validation_on_retry(world):
     lab = world({"one": ["A100"]})
     job = lab.submit("ocr", "A100:1", **FIELDS)
     lab.until(lambda: running(lab))

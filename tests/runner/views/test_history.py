@@ -179,6 +179,6 @@ def test_the_historys_json_has_the_series_of_an_attempt(job: Job, store: Store, 
     assert [point["step"] for point in series if point["loss"] == "nan"] == [1500]
 
 
-def test_the_history_shows_what_was_last_seen(job: Job, store: Store, rung: Rung) -> None:
+def test_the_history_shows_the_last_lr_loss_and_speed(job: Job, store: Store, rung: Rung) -> None:
     store.close()
     assert "last seen   lr 0.001, ce nan, 9.5 it/s" in rung("history", "two tries").out

@@ -148,7 +148,7 @@ def on_a_terminal(*args: str) -> str:
         while select.select([ours], [], [], 30)[0]:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # how Linux says that the other side is closed
+            except OSError:  # Linux raises this when the other side is closed
                 break
             output += chunk
     os.close(ours)
@@ -156,7 +156,7 @@ def on_a_terminal(*args: str) -> str:
     return output.decode()
 
 
-def test_a_terminal_gets_colours_and_only_ours(home: Path) -> None:
+def test_a_terminal_gets_colours_and_no_control_codes_of_the_log(home: Path) -> None:
     home.mkdir()
     evil_store(home / "rung.db").close()
     evil = "x\x1b]0;owned\x07\x1b[2J"

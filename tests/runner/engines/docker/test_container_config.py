@@ -43,7 +43,7 @@ def request(*, resumed_from: str | None = None, gpus: tuple[Gpu, ...] = (), **fi
     return build_request(job, attempt, HomePaths(Path("/h")), Path("/src"), {"HF_TOKEN": "geheim", "PATH": "/x"})
 
 
-def test_no_job_can_be_more_than_an_unprivileged_user() -> None:
+def test_a_container_runs_as_an_unprivileged_user() -> None:
     config = container_config(request(), PLACE)
     host = config["HostConfig"]
     assert config["User"] == "1000:1001"
@@ -65,7 +65,7 @@ def test_the_name_and_the_labels_follow_from_store_job_and_attempt() -> None:
     assert container_config(request(), PLACE) == container_config(request(), PLACE)
 
 
-def test_limits_and_gpus_are_exactly_those_asked_for() -> None:
+def test_limits_and_gpus_are_exactly_the_requested_ones() -> None:
     resources = {"memory": "16g", "cpus": 4, "shm": "8g", "pids": 99}
     host = container_config(request(resources=resources, network="none", gpus=GPUS), PLACE)["HostConfig"]
     assert (host["Memory"], host["MemorySwap"], host["NanoCpus"]) == (16 << 30, 16 << 30, 4 * 10**9)
@@ -75,13 +75,13 @@ def test_limits_and_gpus_are_exactly_those_asked_for() -> None:
     assert devices["Capabilities"] == [["gpu"]]
 
 
-def test_no_variable_can_widen_the_gpus() -> None:
+def test_no_variable_can_add_gpus() -> None:
     asked = {"envs": {"NVIDIA_VISIBLE_DEVICES": "all"}}
     assert "NVIDIA_VISIBLE_DEVICES=void" in container_config(request(**asked), PLACE)["Env"]
     assert "VISIBLE_DEVICES" not in str(container_config(request(**asked, gpus=GPUS), PLACE)["Env"])
 
 
-def test_nothing_of_this_machine_goes_along() -> None:
+def test_nothing_of_this_machine_is_in_the_config() -> None:
     config = container_config(request(secrets=["HF_TOKEN"]), PLACE)
     assert "geheim" not in json.dumps(config)
     assert not any(variable.startswith(("PATH=", "HF_TOKEN=")) for variable in config["Env"])
@@ -93,7 +93,7 @@ def test_the_command_is_passed_argument_by_argument() -> None:
     assert container_config(request(run=argv), PLACE)["Cmd"] == argv
 
 
-def test_the_folders_of_the_host_lie_where_the_paths_say() -> None:
+def test_the_folders_of_the_host_are_mounted_at_the_paths_of_the_job() -> None:
     config = container_config(request(secrets=["A"], volumes=["/data/x:/data:ro"], resumed_from="step_5.pt"), PLACE)
     mounts = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in config["HostConfig"]["Mounts"]}
     assert mounts == {
@@ -144,7 +144,7 @@ def test_a_probe_writes_nothing_and_has_no_network() -> None:
     assert "rung.job" not in config["Labels"]
 
 
-def test_a_request_without_an_image_is_for_no_container() -> None:
+def test_a_request_without_an_image_is_an_error() -> None:
     with pytest.raises(EngineError, match="names no image"):
         container_config(replace(request(), container=None), PLACE)
     assert Volume("/a", "/b").text == "/a:/b"

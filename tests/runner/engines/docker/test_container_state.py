@@ -41,7 +41,7 @@ def test_the_engines_state_is_one_of_four(found: dict[str, Any] | None, status: 
     assert parse_inspect(found).status is status
 
 
-def test_times_are_read_and_never_is_none() -> None:
+def test_times_are_read_and_the_zero_time_is_none() -> None:
     assert parse_time("1970-01-01T00:00:10.5Z") == 10.5
     assert parse_time("0001-01-01T00:00:00Z") is None
     assert parse_time(None) is None
@@ -59,7 +59,7 @@ def test_times_are_read_and_never_is_none() -> None:
         ("rubbish", Record()),
     ],
 )
-def test_a_record_is_there_whole_or_not_at_all(text: str, record: Record) -> None:
+def test_a_record_counts_only_if_it_is_complete(text: str, record: Record) -> None:
     assert parse_record(text) == record
 
 
@@ -68,24 +68,24 @@ def ended(code: int, **more: Any) -> ContainerState:
 
 
 @pytest.mark.parametrize(
-    ("seen", "record", "word"),
+    ("seen", "record", "expected"),
     [
         (ended(0), Record(True, 0, 2.0), Observation(Presence.ENDED, 0, None, "", 1.0, 2.0)),
         (ended(7), Record(True, 7, 2.0), Observation(Presence.ENDED, 7, None, "", 1.0, 2.0)),
         (ended(143), Record(True, 143, 2.0), Observation(Presence.ENDED, None, 15, "", 1.0, 2.0)),
         (ended(137), Record(True, 137, 2.0), Observation(Presence.ENDED, None, 9, "", 1.0, 2.0)),
         (ended(255), Record(True, 255, 2.0), Observation(Presence.ENDED, 255, None, "", 1.0, 2.0)),
-        # Removed by somebody else: the record alone speaks.
+        # The container was removed: only the record counts.
         (ContainerState(Status.ABSENT), Record(True, 4, 9.0), Observation(Presence.ENDED, 4, None, "", None, 9.0)),
     ],
 )
-def test_an_end_with_a_record_is_an_end(seen: ContainerState, record: Record, word: Observation) -> None:
-    assert outcome(seen, record) == word
-    assert from_dict(to_dict(word)) == word
+def test_an_end_with_a_record_is_an_end(seen: ContainerState, record: Record, expected: Observation) -> None:
+    assert outcome(seen, record) == expected
+    assert from_dict(to_dict(expected)) == expected
 
 
 @pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), ContainerState(Status.ABSENT)])
-def test_an_end_without_a_record_is_a_loss_also_with_exit_code_0(seen: ContainerState) -> None:
+def test_an_end_without_a_record_is_lost_also_with_exit_code_0(seen: ContainerState) -> None:
     word = outcome(seen, Record(began=True))
     assert word.presence is Presence.LOST
     assert "no completion record" in word.detail
@@ -95,6 +95,6 @@ def test_an_end_from_lack_of_memory_is_reported() -> None:
     assert "memory" in outcome(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
 
 
-def test_an_end_is_never_before_its_start_whatever_the_engine_wrote_down() -> None:
+def test_an_end_is_never_before_its_start() -> None:
     word = outcome(ContainerState(Status.ENDED, 7, started_at=2.018, ended_at=2.017), Record(True, 7, 2.0))
     assert (word.started_at, word.ended_at) == (2.018, 2.018)

@@ -9,7 +9,7 @@ from rung.runner.engines.docker.followed_attempt import span
 from rung.runner.engines.docker.images import Progress, archive_id, labelled_archs
 
 
-def test_a_pull_is_reported_in_sums_about_once_a_second() -> None:
+def test_the_progress_of_a_pull_is_reported_about_once_a_second() -> None:
     reported: list[str] = []
     clock = iter([10.0, 10.0, 10.2, 11.5, 11.5, 12.0])
     progress = Progress("turing is pulling x", reported.append, lambda: next(clock))
@@ -25,7 +25,7 @@ def test_a_pull_is_reported_in_sums_about_once_a_second() -> None:
     ]
 
 
-def test_the_label_gives_the_list_and_an_empty_one_says_none() -> None:
+def test_the_label_gives_the_list_of_kernels_and_an_empty_label_means_none() -> None:
     assert labelled_archs({"Config": {"Labels": {"rung.cuda.archs": "sm_60 compute_90; rm -rf"}}}) == (
         "sm_60",
         "compute_90",

@@ -13,7 +13,7 @@ from rung.runner.engines.docker.log_stream import Entry
 
 
 def asked(log: list[Entry], since: str | None) -> list[Entry]:
-    """Return what an engine gives of its log from a moment on."""
+    """Return the entries of an engine's log from a time on."""
     if since is None:
         return log
     seconds, _, rest = since.partition(".")
@@ -22,11 +22,11 @@ def asked(log: list[Entry], since: str | None) -> list[Entry]:
 
 @settings(deadline=None, max_examples=200)
 @given(
-    # Few different moments, in any order: many entries share one, and the clock is often set back.
+    # Few different times in any order: many entries share a time, and the clock often goes back.
     moments=st.lists(st.sampled_from([0, 1, 2, 3, STEP, STEP + 1, 3 * STEP, MARGIN]), max_size=40),
     cuts=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.booleans(), st.booleans()), max_size=12),
 )
-def test_nothing_is_lost_or_doubled_however_often_the_stream_and_the_controller_end(
+def test_no_line_is_lost_or_doubled_when_the_stream_or_the_controller_ends(
     moments: list[int], cuts: list[tuple[int, int, bool, bool]], tmp_path_factory: object
 ) -> None:
     paths = AttemptPaths(Path(tmp_path_factory.mktemp("log")))  # type: ignore[attr-defined]
@@ -45,11 +45,11 @@ def test_nothing_is_lost_or_doubled_however_often_the_stream_and_the_controller_
     copy.begin()
     copy.take(asked(log, copy.since))
     copy.end()
-    # An engine never forgets what it has written, so what it showed once it shows again.
+    # An engine keeps its log, so it returns the same entries again.
     assert paths.log.read_bytes() == b"".join(entry.piece for entry in log)
 
 
-def test_lines_that_the_host_threw_away_are_reported(tmp_path: Path) -> None:
+def test_lines_that_the_host_deleted_are_reported(tmp_path: Path) -> None:
     paths = AttemptPaths(tmp_path)
     copy = LogCopy(paths)
     copy.begin()
@@ -60,7 +60,7 @@ def test_lines_that_the_host_threw_away_are_reported(tmp_path: Path) -> None:
     assert paths.log.read_bytes() == b"a\nb\n" + GAP + b"h\n"
 
 
-def test_of_a_long_run_only_the_last_minute_is_asked_for_again(tmp_path: Path) -> None:
+def test_only_the_last_minute_of_a_long_run_is_requested_again(tmp_path: Path) -> None:
     copy = LogCopy(AttemptPaths(tmp_path))
     copy.begin()
     log = [Entry(number * 10**9, b"%d\n" % number) for number in range(10_000)]
@@ -71,7 +71,7 @@ def test_of_a_long_run_only_the_last_minute_is_asked_for_again(tmp_path: Path) -
     assert (tmp_path / "cursor.json").stat().st_size < 500
 
 
-def test_a_cursor_that_promises_more_than_there_is_begins_anew(tmp_path: Path) -> None:
+def test_a_cursor_beyond_the_end_of_the_log_starts_again(tmp_path: Path) -> None:
     paths = AttemptPaths(tmp_path)
     copy = LogCopy(paths)
     copy.begin()
@@ -87,7 +87,7 @@ def test_a_cursor_that_promises_more_than_there_is_begins_anew(tmp_path: Path) -
     assert paths.log.read_bytes() == b"abc\n"
 
 
-def test_a_note_of_ours_is_gone_when_the_log_is_read_again(tmp_path: Path) -> None:
+def test_our_own_note_is_removed_when_the_log_is_read_again(tmp_path: Path) -> None:
     paths = AttemptPaths(tmp_path)
     copy = LogCopy(paths)
     copy.begin()

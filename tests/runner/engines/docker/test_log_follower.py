@@ -121,7 +121,7 @@ def test_the_end_of_a_stream_is_not_the_end_of_the_job(
     assert not paths.done.exists()
 
 
-def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
+def test_an_ended_container_counts_as_running_until_its_log_is_copied(
     engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 0}
@@ -133,7 +133,7 @@ def test_an_ended_container_counts_as_running_until_all_of_its_log_is_here(
     assert engine.opened == [(None, False)]
 
 
-def test_a_log_that_the_engine_cannot_read_to_its_end_does_not_keep_the_end_from_coming(
+def test_a_job_ends_also_when_the_engine_cannot_read_its_whole_log(
     engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     engine.state = {"Status": "exited", "ExitCode": 1}
@@ -156,7 +156,7 @@ def test_the_follower_survives_any_answer_of_a_host(
     wait_until(lambda: follower.observation(NAME, paths).presence is Presence.RUNNING)
 
 
-def test_a_log_that_cannot_be_written_here_is_reported_and_loses_nothing(
+def test_a_log_that_cannot_be_written_is_reported_and_no_line_is_lost(
     engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
     paths.log.mkdir(parents=True)

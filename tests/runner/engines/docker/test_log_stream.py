@@ -57,7 +57,7 @@ def read_all(stream: LogStream, pieces: Pieces) -> list[Entry]:
 @given(
     st.lists(st.binary(max_size=200), max_size=10), st.lists(st.integers(0, 3000), max_size=20), st.integers(1, 3000)
 )
-def test_however_the_bytes_are_cut_the_entries_are_the_same(lines: list[bytes], cuts: list[int], size: int) -> None:
+def test_the_entries_do_not_depend_on_how_the_bytes_are_split(lines: list[bytes], cuts: list[int], size: int) -> None:
     body = b"".join(frame(TIME + line) for line in lines)
     data = HEAD + b"".join(chunk(body[at : at + size]) for at in range(0, len(body), size)) + b"0\r\n\r\n"
     places = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
@@ -74,7 +74,7 @@ def test_the_end_of_the_connection_is_not_the_end_of_the_log() -> None:
     assert not stream.ended
 
 
-def test_nothing_yet_is_not_the_end_either() -> None:
+def test_no_data_yet_is_not_the_end_of_the_log() -> None:
     stream = LogStream(Pieces([HEAD]))  # type: ignore[arg-type]
     assert stream.read() == []
     assert not stream.ended
@@ -93,7 +93,7 @@ def test_the_engines_refusal_is_reported_without_its_control_codes() -> None:
         stream.read()
 
 
-def test_the_engines_own_error_ends_the_log_after_what_was_good() -> None:
+def test_an_error_of_the_engine_ends_the_log_after_the_valid_entries() -> None:
     body = frame(TIME + b"a\n") + frame(b"Error grabbing logs: invalid character", kind=3)
     stream = LogStream(Pieces([HEAD, chunk(body)]))  # type: ignore[arg-type]
     assert stream.read() == [Entry(AT, b"a\n")]
@@ -111,7 +111,7 @@ def test_the_engines_own_error_ends_the_log_after_what_was_good() -> None:
         HEAD + chunk(frame(b"no time at all\n")),
     ],
 )
-def test_what_is_no_engines_log_is_refused_and_not_kept(data: bytes) -> None:
+def test_data_that_is_no_engine_log_is_refused(data: bytes) -> None:
     with pytest.raises(LogDamaged):
         LogStream(Pieces([data])).read()  # type: ignore[arg-type]
 
