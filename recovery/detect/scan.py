@@ -1,4 +1,4 @@
-"""Reads a log as it grows: bytes in, faults out, in constant memory, about as fast as a disk.
+"""Reads a log as it grows: bytes in, faults out, in constant memory.
 
 The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
 line only the numbers are read. How the bytes are cut into chunks never changes the result.
