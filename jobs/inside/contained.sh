@@ -34,6 +34,10 @@ for _rung_file in /rung/secrets/*; do
 done
 _rung_value=
 
+# Made here and not by the controller: what a job wrote before may lead anywhere, but not out of this container.
+[ -z "${RUNG_CHECKPOINT_DIR:-}" ] || mkdir -p -- "$RUNG_CHECKPOINT_DIR" ||
+    echo "rung: the checkpoint folder $RUNG_CHECKPOINT_DIR cannot be made"
+
 export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
 _rung_code=143
 if [ -z "$_rung_stop" ]; then

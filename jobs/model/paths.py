@@ -38,6 +38,11 @@ class AttemptPaths:
         return self.folder.parents[3]
 
     @property
+    def reserved(self) -> tuple[Path, ...]:
+        """The folders of Rung in the job's folder; a checkpoint of the job is never there."""
+        return self.folder.parent, self.job_folder / "mirror"
+
+    @property
     def request(self) -> Path:
         return self.folder / "request.json"
 
@@ -115,6 +120,13 @@ IN_JOB = "/rung/job"
 IN_RECORD = "/rung/record"
 IN_INSIDE = "/rung/inside"
 IN_SECRETS = "/rung/secrets"
+# Only in throw-away containers: the folder of the job, with what no attempt of it can write.
+IN_FILES = "/rung/files"
+
+
+def set_aside_in_files(residence: int, attempt: int) -> str:
+    """Return where the checkpoints of a residence are set aside before an attempt."""
+    return f"{IN_FILES}/set-aside/{residence}/attempt-{attempt}"
 
 
 @dataclass(frozen=True)
@@ -133,12 +145,16 @@ class HostPaths:
         """Shipped work folders, each content once; never changed afterwards."""
         return f"{self.root}/trees"
 
+    def job_root(self, job_id: str) -> str:
+        """Return the folder with everything of a job. The job itself sees only some of the folders in it."""
+        return f"{self.root}/jobs/{job_id}"
+
     def job(self, job_id: str, residence: int) -> str:
         """Return the folder that a job keeps for its next attempt, with its checkpoints."""
-        return f"{self.root}/jobs/{job_id}/stays/{residence}"
+        return f"{self.job_root(job_id)}/stays/{residence}"
 
     def attempt(self, job_id: str, number: int) -> str:
-        return f"{self.root}/jobs/{job_id}/attempts/{number}"
+        return f"{self.job_root(job_id)}/attempts/{number}"
 
     def work(self, job_id: str, number: int) -> str:
         """Return the attempt's copy of the shipped work folder."""

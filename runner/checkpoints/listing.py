@@ -16,7 +16,7 @@ from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
 from rung.runner.checkpoints.search import mirrored
-from rung.runner.checkpoints.set_aside import folder_of
+from rung.runner.checkpoints.set_aside import folders_of
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
@@ -85,7 +85,8 @@ def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: lis
             if (attempt.host, attempt.residence) == (host, residence) and attempt.number in aside:
                 request = context.request(job, attempt)
                 where = f"{host}, set aside before attempt {attempt.number}"
-                found.append(CheckpointFolder(where, engine, replace(request, checkpoint_dir=folder_of(request))))
+                requests = (replace(request, checkpoint_dir=folder) for folder in folders_of(request))
+                found += [CheckpointFolder(where, engine, each) for each in requests]
     return found
 
 

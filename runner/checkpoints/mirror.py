@@ -20,9 +20,8 @@ from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint
 from rung.runner.checkpoints.verify import AT_ONCE, Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
 from rung.runner.files.fingerprint import local_entry
-from rung.runner.files.transfer import clear, fetch
+from rung.runner.files.transfer import clear
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
-from rung.runner.seams.remote import Remote
 from rung.runner.task_pool import Task
 
 # A run without a new checkpoint is asked again after this share of the usual time.
@@ -43,7 +42,6 @@ class Original:
     """Where the checkpoints of a run are."""
 
     engine: HostEngine
-    remote: Remote
     request: Request
     pattern: str
 
@@ -63,7 +61,7 @@ def copy_newest(original: Original, attempts: Sequence[Attempt], verdicts: Verdi
     entry = next((entries[each.name] for each in newest if verdict_of[each.name] in SOUND), None)
     if entry is None or entry.size > most or _is_here(folder / entry.name, entry):
         return Copied(None, new_verdicts)
-    copy = fetch(original.remote, engine.checkpoint_folder(request), entry, folder)
+    copy = engine.fetch(request, entry, folder)
     keep_newest(copy)
     return Copied(entry, new_verdicts)
 
@@ -110,7 +108,7 @@ class Mirror:
         last = attempts[-1]
         self._due[job.id] = context.now() + spec.mirror_every * SOONER
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
-        original = Original(context.engines.on(last.host), context.engines.remote(last.host), request, spec.pattern)
+        original = Original(context.engines.on(last.host), request, spec.pattern)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
         context.tasks.submit(
             key, last.host, lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most), slow=True

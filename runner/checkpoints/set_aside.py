@@ -16,7 +16,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
 from rung.jobs.model.errors import EngineError, RungError
 from rung.jobs.model.event import EventKind
-from rung.jobs.model.paths import IN_JOB
+from rung.jobs.model.paths import IN_FILES, IN_JOB, set_aside_in_files
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of
 from rung.runner.context import Context
@@ -76,9 +76,16 @@ def _newer(found: Checkpoint, chosen: Checkpoint | None, attempt: Attempt) -> bo
 
 
 def folder_of(request: Request) -> Path:
-    """Return where files are moved to for an attempt: in the folder of the job, outside the one for checkpoints."""
-    job = Path(IN_JOB) if request.container is not None else request.paths.job_folder
-    return job / FOLDER / f"attempt-{request.attempt}"
+    """Return where files are moved to for an attempt: in the folder of the job, where no job in a container writes."""
+    if request.container is not None:
+        return Path(set_aside_in_files(request.container.residence, request.attempt))
+    return request.paths.job_folder / FOLDER / f"attempt-{request.attempt}"
+
+
+def folders_of(request: Request) -> tuple[Path, ...]:
+    """Return where files of an attempt may have been moved to, also by 0.1.0, which let the job write there."""
+    before = (Path(IN_JOB) / FOLDER / f"attempt-{request.attempt}",) if request.container is not None else ()
+    return (folder_of(request), *before)
 
 
 def move_aside(engine: Engine, request: Request, query: Query) -> SetAside:
@@ -129,6 +136,8 @@ def _because(attempt: Attempt, moved: SetAside) -> str:
     names = ", ".join(sorted(moved.names)[:5]) + more or "checkpoints"
     than = f"newer than {attempt.resumed_from}" if attempt.resumed_from else "of earlier attempts"
     if moved.aside is not None:
-        return f"{names}: {than}, so set aside in {FOLDER}/{moved.aside.name}: the script may load the newest"
+        place = str(moved.aside).removeprefix(f"{IN_FILES}/") if moved.aside.is_relative_to(IN_FILES) else None
+        place = place or f"{FOLDER}/{moved.aside.name}"
+        return f"{names}: {than}, so set aside in {place}: the script may load the newest"
     why = moved.error or "checkpoint.dir is not the job's own folder"
     return f"{names}: {than}, and left where they are ({why}); a script that loads the newest by itself would take them"

@@ -14,10 +14,8 @@ from rung.jobs.model.errors import EngineError
 from rung.runner.checkpoints.mirror import keep_newest
 from rung.runner.checkpoints.search import MIRROR
 from rung.runner.context import Context
-from rung.runner.files.transfer import deliver, fetch
 from rung.runner.launch.request import start_attempt
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
-from rung.runner.seams.remote import Remote
 
 Fetch = Callable[[], Path]
 
@@ -26,7 +24,7 @@ def begin(
     context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
 ) -> Callable[[], None]:
     """Return the work that starts an attempt on its host."""
-    engine, remote = context.engines.on(attempt.host), context.engines.remote(attempt.host)
+    engine = context.engines.on(attempt.host)
     copy = _copy(context, job, attempt)
     on_progress = partial(context.progress.__setitem__, job.id)
 
@@ -34,7 +32,7 @@ def begin(
         engine.ensure_image(request.container.image if request.container else "", on_progress)
         if copy is not None:
             on_progress(f"{attempt.resumed_from} is being brought to {attempt.host}")
-            deliver(remote, copy(), engine.checkpoint_folder(request))
+            engine.deliver(request, copy())
         start_attempt(engine, request, secrets, context.sleep)
 
     return work
@@ -49,13 +47,11 @@ def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
     if source == MIRROR:
         return lambda: folder / name
     last = [one for one in context.store.attempts(job.id) if (one.host, one.residence) == source][-1]
-    engine, remote = context.engines.on(last.host), context.engines.remote(last.host)
-    return partial(_fetch, engine, remote, context.request(job, last), name, folder)
+    return partial(_fetch, context.engines.on(last.host), context.request(job, last), name, folder)
 
 
-def _fetch(engine: HostEngine, remote: Remote, request: Request, name: str, folder: Path) -> Path:
-    entry = _entry(engine, request, name)
-    copy = fetch(remote, engine.checkpoint_folder(request), entry, folder)
+def _fetch(engine: HostEngine, request: Request, name: str, folder: Path) -> Path:
+    copy = engine.fetch(request, _entry(engine, request, name), folder)
     keep_newest(copy)
     return copy
 

@@ -115,7 +115,8 @@ class ProcessEngine:
         try:
             for path in folder.glob(pattern) if folder.is_dir() else ():
                 with suppress(FileNotFoundError):
-                    entry = None if is_hidden(path.name) else local_entry(path, sampled=True)
+                    ours = path in request.paths.reserved or is_hidden(path.name)
+                    entry = None if ours else local_entry(path, sampled=True)
                     found += [entry] if entry is not None else []
         except OSError as error:
             raise EngineError(f"{folder}: cannot be listed: {error.strerror}") from None

@@ -36,6 +36,14 @@ tar -xf "$2.tar"
 rm -f "$2.tar"
 [ -d "$3" ] || mv "$2.part" "$3"
 """
+# A tree may have lain there for long. Prints what it finds.
+VERIFY_SCRIPT = """
+cd "$1/files" 2>/dev/null || { echo missing; exit 0; }
+[ "$(find . ! -type d | wc -l)" -eq "$2" ] || { echo changed; exit 0; }
+[ "$3" = 0 ] || sha256sum -c - >/dev/null 2>&1 || { echo changed; exit 0; }
+echo intact
+"""
+REMOVE_SCRIPT = 'rm -rf -- "$1"'
 # The attempt may write to its copy and never changes the tree. No hard links, also not among its own files.
 COPY_SCRIPT = """
 set -eu
@@ -56,26 +64,43 @@ class Shipper:
     def __init__(self, remote: Remote, paths: HostPaths) -> None:
         self._remote, self._paths = remote, paths
         self._one_at_a_time = threading.Lock()
-        self._there: set[str] = set()
+        # Whether files of other trees may be used again.
+        self._trusted = True
 
     def ship(self, root: Path, tree: Tree, content: Mapping[str, bytes] | None = None) -> str:
-        """Ship a tree if it is missing and return its folder on the host; `content` replaces files of `root`."""
+        """Ship a tree if it is missing and return its folder on the host; `content` replaces files of `root`.
+
+        A tree that is there is compared with its manifest each time: what it holds runs in every job.
+        """
         folder = f"{self._paths.trees}/{tree.id}"
         with self._one_at_a_time:
-            if tree.id not in self._there:
-                with self._remote.files() as files:
-                    if files.stat(folder) is None:
-                        self._send(files, root, tree, content or {})
-                self._there.add(tree.id)
+            found = self._verify(tree, folder)
+            if found == "missing":
+                found = self._send(root, tree, content or {})
+            if found != "intact":
+                self._run(REMOVE_SCRIPT, folder, what="files that were changed there cannot be removed")
+                # Other trees may be changed too, and files are linked from them.
+                self._trusted = False
+                raise EngineError(
+                    f"{self._remote.name}: files that Rung had sent were changed there; it sends them anew"
+                )
         return f"{folder}/files"
 
-    def _send(self, files: Files, root: Path, tree: Tree, replaced: Mapping[str, bytes]) -> None:
+    def _verify(self, tree: Tree, folder: str) -> str:
+        count = str(len(tree.files) + len(tree.links))
+        arguments = (folder, count, str(len(tree.files)))
+        return self._run(VERIFY_SCRIPT, *arguments, what="what was shipped cannot be verified", stdin=checksums(tree))
+
+    def _send(self, root: Path, tree: Tree, replaced: Mapping[str, bytes]) -> str:
+        """Send a tree and return what is there now."""
         trees = self._paths.trees
         self._run(BEGIN_SCRIPT, trees, what="a folder for what is shipped cannot be made")
         part = f"{tree.id}.{secrets.token_hex(4)}"
-        content = archive(tree, root, f"{part}.part", self._known(files), replaced)
-        files.write(f"{trees}/{part}.tar", content, 0o600)
+        with self._remote.files() as files:
+            known = self._known(files) if self._trusted else {}
+            files.write(f"{trees}/{part}.tar", archive(tree, root, f"{part}.part", known, replaced), 0o600)
         self._run(UNPACK_SCRIPT, trees, part, tree.id, what="what was shipped cannot be unpacked")
+        return self._verify(tree, f"{trees}/{tree.id}")
 
     def _known(self, files: Files) -> dict[File, str]:
         """Return the contents that the host has, and where in its folder of trees."""
@@ -94,18 +119,25 @@ class Shipper:
 
     def copy(self, tree: str, work: str, *folders: str) -> None:
         """Make the folders of an attempt: its copy of the tree, and folders for what it writes."""
-        try:
-            self._run(COPY_SCRIPT, tree, work, *folders, what="the attempt's folders cannot be made")
-        except (EngineError, HostError):
-            # Somebody may have removed the trees, so the next call checks for them again.
-            self._there.clear()
-            raise
+        self._run(COPY_SCRIPT, tree, work, *folders, what="the attempt's folders cannot be made")
 
-    def _run(self, script: str, *arguments: str, what: str) -> None:
-        ran = self._remote.run(["sh", "-c", script, "rung", *arguments], timeout=UNPACK_SECONDS)
+    def _run(self, script: str, *arguments: str, what: str, stdin: bytes | None = None) -> str:
+        ran = self._remote.run(["sh", "-c", script, "rung", *arguments], stdin, timeout=UNPACK_SECONDS)
         if ran.code != 0:
             message = (ran.err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.code}"])[-1]
             raise EngineError(f"{self._remote.name}: {what}: {clean(message)[:500]}")
+        return ran.out.decode("ascii", "replace").strip()
+
+
+def checksums(tree: Tree) -> bytes:
+    """Return the list of a tree's files that sha256sum verifies."""
+    lines = []
+    for path, file in tree.files.items():
+        # sha256sum wants such a name in its own spelling.
+        odd = "\\" if "\\" in path or "\n" in path else ""
+        name = path.replace("\\", "\\\\").replace("\n", "\\n")
+        lines.append(f"{odd}{file.sha256}  ./{name}\n")
+    return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def scan_workdir(folder: Path, home: Path) -> Tree:

@@ -1,6 +1,8 @@
-"""Copies checkpoints from a host to this machine and back, atomically.
+"""Copies checkpoints between this machine and a folder of a host that no job can write, completely or not at all.
 
-Both sides compute the SHA-256, and a file gets its name only when they agree. Runs in worker threads.
+Both sides compute the SHA-256, and a file gets its name only when they agree. Runs in worker threads. What a host
+reports is not trusted: names are checked, no more bytes are taken than the listing said, and nothing is written here
+through a link.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -21,30 +23,8 @@ from rung.runner.seams.remote import Files, Remote, RemoteFile
 CHUNK = 1 << 20
 # A slow disk reads 100 MB/s; checkpoints may have many gigabytes.
 CHECKSUM_SECONDS = 900.0
-MOVE_SECONDS = 60.0
-# On the host, incomplete files are in their own folder, where no checkpoint pattern matches them.
-INCOMING = ".incoming"
-
-
-def remote_entry(files: Files, name: str, found: RemoteFile) -> FileEntry:
-    """Return the entry of a file or folder on a host."""
-    if not found.is_folder:
-        return FileEntry(name, found.size, found.written_at)
-    inner = [(path, each.size, each.written_at) for path, each in remote_files(files, found.path)]
-    return folder_entry(name, inner, found.written_at)
-
-
-def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
-    """Return the files under a folder on a host, each with its path in it."""
-    found: list[tuple[str, RemoteFile]] = []
-    waiting = [folder]
-    while waiting and len(found) < MOST_FILES:
-        for each in files.entries(waiting.pop()):
-            if each.is_folder:
-                waiting.append(each.path)
-            else:
-                found.append((each.path[len(folder) + 1 :], each))
-    return found
+# Folders of a checkpoint lie no deeper in each other.
+MOST_DEPTH = 32
 
 
 def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
@@ -54,15 +34,13 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
         to.mkdir(parents=True, exist_ok=True)
         clear(draft)
         if entry.is_folder:
-            with _naming(source), remote.files() as files:
-                parts = [(path, each.written_at) for path, each in remote_files(files, source)]
-            for path, written_at in parts:
-                _fetch_file(remote, f"{source}/{path}", draft / path, written_at)
-        else:
-            _fetch_file(remote, source, draft, entry.written_at)
-        if entry.is_folder:
-            draft.mkdir(exist_ok=True)
+            draft.mkdir(mode=0o700)
+            for path, found in _parts(remote, source, entry):
+                (draft / path).parent.mkdir(parents=True, exist_ok=True)
+                _fetch_file(remote, f"{source}/{path}", draft / path, found.size, found.written_at)
             clear(to / entry.name)
+        else:
+            _fetch_file(remote, source, draft, entry.size, entry.written_at)
         return draft.replace(to / entry.name)
     except OSError as error:
         raise EngineError(f"{draft}: cannot be written: {error.strerror}") from None
@@ -70,24 +48,50 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
         clear(draft)
 
 
-def _fetch_file(remote: Remote, source: str, draft: Path, written_at: float) -> None:
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    ours = _receive(remote, source, draft)
+def _parts(remote: Remote, folder: str, entry: FileEntry) -> list[tuple[str, RemoteFile]]:
+    """Return the files of a checkpoint folder; raise if they are not those of its entry."""
+    with _naming(folder), remote.files() as files:
+        parts = remote_files(files, folder)
+    listed = folder_entry(entry.name, [(path, each.size, each.written_at) for path, each in parts], entry.written_at)
+    if listed.fingerprint != entry.fingerprint:
+        raise EngineError(f"{remote.name}: {folder} was changed while it was copied; it is tried again")
+    return parts
+
+
+def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
+    """Return the files under a folder on a host, each with its path in it."""
+    found: list[tuple[str, RemoteFile]] = []
+    waiting = [(folder, 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        for each in files.entries(place):
+            if not each.is_folder:
+                found.append((each.path[len(folder) + 1 :], each))
+            elif depth < MOST_DEPTH:
+                waiting.append((each.path, depth + 1))
+        if len(found) + len(waiting) > MOST_FILES:
+            raise EngineError(f"{folder} has more than {MOST_FILES} files")
+    return found
+
+
+def _fetch_file(remote: Remote, source: str, draft: Path, size: int, written_at: float) -> None:
+    ours = _receive(remote, source, draft, size)
     _check_checksums(remote, source, ours, remote_checksum(remote, source))
     os.utime(draft, (written_at, written_at))
 
 
 def clear(path: Path) -> None:
     """Remove a copy that we made."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
 
 
-def _receive(remote: Remote, source: str, draft: Path) -> str:
+def _receive(remote: Remote, source: str, draft: Path, size: int) -> str:
     digest, offset = hashlib.sha256(), 0
-    with _naming(source), remote.files() as files, draft.open("wb") as file:
-        while chunk := files.read(source, offset, CHUNK):
+    made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with _naming(source), remote.files() as files, os.fdopen(made, "wb") as file:
+        while offset < size and (chunk := files.read(source, offset, min(CHUNK, size - offset))):
             file.write(chunk)
             digest.update(chunk)
             offset += len(chunk)
@@ -105,64 +109,29 @@ def _naming(path: str) -> Iterator[None]:
         raise EngineError(f"{error} ({path})") from None
 
 
-def deliver(remote: Remote, file: Path, folder: str) -> None:
-    """Copy a checkpoint from here into a folder on a host, if it is not there already."""
-    target, draft = f"{folder}/{file.name}", f"{folder}/{INCOMING}/{file.name}"
+def send(remote: Remote, file: Path, folder: str) -> None:
+    """Copy a checkpoint from here into a folder on a host."""
     if not file.is_dir():
-        if not _is_there(remote, file, target):
-            _send(remote, file, draft)
-            _put_in_place(remote, draft, target)
+        _send_file(remote, file, f"{folder}/{file.name}")
         return
-    parts = [path for path, _, _ in local_files(file)]
-    if all(_is_there(remote, file / path, f"{target}/{path}") for path in parts):
-        return
-    for path in parts:
-        if not _is_there(remote, file / path, f"{draft}/{path}"):
-            _send(remote, file / path, f"{draft}/{path}")
-    with _naming(target), remote.files() as files:
-        taken = files.stat(target) is not None
-    if taken:
-        # An earlier attempt left it incomplete; it is kept under another name.
-        kept = ["mv", "-f", "-T", "--backup=numbered", "--", target, f"{draft}.replaced"]
-        _run(remote, kept, f"{target} could not be moved away")
-    _put_in_place(remote, draft, target)
+    for path, _, _ in local_files(file):
+        _send_file(remote, file / path, f"{folder}/{file.name}/{path}")
 
 
-def _is_there(remote: Remote, file: Path, target: str) -> bool:
-    with _naming(target), remote.files() as files:
-        there = files.stat(target)
-    same = there is not None and not there.is_folder and there.size == file.stat().st_size
-    return same and remote_checksum(remote, target) == local_checksum(file)
-
-
-def _send(remote: Remote, file: Path, draft: str) -> None:
+def _send_file(remote: Remote, file: Path, target: str) -> None:
     ours = local_checksum(file)
-    with _naming(draft), remote.files() as files:
-        files.make_folder(str(PurePosixPath(draft).parent))
+    with _naming(target), remote.files() as files:
+        files.make_folder(str(PurePosixPath(target).parent))
         with file.open("rb") as source:
-            files.write(draft, iter(lambda: source.read(CHUNK), b""), 0o644)
-    _check_checksums(remote, draft, ours, remote_checksum(remote, draft))
+            files.write(target, iter(lambda: source.read(CHUNK), b""), 0o644)
+    _check_checksums(remote, target, ours, remote_checksum(remote, target))
 
 
-def _put_in_place(remote: Remote, draft: str, target: str) -> None:
-    _run(remote, ["mv", "-f", "-T", "--", draft, target], f"{target} could not be moved into place")
-
-
-def move_remote(remote: Remote, folder: str, names: Sequence[str], aside: str) -> None:
-    """Move checkpoints on a host into another folder there; names that are gone are ignored."""
-    if not names:
-        return
-    with _naming(aside), remote.files() as files:
-        files.make_folder(aside)
-        there = [name for name in names if files.stat(f"{folder}/{name}") is not None]
-    for name in there:
-        _run(remote, ["mv", "-f", "-T", "--", f"{folder}/{name}", f"{aside}/{name}"], f"{name} could not be set aside")
-
-
-def _run(remote: Remote, argv: Sequence[str], failed: str) -> None:
-    moved = remote.run(argv, timeout=MOVE_SECONDS)
-    if moved.code != 0:
-        raise EngineError(f"{remote.name}: {failed}: {_error_text(moved.err)}")
+def local_checksums(file: Path) -> dict[str, str]:
+    """Return the SHA-256 of a checkpoint's files, by their paths beginning with its name."""
+    if not file.is_dir():
+        return {file.name: local_checksum(file)}
+    return {f"{file.name}/{path}": local_checksum(file / path) for path, _, _ in local_files(file)}
 
 
 def local_checksum(file: Path) -> str:

@@ -64,7 +64,7 @@ def read_manifest(data: bytes) -> Tree:
         content = json.loads(data)
         files = {str(path): File(str(sha), bool(run), int(size)) for path, (sha, run, size) in content["files"].items()}
         return Tree(files, content["links"], tuple(content["folders"]))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Tree()
 
 

@@ -155,7 +155,10 @@ class HostEngine(Engine, Protocol):
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         """Return why an image on the host cannot run on this GPU; None: it can."""
 
-    def checkpoint_folder(self, request: Request) -> str:
-        """Return where the attempt's checkpoints are on the host."""
+    def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
+        """Copy a checkpoint of the attempt into a folder here and return it."""
+
+    def deliver(self, request: Request, file: Path) -> None:
+        """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""
 
     def close(self) -> None: ...

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Protocol
 
 from rung.jobs.model.errors import EngineError
+from rung.jobs.model.terminal_text import clean
 
 # So much of a command's output, and of its errors, is kept; the remainder is read and dropped.
 OUTPUT_BYTES = 1 << 20
@@ -21,6 +22,8 @@ OUTPUT_BYTES = 1 << 20
 COMMAND_BYTES = (1 << 17) - 1
 # The longest path that fits a UNIX socket's address.
 SOCKET_PATH_BYTES = 107
+# The longest name of a file on Linux.
+NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Files(Protocol):
         """Write a file atomically: it appears under its name only when it is complete."""
 
     def entries(self, folder: str) -> list[RemoteFile]:
-        """Return the entries of a folder; none if there is no such folder."""
+        """Return the entries of a folder, their names checked; none if there is no such folder."""
 
     def stat(self, path: str) -> RemoteFile | None:
         """Return the entry at a path, or None."""
@@ -106,6 +109,18 @@ def command_line(argv: Sequence[str]) -> bytes:
     if len(line) > COMMAND_BYTES:
         raise EngineError(f"{argv[0]}: the command is {len(line)} bytes long, at most {COMMAND_BYTES} can be sent")
     return line
+
+
+def file_name(name: str) -> str:
+    """Return a name that a host reports if a file in a folder can have it, or raise: a path would lead elsewhere."""
+    if (
+        name in ("", ".", "..")
+        or "/" in name
+        or "\0" in name
+        or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES
+    ):
+        raise EngineError(f"{clean(name)[:100]!r} is no name of a file")
+    return name
 
 
 def socket_path(path: str) -> str:

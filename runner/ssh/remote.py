@@ -5,6 +5,7 @@ Exceptions of paramiko are translated into our own here.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,6 +140,9 @@ def translated_errors(host: str) -> Iterator[None]:
             raise HostUnreachable(f"{host}: {LOST}") from None
         what = error.strerror or str(error) or "it failed"
         raise EngineError(f"{host}: {clean(what)}") from None
+    except (ValueError, IndexError, struct.error) as error:
+        # A host may send anything.
+        raise EngineError(f"{host}: its answer is not understood: {clean(str(error))[:200]}") from None
 
 
 def _detail(error: Exception) -> str:

@@ -12,11 +12,13 @@ from stat import S_ISDIR
 import paramiko
 
 from rung.jobs.model.errors import EngineError
-from rung.runner.seams.remote import RemoteFile
+from rung.runner.seams.remote import RemoteFile, file_name
 from rung.runner.ssh.sessions import OPEN_SECONDS, request
 
 # One request batch, of 32 KiB each; larger slices are slower in paramiko, not faster.
 SLICE_BYTES = 1 << 20
+# A folder of ours has far fewer; a host that lists more lies.
+MOST_ENTRIES = 20_000
 # A disk that takes longer hangs.
 ANSWER_SECONDS = 60.0
 
@@ -70,9 +72,13 @@ class SftpFiles:
         return written
 
     def entries(self, folder: str) -> list[RemoteFile]:
+        found: list[RemoteFile] = []
         with self._translated_errors(), suppress(FileNotFoundError):
-            return [_file(posixpath.join(folder, found.filename), found) for found in self._sftp.listdir_attr(folder)]
-        return []
+            for each in self._sftp.listdir_iter(folder, read_aheads=1):
+                found.append(_file(posixpath.join(folder, file_name(each.filename)), each))
+                if len(found) > MOST_ENTRIES:
+                    raise EngineError(f"{folder} has more than {MOST_ENTRIES} entries")
+        return found
 
     def stat(self, path: str) -> RemoteFile | None:
         with self._translated_errors(), suppress(FileNotFoundError):

@@ -100,8 +100,11 @@ class PretendEngine:
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         return self.incompatibilities.get(gpu.type)
 
-    def checkpoint_folder(self, request: Request) -> str:
-        return "/checkpoints"
+    def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
+        raise EngineError(f"{self.host}: there is nothing to copy")
+
+    def deliver(self, request: Request, file: Path) -> None:
+        self._reach("deliver", file.name)
 
     def close(self) -> None: ...
 

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rung.jobs.model.errors import EngineError
-from rung.jobs.model.paths import IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
+from rung.jobs.model.paths import IN_FILES, IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
 from rung.jobs.spec.volume import host_path
 from rung.runner.hosts.engine_facts import JOB_LABEL
 from rung.runner.seams.engine import Container, Request
@@ -97,11 +97,21 @@ def planned_config(request: Request) -> dict[str, Any]:
 
 def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return the configuration of a probe container: it reads the files of an attempt, without network. Pure."""
-    wanted = _container(request)
+    job = _bind(layout.paths.job(request.job_id, _container(request).residence), IN_JOB, read_only=True)
+    config = files_config(request, layout, argv)
+    config["HostConfig"]["Mounts"].append(job)
+    return config
+
+
+def files_config(
+    request: Request, layout: HostLayout, argv: tuple[str, ...], *, writable: bool = False
+) -> dict[str, Any]:
+    """Return the configuration of a throw-away container that sees the files of one job alone. Pure."""
+    volumes = _container(request).volumes
     mounts = [
-        _bind(layout.paths.job(request.job_id, wanted.residence), IN_JOB, read_only=True),
+        _bind(layout.paths.job_root(request.job_id), IN_FILES, read_only=not writable),
         _bind(layout.inside, IN_INSIDE, read_only=True),
-        *(_bind(volume.host, volume.container, read_only=True) for volume in wanted.volumes),
+        *(_bind(each.host, each.container, read_only=each.read_only or not writable) for each in volumes),
     ]
     config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": "none"})
     path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
@@ -146,17 +156,14 @@ def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]
     }
 
 
-def checkpoint_folder(request: Request, user: RemoteUser, store_id: str) -> str:
-    """Return where the checkpoints of an attempt are on its host. Pure."""
-    wanted, folder = _container(request), str(request.checkpoint_dir)
-    found = host_path(folder, wanted.volumes)
-    if found is not None:
-        return found[0]
-    job = HostPaths(user.home, store_id).job(request.job_id, wanted.residence)
-    try:
-        return str(PurePosixPath(job) / PurePosixPath(folder).relative_to(IN_JOB))
-    except ValueError:
-        raise EngineError(f"{folder} is in no volume: it would be lost with the container") from None
+def path_in_files(request: Request) -> str:
+    """Return the path of the attempt's checkpoint folder in a container of `files_config`. Pure."""
+    wanted, folder = _container(request), PurePosixPath(request.checkpoint_dir)
+    if folder.is_relative_to(IN_FILES) or host_path(str(folder), wanted.volumes) is not None:
+        return str(folder)
+    if not folder.is_relative_to(IN_JOB):
+        raise EngineError(f"{folder} is in no volume: it would be lost with the container")
+    return str(PurePosixPath(IN_FILES, "stays", str(wanted.residence)) / folder.relative_to(IN_JOB))
 
 
 def _container(request: Request) -> Container:

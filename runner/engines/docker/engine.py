@@ -7,8 +7,6 @@ twice. `start` ships, pulls and creates, so it may take minutes: call it from a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.completion import Completion, read_done
 from rung.runner.engines.docker.container_config import (
     HostLayout,
-    checkpoint_folder,
     container_config,
     container_name,
     labels,
@@ -28,11 +25,10 @@ from rung.runner.engines.docker.container_config import (
 from rung.runner.engines.docker.container_state import Status, parse_inspect
 from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
+from rung.runner.engines.docker.job_files import JobFiles
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.probe import Probe
-from rung.runner.files.fingerprint import is_hidden
 from rung.runner.files.ship import Shipper, scan_workdir
-from rung.runner.files.transfer import move_remote, remote_entry
 from rung.runner.files.work_copy import edited_texts, with_edits
 from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
@@ -49,6 +45,7 @@ class DockerEngine:
         self._api = EngineApi(remote, socket)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
+        self._job_files = JobFiles(self._probe, self._account)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder)
         self._follower = LogFollower(self._completion)
         self.images = Images(self._api, self._probe.in_image)
@@ -87,12 +84,11 @@ class DockerEngine:
     def _prepare(self, request: Request) -> HostLayout:
         """Bring everything to the host that the container needs."""
         wanted, source = self._container(request), request.source
-        self.ensure_image(wanted.image, lambda progress: None)
+        self._ensure_image_of(request)
         layout, shipper = self._account.layout(), self._account.shipper()
         tree = self._shipped(source, request, shipper) if source else layout.inside
         paths, job, number = layout.paths, request.job_id, request.attempt
-        folders = (paths.record(job, number), paths.job(job, wanted.residence), self.checkpoint_folder(request))
-        shipper.copy(tree, paths.work(job, number), *folders)
+        shipper.copy(tree, paths.work(job, number), paths.record(job, number), paths.job(job, wanted.residence))
         return layout
 
     def _shipped(self, source: Path, request: Request, shipper: Shipper) -> str:
@@ -169,23 +165,27 @@ class DockerEngine:
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in a temporary container of the attempt's image, read-only and without network."""
-        self.ensure_image(self._container(request).image, lambda progress: None)
+        self._ensure_image_of(request)
         return self._probe.in_attempt(argv, request, timeout)
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
-        folder = self.checkpoint_folder(request)
-        with self._remote.files() as files:
-            found = [(entry.path.rpartition("/")[2], entry) for entry in files.entries(folder)]
-            fit = [(name, entry) for name, entry in found if fnmatchcase(name, pattern) and not is_hidden(name)]
-            return [remote_entry(files, name, entry) for name, entry in fit]
+        self._ensure_image_of(request)
+        return self._job_files.list(request, pattern)
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
-        folder = self.checkpoint_folder(request)
-        move_remote(self._remote, folder, names, self.checkpoint_folder(replace(request, checkpoint_dir=aside)))
+        self._ensure_image_of(request)
+        self._job_files.move(request, names, aside)
 
-    def checkpoint_folder(self, request: Request) -> str:
-        """Return where the attempt's checkpoints are on the host."""
-        return checkpoint_folder(request, self._account.user(), self._store_id)
+    def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
+        self._ensure_image_of(request)
+        return self._job_files.fetch(request, entry, to)
+
+    def deliver(self, request: Request, file: Path) -> None:
+        self._ensure_image_of(request)
+        self._job_files.deliver(request, file)
+
+    def _ensure_image_of(self, request: Request) -> None:
+        self.ensure_image(self._container(request).image, lambda progress: None)
 
     def _name(self, paths: AttemptPaths) -> str:
         return container_name(self._store_id, paths.job_id, paths.number)

@@ -31,7 +31,7 @@ class Probe:
         layout = self._account.layout()
         residence = request.container.residence if request.container else 1
         self._account.script('umask 077; mkdir -p "$1"', layout.paths.job(request.job_id, residence))
-        return self._run(probe_config(request, layout, tuple(argv)), timeout)
+        return self.run(probe_config(request, layout, tuple(argv)), timeout)
 
     def in_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
         """Run a command in an image that belongs to no attempt: exit code and output."""
@@ -41,19 +41,20 @@ class Probe:
         config = probe_config(request, HostLayout(self._account.user(), self._account.store_id, ""), argv)
         config["HostConfig"]["Mounts"] = []
         try:
-            code, output, _ = self._run(config, IMAGE_SECONDS)
+            code, output, _ = self.run(config, IMAGE_SECONDS)
         except EngineError:
             # The engine refuses to start a program that the image does not have.
             return NOT_FOUND, ""
         return code, output
 
-    def _run(self, config: Mapping[str, Any], timeout: float) -> tuple[int, str, str]:
+    def run(self, config: Mapping[str, Any], timeout: float, size: int = OUTPUT_BYTES) -> tuple[int, str, str]:
+        """Run a throw-away container: exit code, and the beginning of its output and its errors."""
         name = f"rung-{self._account.store_id}-look-{secrets.token_hex(6)}"
         try:
             self._api.create(name, config)
             self._api.start(name)
             code = self._api.wait(name, timeout)
-            output, errors = (self._api.output(name, errors=which, size=OUTPUT_BYTES) for which in (False, True))
+            output, errors = (self._api.output(name, errors=which, size=size) for which in (False, True))
         finally:
             self._api.remove(name)
         return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")

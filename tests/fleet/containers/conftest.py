@@ -58,7 +58,7 @@ class Attempts:
             attempt=self.made,
             argv=argv,
             cwd=Path(IN_WORK),
-            env={"HOME": "/tmp", **(env or {})},
+            env={"HOME": "/tmp", "RUNG_CHECKPOINT_DIR": f"{IN_JOB}/checkpoints", **(env or {})},
             paths=self.home.attempt("a-1", self.made),
             checkpoint_dir=Path(IN_JOB) / "checkpoints",
             container=Container(self.fleet.images.get(image, image), **names),
@@ -98,6 +98,10 @@ class Attempts:
     def containers(self) -> list[str]:
         """Return the names of all containers on the host."""
         return self.host.docker("ps", "--all", "--format", "{{.Names}}").split()
+
+    def checkpoints(self, job_id: str = "a-1") -> Path:
+        """Return the folder with the checkpoints of a job on the host, as seen from here."""
+        return self.host.work / f".rung/{STORE}/jobs/{job_id}/stays/1/checkpoints"
 
     def again(self, request: Request, **changes: Any) -> Request:
         """Return the same request as the next attempt."""

@@ -109,7 +109,7 @@ def test_on_a_host_files_are_set_aside_before_the_attempt_starts_and_again_by_th
         assert ampere.moved[0] == ("step_40.pt", "step_50.pt") and set(ampere.moved[1:]) <= {()}
         assert recorded == [["step_40.pt", "step_50.pt"]]
         done = [call for call in ampere.calls if call[0] in ("move", "start")]
-        moves = [("move", "/rung/job/.set-aside/attempt-2")] * len(ampere.moved)
+        moves = [("move", "/rung/files/set-aside/1/attempt-2")] * len(ampere.moved)
         assert done == [("start", f"{job}/1"), *moves, ("start", f"{job}/2")]
     finally:
         world.close()

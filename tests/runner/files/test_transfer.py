@@ -13,7 +13,7 @@ from rung.jobs.model.errors import EngineError
 from rung.runner.checkpoints.mirror import keep_newest
 from rung.runner.files import transfer
 from rung.runner.files.fingerprint import local_entry
-from rung.runner.files.transfer import deliver, fetch, local_checksum, remote_checksum
+from rung.runner.files.transfer import fetch, local_checksum, local_checksums, remote_checksum, send
 from rung.runner.seams.engine import FileEntry
 from rung.runner.ssh.remote import SshRemote
 
@@ -35,9 +35,8 @@ def test_a_checkpoint_has_the_same_fingerprint_after_a_round_trip(tmp_path: Path
     copy = fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
     assert copy.read_bytes() == data
     assert FileEntry(copy.name, copy.stat().st_size, copy.stat().st_mtime).fingerprint == entry.fingerprint
-    deliver(titan, copy, str(tmp_path / "new"))
-    assert (tmp_path / "new" / name).read_bytes() == data
-    assert [path.name for path in (tmp_path / "new").iterdir() if path.is_file()] == [name]
+    send(titan, copy, str(tmp_path / "new"))
+    assert contents(tmp_path / "new") == {name: data}
     assert list((tmp_path / "here").iterdir()) == [copy]
 
 
@@ -50,20 +49,15 @@ def test_a_checkpoint_folder_has_the_same_fingerprint_after_a_round_trip(tmp_pat
     ):
         (there / "checkpoint-5" / name).parent.mkdir(parents=True, exist_ok=True)
         written((there / "checkpoint-5" / name).parent, Path(name).name, data)
-    with titan.files() as files:
-        found = files.stat(str(there / "checkpoint-5"))
-        assert found is not None
-        entry = transfer.remote_entry(files, "checkpoint-5", found)
+    entry = local_entry(there / "checkpoint-5", sampled=False)
+    assert entry is not None
     assert (entry.size, entry.is_folder) == (9005, True)
     copy = fetch(titan, str(there), entry, here)
     known = local_entry(copy, sampled=False)
     assert known is not None and known.fingerprint == entry.fingerprint
-    (tmp_path / "new" / "checkpoint-5").mkdir(parents=True)
-    (tmp_path / "new" / "checkpoint-5" / "unfinished").touch()
-    for _ in range(2):
-        deliver(titan, copy, str(tmp_path / "new"))
-        assert contents(tmp_path / "new" / "checkpoint-5") == contents(there / "checkpoint-5")
-    assert [path.name for path in (tmp_path / "new").iterdir() if not path.name.startswith(".")] == ["checkpoint-5"]
+    send(titan, copy, str(tmp_path / "new"))
+    assert contents(tmp_path / "new" / "checkpoint-5") == contents(there / "checkpoint-5")
+    assert set(local_checksums(copy)) == {f"checkpoint-5/{name}" for name in contents(there / "checkpoint-5")}
     keep_newest(copy)
     assert list(here.iterdir()) == [copy]
 
@@ -72,33 +66,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_checkpoints_of_a_host_are_set_aside_there_once(tmp_path: Path, titan: SshRemote) -> None:
-    written(tmp_path / "ck", NAMES[1], b"abc")
-    (tmp_path / "ck" / "step_9").mkdir()
-    for _ in range(2):
-        transfer.move_remote(
-            titan, str(tmp_path / "ck"), [NAMES[1], "step_9", "gone"], str(tmp_path / ".set-aside" / "a 2")
-        )
-        assert sorted(path.name for path in (tmp_path / ".set-aside" / "a 2").iterdir()) == [NAMES[1], "step_9"]
-    assert list((tmp_path / "ck").iterdir()) == []
-
-
 def test_the_two_newest_copies_are_kept(tmp_path: Path) -> None:
     for name in ("a.pt", "b.pt", "c.pt"):
         written(tmp_path / "here", name, b"x")
         keep_newest(tmp_path / "here" / name)
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["b.pt", "c.pt"]
-
-
-def test_a_file_that_the_host_already_has_is_not_sent_again(tmp_path: Path, titan: SshRemote) -> None:
-    written(tmp_path / "here", "a.pt", b"abc")
-    deliver(titan, tmp_path / "here" / "a.pt", str(tmp_path / "there"))
-    before = (tmp_path / "there" / "a.pt").stat().st_ino
-    deliver(titan, tmp_path / "here" / "a.pt", str(tmp_path / "there"))
-    assert (tmp_path / "there" / "a.pt").stat().st_ino == before
-    (tmp_path / "there" / "a.pt").write_bytes(b"abX")
-    deliver(titan, tmp_path / "here" / "a.pt", str(tmp_path / "there"))
-    assert (tmp_path / "there" / "a.pt").read_bytes() == b"abc"
 
 
 class ChangesFiles:
@@ -121,8 +93,7 @@ def test_a_file_that_changes_during_the_transfer_is_not_kept(tmp_path: Path, tit
     assert list((tmp_path / "here").iterdir()) == []
     written(tmp_path / "out", "b.pt", b"abc")
     with pytest.raises(EngineError, match="did not come through whole"):
-        deliver(changing, tmp_path / "out" / "b.pt", str(tmp_path / "new"))
-    assert not (tmp_path / "new" / "b.pt").exists()
+        send(changing, tmp_path / "out" / "b.pt", str(tmp_path / "new"))
 
 
 def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path, titan: SshRemote) -> None:
@@ -136,3 +107,32 @@ def test_the_checksum_here_and_on_the_host_are_the_same(tmp_path: Path, titan: S
     written(tmp_path / "x", "a\\b.pt", b"abc")
     path = tmp_path / "x" / "a\\b.pt"
     assert remote_checksum(titan, str(path)) == local_checksum(path)
+
+
+def test_no_more_is_taken_than_the_listing_said(tmp_path: Path, titan: SshRemote) -> None:
+    entry = written(tmp_path / "there", "a.pt", b"x" * 1000)
+    with pytest.raises(EngineError, match="did not come through whole"):
+        fetch(titan, str(tmp_path / "there"), FileEntry(entry.name, 10, entry.written_at), tmp_path / "here")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_folder_that_is_not_the_listed_one_is_not_taken(tmp_path: Path, titan: SshRemote) -> None:
+    folder = tmp_path / "there" / "checkpoint-5"
+    folder.mkdir(parents=True)
+    written(folder, "a.pt", b"abc")
+    entry = local_entry(folder, sampled=False)
+    assert entry is not None
+    written(folder, "b.pt", b"more")
+    with pytest.raises(EngineError, match="was changed while it was copied"):
+        fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_copy_is_never_written_through_a_link(tmp_path: Path, titan: SshRemote) -> None:
+    entry = written(tmp_path / "there", "a.pt", b"abc")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "precious").write_bytes(b"mine")
+    (tmp_path / "here" / ".a.pt.part").symlink_to(tmp_path / "precious")
+    (tmp_path / "here" / "a.pt").symlink_to(tmp_path / "precious")
+    assert fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here").read_bytes() == b"abc"
+    assert (tmp_path / "precious").read_bytes() == b"mine"

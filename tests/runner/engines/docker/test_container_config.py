@@ -19,9 +19,10 @@ from rung.jobs.spec.volume import Volume
 from rung.runner.engines.docker.container_config import (
     HostLayout,
     RemoteUser,
-    checkpoint_folder,
     container_config,
     container_name,
+    files_config,
+    path_in_files,
     probe_config,
 )
 from rung.runner.launch.request import build_request
@@ -109,17 +110,31 @@ def test_the_folders_of_the_host_are_mounted_at_the_paths_of_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "volumes", "host"),
+    ("folder", "volumes", "seen"),
     [
-        ("checkpoints", (), "/home/rung/.rung/abc/jobs/m-1/stays/2/checkpoints"),
-        ("a/b", (), "/home/rung/.rung/abc/jobs/m-1/stays/2/a/b"),
-        ("/ckpt", ("/data/x:/ckpt",), "/data/x"),
-        ("/ckpt/run", ("/data/x:/ckpt",), "/data/x/run"),
+        ("checkpoints", (), "/rung/files/stays/2/checkpoints"),
+        ("a/b", (), "/rung/files/stays/2/a/b"),
+        ("/ckpt", ("/data/x:/ckpt",), "/ckpt"),
+        ("/ckpt/run", ("/data/x:/ckpt",), "/ckpt/run"),
     ],
 )
-def test_checkpoints_are_found_where_the_container_writes_them(folder: str, volumes: tuple[str], host: str) -> None:
+def test_checkpoints_are_found_where_the_container_writes_them(folder: str, volumes: tuple[str], seen: str) -> None:
     asked = request(checkpoint={"dir": folder}, volumes=volumes)
-    assert checkpoint_folder(asked, PLACE.user, "abc") == host
+    assert path_in_files(asked) == seen
+
+
+def test_a_container_for_the_files_of_a_job_sees_no_other_job_and_writes_only_if_it_must() -> None:
+    asked = request(volumes=("/data/x:/data", "/ref:/ref:ro"))
+    for writable in (False, True):
+        config = files_config(asked, PLACE, ("sh",), writable=writable)
+        mounts = {each["Target"]: (each["Source"], each["ReadOnly"]) for each in config["HostConfig"]["Mounts"]}
+        assert mounts == {
+            "/rung/files": ("/home/rung/.rung/abc/jobs/m-1", not writable),
+            "/rung/inside": (PLACE.inside, True),
+            "/data": ("/data/x", not writable),
+            "/ref": ("/ref", True),
+        }
+        assert config["HostConfig"]["NetworkMode"] == "none"
 
 
 @pytest.mark.parametrize(

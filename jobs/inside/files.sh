@@ -1,0 +1,68 @@
+#!/bin/sh
+# Works on the files of one job, in a throw-away container that sees the folder of that job alone. What a job has
+# written there is never trusted: a link leads nowhere else than inside this container.
+# It needs only a POSIX shell, find, stat, mv, ln and cp, so it works in any image.
+#
+#   list FOLDER PATTERN          the entries that match, and the plain files in those that are folders:
+#                                mode (hexadecimal), size, time and path of each
+#   move FOLDER ASIDE NAME...    move entries into another folder; those that are gone are ignored
+#   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
+#   sums FOLDER NAME             the SHA-256 of an entry's plain files
+#   place IN FOLDER NAME OLD     move an entry from IN into FOLDER; one that was there goes to OLD
+
+set -eu
+umask 077
+_rung_action=$1
+shift
+# A name with a line break would look like two entries.
+_rung_break='*
+*'
+
+case $_rung_action in
+list)
+    [ -e "$1" ] || exit 0
+    cd -P -- "$1"
+    [ -r . ] || { echo "$1 cannot be read" >&2; exit 1; }
+    # A run writes and removes files all the time, so one that has just gone is no error.
+    find . -mindepth 1 -maxdepth 1 -name "$2" ! -path "$_rung_break" -exec stat -L -c '%f %s %Y %n' {} + 2>/dev/null || :
+    find . -mindepth 1 -maxdepth 1 -type d -name "$2" ! -path "$_rung_break" -exec sh "$0" inner {} + 2>/dev/null || :
+    ;;
+inner)
+    find "$@" -mindepth 1 -type f ! -path "$_rung_break" -exec stat -c '%f %s %Y %n' {} +
+    ;;
+move)
+    _rung_from=$1 _rung_to=$2
+    shift 2
+    mkdir -p -- "$_rung_to"
+    for _rung_name; do
+        [ -e "$_rung_from/$_rung_name" ] || [ -L "$_rung_from/$_rung_name" ] || continue
+        mv -f -- "$_rung_from/$_rung_name" "$_rung_to/"
+    done
+    ;;
+offer)
+    _rung_from=$(readlink -f -- "$1/$2") || { echo "$2 is gone" >&2; exit 1; }
+    [ -f "$_rung_from" ] || [ -d "$_rung_from" ] || { echo "$2 is no file and no folder" >&2; exit 1; }
+    mkdir -p -- "$3"
+    # On another filesystem, such as a volume, it has to be copied: no file of it may be larger than the whole.
+    cp -RPpl -- "$_rung_from" "$3/$2" 2>/dev/null || {
+        rm -rf -- "$3/$2"
+        ulimit -f $(($4 / 512 + 1))
+        cp -RPp -- "$_rung_from" "$3/$2"
+    }
+    # Here no job can put another link or a pipe in their place.
+    find "$3" ! -type f ! -type d -exec rm -f {} +
+    ;;
+sums)
+    [ -e "$1" ] || exit 0
+    cd -P -- "$1"
+    find "./$2" -type f ! -path "$_rung_break" -exec sha256sum {} + 2>/dev/null || :
+    ;;
+place)
+    mkdir -p -- "$2"
+    if [ -e "$2/$3" ] || [ -L "$2/$3" ]; then
+        mkdir -p -- "$4"
+        mv -f -- "$2/$3" "$4/"
+    fi
+    mv -f -- "$1/$3" "$2/"
+    ;;
+esac

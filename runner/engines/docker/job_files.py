@@ -1,0 +1,147 @@
+"""Lists, moves, fetches and delivers the checkpoints of a job on a host.
+
+A job can write anything into its folder, so Rung never opens a path in it. A throw-away container does, which sees the
+folder of this job alone (jobs/inside/files.sh). Over SFTP Rung reads and writes only in folders that no job can write.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from rung.jobs.model.errors import EngineError, HostError
+from rung.jobs.model.paths import IN_FILES, IN_INSIDE, HostPaths, set_aside_in_files
+from rung.jobs.model.terminal_text import clean
+from rung.runner.engines.docker.container_config import files_config, path_in_files
+from rung.runner.engines.docker.host_account import HostAccount
+from rung.runner.engines.docker.probe import Probe
+from rung.runner.files.fingerprint import MOST_FILES, folder_entry, is_hidden
+from rung.runner.files.transfer import fetch, local_checksums, send
+from rung.runner.seams.engine import FileEntry, Request
+from rung.runner.seams.remote import file_name
+
+SCRIPT = ("/bin/sh", f"{IN_INSIDE}/files.sh")
+# A disk under load takes a while to list and to move. Linking a checkpoint takes a moment; copying it from a volume, or
+# reading it for its checksum, may take minutes.
+SHORT_SECONDS = 120.0
+LONG_SECONDS = 900.0
+# Enough for the most files that a checkpoint may have, with long paths.
+LISTING_BYTES = 4 << 20
+MOST_PATH = 4096
+# No size that a filesystem reports is larger.
+MOST_SIZE = 1 << 60
+
+
+class JobFiles:
+    """The checkpoints of jobs of one store on one host."""
+
+    def __init__(self, probe: Probe, account: HostAccount) -> None:
+        self._probe, self._account, self._remote = probe, account, account.remote
+
+    def list(self, request: Request, pattern: str) -> list[FileEntry]:
+        """Return the entries of the attempt's checkpoint folder that match; none that are hidden."""
+        listed = self._run(request, "list", path_in_files(request), pattern)
+        return parse_listing(listed, pattern)
+
+    def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
+        """Move these checkpoints into another folder of the job; names that are gone are ignored."""
+        if names:
+            self._run(request, "move", path_in_files(request), str(aside), *names, writable=True)
+
+    def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
+        """Copy a checkpoint into a folder here. It is offered first where the job cannot change what it is."""
+        place = f"outgoing/{secrets.token_hex(8)}"
+        arguments = (path_in_files(request), entry.name, f"{IN_FILES}/{place}", str(entry.size))
+        try:
+            self._run(request, "offer", *arguments, writable=True, seconds=LONG_SECONDS)
+            return fetch(self._remote, f"{self._root(request)}/{place}", entry, to)
+        finally:
+            self._remove(f"{self._root(request)}/{place}")
+
+    def deliver(self, request: Request, file: Path) -> None:
+        """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""
+        folder = path_in_files(request)
+        there = parse_checksums(self._run(request, "sums", folder, file.name, seconds=LONG_SECONDS))
+        if there == local_checksums(file):
+            return
+        place = f"incoming/{secrets.token_hex(8)}"
+        try:
+            send(self._remote, file, f"{self._root(request)}/{place}")
+            # An earlier attempt may have left an incomplete one; it is kept.
+            residence = request.container.residence if request.container else 1
+            replaced = f"{set_aside_in_files(residence, request.attempt)}-replaced"
+            self._run(request, "place", f"{IN_FILES}/{place}", folder, file.name, replaced, writable=True)
+        finally:
+            self._remove(f"{self._root(request)}/{place}")
+
+    def _root(self, request: Request) -> str:
+        return HostPaths(self._account.user().home, self._account.store_id).job_root(request.job_id)
+
+    def _remove(self, folder: str) -> None:
+        with suppress(EngineError, HostError):
+            self._account.script('rm -rf -- "$1"', folder)
+
+    def _run(self, request: Request, *arguments: str, writable: bool = False, seconds: float = SHORT_SECONDS) -> str:
+        layout = self._account.layout()
+        self._account.script('umask 077; mkdir -p "$1"', self._root(request))
+        config = files_config(request, layout, (*SCRIPT, *arguments), writable=writable)
+        code, output, errors = self._probe.run(config, seconds, LISTING_BYTES)
+        if code != 0:
+            why = clean(errors.strip()[-200:]) or f"exit code {code}"
+            raise EngineError(f"{self._remote.name}: the files of {request.job_id} there: {why}")
+        return output
+
+
+def parse_listing(text: str, pattern: str) -> list[FileEntry]:
+    """Return the entries of a listing: its top entries that match, and folders with what is in them. Pure."""
+    top: dict[str, tuple[int, int, float]] = {}
+    inner: dict[str, list[tuple[str, int, float]]] = {}
+    for line in text.split("\n"):
+        found = _parse_line(line)
+        if found is None:
+            continue
+        path, mode, size, written_at = found
+        name, _, rest = path.partition("/")
+        if is_hidden(name) or not fnmatchcase(name, pattern):
+            continue
+        if rest:
+            inner.setdefault(name, []).append((rest, size, written_at))
+        else:
+            top[name] = (mode, size, written_at)
+    return [_entry(name, *facts, inner.get(name, [])) for name, facts in top.items() if _is_listed(facts[0])]
+
+
+def _is_listed(mode: int) -> bool:
+    """Tell whether an entry can be a checkpoint: a pipe or a socket cannot."""
+    return S_ISREG(mode) or S_ISDIR(mode)
+
+
+def _entry(name: str, mode: int, size: int, written_at: float, inner: Sequence[tuple[str, int, float]]) -> FileEntry:
+    if S_ISDIR(mode):
+        return folder_entry(name, inner[:MOST_FILES], written_at)
+    return FileEntry(name, size, written_at)
+
+
+def _parse_line(line: str) -> tuple[str, int, int, float] | None:
+    """Return the path, mode, size and time of a line; None for one that no listing has."""
+    fields = line.split(" ", 3)
+    if len(fields) < 4 or not fields[3].startswith("./") or len(fields[3]) > MOST_PATH:
+        return None
+    path = fields[3].removeprefix("./")
+    try:
+        for name in path.split("/"):
+            file_name(name)
+        mode, size, written_at = int(fields[0], 16), int(fields[1]), float(int(fields[2]))
+    except (ValueError, OverflowError, EngineError):
+        return None
+    return (path, mode, size, written_at) if 0 <= size <= MOST_SIZE else None
+
+
+def parse_checksums(text: str) -> dict[str, str]:
+    """Return the checksums that the script printed, by path. Pure."""
+    pairs = (line.split("  ./", 1) for line in text.split("\n"))
+    return {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
