@@ -1,0 +1,116 @@
+"""Tests files.sh, which works on the files of a job in a throw-away container, with the tools of two kinds of image."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "jobs" / "inside" / "files.sh"
+TOOLS = ("sh", "find", "stat", "mv", "cp", "mkdir", "rm", "readlink", "sha256sum")
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(params=["coreutils", "busybox"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a function that runs the script with one set of tools."""
+    tools = tmp_path_factory.mktemp("tools")
+    for name in TOOLS:
+        program = shutil.which("busybox" if request.param == "busybox" else name)
+        assert program, f"{name} is missing: run make system"
+        (tools / name).symlink_to(program)
+
+    def script(*arguments: object, works: bool = True) -> str:
+        command = [str(tools / "sh"), str(SCRIPT), *map(str, arguments)]
+        done = subprocess.run(command, env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is works, done.stderr
+        return done.stdout
+
+    return script
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a checkpoint folder with all kinds of entries."""
+    made = tmp_path / "job"
+    (made / "step_6" / "deep").mkdir(parents=True)
+    (made / "step_5.pt").write_text("five")
+    (made / "step_6" / "deep" / "-x $(q)").write_text("six")
+    (made / "step_6" / "link").symlink_to("/etc/passwd")
+    os.mkfifo(made / "step_6" / "pipe")
+    (made / "step_7.pt").symlink_to("step_5.pt")
+    (made / "step_8.pt").symlink_to("/nowhere")
+    (made / "step_9\n81a4 1 1 .pt").write_text("forged")
+    return made
+
+
+def test_a_listing_has_files_folders_and_what_links_lead_to(run: Run, folder: Path) -> None:
+    found = [line.split(" ", 3) for line in run("list", folder, "step_*").splitlines()]
+    assert {path: (mode[0], int(size)) for mode, size, _, path in found if not path.endswith("step_6")} == {
+        "./step_5.pt": ("8", 4),
+        "./step_7.pt": ("8", 4),
+        "./step_6/deep/-x $(q)": ("8", 3),
+    }
+    assert run("list", folder / "none", "*") == ""
+
+
+def test_a_folder_that_is_not_a_folder_is_an_error_and_not_empty(run: Run, folder: Path) -> None:
+    run("list", folder / "step_5.pt", "*", works=False)
+
+
+def test_entries_are_moved_with_links_as_they_are(run: Run, folder: Path, tmp_path: Path) -> None:
+    aside = tmp_path / "aside" / "attempt-2"
+    for _ in range(2):
+        run("move", folder, aside, "step_5.pt", "step_6", "step_8.pt", "gone")
+        assert sorted(path.name for path in aside.iterdir()) == ["step_5.pt", "step_6", "step_8.pt"]
+    assert (aside / "step_8.pt").is_symlink() and not (folder / "step_6").exists()
+
+
+def test_an_offer_has_only_plain_files_and_takes_no_room(run: Run, folder: Path, tmp_path: Path) -> None:
+    run("offer", folder, "step_6", tmp_path / "out" / "a", 100)
+    (offered,) = (path for path in (tmp_path / "out" / "a").rglob("*") if not path.is_dir())
+    assert offered.relative_to(tmp_path / "out") == Path("a/step_6/deep/-x $(q)")
+    assert offered.stat().st_ino == (folder / "step_6" / "deep" / "-x $(q)").stat().st_ino
+    run("offer", folder, "step_7.pt", tmp_path / "out" / "b", 100)
+    assert not (tmp_path / "out" / "b" / "step_7.pt").is_symlink()
+    assert (tmp_path / "out" / "b" / "step_7.pt").read_text() == "five"
+
+
+def test_what_is_gone_or_no_file_is_not_offered(run: Run, folder: Path, tmp_path: Path) -> None:
+    os.mkfifo(folder / "step_3.pt")
+    for name in ("step_3.pt", "step_8.pt", "gone"):
+        run("offer", folder, name, tmp_path / "out", 100, works=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_copy_for_an_offer_is_bounded(run: Run, folder: Path, tmp_path: Path) -> None:
+    """A volume is another filesystem, where the entry has to be copied."""
+    memory = Path("/dev/shm") / f"rung-test-{os.getpid()}-{tmp_path.name}"
+    (folder / "step_3.pt").write_bytes(b"x" * 100_000)
+    try:
+        run("offer", folder, "step_5.pt", memory, 4)
+        assert (memory / "step_5.pt").read_text() == "five"
+        run("offer", folder, "step_3.pt", memory, 1000, works=False)
+        assert not (memory / "step_3.pt").exists() or (memory / "step_3.pt").stat().st_size <= 1536
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+def test_a_delivered_checkpoint_takes_the_place_of_an_old_one_which_is_kept(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    (incoming / "step_6").mkdir(parents=True)
+    (incoming / "step_6" / "new").write_text("new")
+    run("place", incoming, folder, "step_6", tmp_path / "old")
+    assert [path.name for path in (folder / "step_6").iterdir()] == ["new"]
+    assert (tmp_path / "old" / "step_6" / "deep").is_dir()
+    assert run("sums", folder, "step_6").split() == [
+        "11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437",
+        "./step_6/new",
+    ]
