@@ -24,8 +24,8 @@ DOCKER ?= docker
 PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
-TESTS_NEED := sshd=openssh-server systemd-analyze=systemd
-SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap busybox=busybox-static mkfs.ext4=e2fsprogs ip=iproute2
+TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static
+SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
 .PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
@@ -59,6 +59,8 @@ demo: setup ## Watch a real FP16 training fail three times and recover (no GPU n
 # Many tests mostly wait, so there are more workers than cores. The fleet tests use two workers.
 PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
 FLEET_PARALLEL := -n 2 --dist loadfile
+FLEET_TESTS := tests/fleet tests/security/fleet
+NO_FLEET := $(addprefix --ignore=,$(FLEET_TESTS))
 
 # Each part keeps a report of what failed, for `make test-again`.
 FIRST := python -m tests.again first
@@ -67,24 +69,24 @@ test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, wh
 ifeq ($(RUNG_TEST_FLEET),off)
 	@python -m tests.again plan tests
 	@$(MAKE) --no-print-directory system SYSTEM="$(TESTS_NEED)"
-	@$(FIRST) tests $(PARALLEL) --ignore=tests/fleet
+	@$(FIRST) tests $(PARALLEL) $(NO_FLEET)
 else
 	@python -m tests.again plan tests fleet
 	@$(MAKE) --no-print-directory system
 	@nice python -m tests.fleet prepare & preparing=$$!; \
-	$(FIRST) tests $(PARALLEL) --ignore=tests/fleet || failed=$$?; \
+	$(FIRST) tests $(PARALLEL) $(NO_FLEET) || failed=$$?; \
 	wait $$preparing || echo "rung: the fleet's parts could not be made beforehand; its tests try again" >&2; \
-	$(FIRST) fleet $(FLEET_PARALLEL) tests/fleet || failed=$$?; \
+	$(FIRST) fleet $(FLEET_PARALLEL) $(FLEET_TESTS) || failed=$$?; \
 	exit $${failed:-0}
 endif
 
 test-long: setup ## Run the slow tests and repeated cases that `make test` leaves out
 	@python -m tests.again plan long
-	@$(FIRST) long $(PARALLEL) --ignore=tests/fleet -m long
+	@$(FIRST) long $(PARALLEL) $(NO_FLEET) -m long
 
 test-sample: setup ## Run a few of the long tests, one of each kind
 	@python -m tests.again plan sample
-	@$(FIRST) sample $(PARALLEL) --ignore=tests/fleet -m sample
+	@$(FIRST) sample $(PARALLEL) $(NO_FLEET) -m sample
 
 test-again: setup ## Run the tests that have just failed once more, one at a time, and name those that then pass
 	@python -m tests.again
