@@ -90,10 +90,16 @@ def _torch(engine: Engine, request: Request) -> CheckResult:
     except RungError as error:
         return CheckResult(False, str(error), "checkpoints are verified with it")
     if code == 0:
-        return CheckResult(True, f"{python} has torch {output.strip()}")
+        return CheckResult(True, f"{python} has torch {output.strip()}{_old_torch_note(output.strip())}")
     return CheckResult(
         False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there"
     )
+
+
+def _old_torch_note(version: str) -> str:
+    """Return what to know about a torch before 2.6, whose weights_only=True can be made to run code (CVE-2025-32434)."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
+    return "" if len(numbers) < 2 or numbers >= [2, 6] else ", which is unsafe for checkpoints of others: use 2.6 or later"
 
 
 def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
