@@ -96,7 +96,7 @@ def verify_files(
     paths = [str(request.checkpoint_dir / name) for name in names]
     mode = "--sampled" if sampled else "--first-healthy"
     argv = [python_of(request.argv), "-m", "rung_inside.verify", mode, *paths]
-    # This process trains nothing, so the patches for a training stay off. The command names the script with its classes.
+    # This process trains nothing, so the patches for a training stay off. RUNG_RUN names the script and so its classes.
     request = replace(request, env={**request.env, "RUNG_MODE": "off", "RUNG_RUN": " ".join(request.argv)})
     try:
         code, output, errors = engine.run(argv, request, SECONDS)

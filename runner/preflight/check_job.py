@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -97,9 +98,10 @@ def _torch(engine: Engine, request: Request) -> CheckResult:
 
 
 def _old_torch_note(version: str) -> str:
-    """Return what to know about a torch before 2.6, whose weights_only=True can be made to run code (CVE-2025-32434)."""
+    """Return a warning about a torch before 2.6: a file can run code even with weights_only=True (CVE-2025-32434)."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
-    return "" if len(numbers) < 2 or numbers >= [2, 6] else ", which is unsafe for checkpoints of others: use 2.6 or later"
+    safe = len(numbers) < 2 or numbers >= [2, 6]
+    return "" if safe else ", which is unsafe to load files from others with; 2.6 and later are safe"
 
 
 def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:

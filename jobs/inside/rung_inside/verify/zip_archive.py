@@ -150,4 +150,4 @@ def _data_start(window: Window, entry: Entry, end: int) -> int:
     text = window.read(entry.header + LOCAL.size, name).decode("utf-8", "replace")
     if text != entry.name or method or start + entry.length > end:
         raise Unfit(CORRUPT, f"{entry.name} is not where the index of the archive says")
-    return start
+    return int(start)
