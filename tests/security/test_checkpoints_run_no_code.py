@@ -21,6 +21,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from rung_inside.verify.examine import examine
+from safetensors.torch import save_file
 
 from tests.support.hostile_checkpoints import (
     a_dict,
@@ -76,7 +77,7 @@ RUN_IN_TORCH: dict[str, Callable[[Path], bytes]] = {
     "posix.mkdir": lambda trace: called(
         named("torch._tensor", "_rebuild_from_type_v2"), named(*MKDIR), named("torch", "Tensor"), arguments(trace), b"N"
     ),
-    "functools.partial": lambda trace: called(
+    "builtins.print": lambda trace: called(
         called(named("functools", "partial"), named("builtins", "print")), text(str(trace))
     ),
     "builtins.eval": lambda trace: called(named("builtins", "eval"), text(f"__import__('os').mkdir({str(trace)!r})")),
@@ -146,6 +147,9 @@ AROUND: dict[str, bytes] = {
     "an attribute of an attribute": called(
         called(named("builtins", "getattr"), named("__main__", "Config"), text("__init__")), text("id")
     ),
+    "a function that is kept for later": called(named("functools", "partial"), named("__main__", "run"), text("id")),
+    "a kept call that gets another function": called(named("functools", "partial"), named("torch.optim.adam", "Adam"))
+    + b"(" + named("__main__", "run") + b"(" + text("id") + b"t}Ntb",
     "the result of a call": called(called(named("builtins", "getattr"), named("__main__", "Config"), text("go"))),
     "a computed name": text("po") + b"\x940" + text("posix") + text("system") + b"\x93" + b"(" + text("id") + b"tR",
     "a name from the memo": text("os") + b"\x94" + text("system") + b"\x930" + b"h\x00" + text("system") + b"\x93",
@@ -180,13 +184,15 @@ def test_no_trick_with_opcodes_reaches_a_function(script: Path, tmp_path: Path, 
 
 
 MADE = {
+    "an optimizer that is kept for later": called(named("functools", "partial"), named("torch.optim.adam", "Adam"))
+    + b"(" + named("torch.optim.adam", "Adam") + b")" + a_dict(lr=number(1)) + b"Ntb",
     "an object of the script": named("__main__", "Config") + EMPTY + b"\x81" + a_dict(lr=number(1)) + b"b",
     "a call of a class of the script": called(named("__main__", "Config"), number(1)),
     "a class inside a class": named("__main__", "Config.Inner") + EMPTY + b"\x81",
     "an object of a module beside it": named("beside", "Config") + EMPTY + b"\x81",
     "a member of an enum": called(named("builtins", "getattr"), named("__main__", "Config"), text("TRAIN")),
     "a function that is only named": named("__main__", "run"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", MADE)
@@ -209,7 +215,7 @@ def test_code_in_any_file_of_a_folder_is_refused(tmp_path: Path) -> None:
     for name in ("rng_state.pth", "random_states_0.pkl", "training_args.bin", "pytorch_model.bin", "old.tar"):
         folder = tmp_path / f"checkpoint-{len(name)}-{name}"
         folder.mkdir()
-        torch.save({"w": torch.ones(3)}, folder / "model.pt")
+        save_file({"w": torch.ones(3)}, folder / "model.safetensors")
         torch.save({"x": Bomb(trace)}, folder / name, _use_new_zipfile_serialization=name != "old.tar")
         (folder / "trainer_state.json").write_text('{"global_step": 3}')
         result = examine(str(folder))

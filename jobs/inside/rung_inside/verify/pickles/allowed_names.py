@@ -199,6 +199,7 @@ MADE = {
 CALLED = {
     "builtins": "set frozenset bytearray bytes complex slice range getattr",
     "_codecs": "encode",
+    "functools": "partial",
     "copyreg": "_reconstructor __newobj__ __newobj_ex__",
     "collections": "OrderedDict defaultdict deque Counter",
     "argparse": "Namespace",

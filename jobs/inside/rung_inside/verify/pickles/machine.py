@@ -11,7 +11,7 @@ from typing import Any, Callable
 from rung_inside.verify.pickles.objects import Bag, Dummy, Name, Ordered, fill, name_of
 from rung_inside.verify.pickles.opcodes import ARGUMENTS, Reader, damaged
 from rung_inside.verify.pickles.permissions import CALLED, MADE, NAMED, permission
-from rung_inside.verify.pickles.rebuilt import REBUILT
+from rung_inside.verify.pickles.rebuilt import REBUILT, check_state
 from rung_inside.verify.pickles.storages import storage_of
 from rung_inside.verify.stored.mapped_file import Window
 from rung_inside.verify.stored.tensor import Storage
@@ -158,6 +158,7 @@ class Machine:
             raise Unfit(REFUSED, f"would change {made} itself when loaded")
         if not isinstance(made, Dummy):
             raise damaged("a state for a value that has none")
+        check_state(self, made, state)
         for part in state if type(state) is tuple and len(state) == 2 else (state,):
             if isinstance(part, dict):
                 self.charge(2 * len(part))  # the same state may be given to many objects
@@ -227,11 +228,8 @@ class Machine:
     def _pop_mark(self, _: None) -> None:
         self._since_mark()
 
-    def _stored(self, _: None) -> None:
-        self.push(storage_of(self._pop(), self.storages))
-
-    def _stored_text(self, key: str) -> None:
-        self.push(storage_of(key, self.storages))
+    def _stored(self, key: str | None) -> None:
+        self.push(storage_of(self._pop() if key is None else key, self.storages))
 
     def _set_protocol(self, number: int) -> None:
         if number > 5:
@@ -288,7 +286,7 @@ ACTIONS: dict[int, Action] = {
     ord("("): Machine._mark, ord("0"): Machine._pop_one, ord("1"): Machine._pop_mark, ord("2"): Machine._duplicate,
     ord("c"): Machine._global, 0x93: Machine._stack_global, **dict.fromkeys(b"\x82\x83\x84", Machine._coded),
     ord("R"): Machine._reduce, 0x81: Machine._newobj, 0x92: Machine._newobj_ex, ord("b"): Machine._build,
-    ord("i"): Machine._inst, ord("o"): Machine._obj, ord("Q"): Machine._stored, ord("P"): Machine._stored_text,
+    ord("i"): Machine._inst, ord("o"): Machine._obj, ord("Q"): Machine._stored, ord("P"): Machine._stored,
     0x80: Machine._set_protocol, 0x95: _nothing,
 }  # fmt: skip
 # Opcodes that make more than a small value.

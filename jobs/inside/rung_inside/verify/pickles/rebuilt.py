@@ -10,11 +10,12 @@ from typing import Any, Callable
 
 from rung_inside.verify.pickles.objects import Bag, Dummy, Name, Ordered, fill
 from rung_inside.verify.pickles.opcodes import LongText, damaged
-from rung_inside.verify.pickles.permissions import MADE
+from rung_inside.verify.pickles.permissions import CALLED, MADE, TABLE
 from rung_inside.verify.stored.tensor import ITEM_BYTES, Storage, StoredTensor
 from rung_inside.verify.stored.verdict import REFUSED, Unfit
 
 Rebuild = Callable[[Any, "tuple[Any, ...]"], Any]
+PARTIAL = Name("functools", "partial")
 RANDOM_CONSTRUCTORS = ("__randomstate_ctor", "__generator_ctor", "__bit_generator_ctor")
 ENCODINGS = ("latin1", "latin-1", "utf-8", "utf8", "ascii")
 
@@ -138,6 +139,26 @@ def _random(machine: Any, args: tuple[Any, ...]) -> Any:
     return Dummy(Name("numpy.random._pickle", "Generator"), args)
 
 
+def _partial(machine: Any, args: tuple[Any, ...]) -> Any:
+    """Return a call that is kept for later, such as the optimizer of a Hydra config; the script will make it."""
+    _callable_later(machine, _arguments(args, 1)[0])
+    return Dummy(PARTIAL, args)
+
+
+def _callable_later(machine: Any, function: Any) -> None:
+    known = isinstance(function, Name) and (function in TABLE or machine.names[function] == CALLED)
+    if not known or function in REBUILT:
+        raise Unfit(REFUSED, f"would keep {function if isinstance(function, Name) else 'a value'} to be called later")
+
+
+def check_state(machine: Any, made: Dummy, state: Any) -> None:
+    """Refuse a state that changes what a kept call calls."""
+    if made.name == PARTIAL:
+        if not isinstance(state, tuple) or not state:
+            raise damaged("a kept call without its function")
+        _callable_later(machine, state[0])
+
+
 def _of(module: str, calls: dict[str, Rebuild]) -> dict[Name, Rebuild]:
     return {Name(module, name): function for name, function in calls.items()}
 
@@ -162,5 +183,6 @@ REBUILT: dict[Name, Rebuild] = {
     **_of("collections", {"OrderedDict": _ordered, "defaultdict": _default, "Counter": _ordered, "deque": _bag}),
     **_of("builtins", {"set": _bag, "frozenset": _bag, "bytearray": _bytes, "bytes": _bytes, "getattr": _attribute}),
     **_of("numpy.random._pickle", dict.fromkeys(RANDOM_CONSTRUCTORS, _random)),
+    **_of("functools", {"partial": _partial}),
     **_of("copyreg", {"_reconstructor": _reconstructed, "__newobj__": _new, "__newobj_ex__": _new_with_names}),
 }
