@@ -233,6 +233,16 @@ def test_a_check_that_dies_is_a_verdict_on_its_file_alone(tmp_path: Path, number
     assert isolation.examined_apart(str(tmp_path / "a.pt"), False, examining.examine)["verdict"] == "healthy"
 
 
+def test_a_check_that_does_not_end_is_ended_as_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def go_on(path: str, full: bool) -> Any:
+        while True:
+            pass
+
+    monkeypatch.setattr(isolation, "CPU_SECONDS", 1)
+    result = isolation.examined_apart(str(tmp_path), True, go_on)
+    assert result["verdict"] == "refused" and "time" in result["detail"]
+
+
 def test_a_check_cannot_write_a_file(tmp_path: Path) -> None:
     def write(path: str, full: bool) -> Any:
         try:

@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from rung_inside.verify.stored.verdict import REFUSED, UNREADABLE, UNVERIFIED
 
-# For all files together, besides what Python and torch need. Files are mapped, which does not count.
+# For one checkpoint, besides what Python and torch need. Files are mapped, which does not count.
 MEMORY = 2 << 30
 # Seconds of CPU for any file, and bytes that even a slow CPU checks in one more second.
 CPU_SECONDS, BYTES_A_SECOND = 300, 10_000_000
@@ -97,7 +97,8 @@ def set_limits(size: int) -> None:
     """Limit this process for the check of so many bytes. Nothing it does later can raise the limits again."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + CPU_SECONDS + size // BYTES_A_SECOND
-    _limit(resource.RLIMIT_CPU, seconds)
+    # The kernel sends SIGXCPU at the lower limit. At the upper one it kills, which says nothing about the reason.
+    _limit(resource.RLIMIT_CPU, seconds, spare=30)
     _limit(resource.RLIMIT_DATA, _data_bytes() + MEMORY)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_CORE, 0)
@@ -107,10 +108,10 @@ def set_limits(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _limit(kind: int, value: int) -> None:
+def _limit(kind: int, value: int, spare: int = 0) -> None:
     _, most = resource.getrlimit(kind)
-    value = value if most == resource.RLIM_INFINITY else min(value, most)
-    resource.setrlimit(kind, (value, value))
+    lower, upper = (each if most == resource.RLIM_INFINITY else min(each, most) for each in (value, value + spare))
+    resource.setrlimit(kind, (lower, upper))
 
 
 def _data_bytes() -> int:
