@@ -44,7 +44,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("rung_inside/numerics", "rung_inside/contract"),
     ],
     # Verifies checkpoints; it imports nothing else of the product.
-    "jobs/inside/rung_inside/verify": [(".",)],
+    "jobs/inside/rung_inside/verify": [(".",), ("pickles",), ("stored",)],
 }
 # Which of these lists may import from which other one.
 BELOW = {

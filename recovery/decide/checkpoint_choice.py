@@ -16,6 +16,8 @@ from rung.recovery.decide.treatments import climbs_ladder
 HEALTHY = "healthy"
 # The job's own environment could not read it. It can be verified again later.
 UNVERIFIED = "unverified"
+# Loading it would run code, or checking it would take too much. The history says which.
+REFUSED = "refused"
 # Whole and finite. Missing parts are reported, but the checkpoint is used.
 SOUND = frozenset({HEALTHY, "needs_allow_list", "no_step"})
 
@@ -79,7 +81,7 @@ def choose_checkpoint(checkpoints: Sequence[Checkpoint], attempts: Sequence[Atte
             older = f"older than step {limit}" if limit is not None else "the newest"
             notes = _step_is_estimated(checkpoint) + _passed_over(passed)
             return Choice(checkpoint, f"{checkpoint.name} is verified and {older}{notes}")
-        why = f", {checkpoint.detail}" if checkpoint.verdict in (UNVERIFIED, QUARANTINED) else ""
+        why = f", {checkpoint.detail}" if checkpoint.verdict in (UNVERIFIED, QUARANTINED, REFUSED) else ""
         passed.append(f"{checkpoint.name} is {checkpoint.verdict or UNVERIFIED}{why}")
     if passed:
         return Choice(None, f"from scratch: no healthy checkpoint{_passed_over(passed)}")

@@ -96,8 +96,8 @@ def verify_files(
     paths = [str(request.checkpoint_dir / name) for name in names]
     mode = "--sampled" if sampled else "--first-healthy"
     argv = [python_of(request.argv), "-m", "rung_inside.verify", mode, *paths]
-    # This process trains nothing, so the patches for a training stay off.
-    request = replace(request, env={**request.env, "RUNG_MODE": "off"})
+    # This process trains nothing, so the patches for a training stay off. RUNG_RUN names the script and so its classes.
+    request = replace(request, env={**request.env, "RUNG_MODE": "off", "RUNG_RUN": " ".join(request.argv)})
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except EngineError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,10 +91,17 @@ def _torch(engine: Engine, request: Request) -> CheckResult:
     except RungError as error:
         return CheckResult(False, str(error), "checkpoints are verified with it")
     if code == 0:
-        return CheckResult(True, f"{python} has torch {output.strip()}")
+        return CheckResult(True, f"{python} has torch {output.strip()}{_old_torch_note(output.strip())}")
     return CheckResult(
         False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there"
     )
+
+
+def _old_torch_note(version: str) -> str:
+    """Return a warning about a torch before 2.6: a file can run code even with weights_only=True (CVE-2025-32434)."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
+    safe = len(numbers) < 2 or numbers >= [2, 6]
+    return "" if safe else ", which is unsafe to load files from others with; 2.6 and later are safe"
 
 
 def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:

@@ -33,6 +33,13 @@ def test_the_reason_that_a_checkpoint_could_not_be_verified_is_given():
     assert choice.checkpoint is None and "step_100.pt is unverified, python3 has no torch" in choice.because
 
 
+def test_a_checkpoint_that_would_run_code_is_never_chosen_and_the_history_says_what_it_would_run():
+    found = replace(a_checkpoint(100, "refused"), detail="would run os.system when loaded")
+    choice = choose_checkpoint([a_checkpoint(50), found], [], None)
+    assert choice.checkpoint == a_checkpoint(50)
+    assert "step_100.pt is refused, would run os.system when loaded" in choice.because
+
+
 def test_a_start_from_scratch_has_a_reason():
     assert choose_checkpoint([], [], 10).because == "from scratch: the job has written no checkpoint"
     assert choose_checkpoint([a_checkpoint(10)], [], 10).because == "from scratch: no checkpoint is older than step 10"

@@ -33,6 +33,8 @@ class Asked(ProcessEngine):
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         # The verifier must not print records like a training.
         assert request.env["RUNG_MODE"] == "off"
+        # It finds the classes of the script by its name.
+        assert request.env["RUNG_RUN"] == "python3.11 train.py"
         assert list(argv[:4]) == ["python3.11", "-m", "rung_inside.verify", "--first-healthy"]
         names = [Path(path).name for path in argv[4:]]
         self.asked.append(names)

@@ -3,8 +3,8 @@
     python -m rung_inside.verify [--first-healthy] [--sampled] PATH...
 
 Prints one JSON line for each path, in order and at once: {"path", "verdict", "step", "detail", "kind", "look"}. Reads
-only; runs no code of a checkpoint. `--sampled` is the cheap check of a listing: no checksums, and of each large tensor
-only samples. Verdicts:
+only; runs no code of a checkpoint. Each path is checked in a process of its own, under limits. `--sampled` is the cheap
+check of a listing: no checksums, and of each large tensor only samples. Verdicts:
 
     healthy           loads, everything is finite, the step is known
     no_step           the same, but neither the content nor the name has the step
@@ -13,7 +13,7 @@ only samples. Verdicts:
     corrupt           bytes have changed since it was written (checksum)
     truncated         a file ends too early
     unfinished        the last file of a folder is missing
-    refused           loading it would run code; the detail names it
+    refused           loading it would run code, or checking it would take too much; the detail says what
     unreadable        no file, no permission, or no checkpoint at all
     unverified        of a kind that cannot be checked here
 
@@ -25,18 +25,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import stat
 import sys
 from typing import Any
 
-from rung_inside.verify.finiteness import check_finite, is_finite, tensors_in
+from rung_inside.verify.finiteness import check_finite, tensors_in
 from rung_inside.verify.folder import read_folder
+from rung_inside.verify.isolation import MOST_THREADS, examined_apart
 from rung_inside.verify.safetensors_file import read_safetensors
 from rung_inside.verify.step_number import step_of
+from rung_inside.verify.stored.verdict import (
+    HEALTHY,
+    NEEDS_ALLOW_LIST,
+    NO_STEP,
+    REFUSED,
+    UNREADABLE,
+    Content,
+    Unfit,
+    first_line,
+)
 from rung_inside.verify.torch_file import read_torch
-from rung_inside.verify.verdict import HEALTHY, NEEDS_ALLOW_LIST, NO_STEP, UNREADABLE, Content, Unfit, first_line
 
-__all__ = ["examine", "is_finite", "main", "step_of", "tensors_in"]
+__all__ = ["examine", "main", "step_of", "tensors_in"]
+
+# Until then a file may run code even with weights_only=True (CVE-2025-32434).
+SAFE_TORCH = (2, 6)
 
 
 def examine(path: str, full: bool = True) -> dict[str, Any]:
@@ -50,12 +64,22 @@ def examine(path: str, full: bool = True) -> dict[str, Any]:
         verdict, detail = _verdict(content, step)
     except Unfit as unfit:
         verdict, detail = unfit.verdict, unfit.detail
+    except MemoryError:
+        verdict, detail = REFUSED, "checking it takes more memory than any checkpoint needs"
     except OSError as error:
         verdict, detail = UNREADABLE, error.strerror or str(error)
     except Exception as error:  # A hostile file may raise anything; it must not hide the verdict on the next one.
         verdict, detail = UNREADABLE, first_line(error)
     look = "full" if full else "sampled"
+    if verdict in (HEALTHY, NEEDS_ALLOW_LIST, NO_STEP):
+        detail = "; ".join(filter(None, (detail, _warning(_torch_version()))))
     return {"path": path, "verdict": verdict, "step": step, "detail": detail, "kind": kind, "look": look}
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
 
 
 def _read(path: str, full: bool) -> Content:
@@ -79,6 +103,14 @@ def _verdict(content: Content, step: int | None) -> tuple[str, str]:
     return HEALTHY, content.note
 
 
+def _warning(version: str) -> str:
+    """Return a warning about a torch that is unsafe to load untrusted files with."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= SAFE_TORCH:
+        return ""
+    return f"torch {numbers[0]} is older than 2.6: load no file from others with it, not even with weights_only=True"
+
+
 def main(arguments: list[str]) -> int:
     """Print the verdicts and return the exit code."""
     parser = argparse.ArgumentParser(
@@ -93,11 +125,10 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         print(f"cannot verify checkpoints: {sys.executable} has no torch ({error})", file=sys.stderr)
         return 3
-    if options.sampled:
-        # A listing may run beside a training.
-        torch.set_num_threads(1)
+    # A listing may run beside a training.
+    torch.set_num_threads(1 if options.sampled else min(torch.get_num_threads(), MOST_THREADS))
     for path in options.paths:
-        result = examine(path, full=not options.sampled)
+        result = examined_apart(path, not options.sampled, examine)
         print(json.dumps(result), flush=True)
         if options.first_healthy and result["verdict"] in (HEALTHY, NEEDS_ALLOW_LIST, NO_STEP):
             break

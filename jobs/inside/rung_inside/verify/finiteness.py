@@ -4,72 +4,114 @@ from __future__ import annotations
 
 import re
 from typing import Any, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
-from rung_inside.verify.verdict import POISONED, Unfit
+from rung_inside.verify.pickles.objects import Key
+from rung_inside.verify.stored.tensor import CHUNK, ITEM_BYTES, Storage, StoredTensor
+from rung_inside.verify.stored.verdict import POISONED, REFUSED, Unfit
 
-CHUNK = 1 << 22
 # Single numbers that frameworks keep about a run: the best score is infinite until there is one.
 SCORE = re.compile(r"(?:^|[.: ])(?:callbacks|\w*(?:best|loss|score|metric|history|meter)\w*|kth_value)(?=[.{]|$)")
-# Numbers sampled from the start, middle and end of a large tensor; NaN spreads fast.
-SAMPLE = 1 << 14
+# Tensors may share numbers, but to read all numbers this many times over is no honest checkpoint.
+MOST_TIMES, FREE_BYTES = 64, 1 << 30
+# To read some numbers costs about as much as so many bytes.
+CALL_BYTES = 4096
+LONGEST_NAME = 300
 
 
-def check_finite(tensors: Iterable[tuple[str, Any]], full: bool) -> None:
+def check_finite(tensors: Iterable[tuple[str, StoredTensor]], full: bool) -> None:
     """Raise `poisoned` at the first tensor that is not finite."""
+    scan = Scan(full)
     for name, tensor in tensors:
-        if not is_finite(tensor, full) and not _is_mask(tensor) and not _is_score(name, tensor):
+        if not scan.is_finite(tensor) and not _is_score(name, tensor) and not scan.is_mask(tensor):
             raise Unfit(POISONED, f"{name or 'the tensor'} is not finite")
 
 
-def tensors_in(content: Any) -> Iterator[tuple[str, Any]]:
+def tensors_in(content: Any) -> Iterator[tuple[str, StoredTensor]]:
     """Yield every tensor of a nested content with its dotted name, at any depth."""
     waiting, seen = [("", content)], set()
     while waiting:
         name, value = waiting.pop()
-        value = as_tensor(value)
-        if callable(getattr(value, "is_floating_point", None)):  # a dtype has one too, but not a method
+        if isinstance(value, StoredTensor):
             yield name, value
-        elif isinstance(value, (dict, list, tuple, set, frozenset)) and id(value) not in seen:
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
             pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
-            waiting += [(f"{name}.{key}" if name else str(key), item) for key, item in reversed(pairs)]
+            waiting += [(_joined(name, key), item) for key, item in reversed(pairs) if _may_hold_tensors(item)]
 
 
-def as_tensor(value: Any) -> Any:
-    """Return the tensor of a LazyTensor, or the value itself."""
-    make = getattr(value, "rung_tensor", None)
-    return value if make is None else make()
+def _may_hold_tensors(value: Any) -> bool:
+    return isinstance(value, (StoredTensor, dict, list, tuple))
 
 
-def is_finite(tensor: Any, full: bool = True) -> bool:
-    """Return whether a tensor is finite; a finite sum proves it ten times faster than the exact test."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
-        return True
-    if tensor.is_sparse:
-        tensor = tensor.coalesce().values()
-    flat = tensor.detach().reshape(-1)
-    return all(_chunk_finite(chunk) for chunk in _chunks(flat, full))
+def _joined(name: str, key: Any) -> str:
+    """Return the name of an item. A stranger's keys may be long, and nested deeply."""
+    word = str(key)[:LONGEST_NAME] if isinstance(key, (str, int)) else type(key).__name__
+    if isinstance(key, Key) and isinstance(key.value, tuple) and len(key.value) < 5:
+        word = str(tuple(each for each in key.value if isinstance(each, int)))
+    return (f"{name}.{word}" if name else word)[:LONGEST_NAME]
 
 
-def _chunks(flat: Any, full: bool) -> Iterator[Any]:
-    count = flat.numel()
-    if full or count <= 4 * SAMPLE:
-        return (flat[at : at + CHUNK] for at in range(0, count, CHUNK))
-    return (flat[at : at + SAMPLE] for at in (0, (count - SAMPLE) // 2, count - SAMPLE))
+class Scan:
+    """Reads the numbers of tensors, those of one storage as few times as possible."""
+
+    def __init__(self, full: bool) -> None:
+        self._full = full
+        # Whether all numbers of a storage are finite; then all tensors in it are.
+        self._finite: WeakKeyDictionary[Storage, dict[str, bool]] = WeakKeyDictionary()
+        self._left = FREE_BYTES
+
+    def is_finite(self, tensor: StoredTensor) -> bool:
+        if not tensor.can_be_infinite():
+            return True
+        known = self._finite.setdefault(tensor.storage, {})
+        if tensor.dtype not in known:
+            self._left += MOST_TIMES * (tensor.storage.nbytes + CALL_BYTES)
+            known[tensor.dtype] = self._full and self._all_finite(_whole(tensor).chunks())
+        return known[tensor.dtype] or self._all_finite(tensor.chunks() if self._full else tensor.samples())
+
+    def is_mask(self, tensor: StoredTensor) -> bool:
+        """Return whether a tensor is an attention mask (only 0 and -inf), which is not poisoned."""
+        zeros = False
+        for chunk in map(_wide, self._counted(tensor.chunks())):
+            if not bool(((chunk == 0) | (chunk == float("-inf"))).all()):
+                return False
+            zeros = zeros or bool((chunk == 0).any())
+        return zeros
+
+    def _all_finite(self, chunks: Iterable[Any]) -> bool:
+        return all(_chunk_finite(chunk) for chunk in self._counted(chunks))
+
+    def _counted(self, chunks: Iterable[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            self._left -= chunk.numel() * chunk.element_size() + CALL_BYTES
+            if self._left < 0:
+                raise Unfit(REFUSED, f"its tensors share their numbers more than {MOST_TIMES} times over")
+            yield chunk
+
+
+def _whole(tensor: StoredTensor) -> StoredTensor:
+    """Return all numbers of the storage of a tensor."""
+    count = tensor.storage.nbytes // ITEM_BYTES[tensor.dtype]
+    return StoredTensor(tensor.storage, 0, (count,), (1,), tensor.dtype)
 
 
 def _chunk_finite(chunk: Any) -> bool:
+    """Return whether numbers are finite; a finite sum proves it ten times faster than the exact test."""
     import torch
 
-    # A sum in FP16 would pass 65504.
-    wide = chunk.float() if chunk.is_floating_point() and chunk.element_size() < 4 else chunk
+    assert chunk.numel() <= CHUNK, "no more is copied at once"
+    wide = _wide(chunk)
     return bool(torch.isfinite(wide.sum())) or bool(torch.isfinite(wide).all())
 
 
-def _is_mask(tensor: Any) -> bool:
-    """Return whether a tensor is an attention mask (only 0 and -inf), which is not poisoned."""
-    return bool(((tensor == 0) | (tensor == float("-inf"))).all()) and bool((tensor == 0).any())
+def _wide(chunk: Any) -> Any:
+    """Return numbers in a type that every torch can compute with; a sum in FP16 would pass 65504."""
+    import torch
+
+    real = torch.view_as_real(chunk) if chunk.is_complex() else chunk
+    return real.float() if real.element_size() < 4 else real
 
 
-def _is_score(name: str, tensor: Any) -> bool:
-    return tensor.dim() == 0 and SCORE.search(name) is not None
+def _is_score(name: str, tensor: StoredTensor) -> bool:
+    return not tensor.size and SCORE.search(name) is not None

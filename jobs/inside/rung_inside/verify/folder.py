@@ -8,21 +8,25 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from typing import Any, Iterator
 
 from rung_inside.verify.dcp import ENDING, METADATA, read_sharded
 from rung_inside.verify.safetensors_file import read_safetensors
-from rung_inside.verify.torch_file import ZIP_MAGIC, read_torch
-from rung_inside.verify.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABLE, Content, Unfit
+from rung_inside.verify.stored.mapped_file import read_small
+from rung_inside.verify.stored.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABLE, Content, Unfit
+from rung_inside.verify.torch_file import is_torch_file, read_torch
 
 TRAINER_STATE = "trainer_state.json"
 TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".pkl")
-# States of random generators: only integers, pickled in ways that torch.load refuses.
+# States of random generators: only integers, pickled in ways that torch.load refuses. Their frameworks load them.
 RANDOM = re.compile(r"(?:rng_state|random_states).*")
 WEIGHTS = re.compile(r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)[\w.-]*\.(?:safetensors|bin)")
 INDEX = re.compile(r".*\.(?:safetensors|bin)\.index\.json")
 TRAINER_FOLDER = re.compile(r"checkpoint-\d+")
 MOST_FILES = 10_000
+# A state of a million logged lines has about 150 MB.
+MOST_JSON = 256_000_000
 
 
 def read_folder(folder: str, full: bool) -> Content:
@@ -44,12 +48,18 @@ def read_folder(folder: str, full: bool) -> Content:
 
 
 def _names(folder: str) -> list[str]:
-    """Return the path of every file in the folder; links to elsewhere are not followed."""
-    found = []
-    for place, _, files in os.walk(folder):
-        found += [os.path.relpath(os.path.join(place, name), folder) for name in files]
-        if len(found) > MOST_FILES:
-            raise Unfit(UNREADABLE, f"holds more than {MOST_FILES} files")
+    """Return the path of every file in the folder; links to folders are not followed."""
+    found: list[str] = []
+    waiting, seen = [""], 0
+    while waiting:
+        place = waiting.pop()
+        with os.scandir(os.path.join(folder, place)) as entries:
+            for entry in entries:
+                seen += 1
+                if seen > MOST_FILES:
+                    raise Unfit(UNREADABLE, f"holds more than {MOST_FILES} files")
+                path = os.path.join(place, entry.name)
+                (waiting if entry.is_dir(follow_symlinks=False) else found).append(path)
     return sorted(found)
 
 
@@ -86,16 +96,14 @@ def _missing(folder: str, kind: str, names: list[str]) -> str | None:
 
 def _shards(index: str) -> set[str]:
     try:
-        with open(index, encoding="utf-8") as file:
-            return {str(name) for name in json.load(file)["weight_map"].values()}
+        return {str(name) for name in json.loads(read_small(index, MOST_JSON))["weight_map"].values()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unfit(CORRUPT, f"{os.path.basename(index)} is damaged") from None
 
 
 def _trainer_state(folder: str) -> dict[str, Any]:
     try:
-        with open(os.path.join(folder, TRAINER_STATE), encoding="utf-8") as file:
-            state = json.load(file)
+        state = json.loads(read_small(os.path.join(folder, TRAINER_STATE), MOST_JSON))
     except (ValueError, RecursionError):
         raise Unfit(TRUNCATED, f"{TRAINER_STATE} ends too early or is damaged") from None
     return {"global_step": state.get("global_step")} if isinstance(state, dict) else {}
@@ -107,17 +115,12 @@ def _contents(folder: str, names: list[str], full: bool) -> Iterator[tuple[str, 
         yield place, _named(place, read_sharded, os.path.join(folder, place), full)
     for name in names:
         path = os.path.join(folder, name)
-        if RANDOM.fullmatch(os.path.basename(name)) or os.path.islink(path):
+        if os.path.islink(path):
             continue
         if name.endswith(".safetensors"):
-            yield name, _named(name, read_safetensors, path, full)
-        elif name.endswith(TORCH_ENDINGS) and (not name.endswith((".pkl", ".tar")) or _zipped(path)):
-            yield name, _named(name, read_torch, path, full)
-
-
-def _zipped(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+            yield name, _named(name, partial(read_safetensors, follow=False), path, full)
+        elif name.endswith(TORCH_ENDINGS) and (not name.endswith((".pkl", ".tar")) or is_torch_file(path)):
+            yield name, _named(name, partial(read_torch, follow=False), path, full)
 
 
 def _named(name: str, read: Any, path: str, full: bool) -> Content:
@@ -137,7 +140,7 @@ def _joined(kind: str, contents: list[tuple[str, Content]], state: dict[str, Any
 
     foreign = tuple(dict.fromkeys(each for name, content in contents for each in content.foreign if _kept(name)))
     inside = {name: content.state for name, content in contents if isinstance(content.state, dict)}
-    steps = [each for name, each in inside.items() if not name.startswith(("optimizer", "scheduler", "training_args"))]
+    steps = [each for name, each in inside.items() if _tells_the_step(name)]
     for each in steps:
         state = {**{key: value for key, value in each.items() if isinstance(value, (int, float))}, **state}
     bare = kind in ("hf", "accelerate") and not any("optim" in name for name, _ in contents)
@@ -146,8 +149,16 @@ def _joined(kind: str, contents: list[tuple[str, Content]], state: dict[str, Any
 
 
 def _kept(name: str) -> bool:
-    """Return whether a file matters for the allow-list; the framework loads its own arguments itself."""
-    return os.path.basename(name) != "training_args.bin"
+    """Return whether a file matters for the allow-list; the framework loads its own files itself."""
+    file = os.path.basename(name)
+    return file != "training_args.bin" and RANDOM.fullmatch(file) is None
+
+
+def _tells_the_step(name: str) -> bool:
+    """Return whether a number called `step` in a file may be the step; in random states it is another."""
+    return RANDOM.fullmatch(os.path.basename(name)) is None and not name.startswith(
+        ("optimizer", "scheduler", "training_args")
+    )
 
 
 def _with_files_beside(folder: str, names: list[str], full: bool) -> Content:

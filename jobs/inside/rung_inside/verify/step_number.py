@@ -10,13 +10,12 @@ import os
 import re
 from typing import Any
 
-from rung_inside.verify.finiteness import as_tensor
-
 KEYS = ("step", "global_step", "iteration", "iter_num", "iter", "num_updates", "current_step", "completed_steps")
 # Where frameworks keep their counters, if not at the top.
 FOLDERS = ("meta", "trainer_state", "train_state", "training_state", "extra_state", "trainer", "progress", "state")
 STEP_IN_NAME = re.compile(r"(?:step|iteration|iter)s?[_=-]?(\d+)", re.IGNORECASE)
 NUMBER_IN_NAME = re.compile(r"(?:^|[_=.-]|ckpt|checkpoint|model)(\d+)(?=$|[_=.-])", re.IGNORECASE)
+MOST_STEPS = 1 << 62
 EPOCH_IN_NAME = re.compile(r"(?<![a-z])(?:epoch|ep)[_=-]?\d+", re.IGNORECASE)
 
 
@@ -72,12 +71,9 @@ def _count(state: dict[Any, Any]) -> int | None:
 
 def as_count(value: Any) -> int | None:
     """Return a value as a count, or None if it is none."""
-    value = as_tensor(value)
     if hasattr(value, "numel"):
-        if value.numel() != 1:
-            return None
-        value = value.item()
+        value = value.item() if value.numel() == 1 else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    fits = math.isfinite(value) and value >= 0 and value == int(value)
+    fits = 0 <= value < MOST_STEPS and value == math.floor(value)
     return int(value) if fits else None

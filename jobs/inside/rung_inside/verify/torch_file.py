@@ -1,138 +1,137 @@
-"""Reads files of torch.save, an archive or the older format, without running their code."""
+"""Reads files of torch.save, an archive or the format before torch 1.6, without torch.load and without running them."""
 
 from __future__ import annotations
 
-import inspect
-import io
-import mmap
-import pickle
-import struct
-import zipfile
+import tarfile
+from dataclasses import dataclass
 from typing import Any
 
 from rung_inside.verify.finiteness import tensors_in
-from rung_inside.verify.safe_pickle import PlainUnpickler, is_harmless
-from rung_inside.verify.verdict import CORRUPT, REFUSED, TRUNCATED, UNREADABLE, UNVERIFIED, Content, Unfit, first_line
+from rung_inside.verify.pickles.machine import Machine
+from rung_inside.verify.pickles.objects import Name
+from rung_inside.verify.pickles.permissions import is_plain_for_torch
+from rung_inside.verify.stored.mapped_file import Window, map_file
+from rung_inside.verify.stored.verdict import CORRUPT, REFUSED, TRUNCATED, UNREADABLE, UNVERIFIED, Content, Unfit
+from rung_inside.verify.zip_archive import MAGIC, check_sums, read_archive
 
-ZIP_MAGIC = b"PK\x03\x04"
-LOCAL_HEADER = 30
+# The first of the pickles in a file before torch 1.6.
+OLD_MAGIC = 0x1950A86A20F9469CFC6C
+LITTLE = b"little"
+COUNT_BYTES = 8
 
 
-def read_torch(path: str, full: bool) -> Content:
+@dataclass(frozen=True)
+class Loaded:
+    """What a file holds, and the classes and functions that it names."""
+
+    state: Any
+    names: tuple[Name, ...]
+
+
+def read_torch(path: str, full: bool, *, follow: bool = True) -> Content:
     """Return what a file of torch.save holds; a full check also checks its checksums."""
-    with open(path, "rb") as file:
-        head = file.read(len(ZIP_MAGIC))
+    loaded = load(map_file(path, follow=follow), full)
+    lightning = isinstance(loaded.state, dict) and "pytorch-lightning_version" in loaded.state
+    foreign = tuple(str(name) for name in loaded.names if not is_plain_for_torch(name))
+    return Content("lightning" if lightning else "torch", tensors_in(loaded.state), loaded.state, foreign)
+
+
+def load(window: Window, full: bool) -> Loaded:
+    """Return the content of a file, or of a part of one; its tensors stay in the file."""
+    head = window.read(0, len(MAGIC))
     if not head:
         raise Unfit(TRUNCATED, "is empty")
-    if ZIP_MAGIC.startswith(head):
-        check_archive(path, full)
-    state, foreign = load(path, head == ZIP_MAGIC)
-    lightning = isinstance(state, dict) and "pytorch-lightning_version" in state
-    return Content("lightning" if lightning else "torch", tensors_in(state), state, foreign)
+    if head == MAGIC:
+        return _from_archive(window, full)
+    if MAGIC.startswith(head):
+        raise Unfit(TRUNCATED, "the archive has no end: it was not written to the last byte")
+    return _from_old_file(window)
 
 
-def check_archive(source: Any, full: bool) -> None:
-    """Check that the archive is complete and, if `full`, the CRCs that torch.save writes and torch.load skips."""
+def is_torch_file(path: str) -> bool:
+    """Return whether a file is one of torch.save, whatever its name is."""
+    window = map_file(path, follow=False)
     try:
-        archive = zipfile.ZipFile(source)
-    except (zipfile.BadZipFile, EOFError, ValueError, OverflowError):
-        raise Unfit(TRUNCATED, "the archive has no end: it was not written to the last byte") from None
-    with archive:
-        # torch.serialization.set_crc32_options(False) leaves them out.
-        if not full or all(entry.CRC == 0 for entry in archive.infolist() if entry.file_size):
-            return
-        try:
-            bad = archive.testzip()
-        except Exception as error:  # zlib, struct and zipfile each have errors of their own for damaged headers.
-            raise Unfit(CORRUPT, first_line(error)) from None
-    if bad is not None:
-        raise Unfit(CORRUPT, f"checksum of {bad} does not match its bytes")
-
-
-def load(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
-    """Return the content of a path or a file in memory, and the classes that a plain load refuses."""
-    import torch
-
-    known = inspect.signature(torch.load).parameters
-    if "weights_only" not in known:
-        return _load_with_dummies(source, zipped)
-    options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
-    if zipped and "mmap" in known and isinstance(source, str):
-        # Reads only what the check touches: a checkpoint may be larger than the memory.
-        options["mmap"] = True
-    try:
-        return torch.load(source, **options), ()
-    except EOFError as error:
-        raise Unfit(TRUNCATED, first_line(error)) from None
-    except pickle.UnpicklingError as error:
-        if "truncated" in str(error):
-            raise Unfit(TRUNCATED, "the pickle ends too early") from None
-        return _load_with_dummies(source, zipped)
-
-
-def _load_with_dummies(source: Any, zipped: bool) -> tuple[Any, tuple[str, ...]]:
-    """Read a file with a dummy for every class; refuse one that is not known to be harmless."""
-    try:
-        state, foreign = _from_archive(source) if zipped else _from_old_file(source)
+        return window.read(0, len(MAGIC)) == MAGIC or Machine(window, steps=100).run() == OLD_MAGIC
     except Unfit:
-        raise
-    except Exception as error:  # A damaged pickle may raise anything.
-        raise Unfit(UNREADABLE, first_line(error)) from None
-    for name in foreign:
-        if not is_harmless(name):
-            raise Unfit(REFUSED, f"would run {name} when loaded")
-    return state, foreign
+        return False
 
 
-def _from_archive(source: Any) -> tuple[Any, tuple[str, ...]]:
-    if not isinstance(source, str):
-        source.seek(0)
-    with zipfile.ZipFile(source) as archive:
-        names = {entry.filename: entry for entry in archive.infolist()}
-        pickled = next((name for name in names if name.rpartition("/")[2] == "data.pkl"), None)
-        if pickled is None:
-            raise Unfit(UNREADABLE, "is an archive, but none of torch.save")
-        folder = pickled[: -len("data.pkl")]
-        if f"{folder}byteorder" in names and archive.read(f"{folder}byteorder") != b"little":
-            raise Unfit(UNVERIFIED, "was written on a machine with another order of bytes")
-        unpickler = PlainUnpickler(io.BytesIO(archive.read(pickled)))
-        state = unpickler.load()
-    buffer = _mapped(source)
-    for key, storage in unpickler.storages.items():
-        storage.buffer, storage.offset = buffer, _data_offset(buffer, names[f"{folder}data/{key}"])
-    return state, tuple(unpickler.foreign)
+def _from_archive(window: Window, full: bool) -> Loaded:
+    files = read_archive(window)
+    if full:
+        check_sums(window)
+    pickles = [name for name in files if name.rpartition("/")[2] == "data.pkl"]
+    if not pickles:
+        raise Unfit(UNREADABLE, "is an archive, but none of torch.save")
+    folder = pickles[0][: -len("data.pkl")]
+    if len(pickles) > 1 or not all(name.startswith(folder) for name in files):
+        raise Unfit(CORRUPT, "is an archive with more than one content")
+    if f"{folder}constants.pkl" in files:
+        raise Unfit(REFUSED, "is a TorchScript archive, which holds code")
+    if f"{folder}byteorder" in files and files[f"{folder}byteorder"].read(0, 10) != LITTLE:
+        raise Unfit(UNVERIFIED, "was written on a machine with another order of bytes")
+    machine = Machine(files[pickles[0]])
+    state = machine.run()
+    for key, storage in machine.storages.items():
+        if f"{folder}data/{key}" not in files:
+            raise Unfit(CORRUPT, f"data/{key[:100]}, which it names, is not in the archive")
+        storage.place(files[f"{folder}data/{key}"])
+    return Loaded(state, tuple(machine.names))
 
 
-def _data_offset(buffer: Any, entry: zipfile.ZipInfo) -> int:
-    """Return where the bytes of an entry start; its header may be padded differently from the index."""
-    if entry.compress_type != zipfile.ZIP_STORED:
-        raise Unfit(UNVERIFIED, f"{entry.filename} is compressed")
-    header = entry.header_offset
-    name, extra = struct.unpack("<HH", buffer[header + 26 : header + LOCAL_HEADER])
-    return int(header + LOCAL_HEADER + name + extra)
-
-
-def _from_old_file(source: Any) -> tuple[Any, tuple[str, ...]]:
+def _from_old_file(window: Window) -> Loaded:
     """Read the format before torch 1.6: three pickles of metadata, the content, the keys, then the numbers."""
-    buffer = _mapped(source)
-    file = io.BytesIO(buffer) if not isinstance(source, str) else open(source, "rb")  # noqa: SIM115
-    with file:
-        for _ in range(3):
-            PlainUnpickler(file).load()
-        unpickler = PlainUnpickler(file)
-        state = unpickler.load()
-        keys = PlainUnpickler(file).load() if unpickler.storages else []
-        offset = file.tell()
+    at = _after_header(window)
+    machine = Machine(window, at)
+    state = machine.run()
+    at = machine.reader.at
+    reader = Machine(window, at)
+    keys = reader.run()
+    if not isinstance(keys, list) or reader.names:
+        raise Unfit(CORRUPT, "its list of storages is damaged")
+    at = reader.reader.at
     for key in keys:
-        storage = unpickler.storages[str(key)]
-        storage.buffer, storage.offset = buffer, offset + 8
-        offset += 8 + storage.count * storage.tensor().element_size()
-    return state, tuple(unpickler.foreign)
+        storage = machine.storages.pop(key, None) if isinstance(key, str) else None
+        if storage is None:
+            raise Unfit(CORRUPT, "its list of storages is damaged")
+        at += COUNT_BYTES
+        if at + storage.nbytes > window.length:
+            raise Unfit(TRUNCATED, f"{at + storage.nbytes - window.length} bytes of its numbers are missing")
+        storage.place(window.part(at, storage.nbytes))
+        at += storage.nbytes
+    if machine.storages:
+        raise Unfit(CORRUPT, "its list of storages is damaged")
+    return Loaded(state, tuple(machine.names))
 
 
-def _mapped(source: Any) -> Any:
-    if not isinstance(source, str):
-        return bytearray(source.getbuffer())
-    with open(source, "rb") as file:
-        # A private copy, because torch warns about read-only memory; nothing is written.
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+def _after_header(window: Window) -> int:
+    """Return where the content starts, after the magic number, the version and facts about the machine."""
+    if _is_tar(window):
+        raise Unfit(REFUSED, "is a tar archive; only torch before 0.2 wrote such, and loading one runs any code")
+    at = 0
+    for number in range(3):
+        machine = Machine(window, at)
+        try:
+            value = machine.run()
+        except Unfit as unfit:
+            if number == 0 and unfit.verdict != TRUNCATED:
+                raise Unfit(UNREADABLE, "is not a file of torch.save") from None
+            raise
+        if number == 0 and value != OLD_MAGIC:
+            raise Unfit(UNREADABLE, "is not a file of torch.save")
+        if number == 2 and isinstance(value, dict) and value.get("little_endian") is False:
+            raise Unfit(UNVERIFIED, "was written on a machine with another order of bytes")
+        at = machine.reader.at
+    return at
+
+
+def _is_tar(window: Window) -> bool:
+    """Return whether torch.load would read a tar archive, before it even looks for pickles."""
+    try:
+        tarfile.TarInfo.frombuf(window.read(0, tarfile.BLOCKSIZE), "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    except Exception:  # A header with odd numbers may raise anything; torch.load then fails, too.
+        return False
+    return True
