@@ -36,10 +36,17 @@ ROUTES = [
     ("pull", "POST", r"/images/create"),
     ("image", "GET", rf"/images/{NAME}/json"),
     ("distribution", "GET", rf"/distribution/{NAME}/json"),
-    ("network", "(GET|POST|DELETE)", r"/networks.*"),
+    ("networks", "GET", r"/networks"),
+    ("network", "POST", r"/networks/create"),
+    ("no_network", "DELETE", rf"/networks/{NAME}"),
 ]
 DIGEST = "sha256:" + "0" * 64
 ENDED = ("exited", "dead")
+NETWORKS: dict[str, tuple[int, Any]] = {
+    "networks": (200, []),
+    "network": (201, {"Id": "0" * 64}),
+    "no_network": (204, None),
+}
 YES = ("1", "True", "true")
 
 
@@ -167,8 +174,8 @@ class HostileEngine:
             labels = {"rung.cuda.archs": "sm_60 sm_75 sm_80 sm_90"}
             image = {"Id": DIGEST, "RepoDigests": [f"train@{DIGEST}"], "Config": {"Labels": labels}}
             return 200, image | {"Descriptor": {"digest": DIGEST}, "status": "done"}
-        if kind == "network":
-            return (201, {"Id": "n" * 64}) if body else (404, {"message": "no such network"})
+        if kind in NETWORKS:
+            return NETWORKS[kind]
         if kind == "create":
             if name in self.containers:
                 return 409, {"message": "in use"}
