@@ -27,6 +27,8 @@ OPEN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 LARGE = [b'{"State": {"Status": "running", "x": "', *[b"a" * MEBIBYTE] * 300, b'"}}']
 FUTURE = "9999-12-31T23:59:59.999999999Z"
 ENDED = {"State": {"Status": "exited", "ExitCode": 0}}
+# Between two pieces of a flood: as fast as a network, so that the machine itself is not what slows the honest job down.
+PACE = 0.002
 # How long the hosts go on after the end of the honest job.
 AFTER_SECONDS = 3.0
 MORE_MEMORY = 160 * MEBIBYTE
@@ -86,11 +88,11 @@ SILENT = {
 FLOODS = {
     "large": engine(inspect=sends(JSON_HEAD % sum(map(len, LARGE)), *LARGE)),
     "deep": engine(inspect=sends(JSON_HEAD % 4_000_000, b"[" * 2_000_000, b"]" * 2_000_000)),
-    "header": engine(list=floods(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536)),
-    "chunksize": engine(logs=floods(CHUNKED, b"0" * 65536)),
+    "header": engine(list=floods(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536, PACE)),
+    "chunksize": engine(logs=floods(CHUNKED, b"0" * 65536, PACE)),
     "output": commands("nvidia-smi", lambda: Reply(endless(b"x" * 65536))),
-    "frames": engine(logs=floods(CHUNKED, chunk(frame(b"y" * 60000 + b"\n")))),
-    "badframes": engine(logs=floods(CHUNKED, chunk(b"\x01\0\0\0\xff\xff\xff\xff" + b"z" * 60000))),
+    "frames": engine(logs=floods(CHUNKED, chunk(frame(b"y" * 60000 + b"\n")), PACE)),
+    "badframes": engine(logs=floods(CHUNKED, chunk(b"\x01\0\0\0\xff\xff\xff\xff" + b"z" * 60000), PACE)),
     "listing": listings,
 }
 GROUPS = {"wrong answers": WRONG, "silence": SILENT, "floods": FLOODS}
@@ -114,8 +116,7 @@ def run(folder: Path, lies: dict[str, Set], *, lying: bool) -> Outcome:
     """Run a controller with an honest host and one host for each lie until the honest job has ended."""
     site = HostileSite(folder)
     try:
-        honest = site.add("honest")
-        honest.engine.lines = 40
+        site.add_honest("honest", lines=40)
         for name, lie in lies.items():
             host = site.add(name)
             # Longer than the honest job, so that all of them lie while it runs.
@@ -128,7 +129,7 @@ def run(folder: Path, lies: dict[str, Set], *, lying: bool) -> Outcome:
 
 
 def watch(site: HostileSite) -> Outcome:
-    jobs = {name: site.submit(name, checkpoint={"mirror_every": 1}) for name in site.hosts}
+    jobs = {name: site.submit(name, checkpoint={"mirror_every": 1}) for name in ("honest", *site.hosts)}
     before = site.tree()
     started = time.time()
     controller = site.control()

@@ -21,6 +21,8 @@ from rung.jobs.model.paths import HomePaths
 from rung.runner.engines.docker.engine import DockerEngine
 from rung.runner.hosts.survey import Report, survey
 from rung.runner.seams.engine import Container, Observation, Presence, Request
+from rung.runner.state.store import Event
+from rung.runner.views.tables import event_line
 from tests.support.hostile_engine import DIGEST
 from tests.support.hostile_lies import says
 from tests.support.hostile_site import IMAGE, HostileSite, mutations
@@ -183,3 +185,9 @@ def test_any_output_of_a_command_is_taken_or_is_an_error_of_ours(
             seen = only_our_errors(lambda act=act, engine=engine, request=request: act(engine, request), output)
             assert not isinstance(seen, Observation) or is_plain(seen), f"{output[:60]!r} became {seen}"
             engine.close()
+
+
+@pytest.mark.parametrize("at", [253402300800.0, -1e18, 1e308, math.inf, math.nan])
+def test_a_time_that_no_calendar_has_can_be_shown(at: float) -> None:
+    """The controller of 0.1.0 ended with a ValueError when a host said that a container started in the year 9999."""
+    assert "started" in event_line(Event(1, at, "job-1", 1, "started", {"argv": ["true"]}), "liar")

@@ -113,7 +113,7 @@ class HostileEngine:
                 pieces = lie(call) if lie else None
                 for piece in pieces if pieces is not None else self._honest(call):
                     channel.sendall(piece)
-                if pieces is not None or call.kind == "logs":
+                if not isinstance(pieces, list | None) or call.kind == "logs":
                     channel.shutdown_write()
                     return
 

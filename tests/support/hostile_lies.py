@@ -30,7 +30,8 @@ class Call:
     over: threading.Event
 
 
-# Returns the bytes of the whole answer, head included; None for the honest answer.
+# Returns the bytes of the whole answer, head included; None for the honest answer. After a list the connection stays
+# open for the next request; after anything else it is closed.
 Lie = Callable[[Call], Iterable[bytes] | None]
 
 
@@ -47,7 +48,7 @@ def edits(change: Callable[[Any], Any]) -> Lie:
 
     def answer(call: Call) -> Iterable[bytes]:
         status, value = call.honest()
-        return [as_json(change(value), status)]
+        return [as_json(change(value) if status == 200 else value, status)]
 
     return answer
 

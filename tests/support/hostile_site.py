@@ -27,6 +27,7 @@ from rung.runner.ssh.remote import Remotes
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
 from tests import pace
+from tests.support.hostile_engine import HostileEngine
 from tests.support.hostile_ssh import HostileHost
 from tests.support.sshd import keygen
 
@@ -44,6 +45,8 @@ class HostileSite:
         (self.user_home / ".ssh").mkdir(parents=True, mode=0o700)
         keygen(self.user_home / ".ssh" / "id_ed25519")
         self.hosts: dict[str, HostileHost] = {}
+        self._listed: dict[str, dict[str, Any]] = {}
+        self._others: list[Any] = []
         self._store: Store | None = None
         self._remotes: Remotes | None = None
         self._engines: list[DockerEngine] = []
@@ -52,12 +55,30 @@ class HostileSite:
     def add(self, name: str) -> HostileHost:
         """Start a host whose only GPU has the type of its name, so that a job can ask for it."""
         host = self.hosts[name] = HostileHost(self.folder / "hosts" / name, name, gpu=name.upper())
-        with (self.user_home / ".ssh" / "known_hosts").open("a") as file:
-            file.write(host.known_line)
-        common = {"ansible_host": "127.0.0.1", "ansible_user": "rung"}
-        listed = {each.name: {**common, "ansible_port": each.port} for each in self.hosts.values()}
-        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": listed}}))
+        self._list(name, host.port, host.known_line)
         return host
+
+    def add_honest(self, name: str, lines: int) -> None:
+        """Start an honest host in a process of its own, which nothing that happens here slows down."""
+        words = [
+            sys.executable,
+            "-m",
+            "tests.support.hostile_site",
+            str(self.folder / "hosts" / name),
+            name,
+            str(lines),
+        ]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started = subprocess.Popen(words, **pipes, cwd=Path(__file__).parents[2], text=True)  # type: ignore[call-overload]
+        self._others.append(started)
+        port, known_line = json.loads(started.stdout.readline())
+        self._list(name, port, known_line)
+
+    def _list(self, name: str, port: int, known_line: str) -> None:
+        self._listed[name] = {"ansible_host": "127.0.0.1", "ansible_user": "rung", "ansible_port": port}
+        with (self.user_home / ".ssh" / "known_hosts").open("a") as file:
+            file.write(known_line)
+        self.inventory.write_text(yaml.safe_dump({"all": {"hosts": self._listed}}))
 
     @property
     def inventory(self) -> Path:
@@ -73,6 +94,9 @@ class HostileSite:
         for process in self._controllers:
             process.kill()
             process.wait()
+        for other in self._others:
+            # The end of its input ends it.
+            other.communicate()
         for host in self.hosts.values():
             host.close()
         for engine in self._engines:
@@ -170,3 +194,16 @@ def mutations(value: Any) -> list[Any]:
     if isinstance(value, list):
         found += [[*value[:at], each, *value[at + 1 :]] for at, inner in enumerate(value) for each in mutations(inner)]
     return [json.loads(text) for text in dict.fromkeys(json.dumps(each) for each in found)]
+
+
+def main(place: str, name: str, lines: str) -> None:
+    """Be an honest host until the input ends."""
+    host = HostileHost(Path(place), name, gpu=name.upper(), engine=HostileEngine(int(lines)))
+    sys.stdout.write(json.dumps([host.port, host.known_line]) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    host.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
