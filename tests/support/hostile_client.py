@@ -32,8 +32,18 @@ def shorten_limits() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(("rung.runner.engines", "rung.runner.ssh", "rung.runner.hosts", "rung.runner.files")):
             for key, value in list(vars(module).items()):
-                if key.endswith("SECONDS") and isinstance(value, float) and value > LIMIT_SECONDS:
-                    setattr(module, key, LIMIT_SECONDS)
+                if key.endswith("SECONDS") and isinstance(value, float):
+                    setattr(module, key, min(value, LIMIT_SECONDS))
+                for method in vars(value).values() if isinstance(value, type) else ():
+                    _shorten_defaults(method)
+
+
+def _shorten_defaults(method: object) -> None:
+    """Shorten the time limits that are the defaults of arguments."""
+    defaults = getattr(method, "__kwdefaults__", None)
+    for key in defaults or ():
+        if "seconds" in key and isinstance(defaults[key], float):
+            defaults[key] = min(defaults[key], LIMIT_SECONDS)
 
 
 def request_of(home: Path) -> Request:
