@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,7 @@ def run_with_mirror(site: HostileSite, **checkpoint: object) -> list[str]:
     patience = pace.Patience(8)
     while not patience.is_over() and not kinds & {event.kind for event in site.store.events(job)}:
         assert controller.poll() is None, site.shown()
+        time.sleep(0.1)
     assert len(site.hosts["liar"].engine.calls) > asked
     assert not site.unexpected()
     return site.because(job)

@@ -227,7 +227,7 @@ class HostileEngine:
 
     def _say(self, found: Container, text: bytes, kind: int = 1) -> None:
         with self._changed:
-            found.lines.append((time.time_ns(), kind, text))
+            found.lines += [(time.time_ns(), kind, line) for line in text.splitlines(keepends=True)]
             self._changed.notify_all()
 
     def _end(self, found: Container, code: int) -> None:
@@ -258,7 +258,6 @@ class HostileEngine:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, cwd="/")
             ran = Ran(done.stdout, done.returncode, done.stderr)
         ran = ran or Ran(err=b"no such program\n", code=127)
-        for kind, text in ((1, ran.out), (2, ran.err)):
-            for line in text.splitlines(keepends=True):
-                self._say(found, line, kind)
+        self._say(found, ran.out)
+        self._say(found, ran.err, kind=2)
         self._end(found, ran.code)
