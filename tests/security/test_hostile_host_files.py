@@ -128,8 +128,8 @@ def lie_about_checkpoints(host: HostileHost, inner: list[paramiko.SFTPAttributes
     host.lies.entries = entries
     host.lies.content = lambda path, offset, size: CONTENT[offset : offset + size] if top in path else None
     host.lies.attributes = lambda path: entry("x", len(CONTENT)) if top in path and path[-len(top) :] != top else None
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    host.lies.command = lambda command: Reply([f"{digest}  x\n".encode()]) if "sha256sum" in command else None
+    summed = Reply([f"{hashlib.sha256(CONTENT).hexdigest()}  x\n".encode()])
+    host.lies.command = lambda command: summed if "sha256sum" in command and top in command else None
 
 
 def mirrored(site: HostileSite) -> dict[str, int]:
