@@ -268,10 +268,15 @@ class HostileHost:
         transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
         session = _Session(self)
         transport.start_server(server=session)
+        # paramiko closes a channel that nobody holds.
+        held: list[paramiko.Channel] = []
         while transport.is_active():
             channel = transport.accept(0.5)
-            if channel is not None and channel.get_id() in session.streams:
-                self.start(self.engine.serve, channel)
+            held = [each for each in held if not each.closed]
+            if channel is not None:
+                held.append(channel)
+                if channel.get_id() in session.streams:
+                    self.start(self.engine.serve, channel)
 
     # Commands
 
