@@ -99,7 +99,20 @@ def test_a_wrong_answer_about_containers_becomes_an_observation(
         assert seen is None or is_plain(seen), f"{wrong!r} became {seen}"
 
 
-@pytest.mark.parametrize("kind", ["inspect", "create", "image", "wait"])
+# What is done with each kind of answer.
+ACTS: dict[str, list[Callable[[DockerEngine, Request], Any]]] = {
+    "inspect": [
+        lambda engine, request: engine.start(request, {}),
+        lambda engine, request: engine.stop(request.paths, force=True),
+        lambda engine, request: engine.run(["sh", "-c", "echo x"], request, 10),
+    ],
+    "create": [lambda engine, request: engine.run(["sh", "-c", "echo x"], request, 10)],
+    "wait": [lambda engine, request: engine.run(["sh", "-c", "echo x"], request, 10)],
+    "image": [lambda engine, request: engine.ensure_image(IMAGE, lambda progress: None)],
+}
+
+
+@pytest.mark.parametrize("kind", ACTS)
 def test_a_wrong_answer_to_what_is_done_is_an_error_of_ours(kind: str, site: HostileSite, liar: HostileHost) -> None:
     """0.1.0 raised AttributeError and TypeError for many of these, which end a job's turn as unexpected errors."""
     value = {"Id": "x", "Warnings": []} if kind == "create" else honest(liar, site, kind)
@@ -107,13 +120,10 @@ def test_a_wrong_answer_to_what_is_done_is_an_error_of_ours(kind: str, site: Hos
     for wrong in mutations(value):
         liar.engine.lies = {kind: says(wrong, 201 if kind == "create" else 200)}
         request = request_of(site)
-        for act in (
-            lambda request=request: engine.start(request, {}),
-            lambda request=request: engine.stop(request.paths, force=True),
-        ):
-            only_our_errors(act, wrong)
-        ran = only_our_errors(lambda request=request: engine.run(["sh", "-c", "echo x"], request, 10), wrong)
-        assert ran is None or [type(part) for part in ran] == [int, str, str], f"{wrong!r} gave {ran}"
+        for act in ACTS[kind]:
+            ran = only_our_errors(lambda act=act, request=request: act(engine, request), wrong)
+            assert ran is None or [type(part) for part in ran[1:]] == [str, str], f"{wrong!r} gave {ran}"
+            assert ran is None or isinstance(ran[0], int), f"{wrong!r} gave {ran}"
 
 
 def test_a_wrong_answer_about_images_gives_a_digest_or_an_error(site: HostileSite, liar: HostileHost) -> None:
@@ -159,13 +169,34 @@ OUTPUTS = [
     b"/\n0\n0\n",
     b"0, GPU-x, 1, 1, 1.1, a\n" * 5000,
     b"--\n--\n--\n",
+]
+RECORDS = [
+    b"",
+    b"began\n",
+    b"done\n",
     b"done\n[]",
+    b"done\nnull",
     b"done\n" + b"[" * 200_000,
     b'done\n{"exit_code": 1e400, "ended_at": "x"}',
+    b'done\n{"exit_code": null, "ended_at": []}',
     b'done\n{"exit_code": 0, "ended_at": Infinity}',
+    b'done\n{"exit_code": 0, "ended_at": NaN}',
     b'done\n{"exit_code": 99999999999999999999999, "ended_at": 253402300799}',
-    b"began\n",
+    b'done\n{"exit_code": "0", "ended_at": 1e308}',
+    b"\xff" * 100_000,
 ]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=range(len(RECORDS)))
+def test_any_record_becomes_an_observation(record: bytes, site: HostileSite, liar: HostileHost) -> None:
+    """0.1.0 took the time `Infinity` from a record, and could not show it afterwards."""
+    liar.lies.command = lambda command: Reply([record]) if "done.json" in command else None
+    for state in ({"message": "gone"}, {"State": {"Status": "exited", "ExitCode": 0}, "Config": {"Labels": {}}}):
+        liar.engine.lies = {"inspect": says(state, 404 if "message" in state else 200)}
+        engine = DockerEngine(site.remote("liar"), "store")
+        seen = only_our_errors(lambda engine=engine: engine.observe(request_of(site).paths), record)
+        engine.close()
+        assert seen is None or is_plain(seen), f"{record[:60]!r} became {seen}"
 
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=range(len(OUTPUTS)))

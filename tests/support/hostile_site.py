@@ -186,7 +186,7 @@ def peak_memory(process: subprocess.Popen[bytes]) -> int:
 
 def mutations(value: Any) -> list[Any]:
     """Return a value with each of its parts replaced by each kind of wrong value, one at a time."""
-    wrong = [None, True, -1, 2**63, 1e308, "", "x" * 300, "../../x\n\x1b[31m\u202e", [], [[]], {}, {"": None}]
+    wrong = [None, True, -(2**63), 1e308, "", "../../x\n\x1b[31m\u202e" * 30, [[]], {"": None}]
     found = [each for each in wrong if each != value]
     if isinstance(value, dict):
         found += [{**value, key: each} for key, inner in value.items() for each in mutations(inner)]
