@@ -210,7 +210,7 @@ def test_any_output_of_a_command_is_taken_or_is_an_error_of_ours(
         for act in (
             lambda engine, request: engine.start(request, {}),
             lambda engine, request: engine.observe(request.paths),
-            lambda engine, request: engine.checkpoint_folder(request),
+            lambda engine, request: engine.list_files(request, "*"),
         ):
             engine, request = DockerEngine(site.remote("liar"), "store"), request_of(site)
             seen = only_our_errors(lambda act=act, engine=engine, request=request: act(engine, request), output)
