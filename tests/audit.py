@@ -14,6 +14,8 @@ from typing import Any
 
 LOCK = Path(__file__).resolve().parents[1] / "requirements.lock"
 SECONDS = 600
+# So many names of packages that could not be asked about are shown.
+SHOWN = 10
 # pip-audit may ask for each package; it reads the lock file alone and installs nothing.
 OPTIONS = ("--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json")
 
@@ -28,7 +30,7 @@ def main(words: list[str]) -> int:
     skipped = [package for package in said if "skip_reason" in package]
     sys.stdout.writelines(f"audit: {line}\n" for package in found for line in lines_of(package))
     if skipped:
-        names = ", ".join(str(package["name"]) for package in skipped)
+        names = ", ".join(str(package["name"]) for package in skipped[:SHOWN])
         sys.stdout.write(f"audit: could not be asked about {len(skipped)} of {len(said)} packages: {names}\n")
     sys.stdout.write(f"audit: {len(found)} of {len(said) - len(skipped)} packages have a known vulnerability\n")
     return 1 if found else 0
@@ -45,6 +47,8 @@ def ask(command: list[str]) -> list[dict[str, Any]] | str:
         packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if all("skip_reason" in package for package in packages):
+        return str(packages[0]["skip_reason"]) if packages else "the lock file names no package"
     return packages
 
 

@@ -138,6 +138,14 @@ def test_a_database_that_cannot_be_reached_is_said_so(
     assert shown == "audit: the database of vulnerabilities could not be asked: no route to the database\n"
 
 
+def test_a_database_that_knows_none_of_the_packages_was_not_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"dependencies": [{"name": "click", "skip_reason": "not found"}, {"name": "x", "skip_reason": "not found"}]}
+    code, shown = audited(tmp_path, capsys, said, "", 0)
+    assert (code, shown) == (0, "audit: the database of vulnerabilities could not be asked: not found\n")
+
+
 def test_an_audit_without_its_program_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main([str(tmp_path / "pip-audit")]) == 0
     assert "could not be asked" in capsys.readouterr().out
