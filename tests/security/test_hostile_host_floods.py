@@ -48,14 +48,14 @@ def large(size: int) -> list[bytes]:
 
 # The names of what is flooded, the question that meets it, and the answer.
 FLOODS: dict[str, tuple[str, str, Lie]] = {
-    "an inspection of 300 MiB": ("follow", "inspect", sends(*large(300 * MEBIBYTE))),
+    "an inspection of 300 MiB": ("stop", "inspect", sends(*large(300 * MEBIBYTE))),
     "an image of 300 MiB": ("image", "image", sends(*large(300 * MEBIBYTE))),
     "a list of 300 MiB": ("follow", "list", sends(*large(300 * MEBIBYTE))),
     "a version of 300 MiB": ("survey", "version", sends(*large(300 * MEBIBYTE))),
-    "an answer without an end": ("follow", "inspect", floods(OPEN, b"x" * 65536)),
+    "an answer without an end": ("stop", "inspect", floods(OPEN, b"x" * 65536)),
     "an error without an end": ("run", "create", floods(b"HTTP/1.1 500 No\r\n\r\n", b"x" * 65536)),
     "deep JSON": ("image", "image", sends(SIZED % 2_000_000, b"[" * 1_000_000, b"]" * 1_000_000)),
-    "deep JSON in an inspection": ("follow", "inspect", sends(SIZED % 2_000_000, b"[" * 1_000_000, b"]" * 1_000_000)),
+    "deep JSON in an inspection": ("stop", "inspect", sends(SIZED % 2_000_000, b"[" * 1_000_000, b"]" * 1_000_000)),
     "a long number": ("image", "image", sends(SIZED % 10_000_000, b"9" * 10_000_000)),
     "a header line without an end": ("image", "image", floods(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536)),
     "headers without an end": ("image", "image", floods(b"HTTP/1.1 200 OK\r\n", b"X: x\r\n" * 4096)),

@@ -58,6 +58,8 @@ def ask(question: str, engine: DockerEngine, remote: Any, host: Host, request: R
         return [len(part) for part in engine.run(["sh", "-c", "true"], request, LIMIT_SECONDS)[1:]]
     if question == "files":
         return len(engine.list_files(request, "*"))
+    if question == "stop":
+        return engine.stop(request.paths, force=True)
     if question == "image":
         return engine.incompatibility(IMAGE, Gpu("P100", (6, 0)))
     if question == "survey":
