@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from tests.support.sshd import keygen
 BIN = Path(sys.executable).parent
 IMAGE = f"train@sha256:{'0' * 64}"
 PATIENCE = 120.0
+MOST_MEMORY = 4 << 30
 
 
 class HostileSite:
@@ -140,6 +142,8 @@ class HostileSite:
         with (self.folder / "controller.log").open("ab") as log:
             command = [str(BIN / "rung"), "controller"]
             self._controllers.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
+        # Where it takes all that a host sends, it fails and not the machine.
+        resource.prlimit(self._controllers[-1].pid, resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         return self._controllers[-1]
 
     def job(self, job_id: str) -> Job:
