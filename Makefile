@@ -28,7 +28,7 @@ TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -173,6 +173,13 @@ lock: ## Write requirements.lock from the packages in .venv
 	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
 	   $(VENV)/bin/pip list --format=freeze --exclude rung --exclude pip | sed 's/+cpu$$//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+
+# In an environment of its own, so that it is in no lock file.
+AUDIT := build/audit
+audit: setup ## Ask whether a package in requirements.lock has a known vulnerability, where the database can be reached
+	@[ -x $(AUDIT)/bin/pip-audit ] || { $(PYTHON) -m venv $(AUDIT) && \
+		$(AUDIT)/bin/pip install --quiet --disable-pip-version-check --no-input pip-audit==2.10.1; } || echo "audit: pip-audit cannot be installed here" >&2
+	@python -m tests.audit $(AUDIT)/bin/pip-audit
 
 system: ## Install the programs that a fleet needs (Debian, as root); keeps programs that are already there
 	@export PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \

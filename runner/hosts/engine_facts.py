@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from rung.runner.seams.remote import Remote, RemoteSocket
 # The label on every container of ours, with the id of the job.
 JOB_LABEL = "rung.job"
 ANSWER_SECONDS = 5.0
+# For all of an answer: a host may send one byte at a time.
+WHOLE_SECONDS = 30.0
 # A host with thousands of containers answers with a few megabytes.
 MAX_BYTES = 16 << 20
 OURS = "/containers/json?" + urlencode({"filters": json.dumps({"label": [JOB_LABEL]})})
@@ -44,6 +48,9 @@ def ask_engine(remote: Remote, path: str) -> EngineFacts:
 
 def _get(remote: Remote, path: str, request: str) -> Any:
     opened = remote.open_socket(path)
+    late = threading.Timer(WHOLE_SECONDS, opened.shutdown, (socket.SHUT_RDWR,))
+    late.daemon = True
+    late.start()
     try:
         opened.settimeout(ANSWER_SECONDS)
         return _ask(opened, request)
@@ -51,6 +58,7 @@ def _get(remote: Remote, path: str, request: str) -> Any:
         what = clean(str(error)) or type(error).__name__
         raise EngineError(f"{remote.name}: {path} does not answer as an engine does: {what[:200]}") from None
     finally:
+        late.cancel()
         opened.close()
 
 

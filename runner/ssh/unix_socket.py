@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import socket
+from contextlib import suppress
 from typing import IO, Any
 
 import paramiko
@@ -84,7 +85,9 @@ class UnixSocket:
 
     def _end(self) -> None:
         self._ended = True
-        self._channel.close()
+        # Of a connection that is just being lost, a channel cannot be closed any more, and need not be.
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
 
 
 class _Reader(io.RawIOBase):

@@ -165,9 +165,16 @@ def _knob(value: Any, nothing: str = "off") -> str:
 
 def event_line(event: Event, host: str) -> str:
     """Return one event as a log line."""
-    at = datetime.fromtimestamp(event.at).strftime("%H:%M:%S")
     where = f"job={event.job_id} attempt={event.attempt or '-'} host={host}"
-    return f"{at} {where} {event.kind}: {event_text(event)}"
+    return f"{_time_of_day(event.at)} {where} {event.kind}: {event_text(event)}"
+
+
+def _time_of_day(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        # A host that lies may report a time that no calendar has. The controller prints this line and must go on.
+        return "??:??:??"
 
 
 def event_text(event: Event) -> str:

@@ -122,9 +122,10 @@ class DockerEngine:
             raise
 
     def _refuse_foreign(self, found: Mapping[str, Any], request: Request) -> None:
-        found_labels = (found.get("Config") or {}).get("Labels") or {}
+        config = found.get("Config")
+        theirs = config.get("Labels") if isinstance(config, dict) else None
         ours = labels(self._store_id, request.job_id, request.attempt)
-        if any(found_labels.get(key) != value for key, value in ours.items()):
+        if not isinstance(theirs, dict) or any(theirs.get(key) != value for key, value in ours.items()):
             name = self._name(request.paths)
             raise EngineError(f"{self.host}: there is a container {name} which is not ours: remove or rename it")
 

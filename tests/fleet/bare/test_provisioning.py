@@ -18,6 +18,12 @@ CONTAINERS = "/var/lib/docker/containers/*/config.v2.json"
 # A `date` that comes first in PATH and is five minutes ahead.
 CLOCK = "/usr/local/bin/date"
 LATE = b'#!/bin/sh\n[ "$*" = +%s ] && exec echo $(($(/bin/date +%s) + 300))\nexec /bin/date "$@"\n'
+# A program of an image that tells by its answer what it may do.
+LIAR = """
+echo "GPU 0: one"
+[ "$(id -u)" != 0 ] || echo "GPU 1: root"
+! touch /written 2> /dev/null || echo "GPU 2: its root can be written"
+"""
 
 
 def test_an_unsupported_system_is_refused_and_not_changed(site: Site) -> None:
@@ -46,6 +52,35 @@ def test_the_account_has_no_password_and_no_sudo(provisioned: Played, site: Site
     assert site.host.run("getent", "shadow", "rung").split(":")[1] == "*"
     assert set(site.host.run("id", "-nG", "rung").split()) == {"rung", "docker"}
     assert site.host.run("grep", "-rls", "rung", "/etc/sudoers", "/etc/sudoers.d", check=False) == ""
+
+
+def test_a_link_of_the_account_is_not_followed(provisioned: Played, site: Site) -> None:
+    """0.1.0 gave the target of a link at `~/.ssh` to the account, and wrote the keys there, as root."""
+    host, home = site.host, "/home/rung"
+    before = host.run("sh", "-c", "stat -c '%n %U %a' /root /root/.ssh /root/.ssh/*")
+    host.run("mv", f"{home}/.ssh", f"{home}/.ssh.away")
+    host.run("ln", "-s", "/root/.ssh", f"{home}/.ssh")
+    played = site.make("provision", TAGS="user")
+    host.run("rm", f"{home}/.ssh")
+    host.run("mv", f"{home}/.ssh.away", f"{home}/.ssh")
+    assert played.failed == {"pascal"}
+    assert f"{home}/.ssh is a link to /root/.ssh: nothing was changed" in " ".join(played.output.split())
+    assert host.run("sh", "-c", "stat -c '%n %U %a' /root /root/.ssh /root/.ssh/*") == before
+    assert site.make("provision", TAGS="user").changed == {"pascal": 0}
+
+
+def test_the_health_check_runs_an_image_in_the_seal_of_a_job(provisioned: Played, site: Site) -> None:
+    """0.1.0 ran the image as root. This one reports two GPUs more if it is root, or if it can write to its root."""
+    host, image = site.host, site.fleet.images["tiny"]
+    write = ["-c", f"printf '%s\\n' '{LIAR}' > /usr/bin/liar"]
+    host.docker("run", "--name=liar", "--user=0", "--entrypoint=/bin/sh", image, *write)
+    host.docker("commit", "liar", "liar:latest")
+    host.docker("rm", "liar")
+    script = host.run("cat", "/usr/local/lib/rung/health").replace("/usr/bin/nvidia-smi -L", "/bin/sh /usr/bin/liar")
+    shown = host.run("sh", "-s", "whole", input=script.replace("image=''", "image=liar:latest").encode())
+    host.docker("rmi", "liar:latest")
+    assert "all 1 GPUs are seen in one" in shown
+    assert host.docker("ps", "--all", "--quiet", "--filter=label=rung.look") == ""
 
 
 def test_settings_that_sshd_refuses_are_not_kept_and_login_still_works(provisioned: Played, site: Site) -> None:
