@@ -35,7 +35,8 @@ class LogWatch:
         self._log = log
         self._offset = 0
         warning = job.spec.recovery.early_warning
-        self.detector = Detector(job.spec.recovery.rules, warning)
+        # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
+        self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
         self._scan = Scan(self.detector)
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
