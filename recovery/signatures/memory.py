@@ -98,7 +98,8 @@ ROWS = (
         "control group",
         _OOM,
         "killed a process: out of memory",
-        r"^rung: .{0,80}\bthe kernel killed a process: out of memory$",
+        # Not at the beginning of a line: it may follow a progress bar.
+        r"rung: .{0,80}\bthe kernel killed a process: out of memory$",
     ),
     # Most SIGKILLs without another message are from the out-of-memory killer, but not in a log that Rung watches: there
     # the row above is the only word about it.

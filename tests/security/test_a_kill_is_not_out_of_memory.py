@@ -1,8 +1,8 @@
-"""Tests that a killed process is told as killed, and lack of memory as lack of memory: by facts, never by a shell's word.
+"""Tests that a kill and a lack of memory are told apart by facts, never by a shell's word.
 
-In 0.1.0 the wrapper's shell printed "Killed" into the log of a job that got kill -9, and the detector took that word for
-lack of memory: `oom`, then lower_batch, or FAILED with "no rung is left" and the machine's budget unused. The line that
-the wrapper prints for a real lack of memory was known to no signature.
+In 0.1.0 the wrapper's shell printed "Killed" into the log of a job that got kill -9, and the detector took that word
+for lack of memory: `oom`, then lower_batch, or FAILED with "no rung is left" and the machine's budget unused. The line
+that the wrapper prints for a real lack of memory was known to no signature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
 from rung.runner.controller.log_watch import LogWatch, fault_at_end
-from rung.runner.engines.docker.log_follower import OUT_OF_MEMORY
+from rung.runner.engines.docker.followed_attempt import OUT_OF_MEMORY
 from rung.runner.files.inside import INSIDE
 from rung.runner.seams.engine import Observation, Presence
 

@@ -30,6 +30,7 @@ from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.probe import Probe
+from rung.runner.engines.docker.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.files.fingerprint import is_hidden
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.transfer import move_remote, remote_entry
@@ -43,10 +44,12 @@ OnProgress = Callable[[str], None]
 class DockerEngine:
     """Runs attempts in containers on one host. Its methods may be called from any thread."""
 
-    def __init__(self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET) -> None:
+    def __init__(
+        self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, logins: RegistryLogins = NO_LOGINS
+    ) -> None:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
-        self._api = EngineApi(remote, socket)
+        self._api = EngineApi(remote, socket, logins)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder)
@@ -56,7 +59,6 @@ class DockerEngine:
     def close(self) -> None:
         """Stop following logs; the connection is closed by its owner."""
         self._follower.close()
-        self._api.close()
 
     def ensure_image(self, image: str, on_progress: OnProgress) -> None:
         """Pull the image by its digest if the host does not have it; EngineError when that fails."""
