@@ -40,6 +40,8 @@ ANSWER_SECONDS = 60.0
 # The list of our containers on a host is the longest answer: 2 KB for each. As Python's objects JSON takes up to twenty
 # times its size.
 ANSWER_BYTES = 4 << 20
+# The output of a look has the time of every line before it, and lines may be short.
+OUTPUT_BYTES = 64 << 20
 # A pull or a load reports its progress several times a second, but may be silent while it unpacks a layer.
 STATUS_SECONDS, STATUS_SILENCE, STATUS_BYTES = 6 * 3600.0, 600.0, 256 << 20
 STATUS_KEPT = 20
@@ -127,8 +129,7 @@ class EngineApi:
         """Return the beginning of what an ended container printed."""
         stream = {"stdout": int(not errors), "stderr": int(errors), "follow": 0}
         with self._translated_errors(f"container {name}"), closing(self._request_log(name, stream)) as opened:
-            # A frame has the time of its entry before the text, and entries may be short.
-            return read_output(opened, size, Limits(64 * size, ANSWER_SECONDS, ANSWER_SECONDS))
+            return read_output(opened, size, Limits(OUTPUT_BYTES, ANSWER_SECONDS, ANSWER_SECONDS))
 
     def open_log(self, name: str, since: str | None, *, follow: bool) -> RemoteSocket:
         """Request the log of a container from a moment on; the caller reads the answer as it arrives."""
@@ -189,8 +190,10 @@ class EngineApi:
         fields = {**(headers or {}), "Content-Length": str(len(data)), "Content-Type": "application/json"}
         with closing(open_engine(self._remote, self._path)) as opened:
             opened.settimeout(ANSWER_SECONDS)
-            send_request(opened, f"{method} {target}", fields)
-            opened.sendall(data.encode("ascii"))
+            # An engine that refuses a request may close the connection before it has all of it, and say why.
+            with suppress(BrokenPipeError):
+                send_request(opened, f"{method} {target}", fields)
+                opened.sendall(data.encode("ascii"))
             return read_answer(opened, Limits(ANSWER_BYTES, seconds, seconds))
 
     def _statuses(
@@ -199,7 +202,6 @@ class EngineApi:
         """Yield the status lines of a long request as they arrive; raise at the first one that is an error."""
         with closing(open_engine(self._remote, self._path)) as opened:
             opened.settimeout(ANSWER_SECONDS)
-            # An engine that refuses an archive closes the connection before it has all of it, and says why.
             with suppress(BrokenPipeError):
                 send_request(opened, f"POST {target}", headers, chunks)
             body = Body()
