@@ -6,6 +6,7 @@ Docker on this machine are not even read.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 from rung.jobs.model.errors import EngineError
@@ -45,7 +46,10 @@ def _login(registry: str) -> str:
     from docker.errors import DockerException
 
     try:
-        found = auth.load_config().resolve_authconfig(registry)
+        with warnings.catch_warnings():
+            # The error that follows says the same.
+            warnings.simplefilter("ignore")
+            found = auth.load_config().resolve_authconfig(registry)
     except (DockerException, OSError, ValueError) as error:
         why = clean(str(error))[:200]
         raise EngineError(f"the login for {registry} cannot be read from the settings of Docker here: {why}") from None
