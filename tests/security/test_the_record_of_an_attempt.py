@@ -18,8 +18,10 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.completion import RECORD_SCRIPT
 from rung.runner.engines.docker.container_state import ContainerState, Record, Status, outcome, parse_record
+from rung.runner.engines.docker.followed_attempt import FollowedAttempt
+from rung.runner.engines.docker.log_copy import LogCopy
 from rung.runner.engines.docker.log_follower import LogFollower
-from rung.runner.seams.engine import Presence
+from rung.runner.seams.engine import Observation, Presence
 from tests.support.scripted_engine import HEAD, LAST, ScriptedEngine, line
 
 RUNNING = {"Status": "running", "StartedAt": "2026-11-15T10:00:00Z"}
@@ -169,3 +171,22 @@ def test_a_log_that_breaks_off_is_opened_again_and_drops_no_stream_of_the_others
     assert paths(2).log.read_text() == "line 1\nline 2\n"
     assert len(engine.streams["good"]) == 1
     assert not engine.streams["good"][0].closed
+
+
+def test_an_attempt_that_nobody_can_tell_about_counts_as_unreachable_after_a_while(tmp_path: Path) -> None:
+    """Otherwise the job would wait for ever on an engine that cannot describe its container."""
+    paths = AttemptPaths(tmp_path / "jobs" / "a-1" / "attempts" / "1")
+    followed = FollowedAttempt("a", paths, LogCopy(paths))
+    times = []
+    for now in (100.0, 130.0, 170.0):
+        followed.fail(EngineError("turing: container a: no"), now)
+        times.append((followed.answer("turing", now).presence, followed.retry_at - now))
+    assert times == [(Presence.WAITING, 1.0), (Presence.WAITING, 2.0), (Presence.UNREACHABLE, 4.0)]
+    followed.recover()
+    followed.observation = Observation(Presence.RUNNING)
+    assert followed.answer("turing", 171.0).presence is Presence.RUNNING
+    # A full disk here is no reason to leave the host.
+    for now in (200.0, 300.0, 400.0):
+        followed.fail(OSError(28, "No space left on device"), now)
+    assert followed.answer("turing", 400.0).presence is Presence.WAITING
+    assert followed.retry_at - 400.0 <= 60.0

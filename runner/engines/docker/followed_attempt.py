@@ -18,6 +18,7 @@ STEPS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 288
 
 # Between two tries to follow an attempt that is in trouble; doubled after each failure.
 RETRY_SECONDS, MOST_RETRY_SECONDS = 1.0, 60.0
+SILENT_SECONDS = 60.0
 # The last lines of a log, from Rung itself. The wrapper in the container prints the first one too.
 OUT_OF_MEMORY = "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
 ENDS_EARLY = "rung: this log may lack its last lines: the container was removed from {host} before they were read here"
@@ -36,6 +37,8 @@ class FollowedAttempt:
     trouble: str = ""
     failures: int = 0
     retry_at: float = 0.0
+    # Since when its engine or host cannot tell about it; None: it can, or the trouble is here.
+    silent_since: float | None = None
     # Grows with every event that may have changed the container; an inspection that began before does not count.
     version: int = 1
     inspected_version: int = 0
@@ -48,8 +51,11 @@ class FollowedAttempt:
     def needs_inspection(self) -> bool:
         return self.version > self.inspected_version
 
-    def answer(self, host: str) -> Observation:
+    def answer(self, host: str, now: float) -> Observation:
         """Return the latest observation, or why there is none now."""
+        if self.trouble and self.silent_since is not None and now - self.silent_since > SILENT_SECONDS:
+            # Nobody knows how it is, as if its host did not answer; the job may move on after host_lost_after.
+            return Observation(Presence.UNREACHABLE, detail=self.trouble)
         if self.trouble or self.observation is None:
             return Observation(Presence.WAITING, detail=self.trouble or f"{host} is not watched")
         return self.observation
@@ -72,10 +78,21 @@ class FollowedAttempt:
             self.copy.append_note(ENDS_EARLY.format(host=host))
         self.copy.finish(complete=complete)
 
-    def fail(self, now: float) -> None:
-        """Wait longer after every failure in a row."""
+    def fail(self, error: Exception, now: float) -> None:
+        """Take an error that says nothing about other attempts; wait longer after every one in a row."""
         self.failures += 1
         self.retry_at = self.reopen_at = now + min(MOST_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(self.failures - 1, 10))
+        self.trouble = trouble_of(error, self.paths)
+        if isinstance(error, OSError):
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = now
+
+    def recover(self) -> None:
+        self.trouble = ""
+        # An end that fails again and again is not tried ever faster, although its log can be read.
+        if self.finalized or self.state.status is not Status.ENDED:
+            self.failures, self.silent_since = 0, None
 
     @property
     def wants_stream(self) -> bool:

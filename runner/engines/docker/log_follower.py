@@ -21,7 +21,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.completion import Completion
 from rung.runner.engines.docker.container_config import STORE_LABEL
 from rung.runner.engines.docker.container_state import ContainerState, Status, parse_inspect, parse_list
-from rung.runner.engines.docker.followed_attempt import ENDS_EARLY, FollowedAttempt, span, trouble_of
+from rung.runner.engines.docker.followed_attempt import ENDS_EARLY, FollowedAttempt, span
 from rung.runner.engines.docker.log_copy import LogCopy
 from rung.runner.engines.docker.log_stream import LogStream, StreamPoll
 from rung.runner.seams.engine import Observation, Presence
@@ -72,7 +72,7 @@ class LogFollower:
                 return followed.observation
             if self._unreachable:
                 return Observation(Presence.UNREACHABLE, detail=self._why_unreachable())
-            return followed.answer(self._api.host)
+            return followed.answer(self._api.host, self._now())
 
     def invalidate(self, name: str, paths: AttemptPaths) -> None:
         """Drop the observation of an attempt, because something was just done to it, and follow it from now on."""
@@ -276,19 +276,14 @@ class LogFollower:
         # A host may send anything, and a disk here may be full. Neither says anything about the other attempts.
         except Exception as error:
             self._close_stream(followed)
-            followed.fail(self._now())
-            self._show_trouble(followed, trouble_of(error, followed.paths))
-            return
-        # Opening a log proves nothing yet, and an end that fails again and again must not be tried ever faster.
-        if act != self._open:
-            self._show_trouble(followed, "")
-            if followed.finalized or followed.state.status is Status.RUNNING:
-                followed.failures = 0
-
-    def _show_trouble(self, followed: FollowedAttempt, why: str) -> None:
-        if why != followed.trouble:
             with self._changed:
-                followed.trouble = why
+                followed.fail(error, self._now())
+                self._changed.notify_all()
+            return
+        # Opening a log proves nothing yet.
+        if followed.failures and act != self._open:
+            with self._changed:
+                followed.recover()
                 self._changed.notify_all()
 
     def _close_stream(self, followed: FollowedAttempt) -> None:
