@@ -75,7 +75,7 @@ class RealEngines:
     def on(self, host: str) -> HostEngine:
         if host not in self._engines:
             from rung.runner.engines.docker.engine import DockerEngine
-            from rung.runner.engines.docker.registry_login import RegistryLogins
+            from rung.runner.hosts.registry_login import RegistryLogins
 
             entry = self._host(host)
             logins = RegistryLogins(entry.registries)

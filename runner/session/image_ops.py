@@ -22,8 +22,8 @@ from rung.jobs.spec.image import LOCK_FILE, is_pinned, is_tag
 from rung.jobs.spec.load import images_in, load_pins
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.images import Images, archive_id
-from rung.runner.engines.docker.registry_login import RegistryLogins
 from rung.runner.hosts.host_list import default_list, find_hosts
+from rung.runner.hosts.registry_login import RegistryLogins
 from rung.runner.ssh.remote import Remotes
 
 CHUNK_BYTES = 1 << 20

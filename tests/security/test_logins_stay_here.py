@@ -14,8 +14,8 @@ import pytest
 
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.registry_login import RegistryLogins, registry_of
 from rung.runner.hosts.host_list import parse_hosts
+from rung.runner.hosts.registry_login import RegistryLogins, registry_of
 from tests.support.lying_engine import LyingEngine, answer, lying_engine
 
 DIGEST = "@sha256:" + "0" * 64

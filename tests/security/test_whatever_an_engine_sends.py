@@ -33,7 +33,12 @@ from rung.runner.engines.docker.container_state import (
     parse_time,
     to_dict,
 )
-from rung.runner.engines.docker.http_exchange import (
+from rung.runner.engines.docker.images import Progress, archive_id, labelled_archs
+from rung.runner.engines.docker.log_copy import GAP, MARGIN, STEP, LogCopy
+from rung.runner.engines.docker.log_stream import MAX_FRAME, Entry, Frames, entry
+from rung.runner.files.log_file import LogFile
+from rung.runner.files.log_writer import LogWriter
+from rung.runner.hosts.http_exchange import (
     MAX_CHUNK_LINE,
     MAX_HEAD,
     MAX_LINE,
@@ -44,11 +49,6 @@ from rung.runner.engines.docker.http_exchange import (
     json_lines,
     parse_json,
 )
-from rung.runner.engines.docker.images import Progress, archive_id, labelled_archs
-from rung.runner.engines.docker.log_copy import GAP, MARGIN, STEP, LogCopy
-from rung.runner.engines.docker.log_stream import MAX_FRAME, Entry, Frames, entry
-from rung.runner.files.log_file import LogFile
-from rung.runner.files.log_writer import LogWriter
 from rung.runner.seams.engine import Presence
 
 MANY = pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])

@@ -16,7 +16,8 @@ from urllib.parse import quote, urlencode
 
 from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.terminal_text import clean
-from rung.runner.engines.docker.http_exchange import (
+from rung.runner.engines.docker.log_stream import read_output
+from rung.runner.hosts.http_exchange import (
     Answer,
     AnswerDamaged,
     Body,
@@ -29,8 +30,7 @@ from rung.runner.engines.docker.http_exchange import (
     read_answer,
     send_request,
 )
-from rung.runner.engines.docker.log_stream import read_output
-from rung.runner.engines.docker.registry_login import NO_LOGINS, RegistryLogins
+from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.seams.remote import Remote, RemoteSocket
 
 # The version of Engine 20.10, the oldest that supports every request here; newer engines are asked in it too.
@@ -47,6 +47,11 @@ STATUS_SECONDS, STATUS_SILENCE, STATUS_BYTES = 6 * 3600.0, 600.0, 256 << 20
 STATUS_KEPT = 20
 MAX_TEXT = 500
 NOT_FOUND, CONFLICT = 404, 409
+# The engine's names for the fields of a network.
+NETWORK_KEYS = {
+    **{"name": "Name", "driver": "Driver", "labels": "Labels", "ipam": "IPAM", "internal": "Internal"},
+    **{"options": "Options", "check_duplicate": "CheckDuplicate"},
+}
 
 
 def open_engine(remote: Remote, path: str) -> RemoteSocket:
@@ -84,9 +89,8 @@ class EngineApi:
             return self._found(self._ask("GET", self._target(f"/containers/{quote(name)}/json")))
 
     def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        wanted = json.dumps({"label": [f"{name}={value}" for name, value in labels.items()]})
         with self._translated_errors("containers"):
-            answer = self._ask("GET", self._target("/containers/json", all=1, filters=wanted))
+            answer = self._ask("GET", self._target("/containers/json", all=1, filters=_with_labels(labels)))
             return as_objects(self._success(answer))
 
     def create(self, name: str, config: Mapping[str, Any]) -> bool:
@@ -143,6 +147,24 @@ class EngineApi:
         opened.settimeout(ANSWER_SECONDS)
         send_request(opened, f"GET {target}", {})
         return opened
+
+    # Networks
+
+    def create_network(self, config: Mapping[str, Any]) -> None:
+        """Create a network; nothing happens when there is one of this name already."""
+        with self._translated_errors(f"network {config['name']}"):
+            asked = {NETWORK_KEYS[key]: value for key, value in config.items()}
+            self._success(self._ask("POST", self._target("/networks/create"), asked), besides=(CONFLICT,))
+
+    def networks(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        with self._translated_errors("networks"):
+            answer = self._ask("GET", self._target("/networks", filters=_with_labels(labels)))
+            return as_objects(self._success(answer))
+
+    def remove_network(self, name: str) -> None:
+        with self._translated_errors(f"network {name}"):
+            answer = self._ask("DELETE", self._target(f"/networks/{quote(name)}"))
+            self._success(answer, besides=(NOT_FOUND,))
 
     # Images
 
@@ -247,6 +269,11 @@ def _message(answer: Answer) -> str:
 
 
 _STATUS = Limits(STATUS_BYTES, STATUS_SECONDS, STATUS_SILENCE)
+
+
+def _with_labels(labels: Mapping[str, str]) -> str:
+    """Return the filter for what has these labels."""
+    return json.dumps({"label": [f"{name}={value}" for name, value in labels.items()]})
 
 
 def _image_path(name: str) -> str:

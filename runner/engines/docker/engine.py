@@ -30,11 +30,11 @@ from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.probe import Probe
-from rung.runner.engines.docker.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.files.fingerprint import is_hidden
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.transfer import move_remote, remote_entry
 from rung.runner.files.work_copy import edited_texts, with_edits
+from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 

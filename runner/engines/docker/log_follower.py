@@ -150,7 +150,8 @@ class LogFollower:
         for followed in self._attempts():
             self._close_stream(followed)
         with self._changed:
-            self._unreachable = str(error).removeprefix(f"{self._api.host}: ")
+            # Never empty: that would mean reachable, and a host may give a reason of control codes alone.
+            self._unreachable = str(error).removeprefix(f"{self._api.host}: ") or "it gives no reason"
             self._refused = isinstance(error, HostRefused)
             self._changed.notify_all()
             if not self._closed:

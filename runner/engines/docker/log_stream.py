@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.terminal_text import clean
-from rung.runner.engines.docker.http_exchange import READ_BYTES, AnswerDamaged, Body, Limits, body_pieces
+from rung.runner.hosts.http_exchange import READ_BYTES, AnswerDamaged, Body, Limits, body_pieces
 from rung.runner.seams.remote import RemoteSocket
 
 # Reads of one log before the others have their turn.
