@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,31 @@ def test_in_a_log_from_elsewhere_killed_still_means_lack_of_memory() -> None:
     fault = detector.first_fault(ended=True)
     assert fault is not None
     assert fault.kind is FaultKind.OOM
+
+
+LOCAL = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from rung_inside import wrapper
+counts = [0, int(sys.argv[3])]
+wrapper.oom_kills = lambda: counts.pop(0)
+request = {"argv": ["sh", "-c", sys.argv[4]], "cwd": sys.argv[2], "limits": {}}
+with open(sys.argv[2] + "/log", "ab") as log:
+    wrapper.run(sys.argv[2], request, log)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kills", "script", "log"),
+    [
+        (0, "kill -9 $$", ""),
+        (1, "kill -9 $$", "rung: the kernel killed a process: out of memory\n"),
+        (1, "sh -c 'kill -9 $$' 2>/dev/null; exit 137", "rung: the kernel killed a process: out of memory\n"),
+        # Another process of the same control group was killed.
+        (1, "exit 1", ""),
+    ],
+)
+def test_on_this_machine_the_control_group_decides_too(tmp_path: Path, kills: int, script: str, log: str) -> None:
+    command = [sys.executable, "-c", LOCAL, str(INSIDE), str(tmp_path), str(kills), script]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "log").read_text() == log
