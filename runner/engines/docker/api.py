@@ -265,7 +265,7 @@ def _message(answer: Answer) -> str:
     text = answer.body.decode("utf-8", "replace")
     with suppress(AnswerDamaged):
         text = str(as_object(parse_json(answer.body)).get("message"))
-    return clean(text)[:MAX_TEXT] or f"HTTP {answer.status}"
+    return clean(text[: 4 * MAX_TEXT])[:MAX_TEXT] or f"HTTP {answer.status}"
 
 
 _STATUS = Limits(STATUS_BYTES, STATUS_SECONDS, STATUS_SILENCE)
