@@ -75,9 +75,11 @@ class RealEngines:
     def on(self, host: str) -> HostEngine:
         if host not in self._engines:
             from rung.runner.engines.docker.engine import DockerEngine
+            from rung.runner.hosts.registry_login import RegistryLogins
 
-            socket = self._host(host).engine_socket
-            self._engines[host] = DockerEngine(self.remote(host), self._store_id, socket)
+            entry = self._host(host)
+            logins = RegistryLogins(entry.registries)
+            self._engines[host] = DockerEngine(self.remote(host), self._store_id, entry.engine_socket, logins)
         return self._engines[host]
 
     def of(self, attempt: Attempt) -> Engine:

@@ -2,6 +2,8 @@
 # Runs one attempt in its container: exports the secrets, starts the command once, waits, and records how it ended.
 # It needs only a POSIX shell, so it works in any image. It judges nothing. It prints only if it cannot go on, or if the
 # kernel killed a process because memory ran out: the engine may learn that too late.
+# A shell also prints a word about a command that a signal ended, such as "Killed". It says nothing about memory, and in
+# the log it would look like the job's own. So the messages of this shell go nowhere; the command's go to the log.
 #
 #   /rung/record/began      the command was about to start
 #   /rung/record/done.json  the exit code and the time, written when the command is gone
@@ -9,7 +11,7 @@
 #
 # Its names begin with _rung_, so that no secret's name can be one of them.
 
-exec 2>&1
+exec 2>/dev/null
 _rung_stop=
 # -1 is every other process. Only in the first process of a container are those all of the container.
 [ $$ = 1 ] || { echo "rung: this is not the first process of a container"; exit 125; }
@@ -28,7 +30,7 @@ fi
 for _rung_file in /rung/secrets/*; do
     [ -f "$_rung_file" ] || continue
     # The dot keeps line ends that $( ) would cut off.
-    _rung_value=$(cat "$_rung_file" && echo .) || exit 125
+    _rung_value=$(cat "$_rung_file" && echo .) || { echo "rung: a secret cannot be read"; exit 125; }
     rm -f "$_rung_file"
     export "${_rung_file##*/}=${_rung_value%.}"
 done
@@ -41,13 +43,13 @@ _rung_value=
 export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
 _rung_code=143
 if [ -z "$_rung_stop" ]; then
-    "$@" </dev/null &
+    "$@" </dev/null 2>&1 &
     _rung_child=$!
     while :; do
         wait "$_rung_child"
         _rung_code=$?
         # A signal ends the wait, not the command.
-        kill -0 "$_rung_child" 2>/dev/null || break
+        kill -0 "$_rung_child" || break
     done
 fi
 

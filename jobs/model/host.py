@@ -21,6 +21,8 @@ class Host:
     known_hosts: str | None = None
     engine_socket: str = ENGINE_SOCKET
     groups: tuple[str, ...] = ()
+    # The registries for which this host gets the login of the controller's user.
+    registries: tuple[str, ...] = ()
 
     def should_have(self, gpu_type: str) -> bool:
         """Return whether the list of hosts has it in the group of this GPU type; the driver's answer overrides it."""

@@ -28,6 +28,7 @@ from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_finite import LossMonitor
 from rung.recovery.monitors.loss_scale import LossScaleMonitor, read_backoff
 from rung.recovery.signatures import Role
+from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.quoted_text import without_comment
 from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
@@ -40,7 +41,10 @@ _K = FaultKind
 class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress."""
 
-    def __init__(self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING) -> None:
+    def __init__(
+        self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING, killed: FaultKind = _K.OOM
+    ) -> None:
+        self._killed = killed  # what a line means that only says that a process was killed
         self.history = LossHistory()
         self._rules = Rules(rules)
         self._progress = ProgressTracker()
@@ -145,7 +149,8 @@ class Detector:
         if row.window is not None and not match.raised and not match.quoted:
             # Where the numbers of the line are bad too, the message is about the same batch.
             return [] if reading is not None and reading.has_bad_number else self._take_hint(row.fault)
-        return self._add(row.fault, certainty_of(match), start=match.start)
+        kind = self._killed if row.name == KILLED else row.fault
+        return self._add(kind, certainty_of(match), start=match.start)
 
     def _take_hint(self, kind: FaultKind) -> list[Fault]:
         """Take a message about one bad batch; it counts like one bad number."""

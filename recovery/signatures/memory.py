@@ -7,6 +7,8 @@ from rung.recovery.signatures.quoted_text import PREFIX
 from rung.recovery.signatures.signature import Role, row
 
 _OOM = FaultKind.OOM
+# The row of the messages that only say that a process was killed.
+KILLED = "killed"
 
 ROWS = (
     row(
@@ -91,9 +93,18 @@ ROWS = (
         r"|job killed: v?mem .{0,40}exceeded limit|\bOOMKilled\b(?!\W{1,4}false)|killed due to memory pressure"
         r"|State(?:=|: )OUT_OF_MEMORY",
     ),
-    # Most SIGKILLs without another message are from the out-of-memory killer.
+    # What Rung itself adds to the log when the control group or the engine reports it (jobs/inside/contained.sh).
     row(
-        "killed",
+        "control group",
+        _OOM,
+        "killed a process: out of memory",
+        # Not at the beginning of a line: it may follow a progress bar.
+        r"rung: .{0,80}\bthe kernel killed a process: out of memory$",
+    ),
+    # Most SIGKILLs without another message are from the out-of-memory killer, but not in a log that Rung watches: there
+    # the row above is the only word about it.
+    row(
+        KILLED,
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
         "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have",

@@ -20,7 +20,7 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
-from rung.runner.files.log_file import read_log
+from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence
 
 CHUNK = 256 * 1024
@@ -32,10 +32,10 @@ class LogWatch:
     """Feeds the log of one attempt to a detector."""
 
     def __init__(self, log: Path, job: Job) -> None:
-        self._log = log
-        self._offset = 0
+        self._log = LogFile(log)
         warning = job.spec.recovery.early_warning
-        self.detector = Detector(job.spec.recovery.rules, warning)
+        # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
+        self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
         self._scan = Scan(self.detector)
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
@@ -44,12 +44,10 @@ class LogWatch:
 
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
-        end = self._offset + TURN_BYTES
-        while self._offset < end:
-            chunk = read_log(self._log, self._offset, CHUNK)
+        for _ in range(TURN_BYTES // CHUNK):
+            chunk = self._log.read(CHUNK)
             if not chunk:
                 return False
-            self._offset += len(chunk)
             self._scan.feed(chunk)
         return True
 
@@ -101,7 +99,8 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     if fault is not None and (observation.exit_code != 0 or fault.kind in watch.fails_clean_exit):
         return fault
     step = watch.detector.progress.step
-    last = watch.detector.tail[-1] if watch.detector.tail else "the log is empty"
+    # A line of Rung's own, such as one about a log that ends early, does not show what the job did last.
+    last = next((line for line in reversed(watch.detector.tail) if not line.startswith("rung: ")), "the log is empty")
     if observation.presence is Presence.LOST:
         return Fault(FaultKind.INFRA_FAULT, f"{observation.detail}; last line: {last}", step=step)
     if observation.signal is not None:

@@ -1,32 +1,91 @@
-"""Reads the log of an attempt on this machine; engines copy the logs of their hosts here."""
+"""Reads the log of an attempt on this machine; engines copy the logs of their hosts here.
+
+A log is the file `log`. A copy that grows long goes on in files beside it, `log.START`, where START is the place in the
+whole log at which the file begins. When it grows too long, files in its middle are removed (log_writer.py). A reader
+sees one log, with a line where some of it is left out.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from rung.jobs.model.errors import EngineError
 from rung.recovery.logs.lines import Line, LineSplitter
+from rung.runner.files.tree import size_text
 
 CHUNK = 1024 * 1024
+# A copy never takes more than this: the first file, and the last ones. A training that prints ten lines of 100 bytes a
+# second for ten days stays below it.
+SEGMENT_BYTES, MOST_SEGMENTS = 64 << 20, 16
+LEFT_OUT = "rung: {count} bytes are left out here, because the log is longer than {most}\n"
+_START = re.compile(r"[1-9][0-9]{0,18}")
 
 
-def read_log(path: Path, offset: int, size: int) -> bytes:
-    """Return at most `size` bytes of a log; nothing if there is no log yet."""
-    try:
-        with path.open("rb") as log:
-            log.seek(offset)
-            return log.read(size)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
+class LogFile:
+    """A log and the place up to which it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # The place in the whole log, and where the file begins that is read now.
+        self._offset = self._start = 0
+        self._in_line = False
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes of the log, at most `size`; nothing if there are none yet."""
+        data = self._read(size)
+        if data:
+            return data
+        starts = segment_starts(self._path)
+        self._start = max(start for start in starts if start <= self._offset)
+        # A file is complete once there is a next one, so what is missing now was removed.
+        data = self._read(size)
+        later = [start for start in starts if start > self._offset]
+        return data or (self._skip_to(later[0]) if later else b"")
+
+    def _read(self, size: int) -> bytes:
+        path = segment_path(self._path, self._start)
+        try:
+            with path.open("rb") as log:
+                log.seek(self._offset - self._start)
+                data = log.read(size)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise EngineError(f"{path}: cannot be read: {error.strerror}") from None
+        if data:
+            self._offset += len(data)
+            self._in_line = not data.endswith(b"\n")
+        return data
+
+    def _skip_to(self, start: int) -> bytes:
+        """Go on at a later file; return the line that says so."""
+        text = LEFT_OUT.format(count=start - self._offset, most=size_text(SEGMENT_BYTES * MOST_SEGMENTS))
+        line = f"\n{text}" if self._in_line else text
+        self._offset = self._start = start
+        self._in_line = False
+        return line.encode()
 
 
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every line of a log, the last one also without an end."""
-    splitter, offset = LineSplitter(), 0
-    while chunk := read_log(path, offset, CHUNK):
-        offset += len(chunk)
+    splitter, log = LineSplitter(), LogFile(path)
+    while chunk := log.read(CHUNK):
         yield from splitter.feed(chunk)
     yield from splitter.flush()
+
+
+def segment_path(path: Path, start: int) -> Path:
+    """Return the file of a log that begins at this place."""
+    return path.with_name(f"{path.name}.{start}") if start else path
+
+
+def segment_starts(path: Path) -> list[int]:
+    """Return where the files of a log begin, in order; the first is always among them."""
+    prefix = f"{path.name}."
+    try:
+        names = [name.name.removeprefix(prefix) for name in path.parent.iterdir() if name.name.startswith(prefix)]
+    except OSError:
+        names = []
+    return [0, *sorted(int(name) for name in names if _START.fullmatch(name))]

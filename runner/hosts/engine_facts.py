@@ -5,10 +5,7 @@ Plain HTTP over the engine's socket, limited in size and time.
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +13,14 @@ from urllib.parse import urlencode
 
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.seams.remote import Remote, RemoteSocket
+from rung.runner.hosts.http_exchange import AnswerDamaged, Limits, parse_json, read_answer, send_request
+from rung.runner.seams.remote import Remote
 
 # The label on every container of ours, with the id of the job.
 JOB_LABEL = "rung.job"
-ANSWER_SECONDS = 5.0
-# For all of an answer: a host may send one byte at a time.
-WHOLE_SECONDS = 30.0
-# A host with thousands of containers answers with a few megabytes.
-MAX_BYTES = 16 << 20
+SILENCE_SECONDS, ANSWER_SECONDS = 5.0, 15.0
+# A host with a thousand containers answers with two megabytes.
+MAX_BYTES = 4 << 20
 OURS = "/containers/json?" + urlencode({"filters": json.dumps({"label": [JOB_LABEL]})})
 
 
@@ -46,29 +42,17 @@ def ask_engine(remote: Remote, path: str) -> EngineFacts:
         raise EngineError(f"{remote.name}: {path} answers, but not as an engine does") from None
 
 
-def _get(remote: Remote, path: str, request: str) -> Any:
+def _get(remote: Remote, path: str, target: str) -> Any:
     opened = remote.open_socket(path)
-    late = threading.Timer(WHOLE_SECONDS, opened.shutdown, (socket.SHUT_RDWR,))
-    late.daemon = True
-    late.start()
     try:
-        opened.settimeout(ANSWER_SECONDS)
-        return _ask(opened, request)
-    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+        opened.settimeout(SILENCE_SECONDS)
+        send_request(opened, f"GET {target}", {})
+        answer = read_answer(opened, Limits(MAX_BYTES, ANSWER_SECONDS, SILENCE_SECONDS))
+        if answer.status != 200:
+            raise AnswerDamaged(f"HTTP {answer.status}")
+        return parse_json(answer.body)
+    except (OSError, AnswerDamaged) as error:
         what = clean(str(error)) or type(error).__name__
         raise EngineError(f"{remote.name}: {path} does not answer as an engine does: {what[:200]}") from None
     finally:
-        late.cancel()
         opened.close()
-
-
-def _ask(opened: RemoteSocket, request: str) -> Any:
-    connection = http.client.HTTPConnection("engine")
-    connection.sock = opened
-    connection.request("GET", request)
-    response = connection.getresponse()
-    with response:
-        body = response.read(MAX_BYTES)
-    if response.status != 200:
-        raise ValueError(f"HTTP {response.status}")
-    return json.loads(body)

@@ -32,6 +32,7 @@ SETTINGS = {
     "rung_jump": "jump",
     "rung_known_hosts": "known_hosts",
     "rung_engine_socket": "engine_socket",
+    "rung_registries": "registries",
 }
 ARGUMENTS = "ansible_ssh_common_args"
 PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
@@ -40,6 +41,7 @@ SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansibl
 LOCAL_CONNECTIONS = frozenset({"local", "ansible.builtin.local"})
 # One word that is not an option and contains no template.
 WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f{}-][^\s\x00-\x1f\x7f-\x9f{}]{0,254}")
+REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}(?::[0-9]{1,5})?")
 NO_VALUE_FLAGS = re.compile(r"-[46AaCKkqTvXxY]+")
 
 
@@ -122,6 +124,8 @@ class _Reader:
             return {}
         if wanted == "port":
             return {wanted: int(found.value)}
+        if wanted == "registries":
+            return {wanted: tuple(name.lower() for name in found.value)}
         return {wanted: None if (wanted, found.value) == ("jump", "none") else found.value}
 
     def _unknown(self, name: str, found: Value) -> None:
@@ -200,9 +204,15 @@ def _socket(value: Any) -> str:
     return _path(value) or ("" if value.startswith("/") else "should be a path that begins with /")
 
 
+def _registries(value: Any) -> str:
+    good = isinstance(value, list) and all(isinstance(name, str) and REGISTRY.fullmatch(name) for name in value)
+    return "" if good else "should be a list of registries, such as [registry.example.org:5000]"
+
+
 CHECKS: dict[str, Callable[[Any], str]] = {
     "port": _port,
     "key": _path,
     "known_hosts": _path,
     "engine_socket": _socket,
+    "registries": _registries,
 }

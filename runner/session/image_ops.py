@@ -23,9 +23,12 @@ from rung.jobs.spec.load import images_in, load_pins
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.images import Images, archive_id
 from rung.runner.hosts.host_list import default_list, find_hosts
+from rung.runner.hosts.registry_login import RegistryLogins
 from rung.runner.ssh.remote import Remotes
 
 CHUNK_BYTES = 1 << 20
+# The manifest of one image names its layers: a few kilobytes.
+MANIFEST_BYTES = 1 << 20
 LOCK_HEADER = (
     "# Written by `rung image lock`: what each tag of the job files in this folder is pinned to. Keep it with them.\n"
 )
@@ -49,7 +52,7 @@ def listed_hosts(environ: Mapping[str, str]) -> Iterator[tuple[list[Host], Calla
     remotes = Remotes(hosts, Path(environ.get("HOME") or "~").expanduser(), environ)
 
     def images(host: Host) -> Images:
-        api = EngineApi(remotes.remote(host.name), host.engine_socket)
+        api = EngineApi(remotes.remote(host.name), host.engine_socket, RegistryLogins(host.registries))
         api.negotiate_version()
         return Images(api, lambda image, argv: (127, ""))
 
@@ -127,7 +130,7 @@ def _from_file(path: Path) -> tuple[str, Iterator[bytes]]:
     try:
         with tarfile.open(path) as archive:
             manifest = archive.extractfile("manifest.json")
-            image_id = archive_id(manifest.read() if manifest else b"")
+            image_id = archive_id(manifest.read(MANIFEST_BYTES) if manifest else b"")
     except (OSError, tarfile.TarError, KeyError, EngineError) as error:
         raise UsageError(f"{path}: is no archive of one image, as `docker save` writes it: {error}") from None
     return image_id, _chunks(path)

@@ -11,7 +11,7 @@ from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind, find_kind
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.logs.lines import LineSplitter
-from rung.runner.files.log_file import read_log
+from rung.runner.files.log_file import LogFile
 from rung.runner.state.store import Store
 from rung.runner.views.tables import event_text
 
@@ -27,13 +27,13 @@ class LogReader:
     paths: HomePaths
     job_id: str
     attempt: int
-    _offset: int = 0
     _lines: LineSplitter = field(default_factory=LineSplitter)
 
+    def __post_init__(self) -> None:
+        self._log = LogFile(self.paths.attempt(self.job_id, self.attempt).log)
+
     def new_lines(self, *, ended: bool) -> Iterator[str]:
-        log = self.paths.attempt(self.job_id, self.attempt).log
-        while chunk := read_log(log, self._offset, CHUNK):
-            self._offset += len(chunk)
+        while chunk := self._log.read(CHUNK):
             yield from (line.text for line in self._lines.feed(chunk))
         if ended:
             yield from (line.text for line in self._lines.flush())

@@ -169,6 +169,10 @@ SAMPLES = {
         "Reason:       OOMKilled",
         "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
     ],
+    "control group": [
+        "rung: the container reached its memory limit, and the kernel killed a process: out of memory",
+        "rung: the kernel killed a process: out of memory",
+    ],
     "killed": [
         "Killed",
         "bash: line 1: 12345 Killed   python train.py",

@@ -11,7 +11,7 @@ from typing import Any
 
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.files.log_file import read_log
+from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence, Request
 
 Wait = Callable[..., Any]
@@ -48,7 +48,7 @@ class Attempts:
         return self.engine.observe(request.paths)
 
     def log(self, request: Request) -> str:
-        return read_log(request.paths.log, 0, 1 << 20).decode()
+        return LogFile(request.paths.log).read(1 << 20).decode()
 
     def wait_for_log(self, request: Request, text: str) -> None:
         self.wait(lambda: text in self.log(request))

@@ -30,6 +30,8 @@ MARK = "RUNG_FOLDER"
 DONE_BYTES = 256
 # A process may fork while the others are killed; one that forks faster than this is not caught.
 SWEEPS = 20
+# How a command ends that was killed by SIGKILL, and how a shell reports it.
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:
@@ -102,7 +104,7 @@ def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, forward)
-    devnull = os.open(os.devnull, os.O_RDONLY)
+    devnull, before = os.open(os.devnull, os.O_RDONLY), oom_kills()
     try:
         child = subprocess.Popen(
             request["argv"],
@@ -119,7 +121,22 @@ def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
     group.append(child.pid)
     write(folder, "running.json", json.dumps({"group": child.pid}).encode("ascii"))
     code = child.wait()
+    if code in KILLED and oom_kills() > before:
+        os.write(log.fileno(), b"rung: the kernel killed a process: out of memory\n")
     return {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "ended_at": time.time()}
+
+
+def oom_kills() -> int:
+    """Return how many processes of this control group the kernel has killed because memory ran out; 0 if unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        for _, kinds, path in groups:
+            name = "%s/memory.events" % path if not kinds else "/memory%s/memory.oom_control" % path
+            if not kinds or "memory" in kinds.split(","):
+                with contextlib.suppress(OSError), open("/sys/fs/cgroup" + name, encoding="ascii") as file:
+                    return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    return 0
 
 
 def prepare(limits: dict[str, int]) -> None:

@@ -15,10 +15,16 @@ from typing import Any
 
 from rung.runner.seams.engine import Observation, Presence
 
-TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?", re.ASCII)
 # A shell reports a signal as 128 and its number.
 SIGNALS = range(129, 128 + 65)
 NO_RECORD = "the container is gone and left no completion record"
+STRANGE_RECORD = (
+    "the container is gone, and its completion record is no plain file: the job has put something else in its place, "
+    "which is not read"
+)
+# Exit codes, and the seconds in which an end may be: until the year 9999.
+CODES, SECONDS = range(-(1 << 31), 1 << 32), range(253402300800)
 
 
 class Status(StrEnum):
@@ -58,6 +64,8 @@ class Record:
     began: bool = False
     exit_code: int | None = None
     ended_at: float | None = None
+    # There is something else than a plain file in its place.
+    strange: bool = False
 
     @property
     def done(self) -> bool:
@@ -72,8 +80,8 @@ def parse_inspect(container: Mapping[str, Any] | None) -> ContainerState:
     fields = state if isinstance(state, dict) else {}
     code = fields.get("ExitCode")
     return ContainerState(
-        status=STATUS.get(str(fields.get("Status")), Status.RUNNING),
-        exit_code=code if isinstance(code, int) else None,
+        status=_status(fields.get("Status")),
+        exit_code=code if isinstance(code, int) and code in CODES else None,
         started_at=parse_time(fields.get("StartedAt")),
         ended_at=parse_time(fields.get("FinishedAt")),
         out_of_memory=fields.get("OOMKilled") is True,
@@ -82,29 +90,44 @@ def parse_inspect(container: Mapping[str, Any] | None) -> ContainerState:
 
 def parse_list(containers: Iterable[Mapping[str, Any]]) -> dict[str, Status]:
     """Return the status of each container in an engine's list, by its name."""
-    named = ((str(name).lstrip("/"), each) for each in containers for name in each.get("Names") or ())
-    return {name: STATUS.get(str(each.get("State")), Status.RUNNING) for name, each in named}
+    listed = ((each.get("Names"), _status(each.get("State"))) for each in containers)
+    named = ((name, status) for names, status in listed if isinstance(names, list) for name in names)
+    return {name.lstrip("/"): status for name, status in named if isinstance(name, str)}
+
+
+def _status(word: Any) -> Status:
+    return STATUS.get(word, Status.RUNNING) if isinstance(word, str) else Status.RUNNING
 
 
 def parse_time(text: Any) -> float | None:
-    """Return an engine's time in seconds; None for the year 1, which means never."""
+    """Return an engine's time in seconds; None for the year 1, which means never, and for what is no time."""
     found = TIME.match(text) if isinstance(text, str) else None
     if found is None or found[1] == "0001":
         return None
     numbers = tuple(int(found[number]) for number in range(1, 7))
-    return calendar.timegm(numbers) + float(found[7] or 0)
+    try:
+        return calendar.timegm(numbers) + float(found[7] or 0)
+    except ValueError:
+        return None
 
 
 def parse_record(text: str) -> Record:
-    """Parse the output of the record script: nothing, `began`, or `done` and the record itself."""
+    """Parse the output of the record script: nothing, `began`, `strange`, or `done` and the record itself."""
     status, _, record = text.partition("\n")
     if status != "done":
-        return Record(began=status.strip() == "began")
+        return Record(began=status in ("began", "strange"), strange=status == "strange")
     try:
         data = json.loads(record)
-        return Record(True, int(data["exit_code"]), float(data["ended_at"]))
-    except (ValueError, TypeError, KeyError):
+        code, ended_at = data["exit_code"], data["ended_at"]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return Record(began=True)
+    if not _is_number(code, CODES) or not _is_number(ended_at, SECONDS):
+        return Record(began=True)
+    return Record(True, code, float(ended_at))
+
+
+def _is_number(value: Any, bounds: range) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in bounds
 
 
 def outcome(state: ContainerState, record: Record) -> Observation:
@@ -115,7 +138,8 @@ def outcome(state: ContainerState, record: Record) -> Observation:
         # For a container that ends at once, an engine may record the end before the start.
         ended_at = max(ended_at, state.started_at)
     if not record.done:
-        detail = NO_RECORD if code is None else f"{NO_RECORD}; its exit code is {code}"
+        why = STRANGE_RECORD if record.strange else NO_RECORD
+        detail = why if code is None else f"{why}; its exit code is {code}"
         return Observation(Presence.LOST, detail=detail, started_at=state.started_at, ended_at=ended_at)
     signal = code - 128 if code is not None and code in SIGNALS else None
     return Observation(

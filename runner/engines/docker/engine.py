@@ -30,6 +30,7 @@ from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.work_copy import edited_texts, with_edits
+from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 
@@ -39,10 +40,12 @@ OnProgress = Callable[[str], None]
 class DockerEngine:
     """Runs attempts in containers on one host. Its methods may be called from any thread."""
 
-    def __init__(self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET) -> None:
+    def __init__(
+        self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, logins: RegistryLogins = NO_LOGINS
+    ) -> None:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
-        self._api = EngineApi(remote, socket)
+        self._api = EngineApi(remote, socket, logins)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
         self._job_files = JobFiles(self._probe, self._account)
@@ -53,7 +56,6 @@ class DockerEngine:
     def close(self) -> None:
         """Stop following logs; the connection is closed by its owner."""
         self._follower.close()
-        self._api.close()
 
     def ensure_image(self, image: str, on_progress: OnProgress) -> None:
         """Pull the image by its digest if the host does not have it; EngineError when that fails."""

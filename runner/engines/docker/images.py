@@ -12,7 +12,7 @@ from typing import Any
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu, kernels_for
 from rung.jobs.model.terminal_text import clean
-from rung.jobs.spec.image import BY_ID, repository
+from rung.jobs.spec.image import BY_ID, is_pinned, repository
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.files.tree import size_text
 
@@ -21,6 +21,7 @@ ARCHS_LABEL = "rung.cuda.archs"
 ASK_TORCH = "import torch; print('rung.cuda.archs', getattr(torch._C, '_cuda_getArchFlags', str)() or '')"
 ARCH = re.compile(r"(?:sm|compute)_[0-9]{2,3}[a-z]?")
 PROGRESS_SECONDS = 1.0
+MOST_LAYERS = 1000
 
 OnProgress = Callable[[str], None]
 # Runs a short command in a temporary container of an image: exit code and output.
@@ -54,7 +55,10 @@ class Images:
             for status in self._api.pull(image):
                 progress.update(status)
         except EngineError as error:
-            advice = f"can {host} reach its registry? `rung image send IMAGE {host}` needs none"
+            advice = (
+                f"can {host} reach its registry, and does it need a login (rung_registries in the list of hosts)? "
+                f"`rung image send IMAGE {host}` needs neither"
+            )
             raise EngineError(f"{error}; {advice}") from None
         if self._api.image(image) is None:
             raise EngineError(f"{host}: {image} was pulled and is not there")
@@ -73,13 +77,21 @@ class Images:
     def pin(self, tag: str) -> str:
         """Return the digest of a tag, from its registry as the host sees it, or else from the host itself."""
         try:
-            return f"{repository(tag)}@{self._api.digest(tag)}"
+            return f"{repository(tag)}@{self._checked_digest(tag, self._api.digest(tag))}"
         except EngineError as error:
             found = self._api.image(tag)
             if found is None:
                 raise EngineError(f"{error}; and {self._api.host} itself has no image of this name") from None
-        digests = [name for name in found.get("RepoDigests") or () if repository(name) == repository(tag)]
-        return str(digests[0] if digests else found["Id"])
+        pinned = [name for name in _texts(found.get("RepoDigests")) if is_pinned(name)]
+        same = [name for name in pinned if repository(name) == repository(tag)]
+        return same[0] if same else self._checked_digest(tag, found.get("Id"))
+
+    def _checked_digest(self, tag: str, digest: object) -> str:
+        """Return a digest that a host names, if it is one: it goes into the lock file and on the terminal."""
+        if isinstance(digest, str) and BY_ID.fullmatch(digest):
+            return digest
+        shown = clean(str(digest)[:200])[:80]
+        raise EngineError(f"{self._api.host}: image {tag}: what it names is no digest: {shown!r}")
 
     def incompatibility(self, image: str, gpu: Gpu) -> str | None:
         """Return why an image cannot run on a GPU; None when it can, or when its architectures are not known."""
@@ -120,8 +132,14 @@ class Images:
 
 def labelled_archs(image: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the arch list from the label of an image; None without the label."""
-    label = ((image.get("Config") or {}).get("Labels") or {}).get(ARCHS_LABEL)
+    config = image.get("Config")
+    labels = config.get("Labels") if isinstance(config, dict) else None
+    label = labels.get(ARCHS_LABEL) if isinstance(labels, dict) else None
     return tuple(ARCH.findall(label)) if isinstance(label, str) else None
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 class Progress:
@@ -135,15 +153,21 @@ class Progress:
 
     def update(self, status: Mapping[str, Any]) -> None:
         detail = status.get("progressDetail")
-        if not isinstance(detail, dict) or not detail.get("total") or status.get("status") != "Downloading":
+        if not isinstance(detail, dict) or status.get("status") != "Downloading":
             return
+        current, total = _size(detail.get("current")), _size(detail.get("total"))
         # An engine that reports more layers than any image has is not trusted.
-        if len(self._layers) < 1000:
-            self._layers[str(status.get("id"))[:80]] = (int(detail.get("current", 0)), int(detail["total"]))
-        if self._now() - self._reported_at >= PROGRESS_SECONDS:
+        if total and len(self._layers) < MOST_LAYERS:
+            self._layers[str(status.get("id"))[:80]] = (current, total)
+        if self._layers and self._now() - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = self._now()
             current, total = (sum(pair[side] for pair in self._layers.values()) for side in (0, 1))
             self._on_progress(f"{self._what}: {size_text(current)} of {size_text(total)}")
+
+
+def _size(value: object) -> int:
+    """Return a number of bytes that an engine reports; 0 for anything else."""
+    return value if isinstance(value, int) and 0 <= value < 1 << 60 else 0
 
 
 def archive_id(manifest: bytes) -> str:
@@ -151,7 +175,7 @@ def archive_id(manifest: bytes) -> str:
     try:
         (only,) = json.loads(manifest)
         found = re.search(r"[0-9a-f]{64}", only["Config"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         found = None
     if found is None:
         raise EngineError("the archive does not hold exactly one image: write it with `docker save IMAGE`")

@@ -9,13 +9,12 @@ read again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import IO
+from dataclasses import asdict, dataclass, field, replace
 
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.log_stream import Entry
+from rung.runner.files.log_writer import LogWriter, append_line, flush_to_disk, log_length
 
 # Requested from a little earlier than needed: a clock that is set back by less than this hides nothing.
 MARGIN = 60 * 10**9
@@ -34,6 +33,11 @@ class Cursor:
     # Moments to request from, oldest first, each with the number of entries before it. All of those are earlier, and
     # no later entry is.
     anchors: list[list[int]] = field(default_factory=list)
+    # The original was read to its end.
+    complete: bool = False
+
+    def copy(self) -> Cursor:
+        return replace(self, anchors=[list(anchor) for anchor in self.anchors])
 
     def count(self, at: int) -> None:
         """Count one more entry."""
@@ -58,12 +62,12 @@ class Cursor:
 class LogCopy:
     """The copy of one attempt's log; it serves one thread."""
 
-    def __init__(self, paths: AttemptPaths) -> None:
+    def __init__(self, paths: AttemptPaths, writer: LogWriter | None = None) -> None:
         self._paths = paths
+        self._writer = writer or LogWriter(paths.log)
         self._cursor = _load(paths)
         self._to_skip, self._first = 0, True
         self._saved = self._cursor.length
-        self._file: IO[bytes] | None = None
 
     @property
     def since(self) -> str | None:
@@ -75,53 +79,51 @@ class LogCopy:
     def unsaved(self) -> bool:
         return self._cursor.length != self._saved
 
+    @property
+    def complete(self) -> bool:
+        """Tell whether the original was read to its end."""
+        return self._cursor.complete
+
+    @property
+    def is_empty(self) -> bool:
+        return self._cursor.total == 0
+
     def begin(self) -> None:
         """Prepare for a new stream that begins at `since`; cut off what is beyond the cursor."""
         anchor = self._cursor.anchor
         self._to_skip, self._first = self._cursor.total - (anchor[1] if anchor else 0), True
-        self.end()
-        self._paths.folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._paths.log.open("ab", buffering=0)
-        self._file.truncate(self._cursor.length)
+        self._cursor.complete = False
+        self._writer.open_at(self._cursor.length)
 
     def end(self) -> None:
         """Close the file at the end of a stream."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._writer.close()
 
     def take(self, entries: Iterable[Entry]) -> None:
-        """Append the entries that a stream has brought."""
+        """Append the entries that a stream has brought. After an OSError begin again: nothing of them counts then."""
+        cursor, to_skip, first = self._cursor.copy(), self._to_skip, self._first
         new: list[bytes] = []
         for each in entries:
-            if self._first:
-                self._first = False
-                if self._cursor.anchor is not None and each.at != self._cursor.anchor[0]:
+            if first:
+                first = False
+                if cursor.anchor is not None and each.at != cursor.anchor[0]:
                     new.append(GAP)
-                    self._to_skip = 0
-            if self._to_skip:
-                self._to_skip -= 1
+                    to_skip = 0
+            if to_skip:
+                to_skip -= 1
                 continue
-            self._cursor.count(each.at)
+            cursor.count(each.at)
             new.append(each.piece)
+        # The cursor moves only when the data is written. A full disk must not make it skip what is not here.
         if new:
-            self._write(b"".join(new))
-
-    def _write(self, data: bytes) -> None:
-        assert self._file is not None, "a stream has begun"
-        view = memoryview(data)
-        # A full disk may accept a part and refuse the next write; the cursor counts only what was written completely.
-        while view:
-            view = view[self._file.write(view) :]
-        self._cursor.length += len(data)
+            self._writer.append(new)
+            cursor.length += sum(map(len, new))
+        self._cursor, self._to_skip, self._first = cursor, to_skip, first
 
     def append_note(self, text: str) -> None:
         """Append a line from Rung to the copy, unless it is there already; no stream may follow it."""
-        line = f"{text}\n".encode()
-        with self._paths.log.open("a+b") as log:
-            log.seek(max(0, log.tell() - len(line)))
-            if log.read() != line:
-                log.write(line)
+        self._paths.folder.mkdir(parents=True, exist_ok=True)
+        append_line(self._paths.log, text)
 
     def save(self) -> None:
         """Save the cursor; the next controller reads again everything after it."""
@@ -130,24 +132,19 @@ class LogCopy:
         draft.rename(self._paths.cursor)
         self._saved = self._cursor.length
 
-    def finish(self) -> None:
+    def finish(self, *, complete: bool) -> None:
         """Flush the copy to the disk, because the original is about to be removed."""
         self._paths.folder.mkdir(parents=True, exist_ok=True)
-        with self._paths.log.open("ab") as log:
-            _flush(log)
+        flush_to_disk(self._paths.log)
+        self._cursor.complete = complete
         self.save()
 
 
-def _flush(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def _load(paths: AttemptPaths) -> Cursor:
-    """Load the cursor of an earlier controller; one that is longer than the file is dropped."""
+    """Load the cursor of an earlier controller; one that is longer than the log is dropped."""
     try:
         cursor = Cursor(**json.loads(paths.cursor.read_bytes()))
-        if cursor.length <= paths.log.stat().st_size:
+        if cursor.length <= log_length(paths.log):
             return cursor
     except (OSError, ValueError, TypeError):
         pass

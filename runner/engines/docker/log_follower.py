@@ -3,26 +3,27 @@
 Every log is a channel on the one connection to the host, read when data has arrived. The end of a log only triggers an
 inspection of the container; the engine's answer and the record on the host decide. A container that has ended counts as
 running until all of its log is here. This module starts and stops no container.
+
+The trouble of one attempt is that attempt's alone: it is shown as its reason and tried again later. Only a request that
+no other attempt could make either, or a connection that is lost, means that the host is unreachable.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import threading
 import time
 from collections.abc import Callable
 
-from rung.jobs.model.errors import EngineError, HostError, HostRefused, RungError
+from rung.jobs.model.errors import EngineError, HostError, HostRefused, HostUnreachable, RungError
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.completion import Completion
 from rung.runner.engines.docker.container_config import STORE_LABEL
 from rung.runner.engines.docker.container_state import ContainerState, Status, parse_inspect, parse_list
-from rung.runner.engines.docker.followed_attempt import FollowedAttempt, span
+from rung.runner.engines.docker.followed_attempt import ENDS_EARLY, FollowedAttempt, span
 from rung.runner.engines.docker.log_copy import LogCopy
-from rung.runner.engines.docker.log_stream import LogStream
+from rung.runner.engines.docker.log_stream import LogStream, StreamPoll
 from rung.runner.seams.engine import Observation, Presence
 
 # How long a caller waits for the first observation; an unreachable host is reported at once.
@@ -35,9 +36,8 @@ RETRY_SECONDS = 0.5
 SAVE_SECONDS = 5.0
 FEW_STREAMS = 4
 GATHER_SECONDS = 0.02
-# Before a log is opened again that ended, or could not be written here, while its container still runs.
+# Before a log is opened again that ended while its container still runs.
 REOPEN_SECONDS = 1.0
-OUT_OF_MEMORY = "rung: the container reached its memory limit, and the kernel killed a process: out of memory"
 
 
 class LogFollower:
@@ -56,10 +56,7 @@ class LogFollower:
         self._closed = False
         self._unreachable, self._refused = "", False
         self._answered_at = self._polled_at = now()
-        self._streams: dict[int, FollowedAttempt] = {}
-        self._poll = select.poll()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._poll.register(self._wake_read, select.POLLIN)
+        self._streams: StreamPoll[FollowedAttempt] = StreamPoll()
 
     # Called from any thread
 
@@ -68,23 +65,21 @@ class LogFollower:
         deadline = self._now() + FIRST_ANSWER_SECONDS
         with self._changed:
             followed = self._follow(name, paths)
-            while followed.observation is None and not (self._unreachable or followed.disk_error or self._closed):
+            while followed.observation is None and not (self._unreachable or followed.trouble or self._closed):
                 if not self._changed.wait(max(0.0, deadline - self._now())):
                     return Observation(Presence.WAITING, detail=f"{self._api.host} is being asked")
             if followed.finalized and followed.observation is not None:
                 return followed.observation
             if self._unreachable:
                 return Observation(Presence.UNREACHABLE, detail=self._why_unreachable())
-            if followed.disk_error or followed.observation is None:
-                return Observation(Presence.WAITING, detail=followed.disk_error or f"{self._api.host} is not watched")
-            return followed.observation
+            return followed.answer(self._api.host, self._now())
 
     def invalidate(self, name: str, paths: AttemptPaths) -> None:
         """Drop the observation of an attempt, because something was just done to it, and follow it from now on."""
         with self._changed:
             followed = self._follow(name, paths)
             if not followed.finalized:
-                followed.observation, followed.version = None, followed.version + 1
+                followed.observation, followed.version, followed.retry_at = None, followed.version + 1, 0.0
         self.wake()
 
     def forget(self, paths: AttemptPaths) -> None:
@@ -118,8 +113,7 @@ class LogFollower:
 
     def wake(self) -> None:
         if not self._closed or self._thread is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._wake_write, b".")
+            self._streams.wake()
 
     # Called from the thread alone
 
@@ -166,47 +160,41 @@ class LogFollower:
     def _run_once(self) -> None:
         """Inspect what may have changed, open the logs to be read, then wait for data."""
         for followed in self._attempts():
-            if followed.needs_inspection:
-                self._inspect(followed)
+            if followed.needs_inspection and self._now() >= followed.retry_at:
+                self._guarded(followed, self._inspect)
             if followed.wants_stream and self._now() >= followed.reopen_at:
-                self._writing_here(followed, self._open)
+                self._guarded(followed, self._open)
         if self._now() >= self._polled_at + POLL_ALL_SECONDS:
             self.poll_all()
         self._read_ready()
-        for followed in list(self._streams.values()):
+        for followed in self._streams.owners():
             if followed.copy.unsaved and self._now() >= followed.save_at:
-                self._writing_here(followed, lambda each: each.copy.save())
+                self._guarded(followed, lambda each: each.copy.save())
 
     def _read_ready(self) -> None:
-        ready = self._poll.poll(self._poll_timeout() * 1000)
-        if len(self._streams) > FEW_STREAMS:
+        ready = self._streams.wait(self._poll_timeout())
+        if len(self._streams.owners()) > FEW_STREAMS:
             # With many logs it is far cheaper to read together what arrives within a moment.
             self._sleep(GATHER_SECONDS)
-        for number, _ in ready:
-            if number == self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
-            elif number in self._streams:
-                self._writing_here(self._streams[number], self._read)
+        for followed in ready:
+            if followed.stream is not None:
+                self._guarded(followed, self._read)
 
     def _poll_timeout(self) -> float:
         """Return how long there is nothing to do unless data arrives."""
-        moments = [self._polled_at + POLL_ALL_SECONDS]
-        for followed in self._attempts():
-            if followed.needs_inspection:
-                return 0.0
-            if followed.wants_stream:
-                moments.append(followed.reopen_at)
-            elif followed.stream is not None and followed.copy.unsaved:
-                moments.append(followed.save_at)
-        return max(0.0, min(moments) - self._now())
+        due = [moment for followed in self._attempts() for moment in followed.moments()]
+        return max(0.0, min([self._polled_at + POLL_ALL_SECONDS, *due]) - self._now())
 
     def poll_all(self) -> None:
         """Mark every attempt for inspection whose state differs from the engine's list of containers."""
-        listed = parse_list(self._api.containers({STORE_LABEL: self._completion.store_id}))
+        try:
+            listed = parse_list(self._api.containers({STORE_LABEL: self._completion.store_id}))
+        except EngineError:
+            listed = None  # each is asked about by itself then
         self._polled_at = self._answered_at = self._now()
         for followed in self._attempts():
-            if not followed.finalized and listed.get(followed.name, Status.ABSENT) is not followed.state.status:
+            same = listed is not None and listed.get(followed.name, Status.ABSENT) is followed.state.status
+            if not followed.finalized and not same:
                 followed.version += 1
 
     def _inspect(self, followed: FollowedAttempt) -> None:
@@ -220,7 +208,9 @@ class LogFollower:
         if state.status is Status.ABSENT:
             if self._completion.read_record(followed.paths).began:
                 # Somebody removed the container, so the log here is all there will be.
-                self._writing_here(followed, lambda each: self._finalize(each, state))
+                self._finalize(followed, state)
+            elif not followed.copy.is_empty:
+                followed.copy.append_note(ENDS_EARLY.format(host=self._api.host))
         elif state.status is not Status.CREATED:
             observation = Observation(Presence.RUNNING, started_at=state.started_at)
         if state.status is not followed.state.status:
@@ -241,60 +231,65 @@ class LogFollower:
         followed.copy.begin()
         follow = followed.state.status is Status.RUNNING
         followed.stream = LogStream(self._api.open_log(followed.name, followed.copy.since, follow=follow))
-        self._streams[followed.stream.fileno] = followed
-        self._poll.register(followed.stream.fileno, select.POLLIN)
+        self._streams.add(followed.stream, followed)
 
     def _read(self, followed: FollowedAttempt) -> None:
         stream = followed.stream
         assert stream is not None, "only open streams are read"
-        damage = ""
         try:
             entries = stream.read()
-            self._answered_at = self._now()
-            if entries and not followed.copy.unsaved:
-                followed.save_at = self._now() + SAVE_SECONDS
-            followed.copy.take(entries)
-            damage = stream.damage
-        except EngineError as error:
-            damage = str(error)
-        if not stream.ended and not damage:
+        except HostUnreachable:
+            # Perhaps only this log broke off: the inspection that follows shows whether the host answers.
+            self._end_stream(followed)
             return
+        self._answered_at = self._now()
+        if entries and not followed.copy.unsaved:
+            followed.save_at = self._now() + SAVE_SECONDS
+        followed.copy.take(entries)
+        if not stream.ended and not stream.damage:
+            return
+        self._end_stream(followed)
+        if followed.state.status is Status.ENDED:
+            if stream.damage:
+                followed.copy.append_note(f"rung: the host cannot read the rest of this log: {stream.damage}")
+            self._finalize(followed, followed.state)
+
+    def _end_stream(self, followed: FollowedAttempt) -> None:
+        """Handle the end of a log: unless the container has ended too, it is inspected, and its log opened again."""
         self._close_stream(followed)
         followed.reopen_at = self._now() + REOPEN_SECONDS
-        if followed.state.status is Status.ENDED:
-            if damage:
-                followed.copy.append_note(f"rung: the host cannot read the rest of this log: {clean(damage)}")
-            self._finalize(followed, followed.state)
-        else:
+        if followed.state.status is not Status.ENDED:
             followed.version += 1
 
     def _finalize(self, followed: FollowedAttempt, state: ContainerState) -> None:
-        if state.out_of_memory:
-            followed.copy.append_note(OUT_OF_MEMORY)
-        followed.copy.finish()
+        followed.finish_log(state, self._api.host)
         end = self._completion.finalize(followed.name, followed.paths, state)
         with self._changed:
             followed.observation, followed.finalized = end, True
             self._changed.notify_all()
 
-    def _writing_here(self, followed: FollowedAttempt, act: Callable[[FollowedAttempt], None]) -> None:
-        """Do something that writes to the disk here; when that fails, report it and retry later."""
-        why = ""
+    def _guarded(self, followed: FollowedAttempt, act: Callable[[FollowedAttempt], None]) -> None:
+        """Do something for one attempt; when that fails, show it as its reason and try again later."""
         try:
             act(followed)
-        except OSError as error:
+        except HostError:
+            raise
+        # A host may send anything, and a disk here may be full. Neither says anything about the other attempts.
+        except Exception as error:
             self._close_stream(followed)
-            followed.reopen_at = self._now() + REOPEN_SECONDS
-            why = f"{error.filename or followed.paths.log}: cannot be written here: {error.strerror or error}"
-        if why != followed.disk_error:
             with self._changed:
-                followed.disk_error = why
+                followed.fail(error, self._now())
+                self._changed.notify_all()
+            return
+        # Opening a log proves nothing yet.
+        if followed.failures and act != self._open:
+            with self._changed:
+                followed.recover()
                 self._changed.notify_all()
 
     def _close_stream(self, followed: FollowedAttempt) -> None:
         if followed.stream is not None:
-            self._poll.unregister(followed.stream.fileno)
-            del self._streams[followed.stream.fileno]
+            self._streams.remove(followed.stream)
             followed.stream.close()
             followed.stream = None
         followed.copy.end()

@@ -12,7 +12,7 @@ import pytest
 
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.runner.engines.docker.engine import DockerEngine
-from rung.runner.files.log_file import read_log
+from rung.runner.files.log_file import LogFile
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.seams.engine import Container, Observation, Presence, Request
 from rung.runner.ssh.remote import Remotes, SshRemote
@@ -87,7 +87,7 @@ class Attempts:
         return self.engine.observe(request.paths)
 
     def log(self, request: Request) -> str:
-        return read_log(request.paths.log, 0, 64 << 20).decode("utf-8", "surrogateescape")
+        return LogFile(request.paths.log).read(64 << 20).decode("utf-8", "surrogateescape")
 
     def wait_for_log(self, request: Request, text: str) -> None:
         self.wait(lambda: text in self.log(request), text)

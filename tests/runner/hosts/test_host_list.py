@@ -198,6 +198,8 @@ def test_a_wrong_list_is_refused_with_the_line_and_the_problem(text: str, line: 
         ("ansible_hots: y", "ansible_hots: unknown variable; did you mean 'ansible_host'?"),
         ("rung_jmp: y", "rung_jmp: unknown variable; did you mean 'rung_jump'?"),
         ("rung_zzz: y", "rung_zzz: unknown variable; known: rung_jump, rung_known_hosts, rung_engine_socket"),
+        ("rung_registries: registry.example.org", "should be a list of registries"),
+        ("rung_registries: ['https://registry.example.org']", "should be a list of registries"),
         ("ansible_port: 0", "ansible_port: should be a number from 1 to 65535 (got '0')"),
         ("ansible_port: 2e9", "ansible_port: should be a number from 1 to 65535"),
         ("ansible_port: yes", "ansible_port: should be a number from 1 to 65535"),

@@ -96,9 +96,21 @@ def test_our_own_note_is_removed_when_the_log_is_read_again(tmp_path: Path) -> N
     copy.append_note("rung: a word")
     copy.append_note("rung: a word")
     assert paths.log.read_bytes() == b"a\nrung: a word\n"
-    copy.finish()
+    copy.finish(complete=True)
     again = LogCopy(paths)
+    assert again.complete
     again.begin()
+    assert not again.complete
     again.take([Entry(1, b"a\n")])
     again.end()
     assert paths.log.read_bytes() == b"a\n"
+
+
+def test_our_own_note_begins_a_line_of_its_own(tmp_path: Path) -> None:
+    copy = LogCopy(AttemptPaths(tmp_path))
+    copy.begin()
+    copy.take([Entry(1, b"no end")])
+    copy.end()
+    copy.append_note("rung: a word")
+    copy.append_note("rung: a word")
+    assert (tmp_path / "log").read_bytes() == b"no end\nrung: a word\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.completion import write_done
 from rung.runner.engines.docker.container_state import Record, outcome
@@ -144,14 +144,25 @@ def test_a_job_ends_also_when_the_engine_cannot_read_its_whole_log(
     assert text(paths).startswith("line 1\nrung: the host cannot read the rest of this log: ")
 
 
-@pytest.mark.parametrize("error", [HostUnreachable("turing: gone"), KeyError("State"), RecursionError("deep")])
-def test_the_follower_survives_any_answer_of_a_host(
-    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
+def test_a_host_that_does_not_answer_is_unreachable_until_it_does(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
 ) -> None:
-    engine.state = error
+    engine.state = HostUnreachable("turing: gone")
     away = follower.observation(NAME, paths)
     assert away.presence is Presence.UNREACHABLE
     assert away.detail.startswith("turing has not answered for 0 s: ")
+    engine.state = {"Status": "running"}
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.RUNNING)
+
+
+@pytest.mark.parametrize("error", [EngineError("turing: too long"), KeyError("State"), RecursionError("deep")])
+def test_an_answer_about_one_attempt_that_is_not_understood_is_the_trouble_of_that_attempt(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait, error: Exception
+) -> None:
+    engine.state = error
+    waiting = follower.observation(NAME, paths)
+    assert waiting.presence is Presence.WAITING
+    assert str(error) in waiting.detail
     engine.state = {"Status": "running"}
     wait_until(lambda: follower.observation(NAME, paths).presence is Presence.RUNNING)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.jobs.model.errors import HostUnreachable
-from rung.runner.engines.docker.log_stream import Entry, LogDamaged, LogStream, entry
+from rung.runner.engines.docker.log_stream import Entry, LogStream, entry
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TIME = b"2026-11-15T10:03:29.123456789Z "
@@ -89,8 +89,8 @@ def test_a_body_without_chunks_ends_with_its_connection() -> None:
 def test_the_engines_refusal_is_reported_without_its_control_codes() -> None:
     answer = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b'{"message":"No \x1b[2Jsuch"}')
     stream = LogStream(Pieces([answer, b"0\r\n\r\n"]))  # type: ignore[arg-type]
-    with pytest.raises(LogDamaged, match=r'no log: {"message":"No such"}'):
-        stream.read()
+    assert stream.read() == []
+    assert stream.damage == 'no log: {"message":"No such"}'
 
 
 def test_an_error_of_the_engine_ends_the_log_after_the_valid_entries() -> None:
@@ -109,11 +109,24 @@ def test_an_error_of_the_engine_ends_the_log_after_the_valid_entries() -> None:
         HEAD + b"rubbish\r\n",
         HEAD + chunk(b"\1\0\0\0\xff\xff\xff\xff"),
         HEAD + chunk(frame(b"no time at all\n")),
+        HEAD + b"-5\r\n" + frame(TIME + b"a\n"),
+        HEAD + b"0x10\r\n" + frame(TIME + b"a\n"),
+        HEAD + b"1" * 65,
+        HEAD + b"2\r\n\1\0rubbish",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
     ],
 )
 def test_data_that_is_no_engine_log_is_refused(data: bytes) -> None:
-    with pytest.raises(LogDamaged):
-        LogStream(Pieces([data])).read()  # type: ignore[arg-type]
+    stream = LogStream(Pieces([data]))  # type: ignore[arg-type]
+    assert stream.read() == []
+    assert stream.damage
+
+
+def test_the_entries_before_the_damage_are_kept() -> None:
+    body = frame(TIME + b"a\n") + frame(b"2026-99-99T10:00:00Z b\n")
+    stream = LogStream(Pieces([HEAD, chunk(body), b"rubbish"]))  # type: ignore[arg-type]
+    assert stream.read() == [Entry(AT, b"a\n")]
+    assert stream.damage == "a line of the log has a time that does not exist"
 
 
 @pytest.mark.parametrize(
