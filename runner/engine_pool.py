@@ -76,8 +76,10 @@ class RealEngines:
         if host not in self._engines:
             from rung.runner.engines.docker.engine import DockerEngine
 
-            socket = self._host(host).engine_socket
-            self._engines[host] = DockerEngine(self.remote(host), self._store_id, socket)
+            listed = self._host(host)
+            self._engines[host] = DockerEngine(
+                self.remote(host), self._store_id, listed.engine_socket, listed.volume_roots
+            )
         return self._engines[host]
 
     def of(self, attempt: Attempt) -> Engine:

@@ -20,6 +20,8 @@ class Host:
     jump: str | None = None
     known_hosts: str | None = None
     engine_socket: str = ENGINE_SOCKET
+    # Where given, every volume must lie in one of these folders.
+    volume_roots: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
 
     def should_have(self, gpu_type: str) -> bool:

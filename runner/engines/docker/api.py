@@ -184,6 +184,29 @@ class EngineApi:
             opened.sendall(f"{request}Host: engine\r\nConnection: close\r\n\r\n".encode("ascii"))
         return opened
 
+    # Networks
+
+    def create_network(self, config: Mapping[str, Any]) -> None:
+        """Create a network; nothing happens when there is one of this name already."""
+        with self._translated_errors(f"network {config['name']}"):
+            try:
+                self._client.create_network(**config)
+            except APIError as error:
+                if error.status_code != CONFLICT:
+                    raise
+
+    def networks(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        wanted = [f"{name}={value}" for name, value in labels.items()]
+        with self._translated_errors("networks"):
+            return cast(list[dict[str, Any]], self._client.networks(filters={"label": wanted}))
+
+    def remove_network(self, name: str) -> None:
+        with self._translated_errors(f"network {name}"):
+            try:
+                self._client.remove_network(name)
+            except NotFound:
+                return
+
     # Images
 
     def image(self, name: str) -> dict[str, Any] | None:

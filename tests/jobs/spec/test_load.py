@@ -68,7 +68,7 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "unknown precision text": (HEAD + "knobs: {precision_text: {fp8: x}}\n", 3, "'amp_fp16'"),
     "fraction of a batch": (HEAD + "knobs: {batch: 1.5}\n", 3, "valid integer"),
     "huge integer": (HEAD + f"knobs: {{batch: {'9' * 400}}}\n", 3, "less than or equal"),
-    "huger integer": (HEAD + f"knobs: {{batch: {'9' * 5000}}}\n", 3, "does not fit int"),
+    "huger integer": (HEAD + f"knobs: {{batch: {'9' * 5000}}}\n", 3, "a number of more than 400"),
     "huge integer as lr": (HEAD + f"knobs: {{lr: {'9' * 400}}}\n", 3, "valid number"),
     "empty integer": (HEAD + "knobs: {batch: !!int ''}\n", 3, "does not fit int"),
     "no bool": (HEAD + "knobs: {lr: !!bool maybe}\n", 3, "does not fit bool"),
