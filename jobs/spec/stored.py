@@ -37,14 +37,15 @@ def read_stored(text: str) -> StoredSpec:
 
 
 def _readable(data: dict[str, Any], error: ValidationError) -> JobSpec:
-    """Return the spec without the fields that are refused; without all but the name where they refuse each other."""
+    """Return the spec without the fields that are refused; only its name where fields refuse each other."""
     refused = {detail["loc"][0] if detail["loc"] else "" for detail in error.errors()}
     kept = {key: value for key, value in data.items() if key not in refused}
-    try:
-        return JobSpec.model_validate({**LEAST, **kept}, context=STORED)
-    except ValidationError:
-        named = {"name": data["name"]} if isinstance(data.get("name"), str) and "name" not in refused else {}
-        return JobSpec.model_validate({**LEAST, **named}, context=STORED)
+    for fields in (kept, {"name": data.get("name")}):
+        try:
+            return JobSpec.model_validate({**LEAST, **fields}, context=STORED)
+        except ValidationError:
+            continue
+    return JobSpec.model_validate(LEAST)
 
 
 def _reason(error: ValidationError) -> str:

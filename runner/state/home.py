@@ -66,7 +66,8 @@ def home_problem(paths: HomePaths) -> str | None:
 def keep_files_private() -> None:
     """Make every file that this process writes readable only by its owner."""
     global _umask_of_jobs
-    _umask_of_jobs = os.umask(PRIVATE_UMASK)
+    before = os.umask(PRIVATE_UMASK)
+    _umask_of_jobs = before if _umask_of_jobs == -1 else _umask_of_jobs
 
 
 def umask_of_jobs() -> int:

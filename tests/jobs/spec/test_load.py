@@ -124,7 +124,7 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "nul bytes": (b"name: a\nrun: \0\n", 1, "special characters are not allowed"),
     "too large": ("# " + "x" * MAX_BYTES, 1, "is no job file"),
     "too deep": (HEAD + "a: " + "[" * 60 + "]" * 60 + "\n", 3, "too deeply nested"),
-    "far too deep": (HEAD + "a: " + "[" * 1500 + "\n", 1, "too deeply nested"),
+    "far too deep": (HEAD + "a: " + "[" * 1500 + "\n", 3, "too deeply nested"),
     "bomb of aliases": (bomb(), 3, "aliases count each time"),
     "recursive alias": (HEAD + "a: &a [*a]\n", 3, "aliases count each time"),
     "unknown alias": (HEAD + "a: *b\n", 3, "undefined alias"),
