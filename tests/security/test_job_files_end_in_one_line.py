@@ -85,7 +85,7 @@ TEXTS = st.lists(NUMBERS | TAGGED | BITS | st.text(max_size=5), max_size=12).map
 
 
 @given(TEXTS | NUMBERS.map(lambda text: f"{HEAD}priority: {text}") | TAGGED.map(lambda text: f"{HEAD}priority: {text}"))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_any_text_is_a_job_or_a_list_of_problems(text: str) -> None:
     for read, refusal in ((parse_spec, SpecError), (parse_hosts, InventoryError)):
         try:

@@ -126,7 +126,7 @@ FIELDS = st.sampled_from(sorted(JobSpec.model_fields)) | st.text(max_size=8)
 
 
 @given(st.dictionaries(FIELDS, VALUES, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_any_json_object_is_read_as_a_spec(data: dict[str, Any]) -> None:
     stored = read_stored(json.dumps(data))
     assert stored.spec.name and stored.spec.run

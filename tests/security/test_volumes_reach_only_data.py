@@ -77,7 +77,7 @@ PARTS = st.sampled_from(["home", "rung", ".ssh", "bin", "data", "srv", "engine",
 
 
 @given(st.lists(PARTS, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_a_path_that_is_accepted_neither_holds_nor_lies_in_anything_that_matters(parts: list[str]) -> None:
     path = "/" + "/".join(parts)
     if why_refused(path, (HOME,), (SOCKET,)) is None:
