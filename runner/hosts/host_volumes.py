@@ -24,7 +24,7 @@ for path in "$@"; do
   n=$((n + 1))
 done
 """
-LINE = re.compile(r"([0-9]{1,4}) (folder|file|other|missing) (/.*)")
+LINE = re.compile(r"([0-9]{1,4}) (folder|file|other|missing) (/[^\x00-\x1f\x7f-\x9f]*)")
 NOT_MOUNTED = {
     "other": "is neither a folder nor a file",
     "missing": "is not there: make the folder on the host, or correct the job file",
@@ -83,6 +83,6 @@ def _parse(host: str, output: str, many: int) -> list[_Resolved]:
     """Parse the answer of the script: one line for each path, in order. A path with a line break fails here."""
     lines = [LINE.fullmatch(line) for line in output.removesuffix("\n").split("\n")]
     found = [_Resolved(line[2], line[3]) for number, line in enumerate(lines) if line and line[1] == str(number)]
-    if len(lines) != many or len(found) != many:
+    if len(lines) != many or len(found) != many or any(".." in answer.path.split("/") for answer in found):
         raise EngineError(f"{host}: its volumes cannot be resolved: it needs `readlink -m` of the GNU coreutils")
     return found

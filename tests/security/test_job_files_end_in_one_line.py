@@ -5,18 +5,18 @@ In 0.1.0 a long number to the base 60 (`1:59:59:...`) escaped as a ValueError wi
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rung.jobs.model.errors import InventoryError, SpecError
 from rung.jobs.spec.load import parse_spec
 from rung.runner.hosts.host_list import parse_hosts
+from tests.support.random_inputs import FEW, MANY, each, text
 
 Rung = Callable[..., Any]
 HEAD = "name: a\nrun: x\n"
@@ -74,22 +74,38 @@ def test_the_command_prints_file_and_line_and_exits_with_2(home: Path, tmp_path:
         assert ran.err == f"rung: {file}:3: cannot be read as a value: a number of more than 400 characters\n"
 
 
-NUMBERS = st.from_regex(r"[-+]?[0-9][0-9_:.xbeE+-]{0,40}", fullmatch=True)
-TAGGED = st.builds(
-    "!!{} {}".format,
-    st.sampled_from(["int", "float", "bool", "null", "timestamp", "binary", "set", "omap", "pairs", "str", "map"]),
-    NUMBERS | st.text("0123456789:.-abcxTZ+", max_size=20),
+TAGS = ("int", "float", "bool", "null", "timestamp", "binary", "set", "omap", "pairs", "str", "map", "seq", "x")
+PIECES = (
+    "&a ",
+    "*a ",
+    "- ",
+    ": ",
+    "\n",
+    "\n ",
+    "name: ",
+    "run: x\n",
+    "<<: ",
+    "priority: ",
+    *"0123456789abcxTZ+_.:-,[]{}?|>!%@#'\"",
 )
-BITS = st.sampled_from(["&a ", "*a ", "- ", ": ", "\n", "\n ", "name: ", "run: x\n", "<<: ", *",[]{}?|>!%@#'\""])
-TEXTS = st.lists(NUMBERS | TAGGED | BITS | st.text(max_size=5), max_size=12).map("".join)
 
 
-@given(TEXTS | NUMBERS.map(lambda text: f"{HEAD}priority: {text}") | TAGGED.map(lambda text: f"{HEAD}priority: {text}"))
-@settings(max_examples=2000, deadline=None)
-def test_any_text_is_a_job_or_a_list_of_problems(text: str) -> None:
+def random_text(rng: random.Random) -> str:
+    number = text(rng, "0123456789_:.xbeE+-TZ", 30)
+    scalar = rng.choice([number, f"!!{rng.choice(TAGS)} {number}", text(rng, PIECES), text(rng)])
+    return rng.choice([scalar, f"{HEAD}priority: {scalar}", f"{HEAD}resources: {{cpus: {scalar}}}"])
+
+
+def ends_in_lines(rng: random.Random) -> None:
+    raw = random_text(rng).encode("utf-8", "surrogatepass")
     for read, refusal in ((parse_spec, SpecError), (parse_hosts, InventoryError)):
         try:
-            read(text.encode("utf-8", "surrogatepass"))
+            read(raw)
         except refusal as error:
             problems = error.problems  # type: ignore[attr-defined]
             assert problems and all(problem.partition(":")[0].isdecimal() for problem in problems)
+
+
+@pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_any_text_is_a_job_or_a_list_of_problems(many: int) -> None:
+    each(many, ends_in_lines)

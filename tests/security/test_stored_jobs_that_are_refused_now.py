@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.state import JobState
@@ -23,6 +22,7 @@ from rung.jobs.spec.stored import read_stored
 from rung.runner.launch.submit import retry
 from rung.runner.state.store import Store
 from tests.support.pretend import World
+from tests.support.random_inputs import FEW, MANY, each, text, value
 
 Rung = Callable[..., Any]
 IMAGE = f"r/t@sha256:{'0' * 64}"
@@ -117,24 +117,22 @@ def test_an_attempt_that_was_written_and_not_started_fails_with_the_reason(tmp_p
     world.close()
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-FIELDS = st.sampled_from(sorted(JobSpec.model_fields)) | st.text(max_size=8)
+FIELDS = sorted(JobSpec.model_fields)
 
 
-@given(st.dictionaries(FIELDS, VALUES, max_size=5))
-@settings(max_examples=2000, deadline=None)
-def test_any_json_object_is_read_as_a_spec(data: dict[str, Any]) -> None:
+def is_read(rng: random.Random) -> None:
+    data = {rng.choice([*FIELDS, text(rng)]): value(rng) for _ in range(rng.randrange(6))}
     stored = read_stored(json.dumps(data))
     assert stored.spec.name and stored.spec.run
     assert stored.refused or {"name", "run"} <= set(data)
 
 
-@given(st.text(max_size=40) | VALUES.map(json.dumps))
-@settings(max_examples=500, deadline=None)
-def test_any_text_is_a_spec_or_a_value_error(text: str) -> None:
+def is_read_or_refused(rng: random.Random) -> None:
     with suppress(ValueError):
-        assert read_stored(text).spec.run
+        assert read_stored(rng.choice([text(rng), json.dumps(value(rng))])).spec.run
+
+
+@pytest.mark.parametrize("check", [is_read, is_read_or_refused])
+@pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_any_stored_text_is_a_spec_with_a_reason_or_a_value_error(many: int, check: Any) -> None:
+    each(many, check)

@@ -7,20 +7,20 @@ engine.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rung.jobs.model.errors import EngineError, InventoryError, SpecError
 from rung.jobs.spec.load import parse_spec
 from rung.jobs.spec.volume import Volume, inside, why_refused
 from rung.runner.hosts.host_list import parse_hosts
 from rung.runner.hosts.host_volumes import VolumeRules, resolve_volumes
+from tests.support.random_inputs import FEW, MANY, each, text
 
 IMAGE = f"r/t@sha256:{'0' * 64}"
 HOME, SOCKET = "/home/rung", "/srv/engine/docker.sock"
@@ -73,17 +73,24 @@ def test_on_its_host_the_home_and_the_socket_are_known_and_refused(path: str) ->
     assert why_refused(path, (HOME,), (SOCKET,))
 
 
-PARTS = st.sampled_from(["home", "rung", ".ssh", "bin", "data", "srv", "engine", "etc", "var", "lib", "x"])
+PARTS = ("home", "rung", ".ssh", "bin", "data", "srv", "engine", "etc", "var", "lib", "x")
 
 
-@given(st.lists(PARTS, max_size=5))
-@settings(max_examples=2000, deadline=None)
-def test_a_path_that_is_accepted_neither_holds_nor_lies_in_anything_that_matters(parts: list[str]) -> None:
-    path = "/" + "/".join(parts)
+def random_path(rng: random.Random, parts: tuple[str, ...] = PARTS) -> str:
+    return "/" + "/".join(rng.choices(parts, k=rng.randrange(6)))
+
+
+def holds_nothing_that_matters(rng: random.Random) -> None:
+    path = random_path(rng)
     if why_refused(path, (HOME,), (SOCKET,)) is None:
         for own in ("/etc", "/var/lib/docker", "/root", "/srv/engine", f"{HOME}/.ssh", f"{HOME}/bin"):
             assert not inside(path, own) and not inside(own, path)
         assert not inside(HOME, path)
+
+
+@pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_a_path_that_is_accepted_neither_holds_nor_lies_in_anything_that_matters(many: int) -> None:
+    each(many, holds_nothing_that_matters)
 
 
 class Machine:
@@ -92,8 +99,8 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder, self.home, self.data = folder, folder / "home" / "rung", folder / "data"
         self.socket = folder / "engine" / "docker.sock"
-        for each in (self.home / ".ssh", self.home / "results", self.data / "set", self.socket.parent):
-            each.mkdir(parents=True)
+        for made in (self.home / ".ssh", self.home / "results", self.data / "set", self.socket.parent):
+            made.mkdir(parents=True)
         self._listener = socket.socket(socket.AF_UNIX)
         # Bound by a relative path: the one of a test is too long for a socket.
         before = Path.cwd()
@@ -206,6 +213,32 @@ def test_an_answer_that_does_not_fit_is_refused(answer: str) -> None:
     with pytest.raises(EngineError, match="its volumes cannot be resolved"):
         rules = VolumeRules("turing", SOCKET)
         resolve_volumes(lambda *words: answer, [Volume("/data", "/d")], HOME, rules, made=None)
+
+
+def answer_of_a_host(rng: random.Random) -> str:
+    """Return what the script prints for the home, the socket, a root and two volumes, or something like it."""
+    if rng.random() < 0.2:
+        return text(rng, most=60)
+    kinds, odd = ("folder", "file", "other", "missing", "x"), ("..", "\n3 folder ", " ", "\x1b[2J")
+    numbers = range(5) if rng.random() < 0.7 else [rng.randrange(7) for _ in range(rng.randrange(7))]
+    return "".join(f"{number} {rng.choice(kinds)} {random_path(rng, (*PARTS, *odd))}\n" for number in numbers)
+
+
+def mounts_only_allowed(rng: random.Random) -> None:
+    answer = answer_of_a_host(rng)
+    rules, wanted = VolumeRules("turing", SOCKET, ("/data",)), [Volume("/data/a", "/a"), Volume("/data/b", "/b")]
+    try:
+        found = resolve_volumes(lambda *words: answer, wanted, HOME, rules, made="/data/a")
+    except EngineError as error:
+        assert "\x1b" not in str(error) and "\n" not in str(error)
+    else:
+        assert [why_refused(volume.host, (HOME,), (SOCKET,)) for volume in found] == [None, None]
+        assert not any(".." in Path(volume.host).parts or "\x1b" in volume.host for volume in found)
+
+
+@pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+def test_whatever_a_host_answers_only_allowed_paths_are_mounted(many: int) -> None:
+    each(many, mounts_only_allowed)
 
 
 def test_a_path_with_a_line_break_cannot_answer_for_another_volume(machine: Machine) -> None:
