@@ -31,11 +31,10 @@ FIELDS = {
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_job_file_with_such_a_name_is_refused(field: str, char: str) -> None:
     with pytest.raises(SpecError) as raised:
-        parse_spec(FIELDS[field].format(json.dumps(f"good{char}name")).encode())
+        parse_spec(FIELDS[field].format(f'"good\\U{ord(char):08x}name"').encode())
     (problem,) = raised.value.problems
     assert f"{field}: no " in problem
-    # Shown by its number or escaped, never itself.
-    assert char not in problem
+    assert clean(problem) == problem
 
 
 @pytest.mark.parametrize("name", ["größe 8", "训练", "обучение", "تدريب", "emoji 🚀", "a\u0301", "x/validate-fp32"])

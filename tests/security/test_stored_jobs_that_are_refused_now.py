@@ -66,11 +66,23 @@ def test_volumes_and_names_that_were_accepted_once_are_read_as_they_are() -> Non
         ({"run": [], "name": "", "secrets": ["a b"], "resources": 7}, "and 1 more"),
     ],
 )
-def test_a_spec_that_cannot_be_read_is_shown_and_can_be_cancelled(
-    home: Path, rung: Rung, fields: dict[str, Any], words: str
+def test_a_spec_that_cannot_be_read_has_a_reason_and_leaves_the_others_alone(
+    home: Path, fields: dict[str, Any], words: str
 ) -> None:
     good, bad, other = add(home, "good", "bad", "other")
     change(home, bad, **fields)
+    store = Store(home / "rung.db")
+    jobs = store.jobs()
+    store.close()
+    assert [job.id for job in jobs] == [good, bad, other]
+    assert jobs[1].reason.startswith("its stored job file is refused now: ") and words in jobs[1].reason
+    assert not jobs[0].refused and not jobs[2].refused
+
+
+def test_every_command_works_and_the_refused_job_can_be_cancelled(home: Path, rung: Rung) -> None:
+    words = "volumes[0]: write it as host:container"
+    good, bad, other = add(home, "good", "bad", "other")
+    change(home, bad, volumes=["nothing"])
     rows = json.loads(rung("queue", "--json").out)
     assert [row["id"] for row in rows] == [good, bad, other]
     assert rows[1]["reason"].startswith("its stored job file is refused now: ")
