@@ -83,6 +83,8 @@ class LaunchPreview:
             yield from (f"mount {volume.text}" for volume in container.volumes)
             yield f"limit shm {container.shm}"
             yield f"limit pids {container.pids}"
+            if "memory" not in request.limits:
+                yield "limit memory what the host has, less a reserve"
             yield f"net   {container.network}"
         if self._spec.recovery.gate == "before" and self._spec.knobs.knobs().precision is not Precision.FP32:
             yield "first its validation against FP32 (recovery.validate: before); in fp32 instead if that fails"
