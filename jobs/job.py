@@ -29,6 +29,8 @@ class Job:
     # Attempts up to this number belong to an earlier try. A person has looked at them, so budgets do not count them.
     settled: int = 0
     cancel_requested: bool = False
+    # Why its stored spec cannot be launched any more; empty: it can.
+    refused: str = ""
 
     @property
     def ended(self) -> bool:

@@ -77,9 +77,11 @@ class RealEngines:
             from rung.runner.engines.docker.engine import DockerEngine
             from rung.runner.hosts.registry_login import RegistryLogins
 
-            entry = self._host(host)
-            logins = RegistryLogins(entry.registries)
-            self._engines[host] = DockerEngine(self.remote(host), self._store_id, entry.engine_socket, logins)
+            listed = self._host(host)
+            logins = RegistryLogins(listed.registries)
+            self._engines[host] = DockerEngine(
+                self.remote(host), self._store_id, listed.engine_socket, logins, listed.volume_roots
+            )
         return self._engines[host]
 
     def of(self, attempt: Attempt) -> Engine:

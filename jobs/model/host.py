@@ -20,6 +20,8 @@ class Host:
     jump: str | None = None
     known_hosts: str | None = None
     engine_socket: str = ENGINE_SOCKET
+    # Where given, every volume must lie in one of these folders.
+    volume_roots: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     # The registries for which this host gets the login of the controller's user.
     registries: tuple[str, ...] = ()

@@ -15,8 +15,17 @@ BLANK = re.compile(r"[\t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 # Control codes, invisible and direction-changing characters, line separators, lone surrogates.
 HIDDEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    r"\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
+    r"\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff"
+    r"\u0890\u0891\u08e2\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
 )
+# Letters without a shape: two names that differ only in these look the same.
+SHAPELESS = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]")
+
+
+def hidden_character(text: str) -> str | None:
+    """Return the first character that nobody sees or that changes a terminal or the direction of text: U+202E."""
+    found = HIDDEN.search(text) or SHAPELESS.search(text)
+    return f"U+{ord(found[0]):04X}" if found else None
 
 
 def clean(text: str) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
+from rung.jobs.model.terminal_text import hidden_character
+
+# The context for a spec from the store. It was accepted once: rules that came later do not apply to it.
+STORED = {"stored": True}
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 
@@ -31,6 +35,17 @@ def no_control(text: str) -> str:
     return text
 
 
+def is_stored(info: ValidationInfo) -> bool:
+    return info.context == STORED
+
+
+def visible(text: str, info: ValidationInfo) -> str:
+    found = None if is_stored(info) else hidden_character(text)
+    if found:
+        raise ValueError(f"no invisible or direction-changing characters here ({found})")
+    return text
+
+
 def on_off(value: Any) -> Any:
     # YAML reads a bare `off` as False.
     return None if value is False or value == "off" else value
@@ -51,6 +66,8 @@ def not_bool(value: Any) -> Any:
 
 
 Line = Annotated[str, AfterValidator(no_control)]
+# What people read in tables and type in commands.
+Name = Annotated[Line, AfterValidator(visible)]
 Size = Annotated[str, AfterValidator(_size)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 PositiveFloat = Annotated[float, BeforeValidator(not_bool), Field(gt=0, allow_inf_nan=False)]

@@ -6,18 +6,30 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
-from rung.jobs.spec.fields import EnvName, FiniteFloat, Line, Model, PositiveInt, Size, no_control, not_bool
+from rung.jobs.spec.fields import (
+    EnvName,
+    FiniteFloat,
+    Line,
+    Model,
+    Name,
+    PositiveInt,
+    Size,
+    is_stored,
+    no_control,
+    not_bool,
+    visible,
+)
 from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import is_pinned
 from rung.jobs.spec.knob_channels import placeholders, why_unreachable
 from rung.jobs.spec.knob_spec import PLACEHOLDERS, KnobSpec
 from rung.jobs.spec.recovery_spec import Recovery
 from rung.jobs.spec.validation_spec import ValidationSpec
-from rung.jobs.spec.volume import Volume, host_path, parse_volume
+from rung.jobs.spec.volume import Volume, host_path, parse_volume, why_refused
 
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
@@ -31,8 +43,17 @@ def _pinned(image: str | dict[str, str]) -> str | dict[str, str]:
     return image
 
 
-def _volume(text: str) -> str:
-    return parse_volume(text).text
+def _volume(text: str, info: ValidationInfo) -> str:
+    volume = parse_volume(text)
+    reason = None if is_stored(info) else why_refused(volume.host)
+    if reason:
+        raise ValueError(f"{volume.host} {reason}; give a folder of yours")
+    return volume.text
+
+
+def _network(value: Any) -> Any:
+    # Job files of 0.1.0 call it bridge; containers of several jobs shared one then.
+    return "own" if value == "bridge" else value
 
 
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
@@ -56,7 +77,7 @@ class Resources(Model):
 class Success(Model):
     """What exit code 0 must also show."""
 
-    metric: Line
+    metric: Name
     below: FiniteFloat | None = None
     above: FiniteFloat | None = None
 
@@ -70,7 +91,7 @@ class Success(Model):
 class JobSpec(Model):
     """What a person asked for: one training job."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(no_control)]
+    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(no_control), AfterValidator(visible)]
     run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
@@ -82,8 +103,8 @@ class JobSpec(Model):
     volumes: tuple[Annotated[Line, AfterValidator(_volume)], ...] = Field(
         (), description="Folders of the host that a container may use: host:container, or host:container:ro."
     )
-    network: Literal["bridge", "none", "host"] = Field(
-        "bridge", description="bridge: a container's own, behind the host's address; none; host: the host's own."
+    network: Annotated[Literal["own", "none", "host"], BeforeValidator(_network)] = Field(
+        "own", description="own: only this job's, behind the host's address; none; host: the host's own."
     )
     workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
     knobs: KnobSpec = KnobSpec()

@@ -19,7 +19,7 @@ from pydantic import (
 
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import RungName
-from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, duration, not_bool, on_off
+from rung.jobs.spec.fields import Model, Name, PositiveFloat, PositiveInt, duration, not_bool, on_off
 from rung.jobs.spec.validation_spec import off_as_text
 
 DEFAULT_LADDER = (
@@ -60,7 +60,7 @@ class RuleAction(StrEnum):
 class Rule(Model):
     """A signature of the user: a pattern, and the fault it shows or the action to take."""
 
-    name: Line
+    name: Name
     pattern: Annotated[str, Field(min_length=1, max_length=500)]
     fault: FaultKind | None = None
     action: RuleAction | None = None

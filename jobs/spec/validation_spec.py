@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from rung.jobs.spec.fields import Line, Model, PositiveFloat
+from rung.jobs.spec.fields import Model, Name, PositiveFloat
 
 
 class ValidationSpec(Model):
     """How the run as asked is compared with its FP32 baseline; differences are in per cent of the baseline's metric."""
 
-    metric: Line | None = Field(None, description="The number that is compared; success.metric by default.")
+    metric: Name | None = Field(None, description="The number that is compared; success.metric by default.")
     better: Literal["lower", "higher"] | None = Field(
         None, description="Which way the metric gets better; by default from success.below or success.above."
     )

@@ -15,6 +15,11 @@ import yaml
 MAX_BYTES = 100_000
 MAX_VALUES = 10_000
 MAX_DEPTH = 40
+# The largest float has 309 digits; YAML's numbers to the base 60 would otherwise grow to any size.
+MAX_NUMBER = 400
+
+NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+TOO_MANY = "too many or too deeply nested values (aliases count each time)"
 
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
@@ -53,7 +58,7 @@ class YamlFile:
     def _build(self, node: yaml.Node, at: Location) -> Any:
         self._values += 1
         if self._values > MAX_VALUES or len(at) > MAX_DEPTH:
-            raise _Refused(_line(node), "too many or too deeply nested values (aliases count each time)")
+            raise _Refused(_line(node), TOO_MANY)
         self.lines[at] = _line(node)
         if isinstance(node, yaml.CollectionNode) and node.tag not in PLAIN_TAGS:
             raise _Refused(_line(node), f"the tag {node.tag!r} has no meaning here")
@@ -75,6 +80,20 @@ class YamlFile:
                 built[key] = self._build(value_node, (*at, key))
                 self.lines[(*at, key)] = _line(key_node)
         return built
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes down to a depth: PyYAML's own recursion takes seconds until Python ends it."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH + 1:
+            raise _Refused(self.line + 1, TOO_MANY)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Refused(Exception):
@@ -101,7 +120,7 @@ def _compose(raw: bytes, kind: str, start: str) -> yaml.Node:
     if len(raw) > MAX_BYTES:
         raise _Refused(1, f"{len(raw)} bytes is no {kind.removeprefix('a ')} (at most {MAX_BYTES})")
     try:
-        node: yaml.Node | None = yaml.compose(raw.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+        node: yaml.Node | None = yaml.compose(raw.decode("utf-8-sig"), Loader=_Loader)
     except UnicodeDecodeError as error:
         raise _Refused(raw[: error.start].count(b"\n") + 1, "is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
@@ -109,8 +128,6 @@ def _compose(raw: bytes, kind: str, start: str) -> yaml.Node:
         raise _Refused(mark.line + 1 if mark else 1, f"is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise _Refused(1, f"is not YAML: {str(error).splitlines()[0]}") from None
-    except RecursionError:
-        raise _Refused(1, "too many or too deeply nested values (aliases count each time)") from None
     if node is None:
         raise _Refused(1, f"is empty; {kind} starts with {start}")
     return node
@@ -121,10 +138,12 @@ def _line(node: yaml.Node) -> int:
 
 
 def _scalar(node: yaml.Node) -> Any:
+    if node.tag in NUMBER_TAGS and len(node.value) > MAX_NUMBER:
+        raise _Refused(_line(node), f"cannot be read as a value: a number of more than {MAX_NUMBER} characters")
     try:
         value = yaml.SafeLoader("").construct_object(node)
-    # PyYAML's constructors raise these for values that do not fit their tag (!!int "", !!bool maybe).
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+    # PyYAML's constructors raise these for values that do not fit their tag (!!int "", !!bool maybe, 1:1:...:1.5).
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, TypeError) as error:
         what = getattr(error, "problem", None) or f"it does not fit {node.tag.rpartition(':')[2]}"
         raise _Refused(_line(node), f"cannot be read as a value: {what}") from None
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):

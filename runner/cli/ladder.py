@@ -42,12 +42,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
 def _ledger() -> Ledger:
     from rung.recovery.decide.rung_stats import EMPTY, read_ledger
     from rung.runner.engines.process import ProcessEngine
-    from rung.runner.state.home import find_home
+    from rung.runner.state.home import find_home, refuse_shared_home
     from rung.runner.state.store import Store
 
     paths = find_home(os.environ)
     if not paths.store.exists():
         return EMPTY
+    refuse_shared_home(paths)
     store = Store(paths.store)
     try:
         return read_ledger(store.attempts_by_job(), ProcessEngine().gpu())

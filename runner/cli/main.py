@@ -22,6 +22,7 @@ from rung.runner.cli.drill import drill
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.validate import validate
+from rung.runner.state.home import keep_files_private
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
@@ -78,7 +79,7 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
         return
     click.echo(f"submitted {job.id}")
     if note is not None:
-        click.echo(note)
+        click.echo(clean(note))
     if follow:
         sys.exit(session.follow(job.id))
     if not session.controller_running():
@@ -215,7 +216,8 @@ def check(file: Path | None, as_json: bool) -> None:
     else:
         for finding in found:
             mark = click.style("ok  ", fg="green") if finding.good else click.style("BAD ", fg="red")
-            click.echo(f"{mark}{finding.what}{': ' + finding.fix if finding.fix and not finding.good else ''}")
+            fix = f": {finding.fix}" if finding.fix and not finding.good else ""
+            click.echo(mark + clean(finding.what + fix))
     sys.exit(0 if all(finding.good for finding in found) else 1)
 
 
@@ -255,6 +257,7 @@ def completion(shell: str) -> None:
 
 def main() -> None:
     """Run the command line; every RungError becomes one line and exit code 2."""
+    keep_files_private()
     try:
         cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
     except RungError as error:

@@ -134,6 +134,8 @@ class Controller:
             self._step(job)
 
     def _step(self, job: Job) -> None:
+        if job.refused and job.state in (JobState.QUEUED, JobState.RECOVERING) and not job.cancel_requested:
+            return  # its reason says why; a person can cancel it
         if job.state is JobState.QUEUED:
             self._launch(job)
         elif job.state is JobState.RECOVERING:
@@ -207,7 +209,7 @@ class Controller:
                 return  # the jobs that wait show that the list of hosts cannot be read
 
     def _place(self, jobs: list[Job]) -> None:
-        fresh = (self._store.job(job.id) for job in jobs if job.spec.is_remote)
+        fresh = (self._store.job(job.id) for job in jobs if job.spec.is_remote and not job.refused)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         try:
             results = self._placer.results(waiting, jobs)

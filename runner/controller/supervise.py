@@ -165,6 +165,9 @@ class Supervisor:
             work = partial(_stop_unstarted, engine, request.paths)
             context.call_engine(job, attempt, work, self._on_cancelled_unstarted, self._on_unreachable)
             return
+        if job.refused:
+            transitions.not_started(context.store, job, attempt, job.refused, at=context.now())
+            return
         if self._set_aside.pending(attempt):
             self._set_aside.send(job, attempt, request, self._on_unreachable)
             if self._set_aside.pending(attempt):

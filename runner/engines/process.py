@@ -24,6 +24,7 @@ from rung.runner.files.inside import WRAPPER
 from rung.runner.files.work_copy import make_copy
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
 from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
+from rung.runner.state.home import umask_of_jobs
 
 # Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
 START_SECONDS = 30.0
@@ -54,6 +55,7 @@ class ProcessEngine:
                 check=True,
                 timeout=START_SECONDS,
                 start_new_session=True,
+                umask=umask_of_jobs(),
             )
         # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:

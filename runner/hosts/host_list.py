@@ -10,11 +10,12 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rung.jobs.model.errors import InventoryError
 from rung.jobs.model.host import ENGINE_SOCKET, Host
+from rung.jobs.model.terminal_text import hidden_character
 from rung.jobs.spec.yaml_reader import YamlFile
 from rung.runner.hosts.ansible_inventory import Entry, Inventory, Value
 
@@ -33,6 +34,7 @@ SETTINGS = {
     "rung_known_hosts": "known_hosts",
     "rung_engine_socket": "engine_socket",
     "rung_registries": "registries",
+    "rung_volume_roots": "volume_roots",
 }
 ARGUMENTS = "ansible_ssh_common_args"
 PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
@@ -96,6 +98,9 @@ class _Reader:
         if not WORD.fullmatch(entry.name):
             self._problem(entry.line, f"host {entry.name}: the name must be one word that does not begin with -")
             return None
+        if hidden := hidden_character(entry.name):
+            self._problem(entry.line, f"host {entry.name}: no invisible or direction-changing characters ({hidden})")
+            return None
         if not self._over_ssh(entry):
             return None
         fields: dict[str, Any] = {"address": entry.name, "engine_socket": ENGINE_SOCKET}
@@ -126,6 +131,8 @@ class _Reader:
             return {wanted: int(found.value)}
         if wanted == "registries":
             return {wanted: tuple(name.lower() for name in found.value)}
+        if wanted == "volume_roots":
+            return {wanted: tuple(str(PurePosixPath(root)) for root in _listed(found.value))}
         return {wanted: None if (wanted, found.value) == ("jump", "none") else found.value}
 
     def _unknown(self, name: str, found: Value) -> None:
@@ -186,7 +193,8 @@ class _Reader:
 
 
 def _word(value: Any) -> str:
-    return "" if isinstance(value, str) and WORD.fullmatch(value) else "should be one plain word"
+    plain = isinstance(value, str) and WORD.fullmatch(value) and not hidden_character(value)
+    return "" if plain else "should be one plain word"
 
 
 def _port(value: Any) -> str:
@@ -209,10 +217,21 @@ def _registries(value: Any) -> str:
     return "" if good else "should be a list of registries, such as [registry.example.org:5000]"
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _roots(value: Any) -> str:
+    roots = _listed(value)
+    good = roots and not any(_socket(root) or ".." in PurePosixPath(root).parts for root in roots)
+    return "" if good else "should be a list of paths that begin with / and have no .."
+
+
 CHECKS: dict[str, Callable[[Any], str]] = {
     "port": _port,
     "key": _path,
     "known_hosts": _path,
     "engine_socket": _socket,
     "registries": _registries,
+    "volume_roots": _roots,
 }

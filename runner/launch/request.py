@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ INHERITED = re.compile(
     r"|CUDA_\w+|NVIDIA_\w+|OMP_\w+|MKL_\w+|HF_HOME|TORCH_HOME|XDG_CACHE_HOME"
 )
 START_TRIES = 3
+# The variable with the names of those variables of the controller that jobs may have as secrets.
+ALLOWED = "RUNG_SECRETS"
 # The output that the engine logs, whatever the command does with its own output.
 CONTAINED_LOG = "/proc/1/fd/1"
 # If no environment is active, a job's `python` is the one of Rung's own environment.
@@ -129,20 +131,32 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
 
 
 def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the secrets' values from the controller's environment or RUNG_HOME/secrets; never logged, never stored."""
-    found = {}
-    for name in names:
-        file = paths.secrets / name
-        if name in environ:
-            found[name] = environ[name]
-        elif file.is_file():
-            try:
-                found[name] = file.read_text(encoding="utf-8").rstrip("\n")
-            except (OSError, UnicodeDecodeError) as error:
-                raise EngineError(f"secret {name}: {file} cannot be read as text: {error}") from None
-        else:
-            raise EngineError(f"secret {name} is not set: export it for the controller or write it to {file}")
-    return found
+    """Return the secrets' values; never logged, never stored.
+
+    A job file may name any variable, so a secret is found only where the user allowed it: a variable of the controller
+    that RUNG_SECRETS names, or a file in RUNG_HOME/secrets.
+    """
+    allowed = {name.strip() for name in environ.get(ALLOWED, "").split(",")}
+    return {name: _find_secret(name, paths.secrets / name, environ, allowed) for name in names}
+
+
+def _find_secret(name: str, file: Path, environ: Mapping[str, str], allowed: Set[str]) -> str:
+    if name in environ and name in allowed:
+        return environ[name]
+    if file.is_file():
+        try:
+            return file.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise EngineError(f"secret {name}: {file} cannot be read as text: {error}") from None
+    if name in environ:
+        raise EngineError(
+            f"secret {name}: no job may have this variable of the controller: allow it with {ALLOWED}={name} "
+            f"(several with commas), or write the value to {file}"
+        )
+    raise EngineError(
+        f"secret {name} is not set: write it to {file}, or export it for the controller and allow it with "
+        f"{ALLOWED}={name}"
+    )
 
 
 def start_attempt(engine: Engine, request: Request, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:

@@ -49,6 +49,8 @@ def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
 
 def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job:
     """Queue an ended job again, with the knobs that a person set; its history continues."""
+    if job.refused:
+        raise UsageError(f"job {job.id} cannot be retried: {job.refused}")
     knobs = changed_knobs(job, settings)
     with store.transaction():
         job = store.job(job.id)

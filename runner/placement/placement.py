@@ -59,7 +59,7 @@ class Placer:
         if not waiting:
             return []
         self._host_pool.refresh()
-        taken = {lease.gpu: lease.job_id for lease in self._context.store.leases()}
+        taken = {(lease.host, lease.gpu): lease.job_id for lease in self._context.store.leases()}
         requests = [self._waiting_job(job) for job in waiting]
         return list(zip(waiting, place(requests, self._views(jobs), taken, self._incompatible), strict=True))
 

@@ -14,6 +14,8 @@ from rung.jobs.model.host import Host
 from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import for_gpu
 
+# A GPU: the name of its host and its UUID, which the host itself reports.
+GpuKey = tuple[str, str]
 # A reason is one sentence: it names at most this many obstacles.
 NAMED = 4
 
@@ -78,9 +80,12 @@ WhyIncompatible = Callable[[str, Gpu], str | None]
 
 
 def place(
-    waiting: Sequence[WaitingJob], views: Sequence[HostView], leases: Mapping[str, str], incompatible: WhyIncompatible
+    waiting: Sequence[WaitingJob],
+    views: Sequence[HostView],
+    leases: Mapping[GpuKey, str],
+    incompatible: WhyIncompatible,
 ) -> list[PlacementResult]:
-    """Return a result for every waiting job (oldest first); `leases` is the job that has each GPU, by UUID."""
+    """Return a result for every waiting job (oldest first); `leases` is the job that has each GPU."""
     allocation = _Allocation(views, dict(leases), incompatible)
     order = sorted(range(len(waiting)), key=lambda index: (-waiting[index].priority, index))
     results = {index: allocation.result(waiting[index]) for index in order}
@@ -96,16 +101,16 @@ def candidates(job: WaitingJob, views: Sequence[HostView], incompatible: WhyInco
 class _Allocation:
     """What is still free while the jobs are placed one after the other."""
 
-    def __init__(self, views: Sequence[HostView], taken: dict[str, str], incompatible: WhyIncompatible) -> None:
+    def __init__(self, views: Sequence[HostView], taken: dict[GpuKey, str], incompatible: WhyIncompatible) -> None:
         self._views, self._taken, self._incompatible = views, taken, incompatible
         self._load = {view.host.name: view.load for view in views}
         # GPUs reserved for a job that needs several, so that smaller jobs cannot overtake it for ever.
-        self._reserved: dict[str, WaitingJob] = {}
+        self._reserved: dict[GpuKey, WaitingJob] = {}
 
     def result(self, job: WaitingJob) -> PlacementResult:
         placed = self._with_gpus(job) if job.requests else self._without_gpus(job)
         if placed is not None:
-            self._taken |= dict.fromkeys((gpu.uuid for gpu in placed.gpus), job.job)
+            self._taken |= dict.fromkeys(((placed.host, gpu.uuid) for gpu in placed.gpus), job.job)
             self._load[placed.host] += 1
             return placed
         refusal = self._refusal(job)
@@ -144,23 +149,24 @@ class _Allocation:
 
     def _free(self, job: WaitingJob, request: GpuRequest, view: HostView) -> list[Gpu]:
         """Return the GPUs of a host that the job could use now, all of one type, because they share one image."""
-        free = [slot.gpu for slot in view.slots if request.fits(slot.gpu) and self._obstacle(job, slot) is None]
+        free = [slot.gpu for slot in view.slots if request.fits(slot.gpu) and self._obstacle(job, slot, view) is None]
         most = max((gpu.type for gpu in free), key=lambda kind: sum(g.type == kind for g in free), default="")
         return [gpu for gpu in free if gpu.type == most]
 
     # Obstacles
 
-    def _obstacle(self, job: WaitingJob, slot: Slot) -> str | None:
+    def _obstacle(self, job: WaitingJob, slot: Slot, view: HostView) -> str | None:
         """Return why a job cannot use this GPU now, or None."""
         unfit = self._unfit(job, slot.gpu)
         if unfit is not None:
             return unfit
-        if slot.gpu.uuid in self._taken:
-            return f"is in use by {self._taken[slot.gpu.uuid]}"
+        key = (view.host.name, slot.gpu.uuid)
+        if key in self._taken:
+            return f"is in use by {self._taken[key]}"
         if slot.foreign_process:
             return f"is in use by someone else ({slot.foreign_process})"
-        if slot.gpu.uuid in self._reserved:
-            other = self._reserved[slot.gpu.uuid]
+        if key in self._reserved:
+            other = self._reserved[key]
             return f"is kept for {other.job}, which waits for {other.requests[0].count}"
         return None
 
@@ -190,12 +196,14 @@ class _Allocation:
             able = [view for view in self._usable(job) if self._could_ever(job, request, view)]
             if request.count > 1 and able:
                 best = max(able, key=lambda view: len(self._free(job, request, view)))
-                self._reserved |= dict.fromkeys((gpu.uuid for gpu in self._free(job, request, best)), job)
+                free = self._free(job, request, best)
+                self._reserved |= dict.fromkeys(((best.host.name, gpu.uuid) for gpu in free), job)
                 return
 
     def _could_ever(self, job: WaitingJob, request: GpuRequest, view: HostView) -> bool:
         fits = [slot for slot in view.slots if request.fits(slot.gpu) and self._unfit(job, slot.gpu) is None]
-        return sum(not slot.foreign_process or slot.gpu.uuid in self._taken for slot in fits) >= request.count
+        host = view.host.name
+        return sum(not slot.foreign_process or (host, slot.gpu.uuid) in self._taken for slot in fits) >= request.count
 
     def _reason(self, job: WaitingJob) -> str:
         wanted = " or ".join(request.text for request in job.requests) or "a host"
@@ -217,7 +225,7 @@ class _Allocation:
         if name in job.avoid and (fitting or not job.requests):
             yield f"{name} {job.avoid[name]}"
             return
-        slots = [(slot, self._obstacle(job, slot)) for slot in fitting]
+        slots = [(slot, self._obstacle(job, slot, view)) for slot in fitting]
         for slot, why in slots:
             which = f"{name}'s only one" if len(fitting) == 1 else f"{name}'s {slot.gpu.type} {slot.gpu.index}"
             if why is not None:

@@ -22,6 +22,7 @@ from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.preflight.rung_preview import change_text, rung_changes
 from rung.runner.seams.engine import Engine, Request
+from rung.runner.state.home import home_problem
 from rung.runner.state.lock import is_owned
 from rung.runner.state.next_attempt import Placement, asked_by_person
 
@@ -41,6 +42,8 @@ def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
     existing = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
     writable = os.access(existing, os.W_OK)
     yield CheckResult(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
+    if problem := home_problem(paths):
+        yield CheckResult(False, problem)
     free = shutil.disk_usage(existing).free
     yield CheckResult(
         free > 1 << 30,

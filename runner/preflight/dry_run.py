@@ -15,11 +15,12 @@ from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
-from rung.runner.placement.scheduler import Placed
+from rung.runner.placement.scheduler import GpuKey, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
 from rung.runner.seams.engine import Request
+from rung.runner.state.home import refuse_shared_home
 from rung.runner.state.next_attempt import Placement, asked_by_person
 from rung.runner.state.store import Store
 
@@ -39,9 +40,10 @@ class LaunchPreview:
         survey: Callable[[], Sequence[Report]],
     ) -> None:
         self._spec, self._waits = spec, ""
+        refuse_shared_home(paths)
         store = Store(paths.store) if paths.store.exists() else None
         sequence = len(store.jobs()) + 1 if store else 1
-        leases = {lease.gpu: lease.job_id for lease in store.leases()} if store else {}
+        leases = {(lease.host, lease.gpu): lease.job_id for lease in store.leases()} if store else {}
         placement = HERE if not spec.is_remote else self._place(make_id(spec.name, sequence), survey(), leases)
         self.host = placement.host
         home = (paths, environ)
@@ -49,7 +51,7 @@ class LaunchPreview:
         job = planned_job(spec, sequence)
         self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 
-    def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> Placement:
+    def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]) -> Placement:
         answer = preview_place(self._spec, job_id, reports, leases)
         if isinstance(answer, Placed):
             return Placement(answer.host, answer.gpus, answer.image)
@@ -81,6 +83,8 @@ class LaunchPreview:
             yield from (f"mount {volume.text}" for volume in container.volumes)
             yield f"limit shm {container.shm}"
             yield f"limit pids {container.pids}"
+            if "memory" not in request.limits:
+                yield "limit memory what the host has, less a reserve"
             yield f"net   {container.network}"
         if self._spec.recovery.gate == "before" and self._spec.knobs.knobs().precision is not Precision.FP32:
             yield "first its validation against FP32 (recovery.validate: before); in fp32 instead if that fails"

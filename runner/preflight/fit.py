@@ -9,7 +9,7 @@ from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
 from rung.runner.placement.host_pool import view_of
-from rung.runner.placement.scheduler import HostView, PlacementResult, WaitingJob, place
+from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
 from rung.runner.preflight.check_job import CheckResult
 
 
@@ -18,7 +18,9 @@ def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
     return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority)
 
 
-def preview_place(spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Mapping[str, str]) -> PlacementResult:
+def preview_place(
+    spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]
+) -> PlacementResult:
     """Return the place that a job would get now if no other job waited."""
     return place([_waiting_job(spec, job_id)], [view_of(report) for report in reports], leases, _unknown)[0]
 

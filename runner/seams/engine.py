@@ -49,7 +49,8 @@ class Container:
     volumes: tuple[Volume, ...] = ()
     shm: int = 1 << 30
     pids: int = 4096
-    network: str = "bridge"
+    # own, none or host.
+    network: str = "own"
     # The number of the job's residence on this host; each has its own folder for the files of the job.
     residence: int = 1
 

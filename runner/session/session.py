@@ -31,7 +31,7 @@ from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
-from rung.runner.state.home import find_home, make_home
+from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
 from rung.runner.views.follow import Follower, LogReader
@@ -52,6 +52,8 @@ class Session:
             make_home(paths)
         elif not paths.store.exists():
             raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
+        else:
+            refuse_shared_home(paths)
         return cls(paths, Store(paths.store))
 
     def submit(self, spec: JobSpec, origin: Path) -> Job:

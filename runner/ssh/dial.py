@@ -19,11 +19,18 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.ssh.key_login import KeyLogin
 from rung.runner.ssh.known_hosts import HostKey, KnownKey, known_for, read_known_keys, why_refused
 from rung.runner.ssh.ssh_config import Target
-from rung.runner.ssh.transport import ChannelRefused, Transport
+from rung.runner.ssh.transport import CIPHERS, KEY_EXCHANGES, KEYS, MACS, ChannelRefused, Transport
 
 # For each of: the TCP connection, the greeting, the exchange of keys. A login may wait for directory services.
 STEP_SECONDS = 5.0
 LOGIN_SECONDS = 15.0
+# paramiko's words for what it finds no common algorithm for: our words, sshd's setting, and what we accept.
+LACKING = {
+    "kex": ("key exchange", "KexAlgorithms", KEY_EXCHANGES),
+    "host key": ("type of host key", "HostKeyAlgorithms", KEYS),
+    "ciphers": ("cipher", "Ciphers", CIPHERS),
+    "macs": ("MAC", "MACs", MACS),
+}
 
 # paramiko also raises what it logs; without a handler Python would print it.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -50,10 +57,18 @@ def dial(target: Target, jump: Transport | None) -> Transport:
     except HostError as error:
         raise type(error)(f"{target.name}: {error}") from None
     except IncompatiblePeer as error:
-        raise HostRefused(f"{target.name}: no algorithm in common with the host: {clean(str(error))}") from None
+        raise HostRefused(f"{target.name}: {_missing_algorithm(clean(str(error)))}") from None
     # A host may send anything, and paramiko fails on some of it in unexpected ways.
     except Exception as error:
         raise HostUnreachable(f"{target.name}: {target.address}:{target.port} does not answer: {_why(error)}") from None
+
+
+def _missing_algorithm(text: str) -> str:
+    """Return what the host lacks and where it is set, from paramiko's message."""
+    for words, (what, option, names) in LACKING.items():
+        if f"no acceptable {words}" in text:
+            return f"the host offers no modern {what}; allow one there ({option} in sshd_config): {', '.join(names)}"
+    return f"no algorithm in common with the host: {text}"
 
 
 def _why(error: Exception) -> str:

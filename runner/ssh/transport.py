@@ -25,6 +25,21 @@ LOST = "the connection was lost"
 FORBIDDEN = 1  # RFC 4254: administratively prohibited
 # Bytes that may wait unread in a channel to a socket: 20 MB/s at 25 ms, and bounded for hundreds of followed logs.
 SOCKET_WINDOW = 1 << 19
+# The only algorithms that are offered. paramiko itself still knows 3des, CBC, MD5 and SHA-1, which are broken or weak.
+CIPHERS = ("aes128-ctr", "aes192-ctr", "aes256-ctr", "aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+MACS = (
+    *("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com"),
+    *("hmac-sha2-256", "hmac-sha2-512"),
+)
+KEY_EXCHANGES = (
+    *("mlkem768x25519-sha256", "curve25519-sha256@libssh.org"),
+    *("ecdh-sha2-nistp256", "ecdh-sha2-nistp384", "ecdh-sha2-nistp521"),
+    *("diffie-hellman-group16-sha512", "diffie-hellman-group-exchange-sha256", "diffie-hellman-group14-sha256"),
+)
+KEYS = (
+    *("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    *("rsa-sha2-512", "rsa-sha2-256"),
+)
 
 
 class KeepalivePacketizer(Packetizer):
@@ -110,6 +125,11 @@ class Transport(paramiko.Transport):
 
     packetizer: KeepalivePacketizer
     active: bool
+    _preferred_ciphers = CIPHERS
+    _preferred_macs = MACS
+    _preferred_kex = KEY_EXCHANGES
+    _preferred_keys = KEYS
+    _preferred_pubkeys = KEYS
 
     def __init__(self, sock: Any, disabled_algorithms: Any = None) -> None:
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=KeepalivePacketizer)

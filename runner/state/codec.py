@@ -16,7 +16,7 @@ from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
-from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.stored import StoredSpec, read_stored
 
 _NUMBERS = ("metrics", "latest", "throughput")
 # Fields whose name in the store is older than their name in the code.
@@ -24,22 +24,25 @@ _STORED_NAMES = {"residence": "stay"}
 
 
 @lru_cache(maxsize=1024)
-def _spec(text: str) -> JobSpec:
+def _spec(text: str) -> StoredSpec:
     """Return the spec in a row. It is cached: it never changes, and the controller reads it several times a second."""
-    return JobSpec.model_validate_json(text)
+    return read_stored(text)
 
 
 def job_from_row(row: sqlite3.Row) -> Job:
+    stored, state = _spec(row["spec"]), JobState(row["state"])
+    waits = state in (JobState.QUEUED, JobState.RECOVERING)
     return Job(
         id=row["id"],
-        spec=_spec(row["spec"]),
-        state=JobState(row["state"]),
-        reason=row["reason"],
+        spec=stored.spec,
+        state=state,
+        reason=stored.refused if stored.refused and waits else row["reason"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         knobs=Knobs.from_dict(json.loads(row["knobs"])),
         settled=row["settled"],
         cancel_requested=bool(row["cancel"]),
+        refused=stored.refused,
     )
 
 

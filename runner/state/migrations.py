@@ -42,4 +42,14 @@ VERSION_4 = (
         number INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL, open INTEGER NOT NULL, data TEXT NOT NULL)""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)
+# A host reports the UUIDs of its GPUs itself. The key has the host, so that no host can block a GPU of another one.
+VERSION_5 = (
+    "ALTER TABLE leases RENAME TO old_leases",
+    """CREATE TABLE leases (
+        gpu TEXT NOT NULL, host TEXT NOT NULL, job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL,
+        taken_at REAL NOT NULL, PRIMARY KEY (host, gpu))""",
+    "INSERT INTO leases SELECT gpu, host, job_id, attempt, taken_at FROM old_leases",
+    "DROP TABLE old_leases",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rung.jobs.model.errors import StoreError, UsageError
 from rung.jobs.model.knobs import Precision
+from rung.jobs.spec.fields import STORED
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
 from rung.recovery.validation.verdict import Verdict, rule_of
@@ -69,7 +70,8 @@ class Validation:
     @classmethod
     def from_row(cls, number: int, digest: str, data: dict[str, Any]) -> Validation:
         verdict = Verdict(data["verdict"]) if data["verdict"] else None
-        made = {"spec": JobSpec.model_validate(data["spec"]), "origin": Path(data["origin"]), "verdict": verdict}
+        spec = JobSpec.model_validate(data["spec"], context=STORED)
+        made = {"spec": spec, "origin": Path(data["origin"]), "verdict": verdict}
         renamed = {name: data.pop(stored) for name, stored in STORED_NAMES.items() if stored in data}
         return cls(number, digest, **{**data, **renamed, **made})
 

@@ -235,6 +235,7 @@ class Host(Machine):
         self.set_gpus(self.gpus)
         self.set_gpu_processes()
         self.run("tidy")
+        self.run("docker", "network", "prune", "--force")
         if (self.folder / "first_key").read_bytes() != (self.settings / "host_key").read_bytes():
             self.restore_host_key()
         wait_for(lambda: self.serves(22), f"sshd on {self.name}")

@@ -77,10 +77,13 @@ def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def run(*args: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rung", *map(str, args)])
         code = 0
+        umask = os.umask(0o022)
         try:
             main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
+        finally:
+            os.umask(umask)
         output = capsys.readouterr()
         return code, output.out, output.err
 

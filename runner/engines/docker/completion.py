@@ -16,6 +16,7 @@ from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
 from rung.runner.engines.docker.container_state import ContainerState, Record, from_dict, outcome, parse_record, to_dict
+from rung.runner.engines.docker.network import Networks
 from rung.runner.seams.engine import Observation
 from rung.runner.seams.remote import Remote
 
@@ -40,6 +41,7 @@ class Completion:
     store_id: str
     # Returns where the record of an attempt is on the host; asks the host at most once.
     record_folder: Callable[[AttemptPaths], str]
+    networks: Networks
 
     def read_record(self, paths: AttemptPaths) -> Record:
         """Return what the wrapper of an attempt has left on the host."""
@@ -50,6 +52,7 @@ class Completion:
         """Write the outcome of an attempt whose log is complete here, and remove its container."""
         end = outcome(state, self.read_record(paths))
         self.api.remove(name)
+        self.networks.remove(name)
         self.remove_secrets(paths)
         write_done(paths, end)
         return end

@@ -23,6 +23,8 @@ PROBE_LABEL = "rung.look"
 WRAPPER = ("/bin/sh", f"{IN_INSIDE}/contained.sh")
 # Programs may run in /tmp: compilers of kernels put them there. It belongs to the user, whatever the image says.
 TMP = "rw,nosuid,nodev,exec,mode=1777,size=2147483648,uid={uid},gid={gid}"
+# What a job without a limit leaves to the host: 2 GiB, on a small host an eighth.
+RESERVE, RESERVED_SHARE = 2 << 30, 8
 # At most half a gigabyte of log on the host's disk; the controller has its own copy of all of it.
 LOG = {"Type": "json-file", "Config": {"max-size": "128m", "max-file": "4"}}
 
@@ -35,6 +37,8 @@ class RemoteUser:
     # Text where the host is not known yet.
     uid: int | str
     gid: int | str
+    # In bytes; 0: not known.
+    host_memory: int | str = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,13 @@ class HostLayout:
     @property
     def paths(self) -> HostPaths:
         return HostPaths(self.user.home, self.store_id)
+
+
+def default_memory(host_memory: int | str) -> int | str:
+    """Return the limit of a job that names none: what the host has, less a reserve, so that the host survives it."""
+    if isinstance(host_memory, str):
+        return f"{host_memory} - RESERVE"
+    return host_memory - min(RESERVE, host_memory // RESERVED_SHARE)
 
 
 def container_name(store_id: str, job_id: str, attempt: int) -> str:
@@ -77,7 +88,10 @@ def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
     ]
     if request.secrets:
         mounts.append(_bind(secrets_folder(layout.store_id, request.job_id, request.attempt), IN_SECRETS))
-    config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": wanted.network})
+    # A network of its own has the name of the container.
+    own = container_name(layout.store_id, request.job_id, request.attempt)
+    network = own if wanted.network == "own" else wanted.network
+    config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": network})
     config["HostConfig"]["DeviceRequests"] = _devices(wanted.gpus)
     return {
         **config,
@@ -90,7 +104,7 @@ def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
 
 def planned_config(request: Request) -> dict[str, Any]:
     """Return the configuration for a host that is not known yet, with placeholders for its facts. Pure."""
-    layout = HostLayout(RemoteUser("~", "UID", "GID"), "STORE", "")
+    layout = HostLayout(RemoteUser("~", "UID", "GID", "HOST MEMORY"), "STORE", "")
     inside = f"{layout.paths.trees}/ID/files"
     return container_config(request, HostLayout(layout.user, layout.store_id, inside))
 
@@ -127,7 +141,8 @@ def files_config(
 
 def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part that is the same for all our containers."""
-    wanted, memory = _container(request), request.limits.get("memory", 0)
+    wanted = _container(request)
+    memory = request.limits.get("memory") or default_memory(layout.user.host_memory)
     return {
         "Image": wanted.image,
         "User": f"{layout.user.uid}:{layout.user.gid}",

@@ -27,10 +27,15 @@ from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
 from rung.runner.engines.docker.job_files import JobFiles
 from rung.runner.engines.docker.log_follower import LogFollower
+from rung.runner.engines.docker.network import Networks
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.work_copy import edited_texts, with_edits
+<<<<<<< HEAD
 from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
+=======
+from rung.runner.hosts.host_volumes import VolumeRules, resolve_volumes
+>>>>>>> h-spec
 from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 
@@ -41,15 +46,25 @@ class DockerEngine:
     """Runs attempts in containers on one host. Its methods may be called from any thread."""
 
     def __init__(
+<<<<<<< HEAD
         self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, logins: RegistryLogins = NO_LOGINS
+=======
+        self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, volume_roots: tuple[str, ...] = ()
+>>>>>>> h-spec
     ) -> None:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket, logins)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
+<<<<<<< HEAD
         self._job_files = JobFiles(self._probe, self._account)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder)
+=======
+        self._networks = Networks(self._api, store_id)
+        self._completion = Completion(self._api, remote, store_id, self._account.record_folder, self._networks)
+        self._volume_rules = VolumeRules(remote.name, socket, volume_roots)
+>>>>>>> h-spec
         self._follower = LogFollower(self._completion)
         self.images = Images(self._api, self._probe.in_image)
 
@@ -74,6 +89,7 @@ class DockerEngine:
         try:
             found = self._api.inspect(name)
             if found is None:
+                request = self._with_resolved_volumes(request)
                 self._create_and_start(name, request, secrets, self._prepare(request))
                 return
             self._refuse_foreign(found, request)
@@ -92,6 +108,13 @@ class DockerEngine:
         paths, job, number = layout.paths, request.job_id, request.attempt
         shipper.copy(tree, paths.work(job, number), paths.record(job, number), paths.job(job, wanted.residence))
         return layout
+
+    def _with_resolved_volumes(self, request: Request) -> Request:
+        """Return the request with the paths that its volumes really have on the host; some are refused."""
+        wanted = self._container(request)
+        home, made = self._account.user().home, self.checkpoint_folder(request)
+        found = resolve_volumes(self._account.script, wanted.volumes, home, self._volume_rules, made=made)
+        return replace(request, container=replace(wanted, volumes=found))
 
     def _shipped(self, source: Path, request: Request, shipper: Shipper) -> str:
         """Ship the workdir with its config files as this attempt wants them."""
@@ -114,14 +137,24 @@ class DockerEngine:
         try:
             if request.secrets:
                 self._account.put_secrets(request.paths, {key: secrets[key] for key in request.secrets})
-            if layout is not None and not self._api.create(name, container_config(request, layout)):
-                raise HostUnreachable(f"{self.host}: somebody else is creating {name}")
+            if layout is not None:
+                self._create(name, request, layout)
             self._api.start(name)
         except EngineError:
             # Not after a HostError: the start may have reached the host.
-            self._api.remove(name)
-            self._completion.remove_secrets(request.paths)
+            self._remove(name, request.paths)
             raise
+
+    def _create(self, name: str, request: Request, layout: HostLayout) -> None:
+        if self._container(request).network == "own":
+            self._networks.create(name, labels(self._store_id, request.job_id, request.attempt))
+        if not self._api.create(name, container_config(request, layout)):
+            raise HostUnreachable(f"{self.host}: somebody else is creating {name}")
+
+    def _remove(self, name: str, paths: AttemptPaths) -> None:
+        self._api.remove(name)
+        self._networks.remove(name)
+        self._completion.remove_secrets(paths)
 
     def _refuse_foreign(self, found: Mapping[str, Any], request: Request) -> None:
         config = found.get("Config")
@@ -148,8 +181,7 @@ class DockerEngine:
         try:
             status = parse_inspect(self._api.inspect(name)).status
             if status is Status.CREATED:
-                self._api.remove(name)
-                self._completion.remove_secrets(paths)
+                self._remove(name, paths)
             elif status is Status.RUNNING and (force or not asked):
                 self._api.kill(name, "KILL" if force else "TERM")
         except (EngineError, HostError):
@@ -168,8 +200,13 @@ class DockerEngine:
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in a temporary container of the attempt's image, read-only and without network."""
+<<<<<<< HEAD
         self._ensure_image_of(request)
         return self._probe.in_attempt(argv, request, timeout)
+=======
+        self.ensure_image(self._container(request).image, lambda progress: None)
+        return self._probe.in_attempt(argv, self._with_resolved_volumes(request), timeout)
+>>>>>>> h-spec
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         self._ensure_image_of(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 
@@ -14,7 +15,12 @@ from rung.runner.files.ship import Shipper
 from rung.runner.seams.remote import Remote
 
 ASK_SECONDS = 30.0
-USER_SCRIPT = 'echo "$HOME"; id -u; id -g'
+USER_SCRIPT = """
+echo "$HOME"; id -u; id -g
+while read -r name size _; do if [ "$name" = MemTotal: ]; then echo "$size"; fi; done </proc/meminfo
+"""
+# In KiB, as Linux counts it.
+MEMORY = re.compile(r"[0-9]{1,15}")
 # Secrets are kept only in memory, and /dev/shm could be a plain folder on the disk.
 SECRETS_SCRIPT = """
 set -eu
@@ -85,4 +91,5 @@ class HostAccount:
                 f"{self.name}: we are root there, and a job is never run as root: log in with another account "
                 "(ansible_user in the list of hosts) that may use the Docker Engine"
             )
-        return RemoteUser(home, uid, gid)
+        memory = lines[3] if len(lines) > 3 else ""
+        return RemoteUser(home, uid, gid, int(memory) << 10 if MEMORY.fullmatch(memory) else 0)

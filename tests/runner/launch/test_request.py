@@ -161,7 +161,8 @@ def test_a_secret_comes_from_the_environment_or_from_its_file(tmp_path: Path) ->
     paths = HomePaths(tmp_path)
     paths.secrets.mkdir()
     (paths.secrets / "B").write_text("from file\n", encoding="utf-8")
-    assert find_secrets(("A", "B"), paths, {"A": "a", "C": "c"}) == {"A": "a", "B": "from file"}
+    environ = {"A": "a", "C": "c", "RUNG_SECRETS": "X, A"}
+    assert find_secrets(("A", "B"), paths, environ) == {"A": "a", "B": "from file"}
     with pytest.raises(EngineError, match=f"secret C is not set: .*{paths.secrets}/C"):
         find_secrets(("C",), paths, {})
     (paths.secrets / "C").write_bytes(b"\xff\xfe hush")
@@ -183,7 +184,7 @@ def test_a_secret_reaches_the_job_and_is_not_stored(home: Path, tmp_path: Path, 
         "secrets": ["TOKEN"],
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
-    secret = {"TOKEN": hush, "OTHER": "other-44d1"}
+    secret = {"TOKEN": hush, "OTHER": "other-44d1", "RUNG_SECRETS": "TOKEN"}
     reported = rung("launch", tmp_path / "job.yaml", "--dryrun", env=secret)
     assert "TOKEN (secret, its value is not shown)" in reported.out
     ran = rung("launch", "-f", tmp_path / "job.yaml", env=secret)
@@ -204,7 +205,7 @@ def test_a_missing_secret_fails_the_job_with_advice(home: Path, tmp_path: Path, 
     assert ran.code == 1
     (row,) = json.loads(rung("queue", "--json").out)
     assert row["state"] == "FAILED"
-    assert "secret NOT_SET_ANYWHERE is not set: export it for the controller" in row["reason"]
+    assert "secret NOT_SET_ANYWHERE is not set: write it to" in row["reason"]
 
 
 # Hostile values

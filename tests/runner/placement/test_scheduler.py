@@ -66,7 +66,7 @@ def one(result: Sequence[PlacementResult]) -> PlacementResult:
 def test_a_job_takes_the_first_acceptable_gpu_in_its_own_order() -> None:
     placed = one(place([wants("a", "P100", "A100", "TITANRTX")], FLEET, {}, fits))
     assert placed == Placed("a", "pascal", (gpu("P100", "pascal"),), IMAGE)
-    second = one(place([wants("a", "P100", "A100", "TITANRTX")], FLEET, {"GPU-pascal-0": "b"}, fits))
+    second = one(place([wants("a", "P100", "A100", "TITANRTX")], FLEET, {("pascal", "GPU-pascal-0"): "b"}, fits))
     assert isinstance(second, Placed) and second.host == "ampere"
 
 
@@ -77,7 +77,7 @@ def test_of_two_jobs_for_one_gpu_the_second_waits_with_a_reason() -> None:
 
 
 def test_a_waiting_job_does_not_block_a_job_that_needs_another_gpu() -> None:
-    results = place([wants("a", "A100"), wants("b", "P100")], FLEET, {"GPU-ampere-0": "x"}, fits)
+    results = place([wants("a", "A100"), wants("b", "P100")], FLEET, {("ampere", "GPU-ampere-0"): "x"}, fits)
     assert [type(result) for result in results] == [MustWait, Placed]
 
 
@@ -137,7 +137,7 @@ def test_several_gpus_are_of_one_host_and_one_type() -> None:
 
 def test_small_jobs_do_not_overtake_a_big_one_for_ever() -> None:
     two = [view("a", "A100", "A100")]
-    big, small = place([wants("big", "A100:2"), wants("small", "A100")], two, {"GPU-a-0": "old"}, fits)
+    big, small = place([wants("big", "A100:2"), wants("small", "A100")], two, {("a", "GPU-a-0"): "old"}, fits)
     assert isinstance(big, MustWait) and "GPU" not in big.reason
     assert small == MustWait(
         "small", "waits for an A100: a's A100 0 is in use by old; a's A100 1 is kept for big, which waits for 2"
@@ -151,7 +151,7 @@ def test_a_big_job_that_no_host_can_ever_hold_reserves_nothing() -> None:
 
 def test_a_job_that_requests_no_gpu_goes_to_the_host_with_the_least_load() -> None:
     views = [view("a", "A100", load=2), view("b", load=1)]
-    first, second = place([wants("x"), wants("y")], views, {"GPU-a-0": "z"}, fits)
+    first, second = place([wants("x"), wants("y")], views, {("a", "GPU-a-0"): "z"}, fits)
     assert (first, second) == (Placed("x", "b", (), IMAGE), Placed("y", "a", (), IMAGE))
 
 
@@ -194,7 +194,7 @@ def test_no_gpu_is_given_twice_and_every_job_gets_a_result(
     asked: list[tuple[list[str], int]], there: list[tuple[list[str], bool, bool]]
 ) -> None:
     waiting, views = made(asked, there)
-    results = place(waiting, views, {"GPU-h0-1": "old"}, fits)
+    results = place(waiting, views, {("h0", "GPU-h0-1"): "old"}, fits)
     given_out = [each.uuid for result in results if isinstance(result, Placed) for each in result.gpus]
     assert len(given_out) == len(set(given_out))
     assert "GPU-h0-1" not in given_out
@@ -238,7 +238,7 @@ def test_no_job_starves_while_others_end(
         # One ends and one more comes, each turn.
         running = running[1:]
         waiting = [*waiting, wants(f"late{late}", "A100:1", "P100:1", "TITANRTX:1")]
-        leases = {each.uuid: placed.job for placed in running for each in placed.gpus}
+        leases = {(placed.host, each.uuid): placed.job for placed in running for each in placed.gpus}
         results = place(waiting, views, leases, fits)
         started = [result for result in results if isinstance(result, Placed)]
         running += started

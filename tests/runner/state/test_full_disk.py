@@ -20,7 +20,7 @@ Rung = Callable[..., Any]
 @pytest.fixture
 def small_disk(home: Path) -> Iterator[Path]:
     home.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "rung-test", str(home)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "rung-test", str(home)], check=True)
     yield home
     subprocess.run(["umount", "--lazy", str(home)], check=True)
 

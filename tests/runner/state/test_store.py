@@ -284,7 +284,7 @@ def test_a_torn_page_is_reported(home: Path, rung: Rung) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE jobs SET spec = '{}'",
+        "UPDATE jobs SET spec = '[]'",
         "UPDATE jobs SET spec = 'x'",
         "UPDATE jobs SET state = 'DREAMING'",
         "UPDATE jobs SET knobs = '{}'",

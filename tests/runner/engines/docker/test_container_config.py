@@ -54,7 +54,7 @@ def test_a_container_runs_as_an_unprivileged_user() -> None:
     assert host["ReadonlyRootfs"] is True
     assert host["Privileged"] is False
     assert host["RestartPolicy"] == {"Name": "no"}
-    assert host["NetworkMode"] == "bridge"
+    assert host["NetworkMode"] == "rung-abc-m-1-3"
     assert host["IpcMode"] == "private"
     assert not any(name in host for name in ("PidMode", "UTSMode", "Devices", "Binds", "VolumesFrom", "GroupAdd"))
     assert "docker.sock" not in json.dumps(config)
