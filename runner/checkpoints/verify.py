@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -61,10 +61,11 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
 
 def verify_enough(
     engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
-) -> dict[str, CheckpointVerdict]:
-    """Verify checkpoints, newest first, until one is healthy and older than the fault; return the new verdicts.
+) -> Iterator[tuple[str, CheckpointVerdict]]:
+    """Verify checkpoints, newest first, until one is healthy and older than the fault; yield each new verdict.
 
-    Returns when every file that could be chosen has a verdict, however many calls of the job's Python that takes.
+    Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes. An error
+    takes nothing back of what was yielded before.
     """
     known = dict(verdicts)
     while True:
@@ -77,10 +78,10 @@ def verify_enough(
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
-            break
+            return
         for name, verdict in verify_files(engine, request, unseen[:AT_ONCE]).items():
             known[entries[name].fingerprint] = verdict
-    return {fingerprint: verdict for fingerprint, verdict in known.items() if fingerprint not in verdicts}
+            yield entries[name].fingerprint, verdict
 
 
 def verify_files(

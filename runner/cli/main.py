@@ -148,12 +148,15 @@ def cancel(job: str, as_json: bool) -> None:
 @cli.command()
 @JOB
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option(
+    "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
+)
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
 @JSON
-def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
+def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, as_json: bool) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
     session = _session()
-    found = session.retry(session.store.find(job), settings)
+    found = session.retry(session.store.find(job), settings, give_up_hosts=give_up_hosts)
     if as_json and not follow:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return

@@ -19,6 +19,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
+from rung.runner.context import Clock
 from rung.runner.controller.controller import TURN_SECONDS, Controller
 from rung.runner.engine_pool import RealEngines
 from rung.runner.engines.process import ProcessEngine
@@ -62,9 +63,9 @@ class Session:
         submit.cancel(self.store, job, at=time.time())
         return self.store.job(job.id)
 
-    def retry(self, job: Job, settings: Sequence[str]) -> Job:
+    def retry(self, job: Job, settings: Sequence[str], *, give_up_hosts: bool = False) -> Job:
         pairs = dict(_parse_setting(text) for text in settings)
-        submit.retry(self.store, job, pairs, at=time.time())
+        submit.retry(self.store, job, pairs, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
 
     def controller_running(self) -> bool:
@@ -142,7 +143,7 @@ class Session:
         return RealEngines(os.environ, Path.home(), self.store.store_id, only=only)
 
     def controller(self, engines: RealEngines | None = None) -> Controller:
-        return Controller(self.store, engines or self.engines(), self.paths, os.environ, (time.time, time.sleep))
+        return Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.paths, job_id, time.monotonic)
