@@ -25,6 +25,7 @@ from rung.runner.checkpoints.mirror import Mirror
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Clock, Context
 from rung.runner.controller.orphans import OrphanSweep
+from rung.runner.controller.probe_sweep import ProbeSweep
 from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
@@ -63,7 +64,8 @@ class Controller:
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._supervisor = Supervisor(self._context, self._why_stay, self._step_back.consider)
-        self._sweep, self._mirror = OrphanSweep(self._context), Mirror(self._context)
+        self._orphans, self._probes = OrphanSweep(self._context), ProbeSweep(self._context)
+        self._mirror = Mirror(self._context)
         self._gate, self._validation_runner = Gate(self._context), ValidationRunner(self._context)
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
 
@@ -73,7 +75,8 @@ class Controller:
         jobs = self._store.jobs(active=True)
         for job in jobs:
             self._guarded(job, self._turn)
-        self._sweep.turn()
+        self._orphans.turn()
+        self._probes.turn()
         self._survey_hosts(jobs)
         self._place(jobs)
         return len(jobs) + validations

@@ -158,4 +158,7 @@ class HostEngine(Engine, Protocol):
     def checkpoint_folder(self, request: Request) -> str:
         """Return where the attempt's checkpoints are on the host."""
 
+    def sweep(self) -> int:
+        """Remove the temporary containers of this store that nobody uses any more; return how many there were."""
+
     def close(self) -> None: ...

@@ -112,6 +112,10 @@ class PretendEngine:
     def checkpoint_folder(self, request: Request) -> str:
         return "/checkpoints"
 
+    def sweep(self) -> int:
+        self._reach("sweep", "")
+        return 0
+
     def close(self) -> None: ...
 
     # Called by tests

@@ -165,6 +165,10 @@ class DockerEngine:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         self._api.kill(self._name(paths), "KILL")
 
+    def sweep(self) -> int:
+        """Remove the temporary containers that nobody uses any more; return how many there were."""
+        return self._probe.sweep()
+
     # Files of an attempt
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
