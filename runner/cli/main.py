@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _session(*, create: bool = False) -> Session:
+def _session(*, create: bool = False, wait: bool = False) -> Session:
     from rung.runner.session.session import Session
 
-    return Session.open(create=create)
+    return Session.open(create=create, wait=wait)
 
 
 JOB = click.argument("job", shell_complete=complete_job)
@@ -90,9 +90,12 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
 def queue(as_json: bool) -> None:
     """List all jobs with their states."""
     from rung.runner.state.home import find_home
+    from rung.runner.state.lock import note
     from rung.runner.views.history import queue as rows
     from rung.runner.views.tables import queue_table, terminal_width
 
+    if pause := note(find_home(os.environ)):
+        click.echo(pause, err=True)
     found = rows(_session().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
@@ -234,7 +237,7 @@ def schema() -> None:
 @click.option("--until-idle", is_flag=True, help="End when no active job is left.")
 def controller(until_idle: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
-    _session(create=True).control(until_idle=until_idle)
+    _session(create=True, wait=True).control(until_idle=until_idle)
 
 
 cli.add_command(doctor)
