@@ -47,11 +47,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Unseen:
-    """A residence whose host could not be asked. What it holds is not known, which is not the same as nothing."""
+    """A residence that could not be asked about its checkpoints: its host does not answer, or could not examine them.
+
+    What it holds is not known, which is not the same as nothing.
+    """
 
     host: str
     why: str
-    # Since when it has not answered, as text for people; empty where that is not known.
+    # Since when the host has not answered, as text for people; empty where it answers, or that is not known.
     since: str = ""
     # It has not answered for longer than the job waits for it. `abandoned`: a person has given it up.
     given_up: bool = False
@@ -159,8 +162,8 @@ def describe_wait(unseen: Unseen, more: str) -> str:
     """Describe what a job waits for, and what would free it."""
     rest = f" and {len(unseen.saved) - NAMED} more" if len(unseen.saved) > NAMED else ""
     names = f" ({', '.join(unseen.saved[:NAMED])}{rest})" if unseen.saved else ""
-    since = f" since {unseen.since}" if unseen.since else ""
-    place = f"{unseen.host}, unreachable{since} ({unseen.why})"
+    since = f", unreachable since {unseen.since}" if unseen.since else ""
+    place = f"{unseen.host}{since} ({unseen.why})"
     what = f"its checkpoints there{names} cannot be seen{more}"
     way_out = "or without it after `rung cancel` and `rung retry --give-up-hosts`"
     return f"waits for {place}: {what}; it goes on when {unseen.host} answers, {way_out}"

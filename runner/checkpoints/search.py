@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
-from rung.jobs.model.errors import HostError, RungError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import (
     MIRROR,
@@ -35,7 +35,8 @@ from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.codec import verdict_to_dict
 from rung.runner.state.transitions import gave_up_hosts
 
-RETRY_SECONDS = 2.0
+# Between two searches of a job that waits: at first, and when it has waited for long.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 30.0
 NONE_WRITTEN = "the job has saved no checkpoint that Rung can see: every relaunch begins at step 0"
 
 # A new verdict on a file, by its fingerprint.
@@ -83,11 +84,11 @@ def search(sources: Sequence[Source], query: Query, keep: Callable[[NewVerdict],
             found += here
         if choose_checkpoint(found, query.attempts, query.limit).checkpoint is not None:
             return found
-    return found if copies is not None else found + mirrored(query.mirror, query.verdicts, query.attempts)
+    return found if copies is not None else [*found, *mirrored(query.mirror, query.verdicts, query.attempts)]
 
 
 def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> list[Checkpoint] | Unseen:
-    """Verify what a residence has, as far as needed. A host that does not answer has not said that there is nothing."""
+    """Verify what a residence has, as far as needed. A host that cannot answer has not said that there is nothing."""
     engine, request = source.engine, source.request
     if engine is None:
         return source.unseen
@@ -97,12 +98,14 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
             known[fingerprint] = verdict
             keep((fingerprint, verdict))
         here = find_checkpoints(engine, request, query.pattern, known, query.attempts)
-    except HostError as error:
+    except (EngineError, HostError) as error:
+        if request.container is None:
+            raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
         return replace(source.unseen, why=_why(source, error))
     return [replace(each, residence=source.residence) for each in here]
 
 
-def _why(source: Source, error: HostError) -> str:
+def _why(source: Source, error: RungError) -> str:
     return str(error).removeprefix(f"{source.residence[0]}: ")[:160]
 
 
@@ -150,10 +153,11 @@ class CheckpointSearch:
         self._found.pop(job_id, None)
 
     def wait(self, job: Job, because: str) -> None:
-        """Show what a job waits for, once as an event, and search again soon."""
+        """Show what a job waits for, once as an event, and search again soon; less often when it waits for long."""
         store, number = self._context.store, self._context.store.attempts(job.id)[-1].number
         self.forget(job.id)
-        self._context.back_off(job.id, RETRY_SECONDS)
+        waited = self._context.lasting(("waiting for a host", job.id, number)).seconds
+        self._context.back_off(job.id, min(max(RETRY_SECONDS, waited / 10), LONGEST_RETRY_SECONDS))
         self._context.set_reason(job, because)
         recorded = (event.attempt for event in store.events(job.id) if event.kind == EventKind.WAITING_FOR_HOST)
         if number not in recorded:
@@ -217,8 +221,8 @@ class CheckpointSearch:
     def keep(self, job: Job) -> None:
         """Store the verdicts that have come since the last turn, with one event each."""
         come = self._new.get(job.id)
-        new = [come.popleft() for _ in range(len(come))] if come else []
-        if not new:
+        new = list(come or ())
+        if come is None or not new:
             return
         store, at = self._context.store, self._context.now()
         number = store.attempts(job.id)[-1].number
@@ -232,6 +236,8 @@ class CheckpointSearch:
                     store.put_verdict(job.id, fingerprint, verdict)
                 if data not in told:
                     store.add_event(job.id, number, EventKind.CHECKPOINT, data, at=at)
+        for _ in new:
+            come.popleft()
 
     def _take(self, job: Job, found: list[Sighting]) -> None:
         self.keep(job)

@@ -25,6 +25,8 @@ from rung.runner.seams.engine import Engine, FileEntry, Request
 
 # Each call imports torch once; several files share that.
 AT_ONCE = 8
+# The exit codes of a container that somebody ended: TERM and KILL.
+KILLED = (128 + 15, 128 + 9)
 # A scan reached 7.8 GB/s; slow disks need more time.
 SECONDS = 900.0
 
@@ -89,8 +91,8 @@ def verify_files(
 ) -> dict[str, CheckpointVerdict]:
     """Let the job's own Python examine these files; when it reports nothing, all of them count as not verified.
 
-    With `sampled`, for listings, it examines all files but only samples of their numbers. A HostError is raised: then
-    nothing is known about the files.
+    With `sampled`, for listings, it examines all files but only samples of their numbers. An error of a host is raised:
+    then nothing is known about the files. On this machine, a Python that cannot be run is an answer.
     """
     if not names:
         return {}
@@ -102,10 +104,14 @@ def verify_files(
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except EngineError as error:
+        if request.container is not None:
+            raise
         return _unverified(names, str(error))
     verdicts = {name: verdict for name, verdict in _parse_verdicts(output).items() if name in names}
     if verdicts:
         return verdicts
+    if request.container is not None and code in KILLED:
+        raise EngineError(f"{engine.host}: the check of {', '.join(names[:3])} was killed there (exit code {code})")
     why = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     return _unverified(names, why)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.state import JobState
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.launch.submit import cancel, retry
@@ -186,6 +187,29 @@ def test_a_job_that_reports_no_saves_but_is_far_on_waits(build: Build) -> None:
     world.engine("ampere").away = True
     world.turn(200)
     assert world.job(job).state is JobState.RECOVERING and len(world.store.attempts(job)) == 1
+
+
+def test_a_host_that_cannot_examine_the_files_has_not_said_that_they_are_bad(build: Build) -> None:
+    """In 0.1.0 a registry that was down, or a full disk of the host, made all of them `unverified`: from scratch."""
+    world = build()
+    job = world.submit("a", *BOTH, **SOON)
+    world.until(lambda: world.is_running(job))
+    ampere = world.engine("ampere")
+    ampere.save(f"{job}/1", 5, 10)
+    world.turn(3)
+    ampere.lose(f"{job}/1")
+    run = ampere.run
+
+    def refuse(*words: object) -> tuple[int, str, str]:
+        raise EngineError("ampere: no space left on device")
+
+    ampere.run = refuse
+    world.until(lambda: "waits for ampere (no space left on device)" in world.job(job).reason)
+    world.turn(100)
+    assert len(world.store.attempts(job)) == 1
+    ampere.run = run
+    world.until(lambda: len(world.store.attempts(job)) == 2)
+    assert world.last(job).resumed_from == "step_10.pt"
 
 
 def test_verdicts_are_kept_when_a_later_step_of_the_search_fails(build: Build) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.checkpoints.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.seams.engine import Request
+from rung.runner.seams.engine import Container, Request
 
 PATTERN = "step_*.pt"
 
@@ -144,6 +145,14 @@ def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Reques
     (verdict,) = dict(verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {})).values()
     assert verdict.verdict == "unverified"
     assert "could not be run" in verdict.detail
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_a_check_on_a_host_that_was_killed_has_not_answered(request_: Request, code: int) -> None:
+    checkpoints(request_, 100)
+    there = replace(request_, container=Container("train@sha256:0"))
+    with pytest.raises(EngineError, match=f"was killed there .exit code {code}."):
+        dict(verify_enough(Asked({}, code=code), there, PATTERN, attempt(), None, {}))
 
 
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
