@@ -24,7 +24,7 @@ SOUND = frozenset({HEALTHY, "needs_allow_list", "no_step"})
 # The residence of a copy on the controller's machine; no host has an empty name.
 MIRROR = ("", 0)
 # A run that reports no saves and has made fewer steps than this has most likely saved nothing.
-FEW_STEPS = 100
+FEW_STEPS = 10
 NAMED = 3
 
 

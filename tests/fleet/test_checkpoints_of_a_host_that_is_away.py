@@ -62,7 +62,7 @@ def test_a_job_waits_for_the_checkpoints_of_a_host_that_went_away_while_it_recov
 def test_a_retry_after_a_cut_waits_as_well_and_a_person_can_give_the_host_up(campaign: Campaign) -> None:
     jobs = [campaign.train(name, "A100:1", "P100:1", **FIELDS) for name in ("waits", "leaves")]
     campaign.control()
-    campaign.wait(lambda: all(campaign.running(job, steps=7) for job in jobs))
+    campaign.wait(lambda: all(campaign.running(job, steps=12) for job in jobs))
     waiting = next(job for job in jobs if campaign.last(job).host == "ampere")
     for job in jobs:
         campaign.rung("cancel", job)
