@@ -1,8 +1,9 @@
-"""Holds what every part of the controller needs: the store, the engines, the clock, the task pool."""
+"""Holds what every part of the controller needs: the store, the engines, the clocks, the task pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,21 +20,62 @@ OnResult = Callable[[Job, Any], None]
 OnError = Callable[[Job, RungError], None]
 
 
+@dataclass(frozen=True)
+class Clock:
+    """Two clocks. `wall` is for people: somebody may set it at any moment. `steady` never jumps: every wait uses it."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """How long something has lasted by the steady clock, and when that began by the wall clock."""
+
+    seconds: float
+    since: float
+
+
 @dataclass
 class Context:
-    """What every part of the loop works with. The clock and the sleep are passed in."""
+    """What every part of the loop works with."""
 
     store: Store
     engines: Engines
     paths: HomePaths
     environ: Mapping[str, str]
-    now: Callable[[], float]
-    sleep: Callable[[float], None]
+    clock: Clock = field(default_factory=Clock)
     tasks: TaskPool = field(default_factory=TaskPool)
     # How far the task of a job is; shown as the job's reason on the next turn.
     progress: dict[str, str] = field(default_factory=dict)
     # Until when a job is left alone, after a problem that takes time to go away.
     _back_off_until: dict[str, float] = field(default_factory=dict)
+    # When this controller first saw something that lasts, by both clocks.
+    _first_seen: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+
+    def now(self) -> float:
+        """Return the time for people: of events, and of what they show. Never wait by it, never subtract it."""
+        return self.clock.wall()
+
+    def steady(self) -> float:
+        """Return the time for waits and deadlines. It means nothing to another process."""
+        return self.clock.steady()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    def lasting(self, key: Hashable) -> Lasting:
+        """Return how long something lasts, counted from when this controller first asked about it.
+
+        The times in the store are of the wall clock, which may have been set since. So a new controller counts anew.
+        """
+        began, since = self._first_seen.setdefault(key, (self.steady(), self.now()))
+        return Lasting(self.steady() - began, since)
+
+    def over(self, key: Hashable) -> None:
+        """Forget that something lasted."""
+        self._first_seen.pop(key, None)
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)
@@ -44,10 +86,10 @@ class Context:
                 self.store.set_reason(job.id, reason)
 
     def back_off(self, key: str, seconds: float) -> None:
-        self._back_off_until[key] = self.now() + seconds
+        self._back_off_until[key] = self.steady() + seconds
 
     def is_backing_off(self, key: str) -> bool:
-        return self.now() < self._back_off_until.get(key, 0.0)
+        return key in self._back_off_until and self.steady() < self._back_off_until[key]
 
     def call_engine(
         self, job: Job, attempt: Attempt, work: Callable[[], Any], on_result: OnResult, on_error: OnError

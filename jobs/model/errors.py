@@ -5,7 +5,8 @@ RungError                  one line for a person, exit code 2
 ├── UsageError             a command asked for something that does not exist or is not possible now
 ├── Unfit                  a config file of the script in which a knob cannot be set
 ├── StoreError             the store cannot be opened, read or written
-│   └── StoreOwned         another controller owns it
+│   ├── StoreOwned         another controller owns it
+│   └── StoreBlocked       it cannot be written now: a full disk, or another process holds it; this passes
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
 ├── HostError              a host cannot be used now; what runs there may run on
@@ -51,6 +52,10 @@ class StoreError(RungError):
 
 class StoreOwned(StoreError):
     """Another controller holds the store's lock."""
+
+
+class StoreBlocked(StoreError):
+    """The store cannot be read or written now, because the disk is full or another process holds it. This passes."""
 
 
 class EngineError(RungError):

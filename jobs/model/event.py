@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     UNREACHABLE = "unreachable", True, "yellow"
     REACHABLE = "reachable", True, "green"
     HOST_LOST = "host_lost", True, "red"
+    WAITING_FOR_HOST = "waiting_for_host", True, "yellow"
     STALE_GONE = "stale_gone", True
     VALIDATING = "validating", True
     VALIDATED = "validated", True

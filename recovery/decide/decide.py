@@ -13,7 +13,14 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
-from rung.recovery.decide.checkpoint_choice import Checkpoint, choose_checkpoint
+from rung.recovery.decide.checkpoint_choice import (
+    Checkpoint,
+    Sighting,
+    choose_checkpoint,
+    describe_wait,
+    unseen_among,
+    why_wait,
+)
 from rung.recovery.decide.incident import Incident, incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.rung_choice import NoRung, choose_rung
@@ -57,34 +64,67 @@ class Stop:
     skipped: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Wait:
+    """Decide nothing yet: a host could not be asked, and what it would say decides."""
+
+    because: str
+
+
 Decision = Relaunch | Stop
 
 
 def decide(
     job: Job,
     attempts: Sequence[Attempt],
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Sequence[Sighting],
     gpu: Gpu | None,
     other_hosts: Sequence[str] = (),
     ledger: Ledger = EMPTY,
-) -> Decision:
+) -> Decision | Wait:
     """Return what to do after the last of these attempts (oldest first, since a person last set the knobs).
 
     `other_hosts` could take the job, free now or not. `ledger` orders the rungs where the job says `ladder: auto`.
     """
-    avoid = _hosts_to_avoid(attempts, other_hosts)
     decision = _decide(job, attempts, checkpoints, gpu, ledger)
-    if not isinstance(decision, Relaunch) or not avoid:
+    if isinstance(decision, Stop):
+        return decision
+    return with_place(decision, job, attempts, checkpoints, other_hosts)
+
+
+def with_place(
+    decision: Relaunch,
+    job: Job,
+    attempts: Sequence[Attempt],
+    checkpoints: Sequence[Sighting],
+    other_hosts: Sequence[str],
+) -> Relaunch | Wait:
+    """Add the hosts that a relaunch must avoid; or wait, while a host that may have a better checkpoint is unseen."""
+    why = why_wait(checkpoints, decision.checkpoint, resume_limit(attempts, job.knobs))
+    if why is not None:
+        return Wait(why)
+    unseen = {each.host: each for each in unseen_among(checkpoints)}
+    avoid = _hosts_to_avoid(attempts, other_hosts, list(unseen))
+    here = unseen.get(attempts[-1].host)
+    if here is not None and not avoid:
+        return Wait(describe_wait(here, ", and no other host could take the job"))
+    if not avoid:
         return decision
     return replace(decision, avoid=avoid, because=f"{decision.because}; on another host than {' and '.join(avoid)}")
 
 
-def _hosts_to_avoid(attempts: Sequence[Attempt], other_hosts: Sequence[str]) -> tuple[str, ...]:
+def why_retry_waits(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> str | None:
+    """Return why a retry that a person asked for cannot begin yet, by the same rule; None: it can."""
+    limit = resume_limit(attempts, job.knobs)
+    return why_wait(checkpoints, choose_checkpoint(checkpoints, attempts, limit).checkpoint, limit)
+
+
+def _hosts_to_avoid(attempts: Sequence[Attempt], other_hosts: Sequence[str], unseen: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts that failed too often, if the job must leave its host and another one could take it."""
     last = attempts[-1]
     infra_kinds = {kind for kind, treatment in TREATMENTS.items() if treatment.budget is Budget.INFRA}
     failed = Counter(each.host for each in attempts if each.fault and each.fault.kind in infra_kinds)
-    avoid = {host: None for host, times in failed.items() if times >= FAULTS_PER_HOST}
+    avoid = {host: None for host, times in failed.items() if times >= FAULTS_PER_HOST} | dict.fromkeys(unseen)
     if last.host_lost:
         avoid[last.host] = None
     leaves = last.host in avoid and any(host not in avoid for host in other_hosts)
@@ -92,7 +132,7 @@ def _hosts_to_avoid(attempts: Sequence[Attempt], other_hosts: Sequence[str]) -> 
 
 
 def _decide(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], gpu: Gpu | None, ledger: Ledger
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], gpu: Gpu | None, ledger: Ledger
 ) -> Decision:
     fault = attempts[-1].fault
     assert fault is not None, "decide is asked about a fault"
@@ -117,7 +157,7 @@ def _decide(
 
 
 def _retry_after_delay(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], incident: Incident
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], incident: Incident
 ) -> Decision:
     last = attempts[-1]
     assert last.fault is not None
@@ -132,9 +172,7 @@ def _retry_after_delay(
     return Relaunch(None, last.asked, choice.checkpoint, with_resume_point(because, choice), delay=delay)
 
 
-def _retry_once(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint], incident: Incident
-) -> Decision:
+def _retry_once(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], incident: Incident) -> Decision:
     last = attempts[-1]
     assert last.fault is not None
     if incident.unknown_exits > 1:
@@ -146,7 +184,7 @@ def _retry_once(
 
 
 def _climb(
-    job: Job, checkpoints: Sequence[Checkpoint], incident: Incident, context: RungContext, root: Fault
+    job: Job, checkpoints: Sequence[Sighting], incident: Incident, context: RungContext, root: Fault
 ) -> Decision:
     attempts = context.attempts
     fault = attempts[-1].fault

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.knobs import Knobs
-from rung.recovery.decide.checkpoint_choice import Checkpoint, choose_checkpoint
-from rung.recovery.decide.decide import Relaunch
+from rung.recovery.decide.checkpoint_choice import Sighting, choose_checkpoint
+from rung.recovery.decide.decide import Relaunch, Wait, with_place
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
@@ -40,7 +40,7 @@ def cured_fault_step(job: Job, attempts: Sequence[Attempt]) -> int | None:
     return incident.furthest_fault_step if incident.root_fault is not None else None
 
 
-def is_possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> bool:
+def is_possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> bool:
     """Return whether there is a healthy checkpoint after the fault, so that no progress is lost."""
     fault_step, found = cured_fault_step(job, attempts), choose_checkpoint(checkpoints, attempts, None).checkpoint
     return fault_step is not None and found is not None and found.step > fault_step
@@ -57,18 +57,22 @@ def describe_step_back(job: Job, attempts: Sequence[Attempt]) -> str:
     return f"{clean} clean steps since the fault at step {fault_step}: stepping back ({changes})"
 
 
-def decide_step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch | None:
+def decide_step_back(
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], other_hosts: Sequence[str] = ()
+) -> Relaunch | Wait | None:
     """Return the next launch of a job that steps back or whose step back failed; None for any other job."""
     last = attempts[-1]
-    if last.outcome is Outcome.STOPPED:
-        return _step_back(job, attempts, checkpoints)
     fault = last.fault
-    if last.stepped_back and fault is not None and TREATMENTS[fault.kind].budget in (Budget.LADDER, Budget.ONCE):
-        return _fall_back(job, attempts, checkpoints)
-    return None
+    if last.outcome is Outcome.STOPPED:
+        decision = _step_back(job, attempts, checkpoints)
+    elif last.stepped_back and fault is not None and TREATMENTS[fault.kind].budget in (Budget.LADDER, Budget.ONCE):
+        decision = _fall_back(job, attempts, checkpoints)
+    else:
+        return None
+    return with_place(decision, job, attempts, checkpoints, other_hosts)
 
 
-def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch:
+def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> Relaunch:
     last, choice = attempts[-1], choose_checkpoint(checkpoints, attempts, None)
     after = faster_knobs(job.knobs, last.asked)
     if after is None or not is_possible(job, attempts, checkpoints):
@@ -78,7 +82,7 @@ def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Chec
     return Relaunch(None, after, choice.checkpoint, because, stepped_back=True)
 
 
-def _fall_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Checkpoint]) -> Relaunch:
+def _fall_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> Relaunch:
     """Return to the knobs that cured the run."""
     fault = attempts[-1].fault
     assert fault is not None

@@ -28,29 +28,32 @@ _ONCE = hyperscan.HS_FLAG_SINGLEMATCH
 
 
 class Prefilter:
-    """Searches blocks for the keywords of all signatures at once. Not thread-safe."""
+    """Searches blocks for the keywords of all signatures at once; with `values`, for numbers that are not finite, too.
+
+    The compiled databases are shared, the working memory is not: hyperscan refuses two scans in one at a time, and many
+    logs are read at once. So each log has a prefilter of its own.
+    """
 
     def __init__(self, *, values: bool) -> None:
-        rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in ANCHORS]
-        rows += [(pattern, _EVERY) for pattern in _TRACES]
-        rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
-        self._words = _compile(rows)
-        # In a database of its own: together, the two take longer than one after the other.
-        self._odd = _compile([(ODD_BYTES, _ONCE)])
+        self._words, self._odd = ((database, hyperscan.Scratch(database)) for database in _databases(values=values))
 
     def find_keywords(self, block: bytes) -> list[int]:
         """Return the offset of the last byte of each keyword in a block, in order."""
-        return sorted(_places(self._words, block))
+        return sorted(_places(*self._words, block))
 
     def needs_cleaning(self, block: bytes) -> bool:
         """Tell whether a block holds bytes that may hide keywords, so that it must be cleaned first."""
-        return bool(_places(self._odd, block))
+        return bool(_places(*self._odd, block))
 
 
 @lru_cache(maxsize=2)
-def prefilter(*, values: bool) -> Prefilter:
-    """Return the prefilter, compiled once; with `values` it also finds numbers that are not finite."""
-    return Prefilter(values=values)
+def _databases(*, values: bool) -> tuple[Any, Any]:
+    """Compile the keywords and the odd bytes, once each."""
+    rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in ANCHORS]
+    rows += [(pattern, _EVERY) for pattern in _TRACES]
+    rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
+    # Two databases: together, the two take longer than one after the other.
+    return _compile(rows), _compile([(ODD_BYTES, _ONCE)])
 
 
 def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:
@@ -60,11 +63,11 @@ def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:
     return database
 
 
-def _places(database: Any, block: bytes) -> list[int]:
+def _places(database: Any, scratch: Any, block: bytes) -> list[int]:
     places: list[int] = []
 
     def note(number: int, start: int, end: int, flags: int, context: object) -> None:
         places.append(end - 1)
 
-    database.scan(block, match_event_handler=note)
+    database.scan(block, match_event_handler=note, scratch=scratch)
     return places

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from rung.jobs.model.fault import Fault
 from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.prefilter import prefilter
+from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
@@ -29,7 +29,7 @@ class Scan:
     def __init__(self, detector: Detector, *, quick: bool = False) -> None:
         self.detector = detector
         self._quick = quick
-        self._prefilter = prefilter(values=quick)
+        self._prefilter = Prefilter(values=quick)
         self._held = b""
         # The number of the line that is held.
         self._number = 1

@@ -98,7 +98,7 @@ class Mirror:
         if task is not None:
             self._take(job, task)
         wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None
-        due = self._context.now() >= self._due.get(job.id, 0.0)
+        due = job.id not in self._due or self._context.steady() >= self._due[job.id]
         if wanted and due and job.state is JobState.RUNNING and not self._context.tasks.busy(key):
             self._send(job, key)
 
@@ -106,7 +106,7 @@ class Mirror:
         context, spec = self._context, job.spec.checkpoint
         attempts = context.store.attempts(job.id)
         last = attempts[-1]
-        self._due[job.id] = context.now() + spec.mirror_every * SOONER
+        self._due[job.id] = context.steady() + spec.mirror_every * SOONER
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
         original = Original(context.engines.on(last.host), request, spec.pattern)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
@@ -129,7 +129,7 @@ class Mirror:
             if copied.entry is not None:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
                 store.add_event(job.id, number, EventKind.MIRRORED, data, at=at)
-                self._due[job.id] = at + job.spec.checkpoint.mirror_every
+                self._due[job.id] = self._context.steady() + job.spec.checkpoint.mirror_every
 
     def _failed(self, job: Job, number: int, error: RungError) -> None:
         """Record once that a copy could not be made. An unreachable host is already in the job's reason."""

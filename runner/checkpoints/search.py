@@ -1,41 +1,59 @@
 """Searches for the checkpoints that a job can resume from: its residences, newest first, then the copies kept here.
 
-The search runs in a worker thread. Its result is kept until the next attempt is written.
+The search runs in a worker thread. Its result is kept until the next attempt is written. Verdicts are stored as they
+come: a search that fails later need not open the same files again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
-from rung.jobs.model.errors import HostError, RungError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
-from rung.recovery.decide.checkpoint_choice import SOUND, UNVERIFIED, Checkpoint, choose_checkpoint
+from rung.recovery.decide.checkpoint_choice import (
+    MIRROR,
+    SOUND,
+    UNVERIFIED,
+    Checkpoint,
+    Sighting,
+    Unseen,
+    choose_checkpoint,
+    may_have_saved,
+)
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
-from rung.runner.context import Context
+from rung.runner.context import Context, Lasting
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.codec import verdict_to_dict
+from rung.runner.state.transitions import gave_up_hosts
 
-RETRY_SECONDS = 2.0
-# The residence of a copy on this machine; no host has an empty name.
-MIRROR = ("", 0)
+# Between two searches of a job that waits: at first, and when it has waited for long.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 30.0
 NONE_WRITTEN = "the job has saved no checkpoint that Rung can see: every relaunch begins at step 0"
+
+# A new verdict on a file, by its fingerprint.
+NewVerdict = tuple[str, CheckpointVerdict]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A residence of the job, and how to reach its checkpoints. `lost`: its host need not answer."""
+    """A residence of the job: how to reach its checkpoints, and the answer when its host cannot be asked.
+
+    `engine` None: the host is not in the list any more.
+    """
 
     residence: tuple[str, int]
-    engine: Engine
+    engine: Engine | None
     request: Request
-    lost: bool
+    unseen: Unseen
 
 
 @dataclass(frozen=True)
@@ -49,33 +67,46 @@ class Query:
     mirror: Path
 
 
-@dataclass
-class Found:
-    checkpoints: list[Checkpoint] = field(default_factory=list)
-    verdicts: dict[str, CheckpointVerdict] = field(default_factory=dict)
-
-
-def search(sources: Sequence[Source], query: Query) -> Found:
-    """Search the residences of a job until one has a healthy checkpoint that is old enough."""
-    found = Found()
+def search(sources: Sequence[Source], query: Query, keep: Callable[[NewVerdict], None]) -> list[Sighting]:
+    """Search the residences of a job until one has a healthy checkpoint that is old enough; `keep` takes verdicts."""
+    found: list[Sighting] = []
+    copies: list[Checkpoint] | None = None
     for source in sources:
-        try:
-            found.verdicts |= verify_enough(
-                source.engine, source.request, query.pattern, query.attempts, query.limit, query.verdicts
-            )
-            known = {**query.verdicts, **found.verdicts}
-            here = find_checkpoints(source.engine, source.request, query.pattern, known, query.attempts)
-        except HostError:
-            if not source.lost:
-                raise
-            here = mirrored(query.mirror, query.verdicts, query.attempts)
+        here = _look(source, query, keep)
+        if isinstance(here, Unseen):
+            found.append(here)
+            if not (here.given_up or here.abandoned):
+                return found  # the job waits for this host, whatever the others have
+            if copies is None:
+                copies = mirrored(query.mirror, query.verdicts, query.attempts)
+                found += copies
         else:
-            here = [replace(each, residence=source.residence) for each in here]
-        found.checkpoints += here
-        if choose_checkpoint(found.checkpoints, query.attempts, query.limit).checkpoint is not None:
+            found += here
+        if choose_checkpoint(found, query.attempts, query.limit).checkpoint is not None:
             return found
-    found.checkpoints += mirrored(query.mirror, query.verdicts, query.attempts)
-    return found
+    return found if copies is not None else [*found, *mirrored(query.mirror, query.verdicts, query.attempts)]
+
+
+def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> list[Checkpoint] | Unseen:
+    """Verify what a residence has, as far as needed. A host that cannot answer has not said that there is nothing."""
+    engine, request = source.engine, source.request
+    if engine is None:
+        return source.unseen
+    known = dict(query.verdicts)
+    try:
+        for fingerprint, verdict in verify_enough(engine, request, query.pattern, query.attempts, query.limit, known):
+            known[fingerprint] = verdict
+            keep((fingerprint, verdict))
+        here = find_checkpoints(engine, request, query.pattern, known, query.attempts)
+    except (EngineError, HostError) as error:
+        if request.container is None:
+            raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
+        return replace(source.unseen, why=_why(source, error))
+    return [replace(each, residence=source.residence) for each in here]
+
+
+def _why(source: Source, error: RungError) -> str:
+    return str(error).removeprefix(f"{source.residence[0]}: ")[:160]
 
 
 def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:
@@ -92,13 +123,15 @@ def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ())
 class CheckpointSearch:
     """Finds each job's checkpoints once per decision."""
 
-    def __init__(self, context: Context, given_up: Callable[[Job, str], bool]) -> None:
-        """`given_up` tells whether a host has been unreachable for longer than the job waits."""
-        self._context, self._given_up = context, given_up
-        self._found: dict[str, tuple[int, list[Checkpoint]]] = {}
+    def __init__(self, context: Context, away: Callable[[str], Lasting | None]) -> None:
+        """`away` tells how long a host has not answered; None: it answers."""
+        self._context, self._away = context, away
+        self._found: dict[str, tuple[int, list[Sighting]]] = {}
+        # The verdicts that a search has found and that are not stored yet.
+        self._new: dict[str, deque[NewVerdict]] = {}
 
-    def find(self, job: Job, attempts: Sequence[Attempt], before: int | None = None) -> list[Checkpoint] | None:
-        """Return the checkpoints that the job can resume from; None while the search runs.
+    def find(self, job: Job, attempts: Sequence[Attempt], before: int | None = None) -> list[Sighting] | None:
+        """Return what is known about the checkpoints that the job can resume from; None while the search runs.
 
         `before` limits the search to earlier steps, for a run that still writes: its newest file is always unseen.
         """
@@ -108,55 +141,113 @@ class CheckpointSearch:
         if self._context.tasks.busy(job.id):
             return None
         sources = self._sources(job)
-        query = Query(
-            job.spec.checkpoint.pattern,
-            attempts,
-            before if before is not None else resume_limit(attempts, job.knobs),
-            self._context.store.verdicts(job.id),
-            self._context.paths.mirror(job.id),
-        )
+        limit = before if before is not None else resume_limit(attempts, job.knobs)
+        verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
+        query = Query(job.spec.checkpoint.pattern, attempts, limit, verdicts, mirror)
+        keep = self._new.setdefault(job.id, deque()).append
         answer = (self._take, self._failed)
-        self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query), answer, slow=True)
+        self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query, keep), answer, slow=True)
         return None
 
     def forget(self, job_id: str) -> None:
         self._found.pop(job_id, None)
 
+    def wait(self, job: Job, because: str) -> None:
+        """Show what a job waits for, once as an event, and search again soon; less often when it waits for long."""
+        store, number = self._context.store, self._context.store.attempts(job.id)[-1].number
+        self.forget(job.id)
+        waited = self._context.lasting(("waiting for a host", job.id, number)).seconds
+        self._context.back_off(job.id, min(max(RETRY_SECONDS, waited / 10), LONGEST_RETRY_SECONDS))
+        self._context.set_reason(job, because)
+        recorded = (event.attempt for event in store.events(job.id) if event.kind == EventKind.WAITING_FOR_HOST)
+        if number not in recorded:
+            with store.transaction():
+                data = {"because": because}
+                store.add_event(job.id, number, EventKind.WAITING_FOR_HOST, data, at=self._context.now())
+
+    def can_leave(self, job: Job) -> bool:
+        """Tell whether a job whose host is away would lose nothing, or has a healthy copy here to go on from."""
+        store = self._context.store
+        attempts = store.attempts(job.id)
+        copies = mirrored(self._context.paths.mirror(job.id), store.verdicts(job.id), attempts)
+        limit = resume_limit(attempts[job.settled :], job.knobs)
+        if choose_checkpoint(copies, attempts[job.settled :], limit).checkpoint is not None:
+            return True
+        return not (self._written(job.id) or may_have_saved(attempts, job.spec.checkpoint.every))
+
+    # The residences of a job
+
     def _sources(self, job: Job) -> list[Source]:
-        residences: dict[tuple[str, int], Attempt] = {}
+        residences: dict[tuple[str, int], list[Attempt]] = {}
         for attempt in self._context.store.attempts(job.id):
             # The last attempt of a residence has its folder; later residences come first.
-            residences.pop((attempt.host, attempt.residence), None)
-            residences[attempt.host, attempt.residence] = attempt
-        found = (self._source(job, residence, last) for residence, last in reversed(residences.items()))
-        return [source for source in found if source is not None]
+            here = residences.pop((attempt.host, attempt.residence), [])
+            residences[attempt.host, attempt.residence] = [*here, attempt]
+        return [self._source(job, residence, here) for residence, here in reversed(residences.items())]
 
-    def _source(self, job: Job, residence: tuple[str, int], last: Attempt) -> Source | None:
-        lost = self._is_lost(job, last)
+    def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt]) -> Source:
+        unseen = self._unseen(job, here)
+        engine: Engine | None = None
         try:
-            engine = self._context.engines.of(last)
-        except HostError:
-            if not lost:
-                raise
-            return None  # taken from the list of hosts
-        return Source(residence, engine, self._context.request(job, last), lost)
+            engine = self._context.engines.of(here[-1])
+        except HostError as error:
+            unseen = replace(unseen, why=str(error))
+        return Source(residence, engine, self._context.request(job, here[-1]), unseen)
 
-    def _is_lost(self, job: Job, attempt: Attempt) -> bool:
-        return attempt.host_lost or (attempt.is_remote and self._given_up(job, attempt.host))
+    def _unseen(self, job: Job, here: Sequence[Attempt]) -> Unseen:
+        """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
+        last, bound = here[-1], job.spec.recovery.host_lost_after
+        away = self._away(last.host) if last.is_remote else None
+        too_long = away is not None and bound is not None and away.seconds >= bound
+        newest_first = sorted({name: step for each in here for name, step in each.saved.items()}.items(), key=_step)
+        written = tuple(name for name, _ in newest_first) or self._written(job.id)
+        return Unseen(
+            last.host,
+            "no answer",
+            since=datetime.fromtimestamp(away.since).strftime("%H:%M:%S") if away else "",
+            given_up=last.host_lost or too_long,
+            abandoned=last.number <= job.settled and gave_up_hosts(self._context.store, job),
+            saved=written,
+            may_have=bool(written) or may_have_saved(here, job.spec.checkpoint.every),
+        )
 
-    def _take(self, job: Job, found: Found) -> None:
+    def _written(self, job_id: str) -> tuple[str, ...]:
+        """Return the names of checkpoints that were seen anywhere: there is a verdict on them."""
+        fingerprints = self._context.store.verdicts(job_id)
+        return tuple(sorted({fingerprint.rsplit(":", 2)[0] for fingerprint in fingerprints}, reverse=True))
+
+    # Results
+
+    def keep(self, job: Job) -> None:
+        """Store the verdicts that have come since the last turn, with one event each."""
+        come = self._new.get(job.id)
+        new = list(come or ())
+        if come is None or not new:
+            return
+        store, at = self._context.store, self._context.now()
+        number = store.attempts(job.id)[-1].number
+        # A file that cannot be verified is tried again in every search; once in the history is enough.
+        earlier = (event for event in store.events(job.id) if event.kind == EventKind.CHECKPOINT)
+        told = [event.data for event in earlier if event.attempt == number]
+        with store.transaction():
+            for fingerprint, verdict in new:
+                data = {"file": fingerprint.rsplit(":", 2)[0], **verdict_to_dict(verdict)}
+                if verdict.verdict != UNVERIFIED:
+                    store.put_verdict(job.id, fingerprint, verdict)
+                if data not in told:
+                    store.add_event(job.id, number, EventKind.CHECKPOINT, data, at=at)
+        for _ in new:
+            come.popleft()
+
+    def _take(self, job: Job, found: list[Sighting]) -> None:
+        self.keep(job)
         store, at = self._context.store, self._context.now()
         number = store.attempts(job.id)[-1].number
         with store.transaction():
-            for fingerprint, verdict in found.verdicts.items():
-                if verdict.verdict != UNVERIFIED:
-                    store.put_verdict(job.id, fingerprint, verdict)
-                data = {"file": fingerprint.rsplit(":", 2)[0], **verdict_to_dict(verdict)}
-                store.add_event(job.id, number, EventKind.CHECKPOINT, data, at=at)
-            self._record_events(job, number, found.checkpoints, at)
-        self._found[job.id] = (number, found.checkpoints)
+            self._record_events(job, number, found, at)
+        self._found[job.id] = (number, found)
 
-    def _record_events(self, job: Job, number: int, found: Sequence[Checkpoint], at: float) -> None:
+    def _record_events(self, job: Job, number: int, found: Sequence[Sighting], at: float) -> None:
         """Record, once each, the checkpoints that are quarantined, and that a job writes none."""
         store = self._context.store
         recorded = [(event.kind, event.data.get("file"), event.data.get("why")) for event in store.events(job.id)]
@@ -172,3 +263,7 @@ class CheckpointSearch:
     def _failed(self, job: Job, error: RungError) -> None:
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
+
+
+def _step(saved: tuple[str, int]) -> int:
+    return -saved[1]

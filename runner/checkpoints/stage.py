@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError
+from rung.recovery.decide.checkpoint_choice import MIRROR
 from rung.runner.checkpoints.mirror import keep_newest
-from rung.runner.checkpoints.search import MIRROR
 from rung.runner.context import Context
 from rung.runner.launch.request import start_attempt
 from rung.runner.seams.engine import FileEntry, HostEngine, Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -25,6 +25,8 @@ from rung.runner.seams.engine import Engine, FileEntry, Request
 
 # Each call imports torch once; several files share that.
 AT_ONCE = 8
+# The exit codes of a container that somebody ended: TERM and KILL.
+KILLED = (128 + 15, 128 + 9)
 # A scan reached 7.8 GB/s; slow disks need more time.
 SECONDS = 900.0
 
@@ -61,10 +63,11 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
 
 def verify_enough(
     engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
-) -> dict[str, CheckpointVerdict]:
-    """Verify checkpoints, newest first, until one is healthy and older than the fault; return the new verdicts.
+) -> Iterator[tuple[str, CheckpointVerdict]]:
+    """Verify checkpoints, newest first, until one is healthy and older than the fault; yield each new verdict.
 
-    Returns when every file that could be chosen has a verdict, however many calls of the job's Python that takes.
+    Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes. An error
+    takes nothing back of what was yielded before.
     """
     known = dict(verdicts)
     while True:
@@ -77,10 +80,10 @@ def verify_enough(
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
-            break
+            return
         for name, verdict in verify_files(engine, request, unseen[:AT_ONCE]).items():
             known[entries[name].fingerprint] = verdict
-    return {fingerprint: verdict for fingerprint, verdict in known.items() if fingerprint not in verdicts}
+            yield entries[name].fingerprint, verdict
 
 
 def verify_files(
@@ -88,8 +91,8 @@ def verify_files(
 ) -> dict[str, CheckpointVerdict]:
     """Let the job's own Python examine these files; when it reports nothing, all of them count as not verified.
 
-    With `sampled`, for listings, it examines all files but only samples of their numbers. A HostError is raised: then
-    nothing is known about the files.
+    With `sampled`, for listings, it examines all files but only samples of their numbers. An error of a host is raised:
+    then nothing is known about the files. On this machine, a Python that cannot be run is an answer.
     """
     if not names:
         return {}
@@ -101,10 +104,14 @@ def verify_files(
     try:
         code, output, errors = engine.run(argv, request, SECONDS)
     except EngineError as error:
+        if request.container is not None:
+            raise
         return _unverified(names, str(error))
     verdicts = {name: verdict for name, verdict in _parse_verdicts(output).items() if name in names}
     if verdicts:
         return verdicts
+    if request.container is not None and code in KILLED:
+        raise EngineError(f"{engine.host}: the check of {', '.join(names[:3])} was killed there (exit code {code})")
     why = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     return _unverified(names, why)
 

@@ -46,7 +46,7 @@ def checkpoints(job: str, as_json: bool) -> None:
     found = session.store.find(job)
     engines = session.engines()
     try:
-        context = Context(session.store, engines, session.paths, os.environ, time.time, time.sleep)
+        context = Context(session.store, engines, session.paths, os.environ)
         rows, notes = checkpoint_rows(context, found)
     finally:
         engines.close()

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _session(*, create: bool = False) -> Session:
+def _session(*, create: bool = False, wait: bool = False) -> Session:
     from rung.runner.session.session import Session
 
-    return Session.open(create=create)
+    return Session.open(create=create, wait=wait)
 
 
 JOB = click.argument("job", shell_complete=complete_job)
@@ -91,9 +91,12 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
 def queue(as_json: bool) -> None:
     """List all jobs with their states."""
     from rung.runner.state.home import find_home
+    from rung.runner.state.lock import note
     from rung.runner.views.history import queue as rows
     from rung.runner.views.tables import queue_table, terminal_width
 
+    if pause := note(find_home(os.environ)):
+        click.echo(pause, err=True)
     found = rows(_session().store) if find_home(os.environ).store.exists() else []
     if as_json:
         _print_json(found)
@@ -149,12 +152,15 @@ def cancel(job: str, as_json: bool) -> None:
 @cli.command()
 @JOB
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option(
+    "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
+)
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
 @JSON
-def retry(job: str, settings: Sequence[str], follow: bool, as_json: bool) -> None:
+def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, as_json: bool) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
     session = _session()
-    found = session.retry(session.store.find(job), settings)
+    found = session.retry(session.store.find(job), settings, give_up_hosts=give_up_hosts)
     if as_json and not follow:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
@@ -233,7 +239,7 @@ def schema() -> None:
 @click.option("--until-idle", is_flag=True, help="End when no active job is left.")
 def controller(until_idle: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
-    _session(create=True).control(until_idle=until_idle)
+    _session(create=True, wait=True).control(until_idle=until_idle)
 
 
 cli.add_command(doctor)

@@ -18,13 +18,14 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.decide.decide import Relaunch, decide
+from rung.recovery.decide.decide import Decision, Relaunch, Wait, decide
 from rung.recovery.decide.rung_stats import EMPTY, Ledger, read_ledger
 from rung.recovery.decide.step_back import decide_step_back
 from rung.runner.checkpoints.mirror import Mirror
 from rung.runner.checkpoints.search import CheckpointSearch
-from rung.runner.context import Context
+from rung.runner.context import Clock, Context
 from rung.runner.controller.orphans import OrphanSweep
+from rung.runner.controller.probe_sweep import ProbeSweep
 from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
@@ -46,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class Controller:
-    """Gives every job its turn. The clock and the sleep are passed in."""
+    """Gives every job its turn. The clocks and the sleep are passed in."""
 
     def __init__(
         self,
@@ -54,16 +55,17 @@ class Controller:
         engines: Engines,
         paths: HomePaths,
         environ: Mapping[str, str],
-        clock: tuple[Callable[[], float], Callable[[float], None]],
+        clock: Clock,
     ) -> None:
-        self._context = Context(store, engines, paths, environ, *clock)
+        self._context = Context(store, engines, paths, environ, clock)
         self._store = store
         self._host_pool = HostPool(self._context)
-        self._checkpoint_search = CheckpointSearch(self._context, self._given_up)
+        self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
         self._step_back = StepBack(self._context, self._checkpoint_search)
-        self._supervisor = Supervisor(self._context, self._placer.elsewhere, self._step_back.consider)
-        self._sweep, self._mirror = OrphanSweep(self._context), Mirror(self._context)
+        self._supervisor = Supervisor(self._context, self._why_stay, self._step_back.consider)
+        self._orphans, self._probes = OrphanSweep(self._context), ProbeSweep(self._context)
+        self._mirror = Mirror(self._context)
         self._gate, self._validation_runner = Gate(self._context), ValidationRunner(self._context)
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
 
@@ -73,7 +75,8 @@ class Controller:
         jobs = self._store.jobs(active=True)
         for job in jobs:
             self._guarded(job, self._turn)
-        self._sweep.turn()
+        self._orphans.turn()
+        self._probes.turn()
         self._survey_hosts(jobs)
         self._place(jobs)
         return len(jobs) + validations
@@ -102,8 +105,8 @@ class Controller:
         """Record an unexpected error, and leave the job alone for a while."""
         first, most = ERROR_BACK_OFF_SECONDS
         before, at = self._unexpected_errors.get(job.id, (0.0, 0.0))
-        now = self._context.now()
-        repeated = now - at < 2 * before + first
+        now = self._context.steady()
+        repeated = job.id in self._unexpected_errors and now - at < 2 * before + first
         delay = min(before * 2, most) if repeated else first
         self._unexpected_errors[job.id] = (delay, now)
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -114,10 +117,12 @@ class Controller:
         self._context.back_off(job.id, delay)
         with self._store.transaction():
             self._store.set_reason(job.id, f"{message}; the job is left as it is and tried again")
-            self._store.add_event(job.id, None, EventKind.UNEXPECTED_ERROR, {"because": message}, at=now)
+            at = self._context.now()
+            self._store.add_event(job.id, None, EventKind.UNEXPECTED_ERROR, {"because": message}, at=at)
 
     def _turn(self, job: Job) -> None:
         self._mirror.turn(job)
+        self._checkpoint_search.keep(job)
         task = self._context.tasks.take(job.id)
         if task is not None:
             self._context.progress.pop(job.id, None)
@@ -162,6 +167,7 @@ class Controller:
     def _recover(self, job: Job) -> None:
         if job.cancel_requested:
             transitions.cancelled_between(self._store, job, at=self._context.now())
+            self._checkpoint_search.forget(job.id)
             return
         if self._placer.is_moving(job):
             return
@@ -171,12 +177,17 @@ class Controller:
             return
         last = attempts[-1]
         elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
-        decision = decide_step_back(job, attempts, checkpoints) or decide(
+        decision = decide_step_back(job, attempts, checkpoints, elsewhere) or decide(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
-        if isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
+        if isinstance(decision, Wait):
+            self._checkpoint_search.wait(job, decision.because)
+        elif isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placer.move(job, decision)
-            return
+        else:
+            self._carry_out(job, decision, last)
+
+    def _carry_out(self, job: Job, decision: Decision, last: Attempt) -> None:
         next_attempt.carry_out(self._store, job, decision, next_attempt.same_placement(last), at=self._context.now())
         self._checkpoint_search.forget(job.id)
 
@@ -193,10 +204,11 @@ class Controller:
 
     # Hosts
 
-    def _given_up(self, job: Job, host: str) -> bool:
-        """Tell whether a host has been unreachable for longer than a job waits for it."""
-        since, bound = self._host_pool.away_since(host), job.spec.recovery.host_lost_after
-        return since is not None and bound is not None and self._context.now() - since >= bound
+    def _why_stay(self, job: Job, host: str) -> str:
+        """Return why a job stays with a host that has been away for too long; empty: it moves."""
+        if not self._placer.elsewhere(job, host):
+            return "no other host could take the job"
+        return "" if self._checkpoint_search.can_leave(job) else "no copy of its checkpoints is here"
 
     def _survey_hosts(self, jobs: list[Job]) -> None:
         """Keep the reports of the hosts fresh while a job may need another host."""

@@ -18,11 +18,10 @@ RETRY_SECONDS = 30.0
 class StepBack:
     def __init__(self, context: Context, checkpoint_search: CheckpointSearch) -> None:
         self._context, self._checkpoint_search = context, checkpoint_search
-        self._not_before: dict[str, float] = {}
 
     def consider(self, job: Job) -> None:
         """Stop a running job that may step back; do nothing if it is too early or was not asked for."""
-        if job.spec.recovery.step_back is None or self._context.now() < self._not_before.get(job.id, 0.0):
+        if job.spec.recovery.step_back is None or self._context.is_backing_off(f"step back {job.id}"):
             return
         attempts = self._context.store.attempts(job.id)[job.settled :]
         if not step_back.is_due(job, attempts):
@@ -32,9 +31,8 @@ class StepBack:
             return
         # The next search must find the checkpoints that are written from now on.
         self._checkpoint_search.forget(job.id)
-        at = self._context.now()
         if step_back.is_possible(job, attempts, found):
             because = step_back.describe_step_back(job, attempts)
-            transitions.stopping_to_step_back(self._context.store, job, attempts[-1], because, at=at)
+            transitions.stopping_to_step_back(self._context.store, job, attempts[-1], because, at=self._context.now())
         else:
-            self._not_before[job.id] = at + RETRY_SECONDS
+            self._context.back_off(f"step back {job.id}", RETRY_SECONDS)

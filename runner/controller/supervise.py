@@ -6,6 +6,7 @@ answer is shown as the job's reason; nothing is stopped or started because of it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,15 +16,15 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
-from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import Verdict
 from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
+from rung.runner.controller.observe import observe, stop_unstarted
 from rung.runner.launch.request import find_secrets, start_attempt
-from rung.runner.seams.engine import Engine, Observation, Presence, Request
+from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.state import transitions
 
 # How often progress is written to the store while nothing else happens.
@@ -39,33 +40,17 @@ class AttemptView:
 
     number: int
     watch: log_watch.LogWatch
-    written_at: float = 0.0
+    written_at: float = -math.inf
     not_taken_reported: bool = False
 
 
-def observe(
-    engine: Engine, paths: AttemptPaths, watch: log_watch.LogWatch, stop: bool | None, started: bool
-) -> Observation:
-    """Observe an attempt and read its new log lines; `stop`: stop it, True by force."""
-    observation = engine.observe(paths)
-    if started and observation.presence is Presence.ABSENT:
-        observation = Observation(Presence.LOST, detail="the container is gone from the host")
-    if observation.presence is Presence.RUNNING:
-        watch.read()
-        if stop is not None:
-            engine.stop(paths, force=stop)
-    elif observation.presence in (Presence.ENDED, Presence.LOST):
-        watch.read_to_end()
-    return observation
-
-
 class Supervisor:
-    """Supervises attempts. `elsewhere` returns other hosts for a job; `on_healthy` is called while a job runs well."""
+    """Supervises attempts. `why_stay` tells why a job stays with a lost host; `on_healthy` is called for good runs."""
 
     def __init__(
-        self, context: Context, elsewhere: Callable[[Job, str], list[str]], on_healthy: Callable[[Job], None]
+        self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: Callable[[Job], None]
     ) -> None:
-        self._context, self._elsewhere, self._on_healthy = context, elsewhere, on_healthy
+        self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
         self._set_aside = CheckpointMover(context)
         # The jobs whose host does not answer now.
@@ -79,8 +64,7 @@ class Supervisor:
     def supervise(self, job: Job) -> None:
         context = self._context
         attempt = self._last(job)
-        waits = attempt.not_before is not None and context.now() < attempt.not_before
-        if waits and attempt.started_at is None and not job.cancel_requested:
+        if self._is_delayed(job, attempt):
             return
         request = context.request(job, attempt)
         try:
@@ -89,13 +73,23 @@ class Supervisor:
             self._on_unreachable(job, error)  # its host is no longer in the list
             return
         view = self._view(job, attempt, request)
-        grace_over = context.now() - job.updated_at > job.spec.recovery.grace
-        stop = grace_over if job.state is JobState.STOPPING else None
+        stop = self._grace_over(job, attempt) if job.state is JobState.STOPPING else None
         started = attempt.is_remote and attempt.started_at is not None
         work = partial(observe, engine, request.paths, view.watch, stop, started)
         context.call_engine(job, attempt, work, self._on_observed, self._on_unreachable)
         if attempt.is_remote:
             context.back_off(job.id, POLL_SECONDS * len(self._views))
+
+    def _is_delayed(self, job: Job, attempt: Attempt) -> bool:
+        """Tell whether an attempt waits for its launch after a fault of the machine."""
+        if attempt.not_before is None or attempt.started_at is not None or job.cancel_requested:
+            return False
+        # Both were written at one moment: their difference is the delay, however the clock was set since.
+        delay = attempt.not_before - job.updated_at
+        return self._context.lasting(("delay", job.id, attempt.number)).seconds < delay
+
+    def _grace_over(self, job: Job, attempt: Attempt) -> bool:
+        return self._context.lasting(("stopping", job.id, attempt.number)).seconds > job.spec.recovery.grace
 
     def _last(self, job: Job) -> Attempt:
         return self._context.store.attempts(job.id)[-1]
@@ -116,7 +110,9 @@ class Supervisor:
             return
         self.unreachable.discard(job.id)
         if attempt.unreachable_since is not None:
-            attempt = transitions.answers_again(self._context.store, attempt, at=self._context.now())
+            away = self._context.lasting(("away", job.id, attempt.number)).seconds
+            attempt = transitions.answers_again(self._context.store, attempt, away, at=self._context.now())
+        self._context.over(("away", job.id, attempt.number))
         if observation.presence is Presence.WAITING:
             self._context.set_reason(job, observation.detail)
             return
@@ -134,26 +130,26 @@ class Supervisor:
 
     def _on_unreachable(self, job: Job, error: RungError) -> None:
         """Show that the host does not answer; after host_lost_after the job moves to another host, if there is one."""
-        attempt, now = self._last(job), self._context.now()
+        attempt = self._last(job)
         if not attempt.is_remote:
             self._context.set_reason(job, str(error))
             return
         if attempt.unreachable_since is None:
-            attempt = transitions.out_of_reach(self._context.store, attempt, str(error), at=now)
-        since = attempt.unreachable_since or now
+            attempt = transitions.out_of_reach(self._context.store, attempt, str(error), at=self._context.now())
         self.unreachable.add(job.id)
         self._context.back_off(job.id, BACK_OFF_SECONDS)
-        bound = job.spec.recovery.host_lost_after
-        late = bound is not None and now - since >= bound
-        if late and (job.cancel_requested or self._elsewhere(job, attempt.host)):
-            transitions.host_lost(self._context.store, job, attempt, at=now)
+        away, bound = self._context.lasting(("away", job.id, attempt.number)), job.spec.recovery.host_lost_after
+        late = bound is not None and away.seconds >= bound
+        stays = self._why_stay(job, attempt.host) if late and not job.cancel_requested else ""
+        if late and not stays:
+            transitions.host_lost(self._context.store, job, attempt, away.seconds, at=self._context.now())
             self.forget(job.id)
             return
-        clock = datetime.fromtimestamp(since).strftime("%H:%M:%S")
-        no_other = "; no other host could take the job, so it waits for this one" if late else ""
+        clock = datetime.fromtimestamp(attempt.unreachable_since or away.since).strftime("%H:%M:%S")
         detail = str(error).removeprefix(f"{attempt.host}: ")
+        more = f"; {stays}, so it waits for this one" if stays else ""
         self._context.set_reason(
-            job, f"{attempt.host} is unreachable since {clock} ({detail}); the job is left as it is{no_other}"
+            job, f"{attempt.host} is unreachable since {clock} ({detail}); the job is left as it is{more}"
         )
 
     # Starting
@@ -162,7 +158,7 @@ class Supervisor:
         context, engine = self._context, self._context.engines.of(attempt)
         if job.cancel_requested:
             # A killed controller may have left a wrapper that starts now: it finds the stop mark and ends.
-            work = partial(_stop_unstarted, engine, request.paths)
+            work = partial(stop_unstarted, engine, request.paths)
             context.call_engine(job, attempt, work, self._on_cancelled_unstarted, self._on_unreachable)
             return
         if job.refused:
@@ -197,7 +193,9 @@ class Supervisor:
     def _on_start_error(self, job: Job, error: RungError) -> None:
         """Count it as a fault of the host if it answers and cannot start the attempt; another host may be able to."""
         if isinstance(error, HostError):
-            self._on_unreachable(job, error)
+            # Its host has just answered: it is the host of the checkpoint, or the next observation tells.
+            self._context.set_reason(job, f"it cannot be started yet: {error}")
+            self._context.back_off(job.id, BACK_OFF_SECONDS)
             return
         at = self._context.now()
         fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
@@ -226,13 +224,13 @@ class Supervisor:
 
     def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView, *, at_once: bool = False) -> Attempt:
         """Write the progress seen in the log, at most once a second, and report knobs that did not take."""
-        now = self._context.now()
+        now, steady = self._context.now(), self._context.steady()
         updated = log_watch.with_progress(attempt, view.watch, job.spec.success, now)
         first = updated.progress_at is not None and attempt.progress_at is None
-        if updated != attempt and (at_once or first or now - view.written_at >= PROGRESS_SECONDS):
+        if updated != attempt and (at_once or first or steady - view.written_at >= PROGRESS_SECONDS):
             with self._context.store.transaction():
                 self._context.store.put_attempt(updated)
-            view.written_at = now
+            view.written_at = steady
         ignored = not_taken(updated.asked, updated.effective)
         if ignored and not view.not_taken_reported:
             transitions.not_taken(self._context.store, updated, ignored, at=now)
@@ -288,8 +286,3 @@ class Supervisor:
         recorded = attempt.fault is not None
         faulty = attempt if recorded else log_watch.with_fault(attempt, fault, view.watch)
         transitions.recovering(self._context.store, job, faulty, fault, fault_recorded=recorded, at=self._context.now())
-
-
-def _stop_unstarted(engine: Engine, paths: AttemptPaths) -> Observation:
-    engine.stop(paths, force=False)
-    return engine.observe(paths)

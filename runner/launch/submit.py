@@ -47,8 +47,11 @@ def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
         return store.add_job(spec, origin, at=at)
 
 
-def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job:
-    """Queue an ended job again, with the knobs that a person set; its history continues."""
+def retry(store: Store, job: Job, settings: dict[str, str], *, give_up_hosts: bool = False, at: float) -> Job:
+    """Queue an ended job again, with the knobs that a person set; its history continues.
+
+    `give_up_hosts`: it does not wait for hosts that do not answer, whatever checkpoints they have.
+    """
     if job.refused:
         raise UsageError(f"job {job.id} cannot be retried: {job.refused}")
     knobs = changed_knobs(job, settings)
@@ -56,7 +59,7 @@ def retry(store: Store, job: Job, settings: dict[str, str], *, at: float) -> Job
         job = store.job(job.id)
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise UsageError(f"job {job.id} is {job.state}; only a FAILED or CANCELLED job can be retried")
-        return transitions.retried(store, job, knobs, at=at)
+        return transitions.retried(store, job, knobs, give_up_hosts=give_up_hosts, at=at)
 
 
 def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:

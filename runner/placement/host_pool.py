@@ -7,7 +7,7 @@ from functools import partial
 
 from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.host import Host
-from rung.runner.context import Context
+from rung.runner.context import Context, Lasting
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.placement.scheduler import HostView, Slot
 from rung.runner.task_pool import Task
@@ -25,7 +25,6 @@ class HostPool:
         self._reports: dict[str, Report] = {}
         self._surveyed_at: dict[str, float] = {}
         self._gpus: dict[str, tuple[GpuState, ...]] = {}
-        self._away_since: dict[str, float] = {}
 
     def refresh(self) -> None:
         """Take the reports that are done, and renew those that are old."""
@@ -34,7 +33,7 @@ class HostPool:
             task = self._context.tasks.take(key)
             if task is not None:
                 self._take(host, task)
-            old = self._context.now() - self._surveyed_at.get(host.name, float("-inf")) >= SURVEY_SECONDS
+            old = self._context.steady() - self._surveyed_at.get(host.name, float("-inf")) >= SURVEY_SECONDS
             if old and not self._context.tasks.busy(key):
                 self._submit(key, host)
 
@@ -42,8 +41,13 @@ class HostPool:
         """Have a host surveyed again before anything is placed there."""
         self._surveyed_at.pop(host, None)
 
-    def away_since(self, host: str) -> float | None:
-        return self._away_since.get(host)
+    def away(self, host: str) -> Lasting | None:
+        """Return how long a host has not answered; None if it answers. One that is no longer listed is away, too."""
+        listed = host in {each.name for each in self._context.engines.hosts}
+        report = self._reports.get(host)
+        if listed and (report is None or not report.away):
+            return None
+        return self._context.lasting(("host away", host))
 
     def views(self, load: dict[str, int]) -> list[HostView]:
         return [self._view(host, load.get(host.name, 0)) for host in self._context.engines.hosts]
@@ -57,11 +61,11 @@ class HostPool:
         problem = str(error) if isinstance(error, (EngineError, HostError)) else f"the check of it failed: {error!r}"
         report: Report = Report(host, away=problem) if error else task.future.result()
         self._reports[host.name] = report
-        self._surveyed_at[host.name] = self._context.now()
+        self._surveyed_at[host.name] = self._context.steady()
         if report.away:
-            self._away_since.setdefault(host.name, self._context.now())
+            self._context.lasting(("host away", host.name))
         else:
-            self._away_since.pop(host.name, None)
+            self._context.over(("host away", host.name))
             self._gpus[host.name] = report.gpus
 
     def _view(self, host: Host, load: int) -> HostView:

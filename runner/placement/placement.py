@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Job
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
-from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.recovery.decide.decide import Relaunch
+from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.placement.host_pool import HostPool
@@ -77,7 +76,13 @@ class Placer:
         if job.state is not JobState.QUEUED:
             return False
         attempts = self._context.store.attempts(job.id)
-        return not attempts or self._checkpoint_search.find(job, attempts) is not None
+        checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
+        if checkpoints is None:
+            return False
+        why = why_retry_waits(job, attempts, checkpoints) if attempts else None
+        if why is not None:
+            self._checkpoint_search.wait(job, why)
+        return why is None
 
     def _waiting_job(self, job: Job) -> WaitingJob:
         attempts = self._context.store.attempts(job.id)
@@ -88,7 +93,7 @@ class Placer:
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""
-        now = self._context.now()
+        now = self._context.steady()
         failed = {host: why for (of, host), (until, why) in self._avoided_until.items() if of == job.id and now < until}
         decided = self._moving[job.id][1].avoid if self.is_moving(job) else ()
         left = {
@@ -141,7 +146,7 @@ class Placer:
         self._host_pool.forget(placed.host)
         if not isinstance(error, HostError):
             why = f"could not get the image ({str(error).removeprefix(f'{placed.host}: ')[:160]})"
-            self._avoided_until[job.id, placed.host] = (self._context.now() + AVOID_SECONDS, why)
+            self._avoided_until[job.id, placed.host] = (self._context.steady() + AVOID_SECONDS, why)
 
     def _write(self, job: Job, placed: Placed) -> None:
         """Write the attempt, the lease and the change of state in one transaction."""
@@ -153,14 +158,13 @@ class Placer:
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
         else:
-            checkpoints = self._checkpoints(job, attempts)
+            checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
+            if checkpoints is None:
+                return  # forgotten since it was ready; it is placed when they are known again
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate.because(store, job))
             transitions.launching(store, job, attempt, at=at)
         self._checkpoint_search.forget(job.id)
         self._host_pool.forget(placed.host)
-
-    def _checkpoints(self, job: Job, attempts: Sequence[Attempt]) -> list[Checkpoint]:
-        return (self._checkpoint_search.find(job, attempts) or []) if attempts else []
 
 
 def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:

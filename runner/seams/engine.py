@@ -162,4 +162,7 @@ class HostEngine(Engine, Protocol):
     def deliver(self, request: Request, file: Path) -> None:
         """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""
 
+    def sweep(self) -> int:
+        """Remove the temporary containers of this store that nobody uses any more; return how many there were."""
+
     def close(self) -> None: ...

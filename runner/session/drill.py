@@ -16,8 +16,9 @@ from rung.jobs.model.knobs import RungName
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.controller.controller import TURN_SECONDS, Controller
+from rung.runner.controller.controller import TURN_SECONDS
 from rung.runner.engine_pool import RealEngines
+from rung.runner.session.pause import PatientController
 from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
@@ -151,7 +152,7 @@ class DrillRun:
             passed, text = False, "the job ended before the fault was injected"
         return DrillVerdict(passed, text, job.id, len(attempts), time.monotonic() - began)
 
-    def _follow(self, name: str, job: Job, controller: Controller | None) -> Job:
+    def _follow(self, name: str, job: Job, controller: PatientController | None) -> Job:
         """Run the job to its end and inject the fault; cancel the job on a timeout or an error."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         try:
@@ -164,7 +165,7 @@ class DrillRun:
                 job = self._cancel(job, controller)
         return job
 
-    def _turn(self, job: Job, controller: Controller | None) -> Job:
+    def _turn(self, job: Job, controller: PatientController | None) -> Job:
         if controller is not None:
             controller.turn()
         time.sleep(TURN_SECONDS)
@@ -173,7 +174,7 @@ class DrillRun:
             self._last_event = event.seq
         return self._session.store.job(job.id)
 
-    def _cancel(self, job: Job, controller: Controller | None) -> Job:
+    def _cancel(self, job: Job, controller: PatientController | None) -> Job:
         self._session.cancel(job)
         deadline = time.monotonic() + CANCEL_SECONDS
         while not job.ended and time.monotonic() < deadline:

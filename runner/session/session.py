@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
+from rung.runner.context import Clock
 from rung.runner.controller.controller import TURN_SECONDS, Controller
 from rung.runner.engine_pool import RealEngines
 from rung.runner.engines.process import ProcessEngine
@@ -31,6 +33,7 @@ from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
+from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
@@ -46,7 +49,8 @@ class Session:
     store: Store
 
     @classmethod
-    def open(cls, *, create: bool = False) -> Session:
+    def open(cls, *, create: bool = False, wait: bool = False) -> Session:
+        """Open the home and the store; `wait`: for as long as the disk is full or another process holds the store."""
         paths = find_home(os.environ)
         if create:
             make_home(paths)
@@ -54,6 +58,8 @@ class Session:
             raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
         else:
             refuse_shared_home(paths)
+        if wait:
+            return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
         return cls(paths, Store(paths.store))
 
     def submit(self, spec: JobSpec, origin: Path) -> Job:
@@ -64,9 +70,9 @@ class Session:
         submit.cancel(self.store, job, at=time.time())
         return self.store.job(job.id)
 
-    def retry(self, job: Job, settings: Sequence[str]) -> Job:
+    def retry(self, job: Job, settings: Sequence[str], *, give_up_hosts: bool = False) -> Job:
         pairs = dict(_parse_setting(text) for text in settings)
-        submit.retry(self.store, job, pairs, at=time.time())
+        submit.retry(self.store, job, pairs, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
 
     def controller_running(self) -> bool:
@@ -101,7 +107,7 @@ class Session:
     def _control_and_follow(self, job_id: str) -> int:
         controller, follower = self.controller(), self._follower(job_id)
         try:
-            while not (job := follower.show_new()).ended:
+            while not (job := controller.patiently(follower.show_new)).ended:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
         except KeyboardInterrupt:
@@ -116,17 +122,22 @@ class Session:
         with ownership(self.paths):
             signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
             controller = self.controller()
-            last_event = max((event.seq for event in self.store.events()), default=0)
-            click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={len(self.store.jobs(active=True))}")
             try:
+                last_event = controller.patiently(self._greet)
                 while controller.turn() or not until_idle:
-                    last_event = self._print_events(last_event)
+                    last_event = controller.patiently(partial(self._print_events, last_event))
                     time.sleep(TURN_SECONDS)
-                self._print_events(last_event)
+                controller.patiently(partial(self._print_events, last_event))
             except KeyboardInterrupt:
                 click.echo("controller stopped; running jobs go on, and the next controller finds them")
             finally:
                 controller.close()
+
+    def _greet(self) -> int:
+        """Print the first line of a controller; return the last event before it."""
+        jobs = len(self.store.jobs(active=True))
+        click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={jobs}")
+        return max((event.seq for event in self.store.events()), default=0)
 
     def _print_events(self, last_event: int) -> int:
         for event in self.store.events(after=last_event):
@@ -143,8 +154,9 @@ class Session:
     def engines(self, only: str | None = None) -> RealEngines:
         return RealEngines(os.environ, Path.home(), self.store.store_id, only=only)
 
-    def controller(self, engines: RealEngines | None = None) -> Controller:
-        return Controller(self.store, engines or self.engines(), self.paths, os.environ, (time.time, time.sleep))
+    def controller(self, engines: RealEngines | None = None) -> PatientController:
+        made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
+        return PatientController(made, self.paths)
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.paths, job_id, time.monotonic)

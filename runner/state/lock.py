@@ -6,7 +6,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from rung.jobs.model.errors import StoreError, StoreOwned
@@ -23,24 +23,42 @@ def ownership(paths: HomePaths) -> Iterator[None]:
         try:
             fcntl.fcntl(lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
         except BlockingIOError:
-            owner = os.pread(lock.fileno(), 20, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = os.pread(lock.fileno(), 20, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
             raise StoreOwned(
                 f"{paths.home}: a controller is already running (pid {owner}); "
                 "use that one, or set RUNG_HOME to another folder"
             ) from None
-        try:
-            os.ftruncate(lock.fileno(), 0)
-            os.write(lock.fileno(), str(os.getpid()).encode("ascii"))
-        except OSError as error:
-            raise StoreError(f"{paths.lock}: cannot be written: {error.strerror}; free some disk space") from None
+        put_note(paths, "")
         yield
 
 
 def _opened(paths: HomePaths) -> BinaryIO:
     try:
-        return paths.lock.open("ab+", buffering=0)
+        # Never truncated here: its owner writes it.
+        return open(paths.lock, "rb+", buffering=0, opener=_opener)
     except OSError as error:
         raise StoreError(f"{paths.lock}: cannot be opened: {error.strerror}; check the folder's permissions") from None
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+def put_note(paths: HomePaths, text: str) -> None:
+    """Write the owner's pid, and what it has to tell those who ask. It fits the block that the file has already, so
+    that this works on a full disk; where it does not, the pid is not known to others, and the lock holds all the same.
+    """
+    line = "\n".join(filter(None, [str(os.getpid()), text])).encode()[:1000]
+    with suppress(OSError), paths.lock.open("rb+", buffering=0) as lock:
+        os.pwrite(lock.fileno(), line, 0)
+        os.ftruncate(lock.fileno(), len(line))
+
+
+def note(paths: HomePaths) -> str:
+    """Return what the controller has to tell, such as why it pauses; empty if it runs as usual, or not at all."""
+    if not is_owned(paths):
+        return ""
+    return paths.lock.read_text(encoding="utf-8", errors="replace").partition("\n")[2].strip()
 
 
 def is_owned(paths: HomePaths) -> bool:

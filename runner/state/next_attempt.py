@@ -14,7 +14,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
-from rung.recovery.decide.checkpoint_choice import Checkpoint, choose_checkpoint
+from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Decision, Relaunch, Stop
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.state.store import Store
@@ -46,7 +46,7 @@ def next_residence(attempts: Sequence[Attempt], host: str) -> int:
 def asked_by_person(
     job: Job,
     attempts: Sequence[Attempt],
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Sequence[Sighting],
     placement: Placement,
     because: str = "as submitted",
 ) -> Attempt:

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +25,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
+from rung.runner.state.store_errors import store_error
 
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
@@ -115,17 +116,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            what = str(error)
-            if "full" in what:
-                advice = "free some disk space and start again; nothing written before is lost"
-            elif "I/O" in what:
-                # SQLite reports this when its shared memory or its journal finds no room.
-                advice = "the disk is full or failing; free some space and start again, nothing written before is lost"
-            elif "locked" in what:
-                advice = "another process is writing; try again"
-            else:
-                advice = "check the file and its permissions, or set RUNG_HOME to another folder"
-            raise StoreError(f"{self._path}: {what}; {advice}") from None
+            raise store_error(self._path, error) from None
 
     @contextmanager
     def transaction(self) -> Iterator[Store]:
@@ -134,11 +125,13 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self
+                self._db.execute("COMMIT")
             except BaseException:
+                # Also after a commit that found no room: an open transaction would refuse the next one.
                 if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+                    with suppress(sqlite3.Error):
+                        self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._translated_errors():

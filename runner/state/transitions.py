@@ -19,12 +19,20 @@ from rung.runner.state.store import Orphan, Store
 BY_A_PERSON = "cancelled by a person"
 
 
-def retried(store: Store, job: Job, knobs: Knobs, *, at: float) -> Job:
+def retried(store: Store, job: Job, knobs: Knobs, *, give_up_hosts: bool = False, at: float) -> Job:
+    """Queue an ended job again; `give_up_hosts`: without the checkpoints on hosts that do not answer."""
     store.reopen(job.id, knobs, len(store.attempts(job.id)))
     changes = {name: list(pair) for name, pair in knobs.changes_from(job.knobs).items()}
-    store.add_event(job.id, None, EventKind.RETRIED, {"knobs": changes}, at=at)
+    data = {"knobs": changes, **({"give_up_hosts": True} if give_up_hosts else {})}
+    store.add_event(job.id, None, EventKind.RETRIED, data, at=at)
     # FAILED or CANCELLED -> QUEUED: a person asked for another try
     return store.move(job.id, JobState.QUEUED, reason="retried by a person", at=at)
+
+
+def gave_up_hosts(store: Store, job: Job) -> bool:
+    """Tell whether the person who last retried a job gave up the hosts that did not answer then."""
+    retries = [event.data for event in store.events(job.id) if event.kind == EventKind.RETRIED]
+    return bool(retries) and bool(retries[-1].get("give_up_hosts"))
 
 
 def cancel_requested(store: Store, job: Job, *, at: float) -> None:
@@ -80,20 +88,19 @@ def out_of_reach(store: Store, attempt: Attempt, why: str, *, at: float) -> Atte
     return away
 
 
-def answers_again(store: Store, attempt: Attempt, *, at: float) -> Attempt:
+def answers_again(store: Store, attempt: Attempt, away: float, *, at: float) -> Attempt:
+    """Record that the host answers, after `away` seconds that this controller has counted."""
     back = replace(attempt, unreachable_since=None)
     with store.transaction():
         store.put_attempt(back)
-        away = at - (attempt.unreachable_since or at)
         because = f"{attempt.host} answers again after {away:.0f} s"
         store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": because}, at=at)
         store.set_reason(attempt.job_id, because)
     return back
 
 
-def host_lost(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: float) -> None:
     """Give up an attempt whose host stays unreachable. Its GPUs stay leased until the host has been asked."""
-    away = at - (attempt.unreachable_since or at)
     evidence = f"{attempt.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
     fault = attempt.fault or Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
     lost = replace(attempt, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)

@@ -89,11 +89,11 @@ class Campaign:
 
     # The controller
 
-    def control(self) -> subprocess.Popen[bytes]:
-        """Start a controller that runs until the test ends."""
+    def control(self, **env: str) -> subprocess.Popen[bytes]:
+        """Start a controller that runs until the test ends, with more variables if needed."""
         log = (self.folder / "controller.log").open("ab")
         command = [str(BIN / "rung"), "controller"]
-        self._controllers.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
+        self._controllers.append(subprocess.Popen(command, env={**self.env, **env}, stdout=log, stderr=log))
         log.close()
         return self._controllers[-1]
 
@@ -150,6 +150,19 @@ class Campaign:
         log = self.folder / "controller.log"
         lines = log.read_text(errors="replace").splitlines()[-40:] if log.exists() else []
         return "\n".join([*jobs, *lines])
+
+    def probes(self, host: str) -> set[str]:
+        """Return the names of the temporary containers on a host, running or not."""
+        output = self.fleet.hosts[host].docker("ps", "--all", "--filter", "label=rung.look", "--format", "{{.Names}}")
+        return set(output.split())
+
+    def kill(self, job_id: str) -> None:
+        """Kill the container of a job's last attempt, as a failing machine would."""
+        last = self.last(job_id)
+        labels = (f"label=rung.job={job_id}", f"label=rung.attempt={last.number}")
+        host = self.fleet.hosts[last.host]
+        found = host.docker("ps", "--quiet", *(word for label in labels for word in ("--filter", label)))
+        host.docker("kill", *found.split())
 
     def containers(self, host: str) -> set[str]:
         """Return the containers of jobs that run on a host, as job and attempt, from the list of its engine."""

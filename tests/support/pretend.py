@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from rung.jobs.model.host import Host
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.context import Clock
 from rung.runner.controller.controller import Controller
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.survey import GpuState, Report
@@ -44,6 +46,8 @@ class PretendEngine:
     # The checkpoints by the name of their folder, and the names that were moved.
     files: dict[str, list[FileEntry]] = field(default_factory=dict)
     moved: list[tuple[str, ...]] = field(default_factory=list)
+    # What the verifier says about a checkpoint, by its name.
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
     def _reach(self, what: str, name: str) -> None:
@@ -78,7 +82,12 @@ class PretendEngine:
             self.there[name] = Observation(Presence.ENDED, None, 15, started_at=1.0)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
-        return 1, "", "there is nothing to run"
+        """Answer like the verifier in the job: every checkpoint is healthy, unless the test says otherwise."""
+        self._reach("run", " ".join(argv))
+        if not self.verdicts:
+            return 1, "", "there is nothing to run"
+        names = [Path(word).name for word in argv if Path(word).name in self.verdicts]
+        return 0, "\n".join(json.dumps({"path": name, **self.verdicts[name]}) for name in names), ""
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         self._reach("list_files", request.job_id)
@@ -106,6 +115,10 @@ class PretendEngine:
     def deliver(self, request: Request, file: Path) -> None:
         self._reach("deliver", file.name)
 
+    def sweep(self) -> int:
+        self._reach("sweep", "")
+        return 0
+
     def close(self) -> None: ...
 
     # Called by tests
@@ -115,6 +128,14 @@ class PretendEngine:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stream:
             stream.write(text)
+
+    def save(self, name: str, *steps: int) -> None:
+        """Let an attempt save healthy checkpoints, and report them."""
+        for step in steps:
+            file = f"step_{step}.pt"
+            self.files.setdefault("checkpoints", []).append(FileEntry(file, 10, 1.0 + step))
+            self.verdicts[file] = {"verdict": "healthy", "step": step, "detail": ""}
+            self.append_log(name, f"rung| saved step={step} file={file}\nstep {step} loss 1.0\n".encode())
 
     def end(self, name: str, code: int = 0) -> None:
         self.there[name] = replace(self.there[name], presence=Presence.ENDED, exit_code=code)
@@ -165,21 +186,22 @@ def _gpus(host: str, kinds: Sequence[str]) -> tuple[Gpu, ...]:
 
 
 class World:
-    """A controller with fake hosts and a clock that the test moves."""
+    """A controller with fake hosts and two clocks that the test moves: the one on the wall, and the steady one."""
 
     def __init__(self, folder: Path, hosts: Mapping[str, Sequence[str]]) -> None:
-        self.folder, self.now = folder, 1000.0
+        self.folder, self.now, self.steady = folder, 1000.0, 50.0
         self.store = Store(folder / "rung.db")
         self.engines = PretendEngines(hosts)
         self.controller = self._controller()
 
     def _controller(self) -> Controller:
-        clock = (lambda: self.now, lambda seconds: None)
+        clock = Clock(lambda: self.now, lambda: self.steady, lambda seconds: None)
         return Controller(self.store, self.engines, HomePaths(self.folder), {}, clock)
 
     def restart(self) -> None:
         """Kill the controller and start another one on the same store."""
         self.controller._context.tasks.close()
+        self.steady = 7.0  # another process, or another boot: its steady clock says nothing about the earlier one's
         self.controller = self._controller()
 
     def submit(self, name: str, *requests: Any, **fields: Any) -> str:
@@ -199,7 +221,15 @@ class World:
             patience = pace.Patience(60)
             while concurrent.futures.wait(pending, timeout=1).not_done:
                 assert not patience.is_over(), "a task did not finish"
-            self.now += 1.0
+            self.pass_time(1.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.steady += seconds
+
+    def set_wall_clock(self, by: float) -> None:
+        """Set the clock on the wall forward, or back; no time passes."""
+        self.now += by
 
     def until(self, condition: Callable[[], Any], turns: int = 200) -> Any:
         for _ in range(turns):

@@ -7,6 +7,7 @@ twice. `start` ships, pulls and creates, so it may take minutes: call it from a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rung.jobs.model.errors import ConfigFileError, EngineError, HostError, Host
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
 from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.spec.volume import host_path
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.completion import Completion, read_done
 from rung.runner.engines.docker.container_config import (
@@ -31,11 +33,8 @@ from rung.runner.engines.docker.network import Networks
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.work_copy import edited_texts, with_edits
-<<<<<<< HEAD
-from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
-=======
 from rung.runner.hosts.host_volumes import VolumeRules, resolve_volumes
->>>>>>> h-spec
+from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
 from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 
@@ -46,25 +45,22 @@ class DockerEngine:
     """Runs attempts in containers on one host. Its methods may be called from any thread."""
 
     def __init__(
-<<<<<<< HEAD
-        self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, logins: RegistryLogins = NO_LOGINS
-=======
-        self, remote: Remote, store_id: str, socket: str = ENGINE_SOCKET, volume_roots: tuple[str, ...] = ()
->>>>>>> h-spec
+        self,
+        remote: Remote,
+        store_id: str,
+        socket: str = ENGINE_SOCKET,
+        logins: RegistryLogins = NO_LOGINS,
+        volume_roots: tuple[str, ...] = (),
     ) -> None:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket, logins)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
-<<<<<<< HEAD
         self._job_files = JobFiles(self._probe, self._account)
-        self._completion = Completion(self._api, remote, store_id, self._account.record_folder)
-=======
         self._networks = Networks(self._api, store_id)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder, self._networks)
         self._volume_rules = VolumeRules(remote.name, socket, volume_roots)
->>>>>>> h-spec
         self._follower = LogFollower(self._completion)
         self.images = Images(self._api, self._probe.in_image)
 
@@ -89,7 +85,7 @@ class DockerEngine:
         try:
             found = self._api.inspect(name)
             if found is None:
-                request = self._with_resolved_volumes(request)
+                request = self._ready(request)
                 self._create_and_start(name, request, secrets, self._prepare(request))
                 return
             self._refuse_foreign(found, request)
@@ -102,17 +98,20 @@ class DockerEngine:
     def _prepare(self, request: Request) -> HostLayout:
         """Bring everything to the host that the container needs."""
         wanted, source = self._container(request), request.source
-        self._ensure_image_of(request)
         layout, shipper = self._account.layout(), self._account.shipper()
         tree = self._shipped(source, request, shipper) if source else layout.inside
         paths, job, number = layout.paths, request.job_id, request.attempt
-        shipper.copy(tree, paths.work(job, number), paths.record(job, number), paths.job(job, wanted.residence))
+        kept = host_path(str(request.checkpoint_dir), wanted.volumes)
+        # Only a volume for checkpoints is made; another one that is missing is a mistake.
+        folders = (paths.record(job, number), paths.job(job, wanted.residence), *((kept[1].host,) if kept else ()))
+        shipper.copy(tree, paths.work(job, number), *folders)
         return layout
 
     def _with_resolved_volumes(self, request: Request) -> Request:
         """Return the request with the paths that its volumes really have on the host; some are refused."""
         wanted = self._container(request)
-        home, made = self._account.user().home, self.checkpoint_folder(request)
+        kept = host_path(str(request.checkpoint_dir), wanted.volumes)
+        home, made = self._account.user().home, kept[0] if kept else None
         found = resolve_volumes(self._account.script, wanted.volumes, home, self._volume_rules, made=made)
         return replace(request, container=replace(wanted, volumes=found))
 
@@ -196,36 +195,32 @@ class DockerEngine:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         self._api.kill(self._name(paths), "KILL")
 
+    def sweep(self) -> int:
+        """Remove the temporary containers that nobody uses any more; return how many there were."""
+        return self._probe.sweep()
+
     # Files of an attempt
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a short command in a temporary container of the attempt's image, read-only and without network."""
-<<<<<<< HEAD
-        self._ensure_image_of(request)
-        return self._probe.in_attempt(argv, request, timeout)
-=======
-        self.ensure_image(self._container(request).image, lambda progress: None)
-        return self._probe.in_attempt(argv, self._with_resolved_volumes(request), timeout)
->>>>>>> h-spec
+        return self._probe.in_attempt(argv, self._ready(request), timeout)
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
-        self._ensure_image_of(request)
-        return self._job_files.list(request, pattern)
+        return self._job_files.list(self._ready(request), pattern)
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
-        self._ensure_image_of(request)
-        self._job_files.move(request, names, aside)
+        self._job_files.move(self._ready(request), names, aside)
 
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
-        self._ensure_image_of(request)
-        return self._job_files.fetch(request, entry, to)
+        return self._job_files.fetch(self._ready(request), entry, to)
 
     def deliver(self, request: Request, file: Path) -> None:
-        self._ensure_image_of(request)
-        self._job_files.deliver(request, file)
+        self._job_files.deliver(self._ready(request), file)
 
-    def _ensure_image_of(self, request: Request) -> None:
+    def _ready(self, request: Request) -> Request:
+        """Bring the image to the host, and return the request with the volumes that may be mounted there."""
         self.ensure_image(self._container(request).image, lambda progress: None)
+        return self._with_resolved_volumes(request)
 
     def _name(self, paths: AttemptPaths) -> str:
         return container_name(self._store_id, paths.job_id, paths.number)

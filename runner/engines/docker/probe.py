@@ -1,37 +1,66 @@
-"""Runs short commands in temporary containers on a host: read-only, without network."""
+"""Runs short commands in temporary containers on a host: read-only, without network.
+
+Each carries its owner (the process that made it), its time limit and when it was made. One that is given up is killed
+at once. What could not be removed then, because the host was away or the process was killed, is left to the sweep.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.container_config import HostLayout, probe_config
+from rung.runner.engines.docker.container_config import PROBE_LABEL, STORE_LABEL, HostLayout, probe_config
 from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.seams.engine import Container, Request
 from rung.runner.seams.remote import OUTPUT_BYTES
 
+OWNER_LABEL, LIMIT_LABEL, MADE_LABEL = "rung.look.owner", "rung.look.seconds", "rung.look.made"
 # Importing torch for the first time reads a gigabyte from a cold disk.
 IMAGE_SECONDS = 300.0
+# The limit of a container that names none: a version before the labels made it.
+UNKNOWN_LIMIT_SECONDS = 1000.0
+# Above a container's own limit, before another process takes it away.
+SLACK_SECONDS = 60.0
+# The waits before a broken connection is tried again while a container runs.
+RECONNECT_SECONDS = (0.5, 2.0, 5.0, 10.0)
 NOT_FOUND = 127  # the exit code of a shell for a missing program
+NO_PROGRAM = re.compile(r"executable file not found|exec: .*no such file or directory", re.IGNORECASE)
+
+# The names of the containers that this process uses now, on any host.
+_IN_USE: set[str] = set()
 
 
 class Probe:
     """Runs temporary containers on one host."""
 
-    def __init__(self, api: EngineApi, account: HostAccount) -> None:
-        self._api, self._account = api, account
+    def __init__(self, api: EngineApi, account: HostAccount, now: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._account, self._now = api, account, now
+        # When the sweep first saw a container of another process that may be alive.
+        self._first_seen: dict[str, float] = {}
 
     def in_attempt(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Run a command that sees the files of this job: exit code, output, errors."""
         layout = self._account.layout()
         residence = request.container.residence if request.container else 1
         self._account.script('umask 077; mkdir -p "$1"', layout.paths.job(request.job_id, residence))
-        return self.run(probe_config(request, layout, tuple(argv)), timeout)
+        try:
+            return self.run(probe_config(request, layout, tuple(argv)), timeout)
+        except EngineError as error:
+            # The engine refuses to start a program that the image does not have: that is an answer.
+            if NO_PROGRAM.search(str(error)):
+                return NOT_FOUND, "", str(error)
+            raise
 
     def in_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
         """Run a command in an image that belongs to no attempt: exit code and output."""
@@ -50,11 +79,101 @@ class Probe:
     def run(self, config: Mapping[str, Any], timeout: float, size: int = OUTPUT_BYTES) -> tuple[int, str, str]:
         """Run a throw-away container: exit code, and the beginning of its output and its errors."""
         name = f"rung-{self._account.store_id}-look-{secrets.token_hex(6)}"
+        _IN_USE.add(name)
         try:
-            self._api.create(name, config)
+            self._api.create(name, {**config, "Labels": {**config["Labels"], **_labels(timeout)}})
             self._api.start(name)
-            code = self._api.wait(name, timeout)
-            output, errors = (self._api.output(name, errors=which, size=size) for which in (False, True))
+            return self._result(name, timeout, size)
         finally:
+            # It is killed if it still runs. If that fails, the answer counts all the same, and the sweep removes it.
+            with contextlib.suppress(EngineError, HostError):
+                self._api.remove(name)
+            _IN_USE.discard(name)
+
+    def _result(self, name: str, timeout: float, size: int) -> tuple[int, str, str]:
+        """Return how a container ended. It runs on while the connection is broken, so it is asked again for a while."""
+        deadline = self._now() + timeout
+        waits = iter(RECONNECT_SECONDS)
+        disturbed = False
+        while True:
+            try:
+                code = self._api.wait(name, max(1.0, deadline - self._now()))
+                texts = [self._api.output(name, errors=errors, size=size) for errors in (False, True)]
+                break
+            except HostUnreachable:
+                disturbed, wait = True, next(waits, None)
+                if wait is None:
+                    raise
+                time.sleep(wait)
+        if disturbed and code != 0:
+            # The host or its engine may have ended it with the connection: that says nothing about the command.
+            raise HostUnreachable(f"{self._api.host}: it was out of reach during a check, which ended with {code}")
+        output, errors = (text.decode("utf-8", "replace") for text in texts)
+        return code, output, errors
+
+    # Leftovers
+
+    def sweep(self) -> int:
+        """Remove the temporary containers of this store that nobody uses any more; return how many there were."""
+        ours = re.compile(rf"rung-{re.escape(self._account.store_id)}-look-[0-9a-f]{{12}}")
+        listed = self._api.containers({STORE_LABEL: self._account.store_id})
+        named = {str(name).lstrip("/"): each.get("Labels") or {} for each in listed for name in each.get("Names") or ()}
+        probes = {name: labels for name, labels in named.items() if PROBE_LABEL in labels and ours.fullmatch(name)}
+        self._first_seen = {name: at for name, at in self._first_seen.items() if name in probes}
+        left = [name for name, labels in probes.items() if self._is_left(name, labels)]
+        for name in left:
             self._api.remove(name)
-        return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+        return len(left)
+
+    def _is_left(self, name: str, labels: Mapping[str, str]) -> bool:
+        if name in _IN_USE:
+            return False
+        owner = labels.get(OWNER_LABEL, "")
+        if owner == this_process() or (owner and is_gone(owner)):
+            return True
+        # Perhaps a command beside us uses it: its own limit protects it, counted from when we first saw it.
+        limit = labels.get(LIMIT_LABEL, "")
+        seconds = float(limit) if limit.isdecimal() and len(limit) < 6 else UNKNOWN_LIMIT_SECONDS
+        return self._now() - self._first_seen.setdefault(name, self._now()) > seconds + SLACK_SECONDS
+
+
+def _labels(timeout: float) -> dict[str, str]:
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return {OWNER_LABEL: this_process(), LIMIT_LABEL: str(int(timeout)), MADE_LABEL: made}
+
+
+# The owner of a container
+
+
+@cache
+def this_process() -> str:
+    """Name this process so that no later one has the same name: boot, namespace of pids, pid and start time."""
+    return f"{_boot()}.{_namespace()}.{os.getpid()}.{_start_of(os.getpid())}"
+
+
+def is_gone(owner: str) -> bool:
+    """Tell whether the process of this name has certainly ended. One in another namespace cannot be seen from here."""
+    boot, namespace, pid, start = [*owner.split("."), "", "", ""][:4]
+    if boot != _boot():
+        return True
+    if namespace != str(_namespace()) or not pid.isdecimal():
+        return False
+    return _start_of(int(pid)) != start
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _namespace() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process was started, in ticks since the boot; empty if there is none, or it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name before it may contain spaces and parentheses
+    return "" if fields[0] == "Z" else fields[19]

@@ -12,8 +12,8 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.runner.checkpoints.search import CheckpointSearch, Found
-from rung.runner.context import Context
+from rung.runner.checkpoints.search import CheckpointSearch
+from rung.runner.context import Clock, Context
 from rung.runner.engine_pool import RealEngines
 from rung.runner.state.store import Store
 
@@ -24,7 +24,7 @@ COULD_NOT = Fault(FaultKind.UNKNOWN_EXIT, "exit code 1; last line: EOFError: Ran
 def context(tmp_path: Path) -> Context:
     store = Store(tmp_path / "rung.db")
     engines = RealEngines({}, tmp_path, store.store_id)
-    return Context(store, engines, HomePaths(tmp_path), {}, lambda: 5.0, lambda seconds: None)
+    return Context(store, engines, HomePaths(tmp_path), {}, Clock(lambda: 5.0))
 
 
 def a_job(context: Context, mode: str, *attempts: Attempt) -> Job:
@@ -44,7 +44,7 @@ def test_a_quarantined_checkpoint_is_recorded_once(context: Context) -> None:
     second = Attempt("a-1", 2, "localhost", Knobs(), None, "", resumed_from="step_4.pt", fault=COULD_NOT)
     job = a_job(context, "flags", Attempt("a-1", 1, "localhost", Knobs(), None, ""), second)
     for _ in range(2):
-        CheckpointSearch(context, lambda job, host: False)._take(job, Found([Checkpoint("step_4.pt", 4, 1.0)]))
+        CheckpointSearch(context, lambda host: None)._take(job, [Checkpoint("step_4.pt", 4, 1.0)])
     (because,) = reasons(context, "quarantined")
     assert because.startswith("step_4.pt is quarantined: attempt 2 could not load it")
 
@@ -53,6 +53,6 @@ def test_a_quarantined_checkpoint_is_recorded_once(context: Context) -> None:
 def test_a_zero_edit_script_that_saves_nothing_is_recorded_once(context: Context, mode: str, times: int) -> None:
     job = a_job(context, mode, Attempt("a-1", 1, "localhost", Knobs(), None, ""))
     for _ in range(2):
-        CheckpointSearch(context, lambda job, host: False)._take(job, Found())
+        CheckpointSearch(context, lambda host: None)._take(job, [])
     assert len(reasons(context, "no_checkpoint")) == times
     assert all("every relaunch begins at step 0" in because for because in reasons(context, "no_checkpoint"))

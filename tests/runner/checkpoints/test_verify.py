@@ -13,12 +13,13 @@ import pytest
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
+from rung.jobs.model.errors import EngineError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.checkpoints.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.seams.engine import Request
+from rung.runner.seams.engine import Container, Request
 
 PATTERN = "step_*.pt"
 
@@ -69,7 +70,7 @@ def test_the_newest_is_verified_first_and_a_healthy_one_ends_the_search(request_
     engine = Asked(
         {"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": "w is nan"}, "step_200.pt": healthy(200)}
     )
-    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
     assert engine.asked == [["step_300.pt", "step_200.pt", "step_100.pt"]]
     assert {name.partition(":")[0]: verdict.verdict for name, verdict in verdicts.items()} == {
         "step_300.pt": "poisoned", "step_200.pt": "healthy",
@@ -82,7 +83,7 @@ def test_a_file_with_a_verdict_is_not_verified_again(request_: Request) -> None:
         entry.fingerprint: CheckpointVerdict("healthy", 200) for entry in Asked({}).list_files(request_, "step_200*")
     }
     engine = Asked({})
-    assert verify_enough(engine, request_, PATTERN, attempt(), None, known) == {}
+    assert dict(verify_enough(engine, request_, PATTERN, attempt(), None, known)) == {}
     assert engine.asked == []
 
 
@@ -92,16 +93,16 @@ def test_newer_files_are_verified_although_an_older_one_is_known_to_be_healthy(r
         entry.fingerprint: CheckpointVerdict("healthy", 100) for entry in Asked({}).list_files(request_, "step_100*")
     }
     engine = Asked({"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": ""}, "step_200.pt": healthy(200)})
-    verify_enough(engine, request_, PATTERN, attempt(), None, known)
+    dict(verify_enough(engine, request_, PATTERN, attempt(), None, known))
     assert engine.asked == [["step_300.pt", "step_200.pt"]]
 
 
 def test_a_file_that_was_overwritten_is_verified_again(request_: Request) -> None:
     checkpoints(request_, 100)
-    first = verify_enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {})
+    first = dict(verify_enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {}))
     (request_.checkpoint_dir / "step_100.pt").write_bytes(b"other")
     engine = Asked({"step_100.pt": {"verdict": "corrupt", "step": None, "detail": "torn"}})
-    second = verify_enough(engine, request_, PATTERN, attempt(), None, first)
+    second = dict(verify_enough(engine, request_, PATTERN, attempt(), None, first))
     assert [verdict.verdict for verdict in second.values()] == ["corrupt"]
 
 
@@ -109,7 +110,7 @@ def test_files_at_or_after_the_fault_are_not_opened(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
     engine = Asked({"step_100.pt": healthy(100)})
     fault = Fault(FaultKind.NAN_LOSS, "nan", step=200)
-    verify_enough(engine, request_, PATTERN, attempt(fault), 200, {})
+    dict(verify_enough(engine, request_, PATTERN, attempt(fault), 200, {}))
     assert engine.asked == [["step_100.pt"]]
 
 
@@ -118,7 +119,7 @@ def test_many_files_share_a_call_and_all_are_verified_until_one_is_healthy(reque
     checkpoints(request_, *steps)
     bad = {f"step_{step}.pt": {"verdict": "poisoned", "step": step, "detail": ""} for step in steps}
     engine = Asked({**bad, "step_1.pt": healthy(1)})
-    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
     assert [len(names) for names in engine.asked] == [AT_ONCE, AT_ONCE, 2]
     assert len(verdicts) == len(steps)
 
@@ -135,7 +136,7 @@ def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_the_reaso
     request_: Request, engine: Asked, detail: str
 ) -> None:
     checkpoints(request_, 100)
-    verdicts = verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
     assert list(verdicts.values()) == [CheckpointVerdict("unverified", detail=detail)]
     assert len(engine.asked) == 1
 
@@ -143,21 +144,29 @@ def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_the_reaso
 def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Request) -> None:
     checkpoints(request_, 100)
     gone = Request(**{**vars(request_), "argv": ("/nowhere/python3", "x")})
-    (verdict,) = verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {}).values()
+    (verdict,) = dict(verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {})).values()
     assert verdict.verdict == "unverified"
     assert "could not be run" in verdict.detail
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_a_check_on_a_host_that_was_killed_has_not_answered(request_: Request, code: int) -> None:
+    checkpoints(request_, 100)
+    there = replace(request_, container=Container("train@sha256:0"))
+    with pytest.raises(EngineError, match=f"was killed there .exit code {code}."):
+        dict(verify_enough(Asked({}, code=code), there, PATTERN, attempt(), None, {}))
 
 
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
     checkpoints(request_, 100)
     other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
     evil = {"verdict": "healthy", "step": "5; rm", "detail": "\x1b[2Jfine"}
-    verdicts = verify_enough(Asked({"step_100.pt": evil}, output=other), request_, PATTERN, attempt(), None, {})
+    verdicts = dict(verify_enough(Asked({"step_100.pt": evil}, output=other), request_, PATTERN, attempt(), None, {}))
     assert list(verdicts.values()) == [CheckpointVerdict("healthy", detail="fine")]
 
 
 def test_no_checkpoint_means_nothing_to_verify(request_: Request) -> None:
-    assert verify_enough(Asked({}), request_, PATTERN, attempt(), None, {}) == {}
+    assert dict(verify_enough(Asked({}), request_, PATTERN, attempt(), None, {})) == {}
     assert find_checkpoints(Asked({}), request_, PATTERN, {}) == []
 
 
@@ -188,7 +197,7 @@ def test_the_step_from_the_jobs_log_counts_most_and_an_epoch_is_no_step(request_
 def test_a_folder_is_verified_like_a_file(request_: Request) -> None:
     (request_.checkpoint_dir / "checkpoint-5").mkdir(parents=True)
     engine = Asked({"checkpoint-5": healthy(5)})
-    assert len(verify_enough(engine, request_, "checkpoint-*", attempt(), None, {})) == 1
+    assert len(dict(verify_enough(engine, request_, "checkpoint-*", attempt(), None, {}))) == 1
     assert engine.asked == [["checkpoint-5"]]
 
 

@@ -68,6 +68,13 @@ def test_retry_changes_a_knob_of_a_failed_job(run_rung: Any, home: Path) -> None
     assert (data["state"], data["knobs"]["lr"]) == ("QUEUED", 1e-4)
 
 
+def test_retry_records_that_a_person_gave_up_the_hosts_that_do_not_answer(run_rung: Any, home: Path) -> None:
+    job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
+    assert run_rung("retry", job_id, "--give-up-hosts")[0] == 0
+    events = json.loads(run_rung("history", "--json", job_id)[1])["events"]
+    assert [event["data"] for event in events if event["kind"] == "retried"] == [{"knobs": {}, "give_up_hosts": True}]
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

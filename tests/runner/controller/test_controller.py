@@ -9,6 +9,7 @@ from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.launch.submit import cancel, retry
 from tests.support.pretend import World
 
@@ -197,3 +198,29 @@ def test_an_unexpected_error_is_shown_at_its_job_and_other_jobs_go_on(build: Bui
     world.engine("ampere").breaks = None
     world.engine("ampere").end(f"{broken}/1")
     world.until(lambda: world.job(broken).state is JobState.SUCCEEDED)
+
+
+# Temporary containers
+
+
+def test_every_host_is_swept_at_the_start_and_then_every_minute_also_after_it_was_away(build: Build) -> None:
+    world = build()
+    world.engine("pascal").away = True
+    world.submit("a", "A100")
+
+    def sweeps(host: str) -> int:
+        return [what for what, _ in world.engine(host).calls].count("sweep")
+
+    world.turn(3)
+    assert (sweeps("ampere"), sweeps("turing"), sweeps("pascal")) == (1, 1, 0)
+    world.engine("pascal").away = False
+    world.turn(70)
+    assert (sweeps("ampere"), sweeps("turing"), sweeps("pascal")) == (2, 2, 1)
+
+
+def test_no_host_is_asked_for_the_sake_of_local_jobs(build: Build) -> None:
+    world = build()
+    with world.store.transaction():
+        world.store.add_job(JobSpec.model_validate({"name": "a", "run": "true"}), world.folder, at=1.0)
+    world.turn(3)
+    assert [engine.calls for engine in world.engines.made.values()] == [[], [], []]

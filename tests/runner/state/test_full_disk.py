@@ -79,17 +79,3 @@ def test_another_launch_on_a_full_disk_keeps_the_earlier_jobs(small_disk: Path, 
     assert json.loads(rung("history", "--json", "a-1").out) == before
     assert rung("logs", "a-1").out == "hello\n"
     assert rung("launch", job).code == 0
-
-
-def test_a_controller_on_a_full_disk_ends_and_the_next_one_goes_on(small_disk: Path, job: Path, rung: Rung) -> None:
-    assert rung("launch", job).code == 0
-    submitted = json.loads(rung("history", "--json", "a-1").out)["events"]
-    ballast = fill(small_disk)
-    one_clear_line(rung("controller", "--until-idle"), small_disk)
-    ballast.unlink()
-    ran = rung("controller", "--until-idle")
-    assert ran.code == 0, ran
-    data = json.loads(rung("history", "--json", "a-1").out)
-    assert data["job"]["state"] == "SUCCEEDED"
-    assert data["events"][: len(submitted)] == submitted
-    assert len(data["attempts"]) == 1

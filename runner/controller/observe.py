@@ -1,0 +1,27 @@
+"""Asks an engine about an attempt, reads its log and stops it; for a host, this runs in a worker thread."""
+
+from __future__ import annotations
+
+from rung.jobs.model.paths import AttemptPaths
+from rung.runner.controller.log_watch import LogWatch
+from rung.runner.seams.engine import Engine, Observation, Presence
+
+
+def observe(engine: Engine, paths: AttemptPaths, watch: LogWatch, stop: bool | None, started: bool) -> Observation:
+    """Observe an attempt and read its new log lines; `stop`: stop it, True by force."""
+    observation = engine.observe(paths)
+    if started and observation.presence is Presence.ABSENT:
+        observation = Observation(Presence.LOST, detail="the container is gone from the host")
+    if observation.presence is Presence.RUNNING:
+        watch.read()
+        if stop is not None:
+            engine.stop(paths, force=stop)
+    elif observation.presence in (Presence.ENDED, Presence.LOST):
+        watch.read_to_end()
+    return observation
+
+
+def stop_unstarted(engine: Engine, paths: AttemptPaths) -> Observation:
+    """Stop an attempt that should not have started, and return its state after that."""
+    engine.stop(paths, force=False)
+    return engine.observe(paths)

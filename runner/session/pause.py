@@ -1,0 +1,73 @@
+"""Pauses the controller while its store cannot be written, and goes on by itself when it can.
+
+The disk is full, or another process holds the store. Jobs run on meanwhile; nothing is decided or started.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import click
+
+from rung.jobs.model.errors import StoreBlocked
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.terminal_text import clean
+from rung.runner.controller.controller import Controller
+from rung.runner.state.lock import put_note
+from rung.runner.state.store_errors import require_room
+
+RETRY_SECONDS = 1.0
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Result = TypeVar("Result")
+
+
+def patiently(paths: HomePaths, step: Callable[[], Result], *, owner: bool = True) -> Result:
+    """Return the result of a step; while the store is blocked, say so once and try again. `owner`: we hold the lock."""
+    paused = False
+    while True:
+        try:
+            result = step()
+        except (StoreBlocked, OSError) as error:
+            if not isinstance(error, StoreBlocked) and error.errno not in FULL:
+                raise
+            if not paused:
+                _tell(paths, f"the controller pauses: {error}", owner=owner)
+            paused = True
+            time.sleep(RETRY_SECONDS)
+        else:
+            if paused:
+                _tell(paths, "", owner=owner)
+            return result
+
+
+def _tell(paths: HomePaths, text: str, *, owner: bool) -> None:
+    if owner:
+        put_note(paths, clean(text))
+    # The standard error may be a file on the full disk.
+    with suppress(OSError):
+        click.echo(f"rung: {clean(text)}" if text else "rung: the controller goes on", err=True)
+
+
+class PatientController:
+    """A controller whose turns wait while the store is blocked."""
+
+    def __init__(self, controller: Controller, paths: HomePaths) -> None:
+        self._controller, self._paths = controller, paths
+
+    def turn(self) -> int:
+        return self.patiently(self._turn)
+
+    def patiently(self, step: Callable[[], Result]) -> Result:
+        return patiently(self._paths, step)
+
+    def close(self) -> None:
+        self._controller.close()
+
+    def _turn(self) -> int:
+        require_room(self._paths.home)
+        return self._controller.turn()
