@@ -46,6 +46,7 @@ class Project:
         self.write("tests/fleet/__main__.py", "")
         self.shaky("tests/test_plain.py", "plain", 0)
         self.shaky("tests/fleet/test_host.py", "host", 0)
+        (folder / "tests" / "security" / "fleet").mkdir(parents=True)
         self.shaky("tests/test_sample.py", "sample", 0, SAMPLE)
 
     def program(self, name: str, script: str) -> None:
@@ -69,7 +70,7 @@ class Project:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MAKE", "RUNG_"))}
         # There are no hosts, so nothing is installed for them.
         workers = "-pxdist.plugin\\ -n1" if parallel else ""
-        env["MAKEFLAGS"] = f"-- SYSTEM= PARALLEL={workers} FLEET_PARALLEL={workers}"
+        env["MAKEFLAGS"] = f"-- SYSTEM= TESTS_NEED= PARALLEL={workers} FLEET_PARALLEL={workers}"
         # Other plugins only take time to load.
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         done = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, text=True, check=False)

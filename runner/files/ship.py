@@ -39,8 +39,10 @@ rm -f "$2.tar"
 # A tree may have lain there for long. Prints what it finds.
 VERIFY_SCRIPT = """
 cd "$1/files" 2>/dev/null || { echo missing; exit 0; }
-[ "$(find . ! -type d | wc -l)" -eq "$2" ] || { echo changed; exit 0; }
-[ "$3" = 0 ] || sha256sum -c - >/dev/null 2>&1 || { echo changed; exit 0; }
+# A name may have line breaks, so one character is printed for each.
+count() { find . ! -type d "$@" -exec sh -c 'for _; do echo; done' sh {} + | wc -l; }
+[ "$(count)" -eq $(($2 + $3)) ] && [ "$(count -type l)" -eq "$3" ] || { echo changed; exit 0; }
+[ "$2" = 0 ] || sha256sum -c - >/dev/null 2>&1 || { echo changed; exit 0; }
 echo intact
 """
 REMOVE_SCRIPT = 'rm -rf -- "$1"'
@@ -87,8 +89,7 @@ class Shipper:
         return f"{folder}/files"
 
     def _verify(self, tree: Tree, folder: str) -> str:
-        count = str(len(tree.files) + len(tree.links))
-        arguments = (folder, count, str(len(tree.files)))
+        arguments = (folder, str(len(tree.files)), str(len(tree.links)))
         return self._run(VERIFY_SCRIPT, *arguments, what="what was shipped cannot be verified", stdin=checksums(tree))
 
     def _send(self, root: Path, tree: Tree, replaced: Mapping[str, bytes]) -> str:

@@ -41,7 +41,7 @@ input()
 @pytest.fixture
 def small_disk(home: Path) -> Iterator[Path]:
     home.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "rung-test", str(home)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "rung-test", str(home)], check=True)
     yield home
     subprocess.run(["umount", "--lazy", str(home)], check=True)
 

@@ -19,13 +19,13 @@ import pytest
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
+from rung.runner.engines.docker.job_files import MOST_ENTRIES
 from rung.runner.seams.engine import Container, Request
 from tests import pace
 from tests.support.hostile_engine import Ran
 from tests.support.hostile_site import IMAGE, HostileSite
 from tests.support.hostile_ssh import HostileHost, Reply, entry, folder, link
 
-MOST_NAMES = 20_000
 CONTENT = b"ssh-ed25519 AAAA stranger\n"
 UP = [f"{'../' * depth}planted-{depth}" for depth in range(1, 9)]
 NAMES = [
@@ -97,7 +97,7 @@ def test_a_name_that_comes_twice_is_one_entry(site: HostileSite) -> None:
 
 def test_a_hundred_thousand_names_are_too_many(site: HostileSite) -> None:
     lists(site.hosts["liar"], [entry(f"ck-{number}.pt") for number in range(100_000)])
-    assert len(listed(site)) <= MOST_NAMES
+    assert len(listed(site)) <= MOST_ENTRIES
 
 
 # Whole jobs: the mirror copies a checkpoint from a host that lies

@@ -32,6 +32,8 @@ LONG_SECONDS = 900.0
 # Enough for the most files that a checkpoint may have, with long paths.
 LISTING_BYTES = 4 << 20
 MOST_PATH = 4096
+# Of a folder with more entries the newest count: the search for a checkpoint begins with those.
+MOST_ENTRIES = 20_000
 # No size that a filesystem reports is larger.
 MOST_SIZE = 1 << 60
 
@@ -112,7 +114,9 @@ def parse_listing(text: str, pattern: str) -> list[FileEntry]:
             inner.setdefault(name, []).append((rest, size, written_at))
         else:
             top[name] = (mode, size, written_at)
-    return [_entry(name, *facts, inner.get(name, [])) for name, facts in top.items() if _is_listed(facts[0])]
+    newest_first = sorted(top.items(), key=lambda each: -each[1][2])
+    listed = [(name, facts) for name, facts in newest_first if _is_listed(facts[0])]
+    return [_entry(name, *facts, inner.get(name, [])) for name, facts in listed[:MOST_ENTRIES]]
 
 
 def _is_listed(mode: int) -> bool:

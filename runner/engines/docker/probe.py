@@ -57,10 +57,7 @@ class Probe:
         try:
             return self.run(probe_config(request, layout, tuple(argv)), timeout)
         except EngineError as error:
-            # The engine refuses to start a program that the image does not have: that is an answer.
-            if NO_PROGRAM.search(str(error)):
-                return NOT_FOUND, "", str(error)
-            raise
+            return _without_program(error), "", str(error)
 
     def in_image(self, image: str, argv: tuple[str, ...]) -> tuple[int, str]:
         """Run a command in an image that belongs to no attempt: exit code and output."""
@@ -71,9 +68,8 @@ class Probe:
         config["HostConfig"]["Mounts"] = []
         try:
             code, output, _ = self.run(config, IMAGE_SECONDS)
-        except EngineError:
-            # The engine refuses to start a program that the image does not have.
-            return NOT_FOUND, ""
+        except EngineError as error:
+            return _without_program(error), ""
         return code, output
 
     def run(self, config: Mapping[str, Any], timeout: float, size: int = OUTPUT_BYTES) -> tuple[int, str, str]:
@@ -135,6 +131,13 @@ class Probe:
         limit = labels.get(LIMIT_LABEL, "")
         seconds = float(limit) if limit.isdecimal() and len(limit) < 6 else UNKNOWN_LIMIT_SECONDS
         return self._now() - self._first_seen.setdefault(name, self._now()) > seconds + SLACK_SECONDS
+
+
+def _without_program(error: EngineError) -> int:
+    """Return a shell's exit code for a missing program. The engine refuses to start one; that is an answer."""
+    if not NO_PROGRAM.search(str(error)):
+        raise error
+    return NOT_FOUND
 
 
 def _labels(timeout: float) -> dict[str, str]:

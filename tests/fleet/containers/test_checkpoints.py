@@ -40,7 +40,7 @@ def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: A
     assert fault.kind == "infra_fault"
     names = {entry.name: entry for entry in attempts.engine.list_files(request, PATTERN)}
     assert set(names) == {"step_100.pt", "step_200.pt"}
-    verdicts = verify_enough(attempts.engine, request, PATTERN, [], None, {})
+    verdicts = dict(verify_enough(attempts.engine, request, PATTERN, [], None, {}))
     found = {one.name: one.verdict for one in find_checkpoints(attempts.engine, request, PATTERN, verdicts)}
     assert found == {"step_100.pt": "healthy", "step_200.pt": "truncated"}
     assert attempts.containers() == []

@@ -94,8 +94,8 @@ def test_a_python_without_torch_is_reported(tmp_path: Path) -> None:
 
 def test_a_missing_secret_is_reported(tmp_path: Path) -> None:
     assert bad(findings(tmp_path, secrets=["T"])) == [
-        f"secret T is not set: write it to {tmp_path}/home/secrets/T, or export it for the controller and allow it with "
-        "RUNG_SECRETS=T"
+        f"secret T is not set: write it to {tmp_path}/home/secrets/T, or export it for the controller and allow it "
+        "with RUNG_SECRETS=T"
     ]
     found = findings(tmp_path, {**PATH, "T": "hush", "RUNG_SECRETS": "T"}, secrets=["T"])
     assert bad(found) == []
