@@ -122,13 +122,13 @@ class CheckpointMover:
         self._context.call_engine(job, attempt, work, partial(self._record, attempt), failed)
 
     def _record(self, attempt: Attempt, job: Job, moved: SetAside) -> None:
-        self._done.add((attempt.job_id, attempt.number))
         recorded = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
-        if not (moved.names or moved.error) or (EventKind.SET_ASIDE, attempt.number) in recorded:
-            return
-        with self._context.store.transaction():
-            data = {"files": list(moved.names), "because": _because(attempt, moved)}
-            self._context.store.add_event(job.id, attempt.number, EventKind.SET_ASIDE, data, at=self._context.now())
+        if (moved.names or moved.error) and (EventKind.SET_ASIDE, attempt.number) not in recorded:
+            with self._context.store.transaction():
+                data = {"files": list(moved.names), "because": _because(attempt, moved)}
+                self._context.store.add_event(job.id, attempt.number, EventKind.SET_ASIDE, data, at=self._context.now())
+        # Only now: a store that cannot be written is tried again.
+        self._done.add((attempt.job_id, attempt.number))
 
 
 def _because(attempt: Attempt, moved: SetAside) -> str:

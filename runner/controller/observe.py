@@ -12,7 +12,8 @@ def observe(engine: Engine, paths: AttemptPaths, watch: LogWatch, stop: bool | N
     observation = engine.observe(paths)
     if started and observation.presence is Presence.ABSENT:
         observation = Observation(Presence.LOST, detail="the container is gone from the host")
-    if observation.presence is Presence.RUNNING:
+    # One that cannot be followed now may run all the same.
+    if observation.presence in (Presence.RUNNING, Presence.WAITING):
         watch.read()
         if stop is not None:
             engine.stop(paths, force=stop)

@@ -115,6 +115,8 @@ class Supervisor:
         self._context.over(("away", job.id, attempt.number))
         if observation.presence is Presence.WAITING:
             self._context.set_reason(job, observation.detail)
+            if job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
+                transitions.stopping_for_person(self._context.store, job, at=self._context.now())
             return
         request = self._context.request(job, attempt)
         if observation.presence is Presence.ABSENT:

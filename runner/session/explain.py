@@ -51,7 +51,9 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         progress(len(chunk))
     found += scan.finish()
     cause = scan.detector.first_fault(ended=True)
-    return [_as_row(fault, is_cause=fault == cause) for fault in sorted(found, key=lambda fault: fault.line or 0)]
+    rows = [_as_row(fault, is_cause=fault == cause) for fault in sorted(found, key=lambda fault: fault.line or 0)]
+    # A quick scan leaves out most lines, so the last step that it saw may be long past.
+    return [{**row, "step": None} for row in rows] if quick else rows
 
 
 def _as_row(fault: Fault, *, is_cause: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tests.fleet.fleet import Fleet
 def campaign(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Campaign]:
     made = Campaign(tmp_path_factory.mktemp("full"), fleet)
     made.home.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "rung-test", str(made.home)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "rung-test", str(made.home)], check=True)
     yield made
     made.close()
     subprocess.run(["umount", "--lazy", str(made.home)], check=True)

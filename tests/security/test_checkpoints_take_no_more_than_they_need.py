@@ -5,6 +5,7 @@ In 0.1.0 a zip of 600 KB took 2.7 GB, a file of 132 KB took 4.4 GB, and one of 1
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -225,6 +226,7 @@ def test_a_check_that_dies_is_a_verdict_on_its_file_alone(tmp_path: Path, number
     """In 0.1.0 all files of the call were left without a verdict, the healthy ones, too."""
 
     def die(path: str, full: bool) -> Any:
+        faulthandler.disable()
         os.kill(os.getpid(), number)
 
     result = isolation.examined_apart(str(tmp_path), True, die)

@@ -84,13 +84,13 @@ class Engine:
         self.refuses = ""
 
     def create_network(self, config: Mapping[str, Any]) -> None:
-        subnet = config["ipam"]["Config"][0]["Subnet"]
-        assert config["check_duplicate"] and config["driver"] == "bridge" and config["labels"]
+        subnet = config["IPAM"]["Config"][0]["Subnet"]
+        assert config["CheckDuplicate"] and config["Driver"] == "bridge" and config["Labels"]
         if self.refuses:
             raise EngineError(self.refuses)
-        if config["name"] not in self.there and subnet in self.there.values():
+        if config["Name"] not in self.there and subnet in self.there.values():
             raise EngineError("turing: network x: Pool overlaps with other one on this address space")
-        self.there.setdefault(config["name"], subnet)
+        self.there.setdefault(config["Name"], subnet)
 
     def remove_network(self, name: str) -> None:
         if name in self.names:

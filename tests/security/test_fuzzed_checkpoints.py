@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from rung_inside.verify.examine import examine
 from rung_inside.verify.pickles.machine import ACTIONS, Machine
 from rung_inside.verify.stored.mapped_file import Window
 from rung_inside.verify.stored.verdict import Unfit
 from safetensors.torch import save_file
+
+from tests.support.random_inputs import COUNTS, run
 
 VERDICTS = {
     "healthy", "no_step", "needs_allow_list", "poisoned", "corrupt", "truncated", "unfinished", "refused", "unreadable",
@@ -166,14 +167,10 @@ PIECE = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=1_500)
-@given(st.lists(PIECE, max_size=60))
-def test_random_opcodes_end_in_a_value_or_a_verdict(pieces: list[bytes]) -> None:
-    run_machine(b"".join(pieces))
+@COUNTS
+def test_random_opcodes_end_in_a_value_or_a_verdict(count: int) -> None:
+    def check(pieces: list[bytes]) -> None:
+        run_machine(b"".join(pieces))
+        run_machine(b"".join(pieces) + b".")
 
-
-@pytest.mark.long
-@settings(max_examples=30_000)
-@given(st.lists(PIECE, max_size=80))
-def test_many_more_random_opcodes_end_in_a_value_or_a_verdict(pieces: list[bytes]) -> None:
-    run_machine(b"".join(pieces) + b".")
+    run(count, check, st.lists(PIECE, max_size=60))

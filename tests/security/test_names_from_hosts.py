@@ -6,12 +6,12 @@ from pathlib import PurePosixPath
 from stat import S_IFDIR, S_IFIFO, S_IFREG
 
 import pytest
-from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.docker.job_files import MOST_SIZE, parse_checksums, parse_listing
 from rung.runner.seams.remote import file_name
+from tests.support.random_inputs import COUNTS, run
 
 PIECES = [
     "..",
@@ -59,18 +59,28 @@ def test_a_listing_becomes_entries_and_leaves_out_what_is_no_checkpoint() -> Non
     assert (folder.name, folder.size, folder.written_at, folder.is_folder) == ("step_6", 3, 200.0, True)
 
 
-@settings(max_examples=2000)
-@given(st.lists(odd_texts, max_size=8))
-@example(["81a4 5 100 ./../../.ssh/authorized_keys"])
-@example(["81a4 5 100 .//etc/passwd"])
-@example(["41ed 5 100 ./step_5", "81a4 5 100 ./step_5/../../x"])
-def test_no_listing_yields_a_path_that_leads_elsewhere(lines: list[str]) -> None:
-    for entry in parse_listing("\n".join(lines), "*"):
-        assert PurePosixPath(entry.name).name == entry.name and entry.name not in ("", ".", "..")
-        assert 0 <= entry.size <= MOST_SIZE * len(lines)
+LISTINGS = [
+    ["81a4 5 100 ./../../.ssh/authorized_keys"],
+    ["81a4 5 100 .//etc/passwd"],
+    ["41ed 5 100 ./step_5", "81a4 5 100 ./step_5/../../x"],
+]
 
 
-@settings(max_examples=2000)
-@given(odd_texts)
-def test_any_output_of_the_checksums_is_read_without_a_crash(text: str) -> None:
-    assert all(isinstance(path, str) for path in parse_checksums(text))
+@COUNTS
+def test_no_listing_yields_a_path_that_leads_elsewhere(count: int) -> None:
+    def check(lines: list[str]) -> None:
+        for entry in parse_listing("\n".join(lines), "*"):
+            assert PurePosixPath(entry.name).name == entry.name and entry.name not in ("", ".", "..")
+            assert 0 <= entry.size <= MOST_SIZE * len(lines)
+
+    for lines in LISTINGS:
+        check(lines)
+    run(count, check, st.lists(odd_texts, max_size=8))
+
+
+@COUNTS
+def test_any_output_of_the_checksums_is_read_without_a_crash(count: int) -> None:
+    def check(text: str) -> None:
+        assert all(isinstance(path, str) for path in parse_checksums(text))
+
+    run(count, check, odd_texts)

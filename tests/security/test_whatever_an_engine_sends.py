@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rung.jobs.model.errors import EngineError
@@ -50,8 +49,7 @@ from rung.runner.hosts.http_exchange import (
     parse_json,
 )
 from rung.runner.seams.engine import Presence
-
-MANY = pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+from tests.support.random_inputs import COUNTS, run
 
 TEXTS = [
     "",
@@ -118,11 +116,6 @@ PIECES = st.lists(st.sampled_from([*HEADS, *SIZES, b"hello\r\n", b"1" * 70]) | s
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def run(count: int, check: Callable[..., None], *strategies: Any) -> None:
-    """Try a property on so many inputs."""
-    settings(max_examples=count)(given(*strategies)(check))()
-
-
 def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
     """Yield the data in pieces."""
     edges = sorted({0, len(data), *(place for place in places if place < len(data))})
@@ -132,7 +125,7 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 CUTS = st.lists(st.integers(0, 400), max_size=6)
 
 
-@MANY
+@COUNTS
 def test_any_bytes_as_an_answer(count: int) -> None:
     def check(head: bool, pieces: list[bytes], cuts: list[int]) -> None:
         whole, body, out = (CHUNKED if head else b"") + b"".join(pieces), Body(), 0
@@ -153,7 +146,7 @@ def test_any_bytes_as_an_answer(count: int) -> None:
     run(count, check, st.booleans(), PIECES, CUTS)
 
 
-@MANY
+@COUNTS
 def test_any_bytes_as_frames_of_a_log(count: int) -> None:
     times = st.sampled_from([b"2026-11-15T10:00:00Z ", b"2026-99-15T10:00:00Z ", b"0000-00-00T00:00:00.1Z ", b""])
     frames = st.tuples(st.integers(0, 4), st.integers(-2, 2), times, st.binary(max_size=20))
@@ -176,7 +169,7 @@ def test_any_bytes_as_frames_of_a_log(count: int) -> None:
     run(count, check, st.lists(frames, max_size=6), st.binary(max_size=3) | st.just(b""), CUTS)
 
 
-@MANY
+@COUNTS
 def test_any_bytes_as_one_entry(count: int) -> None:
     digits = st.from_regex(rb"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z ")
 
@@ -187,7 +180,7 @@ def test_any_bytes_as_one_entry(count: int) -> None:
     run(count, check, digits | st.binary(max_size=60))
 
 
-@MANY
+@COUNTS
 def test_any_json_as_a_container(count: int) -> None:
     def check(value: dict[str, Any], record: str) -> None:
         state = parse_inspect(value)
@@ -204,7 +197,7 @@ def test_any_json_as_a_container(count: int) -> None:
     )
 
 
-@MANY
+@COUNTS
 def test_any_json_as_a_list_of_containers(count: int) -> None:
     def check(value: Any) -> None:
         try:
@@ -216,7 +209,7 @@ def test_any_json_as_a_list_of_containers(count: int) -> None:
     run(count, check, st.lists(OBJECT, max_size=5) | JSON)
 
 
-@MANY
+@COUNTS
 def test_any_text_as_a_record(count: int) -> None:
     def check(text: str) -> None:
         record = parse_record(text)
@@ -232,7 +225,7 @@ def test_any_text_as_a_record(count: int) -> None:
     )
 
 
-@MANY
+@COUNTS
 def test_any_text_as_a_time(count: int) -> None:
     def check(value: Any) -> None:
         assert parse_time(value) is None or isinstance(parse_time(value), float)
@@ -240,7 +233,7 @@ def test_any_text_as_a_time(count: int) -> None:
     run(count, check, st.from_regex(r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?") | SCALARS)
 
 
-@MANY
+@COUNTS
 def test_any_bytes_as_status_lines(count: int) -> None:
     def check(lines: list[bytes], cuts: list[int]) -> None:
         reported: list[str] = []
@@ -270,7 +263,7 @@ def test_a_status_line_that_is_too_long_is_given_up_early() -> None:
     assert taken * 1000 <= MAX_LINE + 2000
 
 
-@MANY
+@COUNTS
 def test_any_json_as_an_image(count: int) -> None:
     def check(value: Any, text: bytes) -> None:
         with suppress(AnswerDamaged):
@@ -283,14 +276,15 @@ def test_any_json_as_an_image(count: int) -> None:
     run(count, check, OBJECT | JSON, JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
 
 
-@MANY
+@COUNTS
 def test_a_copy_in_segments_loses_and_doubles_nothing(count: int) -> None:
     """Streams, writes and controllers end anywhere; the log is long, and its middle is left out."""
     moments = st.lists(st.sampled_from([0, 1, 2, STEP, STEP + 1, 3 * STEP, MARGIN]), max_size=30)
     stops = st.lists(
         st.tuples(st.integers(0, 40), st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 3)), max_size=4
     )
-    folder = Path(tempfile.mkdtemp())
+    # In memory where that is possible: every save waits for the disk.
+    folder = Path(tempfile.mkdtemp(dir=next(Path("/dev").glob("shm"), None)))
 
     def check(moments: list[int], stops: list[tuple[int, int, bool, bool, int]], segment: int, most: int) -> None:
         shutil.rmtree(folder)

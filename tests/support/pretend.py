@@ -78,7 +78,7 @@ class PretendEngine:
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         name = self.key(paths)
         self._reach("stop", name)
-        if name in self.there and self.there[name].presence is Presence.RUNNING:
+        if name in self.there and self.there[name].presence in (Presence.RUNNING, Presence.WAITING):
             self.there[name] = Observation(Presence.ENDED, None, 15, started_at=1.0)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:

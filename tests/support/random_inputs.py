@@ -6,8 +6,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+
 # How many inputs `make test` and `make test-long` try for each reader.
 FEW, MANY = 2_000, 100_000
+COUNTS = pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 LETTERS = "ab:/. \n\t\x00\x1b[2J\u202e\ud800é🚀'\"{}[]&*!|>%@`#-1"
 
 
@@ -18,6 +22,11 @@ def each(many: int, check: Callable[[random.Random], None]) -> None:
             check(random.Random(seed))
         except Exception as error:
             raise AssertionError(f"input {seed}: {error!r}") from error
+
+
+def run(count: int, check: Callable[..., None], *strategies: Any) -> None:
+    """Try a property on so many inputs of Hypothesis."""
+    settings(max_examples=count)(given(*strategies)(check))()
 
 
 def text(rng: random.Random, pieces: Sequence[str] = LETTERS, most: int = 12) -> str:

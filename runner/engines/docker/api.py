@@ -47,11 +47,6 @@ STATUS_SECONDS, STATUS_SILENCE, STATUS_BYTES = 6 * 3600.0, 600.0, 256 << 20
 STATUS_KEPT = 20
 MAX_TEXT = 500
 NOT_FOUND, CONFLICT = 404, 409
-# The engine's names for the fields of a network.
-NETWORK_KEYS = {
-    **{"name": "Name", "driver": "Driver", "labels": "Labels", "ipam": "IPAM", "internal": "Internal"},
-    **{"options": "Options", "check_duplicate": "CheckDuplicate"},
-}
 
 
 def open_engine(remote: Remote, path: str) -> RemoteSocket:
@@ -152,9 +147,8 @@ class EngineApi:
 
     def create_network(self, config: Mapping[str, Any]) -> None:
         """Create a network; nothing happens when there is one of this name already."""
-        with self._translated_errors(f"network {config['name']}"):
-            asked = {NETWORK_KEYS[key]: value for key, value in config.items()}
-            self._success(self._ask("POST", self._target("/networks/create"), asked), besides=(CONFLICT,))
+        with self._translated_errors(f"network {config['Name']}"):
+            self._success(self._ask("POST", self._target("/networks/create"), config), besides=(CONFLICT,))
 
     def networks(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         with self._translated_errors("networks"):

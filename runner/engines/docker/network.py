@@ -16,6 +16,7 @@ from typing import Any
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import STORE_LABEL
+from rung.runner.engines.docker.container_state import parse_list
 
 # Reserved for tests of network devices (RFC 2544): no site uses it for its own machines. The engine's own choice ends
 # after about thirty networks, and its large networks may hide machines of the site.
@@ -37,11 +38,11 @@ def subnets(name: str) -> Iterator[str]:
 def network_config(name: str, labels: Mapping[str, str], subnet: str) -> dict[str, Any]:
     """Return the configuration of a network. Pure."""
     return {
-        "name": name,
-        "driver": "bridge",
-        "check_duplicate": True,
-        "labels": dict(labels),
-        "ipam": {"Driver": "default", "Config": [{"Subnet": subnet}]},
+        "Name": name,
+        "Driver": "bridge",
+        "CheckDuplicate": True,
+        "Labels": dict(labels),
+        "IPAM": {"Driver": "default", "Config": [{"Subnet": subnet}]},
     }
 
 
@@ -82,6 +83,6 @@ class Networks:
         with suppress(EngineError):
             ours = {STORE_LABEL: self._store_id}
             networks = {str(each.get("Name")) for each in self._api.networks(ours)}
-            containers = {str(name).lstrip("/") for each in self._api.containers(ours) for name in each["Names"] or ()}
-            for name in sorted(networks - containers - self._made):
+            containers = parse_list(self._api.containers(ours))
+            for name in sorted(networks - set(containers) - self._made):
                 self.remove(name)

@@ -72,11 +72,11 @@ def test_a_link_of_the_account_is_not_followed(provisioned: Played, site: Site) 
 def test_the_health_check_runs_an_image_in_the_seal_of_a_job(provisioned: Played, site: Site) -> None:
     """0.1.0 ran the image as root. This one reports two GPUs more if it is root, or if it can write to its root."""
     host, image = site.host, site.fleet.images["tiny"]
-    write = ["-c", f"printf '%s\\n' '{LIAR}' > /usr/bin/liar"]
+    write = ["-c", f"printf '%s\\n' '{LIAR}' > /bin/liar"]
     host.docker("run", "--name=liar", "--user=0", "--entrypoint=/bin/sh", image, *write)
     host.docker("commit", "liar", "liar:latest")
     host.docker("rm", "liar")
-    script = host.run("cat", "/usr/local/lib/rung/health").replace("/usr/bin/nvidia-smi -L", "/bin/sh /usr/bin/liar")
+    script = host.run("cat", "/usr/local/lib/rung/health").replace("/usr/bin/nvidia-smi -L", "/bin/sh /bin/liar")
     shown = host.run("sh", "-s", "whole", input=script.replace("image=''", "image=liar:latest").encode())
     host.docker("rmi", "liar:latest")
     assert "all 1 GPUs are seen in one" in shown
@@ -125,11 +125,15 @@ def test_a_reset_removes_what_jobs_left(provisioned: Played, site: Site) -> None
     host, image = site.host, site.fleet.images["tiny"]
     host.docker("run", "--detach", "--label=rung.job=x", image, "sleep", "1000")
     host.run("mkdir", "/dev/shm/rung-x")
+    host.docker("network", "create", "--label=rung.job=x", "of-a-job")
+    host.docker("network", "create", "of-somebody-else")
     bystander = host.docker("run", "--detach", image, "sleep", "1000")
     played = site.make("reset", HOST="pascal")
     assert played.code == 0, played.output
     assert "all 1 GPUs are seen in one" in played.output, "the host is healthy"
     assert host.docker("ps", "--all", "--quiet", "--no-trunc") == bystander
+    networks = host.docker("network", "ls", "--format={{.Name}}").split()
+    assert "of-somebody-else" in networks and "of-a-job" not in networks
     assert host.run("ls", "/dev/shm") == ""
     assert site.make("reset").code == 2, "never all hosts at once"
 

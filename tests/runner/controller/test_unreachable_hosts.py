@@ -9,6 +9,7 @@ import pytest
 from rung.jobs.job import Outcome
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel, retry
+from rung.runner.seams.engine import Observation, Presence
 from tests.support.pretend import World
 
 Build = Callable[..., World]
@@ -30,6 +31,21 @@ def test_an_unreachable_host_is_shown_and_nothing_is_stopped_or_started(build: B
     world.turn(3)
     assert len(world.store.attempts(job)) == 1
     assert world.event_kinds(job).count("unreachable") == world.event_kinds(job).count("reachable") == 1
+
+
+def test_a_job_that_cannot_be_followed_can_be_cancelled(build: Build) -> None:
+    """Such as one whose log finds no room on this disk; in 0.1.0 a cancel did nothing."""
+    world = build()
+    job = world.submit("a", "A100")
+    world.until(lambda: world.is_running(job))
+    ampere = world.engine("ampere")
+    ampere.there[f"{job}/1"] = Observation(Presence.WAITING, detail="no room for its log here")
+    world.until(lambda: world.job(job).reason == "no room for its log here")
+    world.turn(20)
+    assert ("stop", f"{job}/1") not in ampere.calls
+    cancel(world.store, world.job(job), at=world.now)
+    world.until(lambda: world.job(job).ended)
+    assert world.job(job).state is JobState.CANCELLED and ("stop", f"{job}/1") in ampere.calls
 
 
 def test_a_run_that_finished_while_its_host_was_away_is_not_run_again(build: Build) -> None:
