@@ -1,4 +1,4 @@
-"""Starts one fleet for all tests of this folder, and restores it after every test.
+"""Starts one fleet for all tests that need it, and restores it after every test.
 
 On a machine that cannot run a fleet these tests fail with a message about what to install. RUNG_TEST_FLEET=off leaves
 them out.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,12 +17,17 @@ from tests.fleet.fleet import Fleet
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
 
+FLEET = pytest.StashKey[Fleet]()
+
 
 @pytest.fixture(scope="session")
-def whole_fleet() -> Iterator[Fleet]:
-    """Bring up a fleet with a free number, and take it down at the end."""
-    with Fleet.claimed() as fleet:
-        yield fleet.up()
+def whole_fleet(pytestconfig: pytest.Config) -> Fleet:
+    """Bring up a fleet with a free number, once for the tests of all folders, and take it down at the end."""
+    if FLEET not in pytestconfig.stash:
+        claimed = ExitStack()
+        pytestconfig.add_cleanup(claimed.close)
+        pytestconfig.stash[FLEET] = claimed.enter_context(Fleet.claimed()).up()
+    return pytestconfig.stash[FLEET]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests that no checkpoint is resumed from that runs code when it is loaded (row 10 of the audit).
+"""Tests that no checkpoint is resumed from that runs code when it is loaded.
 
 0.1.0 judged whole modules of torch, numpy and the frameworks harmless, and everything in the script. So it resumed from
 files that call `torch.storage._load_from_bytes`, or `os.system` as an attribute of a module of torch.

@@ -1,4 +1,4 @@
-"""Row 22: what a job does not ask for is limited.
+"""Tests that what a job does not ask for is limited.
 
 In 0.1.0 a job without `resources.memory` could use all memory of its host, and containers reached each other over the
 engine's one bridge.

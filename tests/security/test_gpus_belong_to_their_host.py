@@ -1,4 +1,4 @@
-"""Row 22: a host cannot claim the GPUs of another one. In 0.1.0 a lease was known by the UUID that a host reports."""
+"""Tests that a host cannot claim the GPUs of another one. In 0.1.0 a lease was known by its UUID alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 16: a RUNG_HOME that others may change is refused. 0.1.0 took any folder, and `rung check` called it ok."""
+"""Tests that a RUNG_HOME that others may change is refused. 0.1.0 took any folder, and `rung check` called it ok."""
 
 from __future__ import annotations
 

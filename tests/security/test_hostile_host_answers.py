@@ -138,7 +138,7 @@ def test_a_wrong_answer_to_what_is_done_is_an_error_of_ours(
 def test_a_wrong_answer_about_images_gives_a_digest_or_an_error(
     every: int, site: HostileSite, liar: HostileHost
 ) -> None:
-    """0.1.0 returned as the digest whatever the host had sent (row 19)."""
+    """0.1.0 returned as the digest whatever the host had sent."""
     gpu = Gpu("P100", (6, 0))
     told = {"Descriptor": {"digest": DIGEST}}
     image = {"Id": DIGEST, "RepoDigests": [f"train@{DIGEST}"], "Config": {"Labels": {"rung.cuda.archs": "sm_60"}}}

@@ -73,7 +73,7 @@ def is_safe(name: str) -> bool:
 
 @pytest.mark.parametrize("make", [entry, folder, link], ids=["file", "folder", "link"])
 def test_only_names_of_entries_come_through(make: Callable[..., Any], site: HostileSite) -> None:
-    """0.1.0 took every name as it was (row 1)."""
+    """0.1.0 took every name as it was."""
     lists(site.hosts["liar"], [make(name) for name in [*NAMES, "ck-5.pt"]])
     found = [name for name, _, _ in listed(site)]
     assert all(is_safe(name) for name in found), found
@@ -151,7 +151,7 @@ def run_with_mirror(site: HostileSite, **checkpoint: object) -> list[str]:
 
 
 def test_names_in_a_checkpoint_folder_lead_nowhere_else(site: HostileSite) -> None:
-    """0.1.0 wrote `../../../../../.ssh/authorized_keys` as a login on the controller itself (row 1)."""
+    """0.1.0 wrote `../../../../../.ssh/authorized_keys` as a login on the controller itself."""
     stolen = entry("../../../../../.ssh/authorized_keys", len(CONTENT))
     inner = [stolen, *(entry(name, len(CONTENT)) for name in UP), entry("/tmp/planted-absolute", len(CONTENT))]
     lie_about_checkpoints(site.hosts["liar"], inner)
@@ -173,7 +173,7 @@ def test_the_name_of_a_checkpoint_leads_nowhere_else(site: HostileSite) -> None:
 
 
 def test_a_mirror_is_no_larger_than_the_job_allows(site: HostileSite) -> None:
-    """0.1.0 copied for as long as the host had more bytes (row 8)."""
+    """0.1.0 copied for as long as the host had more bytes."""
     host = site.hosts["liar"]
     lie_about_checkpoints(host, [entry("a", 100)])
     host.lies.attributes = lambda path: entry("x", 2**40) if path.endswith("ck-5/a") else None

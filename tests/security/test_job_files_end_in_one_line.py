@@ -1,4 +1,4 @@
-"""Row 20: whatever a YAML file holds, the answer is one line with file and line, and exit code 2.
+"""Tests that whatever a YAML file holds, the answer is one line with file and line, and exit code 2.
 
 In 0.1.0 a long number to the base 60 (`1:59:59:...`) escaped as a ValueError with a traceback.
 """

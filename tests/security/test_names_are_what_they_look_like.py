@@ -1,4 +1,4 @@
-"""Row 21: names hide nothing and turn no text around. In 0.1.0 a U+202E in a job's name reached the terminal."""
+"""Tests that names hide nothing and turn no text around. In 0.1.0 a U+202E in a job's name reached the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 22: only modern algorithms are offered to a host. 0.1.0 also offered 3des-cbc, hmac-md5 and hmac-sha1."""
+"""Tests that only modern algorithms are offered to a host. 0.1.0 also offered 3des-cbc, hmac-md5 and hmac-sha1."""
 
 from __future__ import annotations
 

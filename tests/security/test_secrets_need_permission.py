@@ -1,4 +1,4 @@
-"""Row 22: a job file gets only secrets that the user allowed. In 0.1.0 it could name any variable of the controller."""
+"""Tests that a job file gets only secrets that the user allowed. In 0.1.0 it could take any variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 15: a stored job that a newer rule refuses does not break the others.
+"""Tests that a stored job that a newer rule refuses does not break the others.
 
 0.1.0 read stored specs by the rules for new job files: one refused row broke `rung queue` for all jobs.
 """

@@ -1,4 +1,4 @@
-"""Row 6: no volume gives a job control of its host.
+"""Tests that no volume gives a job control of its host.
 
 0.1.0 took `/home/rung:/data`, with which a job wrote ~/.ssh/authorized_keys2, and mounted a link to the socket of the
 engine.

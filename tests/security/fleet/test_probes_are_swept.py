@@ -1,4 +1,4 @@
-"""Tests that temporary containers which nobody uses any more are removed from a host, and no others (V4).
+"""Tests that temporary containers which nobody uses any more are removed from a host, and no others.
 
 In 0.1.0 they were removed only by the process that had made them: 254 were left on the hosts, 30 never started.
 """

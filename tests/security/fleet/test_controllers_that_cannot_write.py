@@ -1,4 +1,4 @@
-"""Tests that a controller with a full disk pauses and goes on by itself, while a job runs on its host (V6).
+"""Tests that a controller with a full disk pauses and goes on by itself, while a job runs on its host.
 
 In 0.1.0 it ended. tests/security has the same for jobs on this machine, and for a store that is locked.
 """

@@ -1,4 +1,4 @@
-"""Row 6 on a real host: no volume reaches the account's own files or the socket of the engine, also not by a link."""
+"""Tests that no volume reaches the account's own files or the socket of the engine, also not by a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that a job never begins from scratch because its host could not be asked (V1), also after a retry.
+"""Tests that a job never begins from scratch because its host could not be asked, also after a retry.
 
 In 0.1.0 the job began from scratch on the same host after `host_lost_after`, and its good checkpoints were set aside.
 """
@@ -53,7 +53,7 @@ def test_a_job_waits_for_the_checkpoints_of_a_host_that_went_away_while_it_recov
     assert (again.host, again.residence) == ("ampere", 1)
     assert again.resumed_from is not None and (again.resumed_step or 0) >= 10, saved
     assert aside(campaign, job) == []
-    # The look that was cut off is swept (V4).
+    # The look that was cut off is swept.
     campaign.wait(lambda: campaign.probes("ampere") == set())
     campaign.finish(job)
     campaign.wait_for_end(job)

@@ -1,4 +1,4 @@
-"""Row 22 on a real host: the containers of two attempts do not reach each other, and their networks go with them."""
+"""Tests that the containers of two attempts do not reach each other, and their networks go with them."""
 
 from __future__ import annotations
 
