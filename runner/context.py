@@ -73,9 +73,17 @@ class Context:
         began, since = self._first_seen.setdefault(key, (self.steady(), self.now()))
         return Lasting(self.steady() - began, since)
 
+    def lasted(self, key: Hashable) -> Lasting | None:
+        """Return how long something lasts; None if it does not."""
+        return self.lasting(key) if key in self._first_seen else None
+
     def over(self, key: Hashable) -> None:
         """Forget that something lasted."""
         self._first_seen.pop(key, None)
+
+    def count_anew(self) -> None:
+        """Count everything that lasts from now on: nobody looked for a while, and it may have been over meanwhile."""
+        self._first_seen.clear()
 
     def request(self, job: Job, attempt: Attempt) -> Request:
         return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Works on the files of one job, in a throw-away container that sees the folder of that job alone. What a job has
 # written there is never trusted: a link leads nowhere else than inside this container.
-# It needs only a POSIX shell, find, stat, mv, ln and cp, so it works in any image.
+# The programs that it uses are those of the host, as a POSIX shell, find, stat, mv and cp are on any Linux.
 #
 #   list FOLDER PATTERN          the entries that match, and the plain files in those that are folders:
-#                                mode (hexadecimal), size, time and path of each
+#                                mode (hexadecimal), size, time and path of each; at the end `complete`
 #   move FOLDER ASIDE NAME...    move entries into another folder; those that are gone are ignored
 #   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
@@ -18,14 +18,34 @@ shift
 _rung_break='*
 *'
 
+# Runs a command that prints entries. A run writes and removes files all the time, so one that has just gone is no
+# error, nor is one that the job closed or turned into a loop. Anything else would look like a folder with less in it.
+_rung_print() {
+    _rung_code=0
+    _rung_errors=$("$@" 2>&1 >&3) || _rung_code=$?
+    [ "$_rung_code" -lt 126 ] || { echo "the listing ended with $_rung_code" >&2; exit 1; }
+    while read -r _rung_line; do
+        case $_rung_line in
+        "" | *"No such file or directory" | *"Permission denied" | *"Too many levels of symbolic links") ;;
+        *"Symbolic link loop" | *"Not a directory") ;;
+        *) echo "$_rung_line" >&2; exit 1 ;;
+        esac
+    done <<END
+$_rung_errors
+END
+}
+
 case $_rung_action in
 list)
-    [ -e "$1" ] || exit 0
+    [ -e "$1" ] || { echo complete; exit 0; }
     cd -P -- "$1"
-    [ -r . ] || { echo "$1 cannot be read" >&2; exit 1; }
-    # A run writes and removes files all the time, so one that has just gone is no error.
-    find . -mindepth 1 -maxdepth 1 -name "$2" ! -path "$_rung_break" -exec stat -L -c '%f %s %Y %n' {} + 2>/dev/null || :
-    find . -mindepth 1 -maxdepth 1 -type d -name "$2" ! -path "$_rung_break" -exec sh "$0" inner {} + 2>/dev/null || :
+    # Nothing there and nothing to be seen are two answers.
+    ls -a . >/dev/null
+    exec 3>&1
+    set -- -mindepth 1 -maxdepth 1 -name "$2" ! -path "$_rung_break"
+    _rung_print find . "$@" -exec stat -L -c '%f %s %Y %n' {} +
+    _rung_print find . "$@" -type d -exec sh "$0" inner {} +
+    echo complete
     ;;
 inner)
     find "$@" -mindepth 1 -type f ! -path "$_rung_break" -exec stat -c '%f %s %Y %n' {} +
@@ -49,7 +69,8 @@ offer)
         ulimit -f $(($4 / 512 + 1))
         cp -RPp -- "$_rung_from" "$3/$2"
     }
-    # Here no job can put another link or a pipe in their place.
+    # Here no job can put another link or a pipe in their place. It may have closed a folder to us.
+    find "$3" -type d -exec chmod u+rwx {} +
     find "$3" ! -type f ! -type d -exec rm -f {} +
     ;;
 sums)

@@ -30,7 +30,10 @@ def read_stored(text: str) -> StoredSpec:
     try:
         return StoredSpec(JobSpec.model_validate_json(text, context=STORED))
     except ValidationError as error:
-        data = json.loads(text)
+        try:
+            data = json.loads(text)
+        except RecursionError:
+            data = None
         if not isinstance(data, dict):
             raise ValueError("a stored job file is no mapping") from None
         return StoredSpec(_readable(data, error), _reason(error))

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 # A container that can read or write one of these of the host, or a folder above, may control the host.
 HOST_PATHS = (
     *("/proc", "/sys", "/dev", "/etc", "/boot", "/root", "/run", "/var/run", "/var/lib/docker", "/var/lib/containerd"),
-    *("/var/run/docker.sock", "/run/docker.sock"),
 )
 # The folder with the homes of people, on every system that `make provision` knows.
 HOMES = "/home"

@@ -128,6 +128,8 @@ def _compose(raw: bytes, kind: str, start: str) -> yaml.Node:
         raise _Refused(mark.line + 1 if mark else 1, f"is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise _Refused(1, f"is not YAML: {str(error).splitlines()[0]}") from None
+    except (ValueError, OverflowError):
+        raise _Refused(1, "is not YAML: an escape names no character") from None
     if node is None:
         raise _Refused(1, f"is empty; {kind} starts with {start}")
     return node

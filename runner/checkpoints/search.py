@@ -25,6 +25,7 @@ from rung.recovery.decide.checkpoint_choice import (
     Unseen,
     choose_checkpoint,
     may_have_saved,
+    unseen_among,
 )
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
@@ -198,7 +199,9 @@ class CheckpointSearch:
         """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
         last, bound = here[-1], job.spec.recovery.host_lost_after
         away = self._away(last.host) if last.is_remote else None
-        too_long = away is not None and bound is not None and away.seconds >= bound
+        # A host may answer and still not show the files: its disk is full, or its engine refuses every container.
+        troubles = (away, self._context.lasted(("unseen", job.id, last.host)))
+        too_long = bound is not None and any(each.seconds >= bound for each in troubles if each is not None)
         newest_first = sorted({name: step for each in here for name, step in each.saved.items()}.items(), key=_step)
         written = tuple(name for name, _ in newest_first) or self._written(job.id)
         return Unseen(
@@ -242,10 +245,20 @@ class CheckpointSearch:
     def _take(self, job: Job, found: list[Sighting]) -> None:
         self.keep(job)
         store, at = self._context.store, self._context.now()
-        number = store.attempts(job.id)[-1].number
+        attempts = store.attempts(job.id)
+        number = attempts[-1].number
+        self._count_unseen(job, {each.host for each in attempts}, {each.host for each in unseen_among(found)})
         with store.transaction():
             self._record_events(job, number, found, at)
         self._found[job.id] = (number, found)
+
+    def _count_unseen(self, job: Job, hosts: set[str], unseen: set[str]) -> None:
+        """Count how long each host of a job does not show its checkpoints."""
+        for host in hosts:
+            if host in unseen:
+                self._context.lasting(("unseen", job.id, host))
+            else:
+                self._context.over(("unseen", job.id, host))
 
     def _record_events(self, job: Job, number: int, found: Sequence[Sighting], at: float) -> None:
         """Record, once each, the checkpoints that are quarantined, and that a job writes none."""

@@ -100,6 +100,8 @@ def move_aside(engine: Engine, request: Request, query: Query) -> SetAside:
         engine.move(request, names, aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
     except EngineError as error:
+        if request.container is not None:
+            raise  # the attempt cannot start on this host; elsewhere its folder is empty
         return SetAside(tuple(names), None, str(error))
     return SetAside(tuple(entry.name for entry in moved), aside)
 

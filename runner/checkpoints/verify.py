@@ -30,6 +30,9 @@ KILLED = (128 + 15, 128 + 9)
 # A scan reached 7.8 GB/s; slow disks need more time.
 SECONDS = 900.0
 
+# No training makes more.
+MOST_STEPS = 1 << 53
+
 # By the fingerprint of the file.
 Verdicts = Mapping[str, CheckpointVerdict]
 
@@ -128,11 +131,11 @@ def _parse_verdicts(output: str) -> dict[str, CheckpointVerdict]:
             data = json.loads(line)
             found[PurePath(data["path"]).name] = CheckpointVerdict(
                 verdict=clean(str(data["verdict"])),
-                step=data["step"] if isinstance(data["step"], int) else None,
+                step=data["step"] if isinstance(data["step"], int) and 0 <= data["step"] < MOST_STEPS else None,
                 detail=clean(str(data["detail"])),
                 kind=clean(str(data.get("kind") or ""))[:20],
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             continue
     return found
 

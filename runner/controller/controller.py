@@ -41,6 +41,8 @@ from rung.runner.validation.run_validations import ValidationRunner
 TURN_SECONDS = 0.2
 # How long a job is left alone after an unexpected error: at first, doubled each time, and at most.
 ERROR_BACK_OFF_SECONDS = (1.0, 60.0)
+# A longer time between two turns means that the controller was paused or stopped.
+GAP_SECONDS = 30.0
 LOCALHOST = "localhost"
 
 Result = TypeVar("Result")
@@ -68,9 +70,11 @@ class Controller:
         self._mirror = Mirror(self._context)
         self._gate, self._validation_runner = Gate(self._context), ValidationRunner(self._context)
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
+        self._last_turn = self._context.steady()
 
     def turn(self) -> int:
         """Give every active job and validation one turn; return how many there are."""
+        self._notice_gap()
         validations = self._validation_runner.turn()
         jobs = self._store.jobs(active=True)
         for job in jobs:
@@ -80,6 +84,12 @@ class Controller:
         self._survey_hosts(jobs)
         self._place(jobs)
         return len(jobs) + validations
+
+    def _notice_gap(self) -> None:
+        """Notice that the controller was paused or stopped: a host that was away before need not be away still."""
+        if self._context.steady() - self._last_turn > GAP_SECONDS:
+            self._context.count_anew()
+        self._last_turn = self._context.steady()
 
     def close(self) -> None:
         self._context.tasks.close()

@@ -167,7 +167,7 @@ class Supervisor:
             transitions.not_started(context.store, job, attempt, job.refused, at=context.now())
             return
         if self._set_aside.pending(attempt):
-            self._set_aside.send(job, attempt, request, self._on_unreachable)
+            self._set_aside.send(job, attempt, request, self._on_start_error)
             if self._set_aside.pending(attempt):
                 return  # a task on the host does it; a later turn goes on
         try:

@@ -70,7 +70,19 @@ def resolve_volumes(
             link = f", which is {clean(answer.path)}," if answer.path != volume.host else ""
             raise EngineError(f"{rules.host}: volume {clean(volume.host)}{link} {reason}")
         checked.append(replace(volume, host=answer.path))
+    _refuse_nested(checked, rules.host)
     return tuple(checked)
+
+
+def _refuse_nested(volumes: Sequence[Volume], host: str) -> None:
+    """Refuse a volume that the job could replace by a link through another one, between this check and the mount."""
+    for volume in volumes:
+        for other in volumes:
+            if volume.host != other.host and not other.read_only and inside(volume.host, other.host):
+                raise EngineError(
+                    f"{host}: volume {clean(volume.host)} lies in {clean(other.host)}, which the job may write: "
+                    "mount the outer one alone, or read-only"
+                )
 
 
 def _outside(path: str, roots: tuple[str, ...]) -> str | None:

@@ -140,7 +140,7 @@ def translated_errors(host: str) -> Iterator[None]:
             raise HostUnreachable(f"{host}: {LOST}") from None
         what = error.strerror or str(error) or "it failed"
         raise EngineError(f"{host}: {clean(what)}") from None
-    except (ValueError, IndexError, struct.error) as error:
+    except (ValueError, IndexError, struct.error, paramiko.SFTPError) as error:
         # A host may send anything.
         raise EngineError(f"{host}: its answer is not understood: {clean(str(error))[:200]}") from None
 

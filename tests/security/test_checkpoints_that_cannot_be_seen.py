@@ -98,6 +98,18 @@ def test_it_moves_with_a_copy_that_is_kept_here_and_says_so(build: Build) -> Non
     assert "on another host than ampere" in moved.because
 
 
+def test_it_moves_with_a_copy_when_its_host_answers_and_cannot_show_its_files(build: Build) -> None:
+    world = build()
+    job = killed_and_away(world, 5, 10, 30)
+    mirror(world, job, 10)
+    ampere = world.engine("ampere")
+    ampere.away, ampere.no_files = False, "no space left on device"
+    world.turn(30)
+    assert len(world.store.attempts(job)) == 1 and "no space left on device" in world.job(job).reason
+    world.until(lambda: world.is_running(job))
+    assert (world.last(job).host, world.last(job).resumed_from) == ("pascal", "step_10.pt")
+
+
 def test_with_a_copy_but_no_other_host_it_waits_for_its_own(build: Build) -> None:
     world = build(ampere=["A100"])
     job = killed_and_away(world, 5, 10, 30)

@@ -19,7 +19,7 @@ import pytest
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
-from rung.runner.engines.docker.job_files import MOST_ENTRIES
+from rung.runner.engines.docker.job_files import COMPLETE, MOST_ENTRIES
 from rung.runner.seams.engine import Container, Request
 from tests import pace
 from tests.support.hostile_engine import Ran
@@ -49,7 +49,7 @@ def lists(host: HostileHost, found: list[paramiko.SFTPAttributes]) -> None:
     """Make the host list these entries in the folder of checkpoints, over SFTP and from a container."""
     host.lies.entries = lambda path: list(found) if path.endswith("/checkpoints") else []
     lines = [f"{each.st_mode:x} {each.st_size} {each.st_mtime} ./{each.filename}" for each in found]
-    text = "\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
+    text = "\n".join([*lines, COMPLETE]).encode("utf-8", "surrogateescape")
     host.engine.probe = lambda argv: Ran(text) if "list" in argv else None
 
 
@@ -117,7 +117,7 @@ def lie_about_checkpoints(host: HostileHost, inner: list[paramiko.SFTPAttributes
     """Show one checkpoint, a folder with these entries, all with the same content and the right checksum."""
     lines = [f"41ed 4096 1700000000 ./{top}"]
     lines += [f"{each.st_mode:x} {each.st_size} {each.st_mtime} ./{top}/{each.filename}" for each in inner]
-    listing = Ran("\n".join([*lines, ""]).encode("utf-8", "surrogateescape"))
+    listing = Ran("\n".join([*lines, COMPLETE]).encode("utf-8", "surrogateescape"))
     said = {"list": listing, "offer": Ran()}
     host.engine.probe = lambda argv: judges_healthy(argv) or next((said[word] for word in argv if word in said), None)
 

@@ -43,6 +43,8 @@ ODD = {
     "object": "!!python/object/apply:os.system [id]",
     "infinity": ".inf",
     "no number": ".nan",
+    "a character beyond the last": '"\\U00110000"',
+    "a character far beyond the last": '"\\UFFFFFFFF"',
 }
 
 

@@ -79,6 +79,11 @@ def test_a_spec_that_cannot_be_read_has_a_reason_and_leaves_the_others_alone(
     assert not jobs[0].refused and not jobs[2].refused
 
 
+def test_a_deep_text_is_no_spec() -> None:
+    with pytest.raises(ValueError, match="no mapping"):
+        read_stored('{"a":' * 3000 + "1" + "}" * 3000)
+
+
 def test_every_command_works_and_the_refused_job_can_be_cancelled(home: Path, rung: Rung) -> None:
     words = "volumes[0]: write it as host:container"
     good, bad, other = add(home, "good", "bad", "other")

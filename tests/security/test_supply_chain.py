@@ -81,6 +81,7 @@ def test_an_apt_source_with_a_key_or_on_the_hosts_own_disk_is_accepted(line: str
         "deb [trusted=yes signed-by=/etc/key.asc] https://example.org/ ./",
         "deb [signed-by=/etc/key.asc trusted=yes] https://example.org/ ./",
         "deb [signed-by=/etc/key.asc] https://example.org/ ./\ndeb [trusted=yes] https://example.org/ ./",
+        "deb [signed-by=/etc/key.asc allow-insecure=yes] https://example.org/ ./",
         "deb [allow-insecure=yes] http://example.org/ ./",
     ],
 )

@@ -137,6 +137,22 @@ def machine(tmp_path: Path) -> Any:
     made.close()
 
 
+def test_a_volume_that_the_job_could_replace_by_a_link_is_refused(machine: Machine) -> None:
+    """Between the check and the mount: through the outer volume, the job writes the folder that holds the inner one."""
+    rules = VolumeRules("turing", str(machine.socket))
+    outer, inner = str(machine.data), str(machine.data / "set")
+
+    def resolved(*volumes: Volume) -> list[str]:
+        found = resolve_volumes(machine.script, volumes, str(machine.home), rules, made=None)
+        return [volume.host for volume in found]
+
+    for wanted in ([Volume(outer, "/a"), Volume(inner, "/b")], [Volume(inner, "/b", True), Volume(outer, "/a")]):
+        with pytest.raises(EngineError, match=f"volume {inner} lies in {outer}, which the job may write"):
+            resolved(*wanted)
+    assert resolved(Volume(outer, "/a", True), Volume(inner, "/b")) == [outer, inner]
+    assert resolved(Volume(outer, "/a"), Volume(outer, "/b")) == [outer, outer]
+
+
 def test_a_link_is_refused_for_what_it_leads_to(machine: Machine) -> None:
     targets = {
         "home": (machine.home, "holds the account's own files"),

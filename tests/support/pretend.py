@@ -39,6 +39,8 @@ class PretendEngine:
     away: bool = False
     refuses: str = ""
     breaks: Exception | None = None
+    # Why it cannot work on files, though it answers.
+    no_files: str = ""
     incompatibilities: dict[str, str] = field(default_factory=dict)
     foreign_processes: dict[str, str] = field(default_factory=dict)
     there: dict[str, Observation] = field(default_factory=dict)
@@ -91,6 +93,8 @@ class PretendEngine:
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         self._reach("list_files", request.job_id)
+        if self.no_files:
+            raise EngineError(f"{self.host}: {self.no_files}")
         return list(self.files.get(request.checkpoint_dir.name, ()))
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_FILES, IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
 from rung.jobs.spec.volume import host_path
+from rung.runner.engines.docker.empty_image import EMPTY_IMAGE, PROGRAMS_PATH
 from rung.runner.hosts.engine_facts import JOB_LABEL
 from rung.runner.seams.engine import Container, Request
 
@@ -39,6 +40,9 @@ class RemoteUser:
     gid: int | str
     # In bytes; 0: not known.
     host_memory: int | str = 0
+    # The kernel's name of the architecture, and the folders of the host's own programs.
+    machine: str = ""
+    program_folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,30 +114,45 @@ def planned_config(request: Request) -> dict[str, Any]:
 
 
 def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
-    """Return the configuration of a probe container: it reads the files of an attempt, without network. Pure."""
+    """Return the configuration of a probe container: it reads the files of an attempt in its own image. Pure."""
     job = _bind(layout.paths.job(request.job_id, _container(request).residence), IN_JOB, read_only=True)
-    config = files_config(request, layout, argv)
-    config["HostConfig"]["Mounts"].append(job)
-    return config
+    volumes = [_bind(each.host, each.container, read_only=True) for each in _container(request).volumes]
+    mounts = [job, *_files_mounts(request, layout, writable=False), *volumes]
+    config = _throw_away_config(request, layout, argv, mounts)
+    path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
+    return {**config, "Env": [*config["Env"], f"PYTHONPATH={path}"]}
 
 
 def files_config(
     request: Request, layout: HostLayout, argv: tuple[str, ...], *, writable: bool = False
 ) -> dict[str, Any]:
-    """Return the configuration of a throw-away container that sees the files of one job alone. Pure."""
-    volumes = _container(request).volumes
-    mounts = [
+    """Return the configuration of a container that works on the files of one job alone. Pure.
+
+    What runs in it comes from the host: the image and the variables of the job may be hostile, and it may write where
+    the job itself cannot.
+    """
+    programs = [_bind(folder, folder, read_only=True) for folder in layout.user.program_folders]
+    kept = host_path(str(request.checkpoint_dir), _container(request).volumes)
+    volume = [_bind(kept[1].host, kept[1].container, read_only=not writable)] if kept else []
+    mounts = [*programs, *_files_mounts(request, layout, writable=writable), *volume]
+    config = _throw_away_config(request, layout, argv, mounts)
+    return {**config, "Image": EMPTY_IMAGE, "Env": _environment({"PATH": PROGRAMS_PATH}, ())}
+
+
+def _files_mounts(request: Request, layout: HostLayout, *, writable: bool) -> list[dict[str, Any]]:
+    return [
         _bind(layout.paths.job_root(request.job_id), IN_FILES, read_only=not writable),
         _bind(layout.inside, IN_INSIDE, read_only=True),
-        *(_bind(each.host, each.container, read_only=each.read_only or not writable) for each in volumes),
     ]
-    config = _common_config(request, layout, {"Mounts": mounts, "NetworkMode": "none"})
-    path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
+
+
+def _throw_away_config(
+    request: Request, layout: HostLayout, argv: tuple[str, ...], mounts: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
-        **config,
+        **_common_config(request, layout, {"Mounts": mounts, "NetworkMode": "none"}),
         "Entrypoint": [argv[0]],
         "Cmd": list(argv[1:]),
-        "Env": [*config["Env"], f"PYTHONPATH={path}"],
         "WorkingDir": "/",
         "Labels": {STORE_LABEL: layout.store_id, PROBE_LABEL: request.job_id},
     }

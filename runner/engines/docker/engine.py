@@ -57,7 +57,7 @@ class DockerEngine:
         self._api = EngineApi(remote, socket, logins)
         self._account = HostAccount(remote, store_id)
         self._probe = Probe(self._api, self._account)
-        self._job_files = JobFiles(self._probe, self._account)
+        self._job_files = JobFiles(self._api, self._probe, self._account)
         self._networks = Networks(self._api, store_id)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder, self._networks)
         self._volume_rules = VolumeRules(remote.name, socket, volume_roots)
@@ -206,16 +206,16 @@ class DockerEngine:
         return self._probe.in_attempt(argv, self._ready(request), timeout)
 
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
-        return self._job_files.list(self._ready(request), pattern)
+        return self._job_files.list(self._with_resolved_volumes(request), pattern)
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
-        self._job_files.move(self._ready(request), names, aside)
+        self._job_files.move(self._with_resolved_volumes(request), names, aside)
 
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
-        return self._job_files.fetch(self._ready(request), entry, to)
+        return self._job_files.fetch(self._with_resolved_volumes(request), entry, to)
 
     def deliver(self, request: Request, file: Path) -> None:
-        self._job_files.deliver(self._ready(request), file)
+        self._job_files.deliver(self._with_resolved_volumes(request), file)
 
     def _ready(self, request: Request) -> Request:
         """Bring the image to the host, and return the request with the volumes that may be mounted there."""

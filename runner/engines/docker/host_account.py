@@ -10,6 +10,7 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths, HostPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.container_config import HostLayout, RemoteUser, secrets_folder
+from rung.runner.engines.docker.empty_image import PROGRAM_FOLDERS
 from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import Shipper
 from rung.runner.seams.remote import Remote
@@ -18,6 +19,8 @@ ASK_SECONDS = 30.0
 USER_SCRIPT = """
 echo "$HOME"; id -u; id -g
 while read -r name size _; do if [ "$name" = MemTotal: ]; then echo "$size"; fi; done </proc/meminfo
+uname -m
+for folder; do if [ -d "$folder" ]; then echo "$folder"; fi; done
 """
 # In KiB, as Linux counts it.
 MEMORY = re.compile(r"[0-9]{1,15}")
@@ -79,7 +82,7 @@ class HostAccount:
             return self._known
 
     def _ask_user(self) -> RemoteUser:
-        lines = self.script(USER_SCRIPT).split("\n")
+        lines = self.script(USER_SCRIPT, *PROGRAM_FOLDERS).split("\n")
         try:
             home, uid, gid = lines[0], int(lines[1]), int(lines[2])
         except (IndexError, ValueError):
@@ -91,5 +94,6 @@ class HostAccount:
                 f"{self.name}: we are root there, and a job is never run as root: log in with another account "
                 "(ansible_user in the list of hosts) that may use the Docker Engine"
             )
-        memory = lines[3] if len(lines) > 3 else ""
-        return RemoteUser(home, uid, gid, int(memory) << 10 if MEMORY.fullmatch(memory) else 0)
+        memory, machine, *folders = [*lines[3:], "", ""]
+        known = tuple(folder for folder in PROGRAM_FOLDERS if folder in folders)
+        return RemoteUser(home, uid, gid, int(memory) << 10 if MEMORY.fullmatch(memory) else 0, machine, known)

@@ -16,7 +16,9 @@ from stat import S_ISDIR, S_ISREG
 from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import IN_FILES, IN_INSIDE, HostPaths, set_aside_in_files
 from rung.jobs.model.terminal_text import clean
+from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import files_config, path_in_files
+from rung.runner.engines.docker.empty_image import ensure_empty_image
 from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.fingerprint import MOST_FILES, folder_entry, is_hidden
@@ -25,34 +27,44 @@ from rung.runner.seams.engine import FileEntry, Request
 from rung.runner.seams.remote import file_name
 
 SCRIPT = ("/bin/sh", f"{IN_INSIDE}/files.sh")
+# A job may have closed folders of its checkpoint to everybody.
+REMOVE_SCRIPT = 'find "$1" -type d -exec chmod u+rwx {} + 2>/dev/null; rm -rf -- "$1"'
 # A disk under load takes a while to list and to move. Linking a checkpoint takes a moment; copying it from a volume, or
 # reading it for its checksum, may take minutes.
 SHORT_SECONDS = 120.0
 LONG_SECONDS = 900.0
 # Enough for the most files that a checkpoint may have, with long paths.
 LISTING_BYTES = 4 << 20
+# The last line of a listing.
+COMPLETE = "complete\n"
 MOST_PATH = 4096
 # Of a folder with more entries the newest count: the search for a checkpoint begins with those.
 MOST_ENTRIES = 20_000
-# No size that a filesystem reports is larger.
-MOST_SIZE = 1 << 60
+# No size that a filesystem reports is larger, and no time: the year 9999.
+MOST_SIZE, MOST_TIME = 1 << 60, 253402300799
+# The arguments of a command have to fit.
+MOVED_AT_ONCE = 1000
 
 
 class JobFiles:
     """The checkpoints of jobs of one store on one host."""
 
-    def __init__(self, probe: Probe, account: HostAccount) -> None:
-        self._probe, self._account, self._remote = probe, account, account.remote
+    def __init__(self, api: EngineApi, probe: Probe, account: HostAccount) -> None:
+        self._api, self._probe, self._account, self._remote = api, probe, account, account.remote
 
     def list(self, request: Request, pattern: str) -> list[FileEntry]:
         """Return the entries of the attempt's checkpoint folder that match; none that are hidden."""
         listed = self._run(request, "list", path_in_files(request), pattern)
-        return parse_listing(listed, pattern)
+        if not listed.endswith(COMPLETE):
+            # A part of it could be taken for all there is.
+            raise EngineError(f"{self._remote.name}: {request.checkpoint_dir} has more files than Rung lists")
+        return parse_listing(listed.removesuffix(COMPLETE), pattern)
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         """Move these checkpoints into another folder of the job; names that are gone are ignored."""
-        if names:
-            self._run(request, "move", path_in_files(request), str(aside), *names, writable=True)
+        for first in range(0, len(names), MOVED_AT_ONCE):
+            some = names[first : first + MOVED_AT_ONCE]
+            self._run(request, "move", path_in_files(request), str(aside), *some, writable=True)
 
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         """Copy a checkpoint into a folder here. It is offered first where the job cannot change what it is."""
@@ -85,10 +97,11 @@ class JobFiles:
 
     def _remove(self, folder: str) -> None:
         with suppress(EngineError, HostError):
-            self._account.script('rm -rf -- "$1"', folder)
+            self._account.script(REMOVE_SCRIPT, folder)
 
     def _run(self, request: Request, *arguments: str, writable: bool = False, seconds: float = SHORT_SECONDS) -> str:
         layout = self._account.layout()
+        ensure_empty_image(self._api, layout.user.machine)
         self._account.script('umask 077; mkdir -p "$1"', self._root(request))
         config = files_config(request, layout, (*SCRIPT, *arguments), writable=writable)
         code, output, errors = self._probe.run(config, seconds, LISTING_BYTES)
@@ -142,7 +155,7 @@ def _parse_line(line: str) -> tuple[str, int, int, float] | None:
         mode, size, written_at = int(fields[0], 16), int(fields[1]), float(int(fields[2]))
     except (ValueError, OverflowError, EngineError):
         return None
-    return (path, mode, size, written_at) if 0 <= size <= MOST_SIZE else None
+    return (path, mode, size, written_at) if 0 <= size <= MOST_SIZE and abs(written_at) <= MOST_TIME else None
 
 
 def parse_checksums(text: str) -> dict[str, str]:

@@ -36,6 +36,8 @@ RETRY_SECONDS = 0.5
 SAVE_SECONDS = 5.0
 FEW_STREAMS = 4
 GATHER_SECONDS = 0.02
+# How long the end of the program waits for the thread.
+CLOSE_SECONDS = 10.0
 # Before a log is opened again that ended while its container still runs.
 REOPEN_SECONDS = 1.0
 
@@ -95,7 +97,8 @@ class LogFollower:
             self._changed.notify_all()
         self.wake()
         if self._thread is not None:
-            self._thread.join()
+            # A host that takes a request byte by byte may keep it for long; what is not saved is read again.
+            self._thread.join(CLOSE_SECONDS)
 
     def _follow(self, name: str, paths: AttemptPaths) -> FollowedAttempt:
         if paths not in self._followed:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostError
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import STORE_LABEL
 from rung.runner.engines.docker.container_state import parse_list
@@ -70,7 +70,7 @@ class Networks:
 
     def remove(self, name: str) -> None:
         """Remove the network of an attempt whose container is gone. One that is still in use is swept later."""
-        with suppress(EngineError):
+        with suppress(EngineError, HostError):
             self._api.remove_network(name)
             self._made.discard(name)
 

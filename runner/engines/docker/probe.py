@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ UNKNOWN_LIMIT_SECONDS = 1000.0
 SLACK_SECONDS = 60.0
 # The waits before a broken connection is tried again while a container runs.
 RECONNECT_SECONDS = (0.5, 2.0, 5.0, 10.0)
+PID = re.compile(r"[0-9]{1,10}")
 NOT_FOUND = 127  # the exit code of a shell for a missing program
 NO_PROGRAM = re.compile(r"executable file not found|exec: .*no such file or directory", re.IGNORECASE)
 
@@ -113,8 +114,7 @@ class Probe:
         """Remove the temporary containers of this store that nobody uses any more; return how many there were."""
         ours = re.compile(rf"rung-{re.escape(self._account.store_id)}-look-[0-9a-f]{{12}}")
         listed = self._api.containers({STORE_LABEL: self._account.store_id})
-        named = {str(name).lstrip("/"): each.get("Labels") or {} for each in listed for name in each.get("Names") or ()}
-        probes = {name: labels for name, labels in named.items() if PROBE_LABEL in labels and ours.fullmatch(name)}
+        probes = {name: labels for name, labels in _labelled(listed) if PROBE_LABEL in labels and ours.fullmatch(name)}
         self._first_seen = {name: at for name, at in self._first_seen.items() if name in probes}
         left = [name for name, labels in probes.items() if self._is_left(name, labels)]
         for name in left:
@@ -124,13 +124,21 @@ class Probe:
     def _is_left(self, name: str, labels: Mapping[str, str]) -> bool:
         if name in _IN_USE:
             return False
-        owner = labels.get(OWNER_LABEL, "")
+        owner = str(labels.get(OWNER_LABEL, ""))
         if owner == this_process() or (owner and is_gone(owner)):
             return True
         # Perhaps a command beside us uses it: its own limit protects it, counted from when we first saw it.
-        limit = labels.get(LIMIT_LABEL, "")
+        limit = str(labels.get(LIMIT_LABEL, ""))
         seconds = float(limit) if limit.isdecimal() and len(limit) < 6 else UNKNOWN_LIMIT_SECONDS
         return self._now() - self._first_seen.setdefault(name, self._now()) > seconds + SLACK_SECONDS
+
+
+def _labelled(listed: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the containers in an engine's list by their names, with their labels."""
+    for each in listed:
+        names, labels = each.get("Names"), each.get("Labels")
+        if isinstance(names, list) and isinstance(labels, dict):
+            yield from ((name.lstrip("/"), labels) for name in names if isinstance(name, str))
 
 
 def _without_program(error: EngineError) -> int:
@@ -159,7 +167,7 @@ def is_gone(owner: str) -> bool:
     boot, namespace, pid, start = [*owner.split("."), "", "", ""][:4]
     if boot != _boot():
         return True
-    if namespace != str(_namespace()) or not pid.isdecimal():
+    if namespace != str(_namespace()) or not PID.fullmatch(pid):
         return False
     return _start_of(int(pid)) != start
 

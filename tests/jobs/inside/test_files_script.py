@@ -1,4 +1,4 @@
-"""Tests files.sh, which works on the files of a job in a throw-away container, with the tools of two kinds of image."""
+"""Tests files.sh, which works on the files of a job in a throw-away container, with the tools of two kinds of host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "jobs" / "inside" / "files.sh"
-TOOLS = ("sh", "find", "stat", "mv", "cp", "mkdir", "rm", "readlink", "sha256sum")
+TOOLS = ("sh", "find", "stat", "mv", "cp", "mkdir", "rm", "readlink", "sha256sum", "ls", "chmod")
 
 Run = Callable[..., str]
 
@@ -25,9 +25,10 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         assert program, f"{name} is missing: run make system"
         (tools / name).symlink_to(program)
 
-    def script(*arguments: object, works: bool = True) -> str:
+    def script(*arguments: object, works: bool = True, first: Path = Path("/nowhere")) -> str:
         command = [str(tools / "sh"), str(SCRIPT), *map(str, arguments)]
-        done = subprocess.run(command, env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+        env = {"PATH": f"{first}:{tools}"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) is works, done.stderr
         return done.stdout
 
@@ -50,13 +51,42 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_listing_has_files_folders_and_what_links_lead_to(run: Run, folder: Path) -> None:
-    found = [line.split(" ", 3) for line in run("list", folder, "step_*").splitlines()]
+    *listed, last = run("list", folder, "step_*").splitlines()
+    assert last == "complete"
+    found = [line.split(" ", 3) for line in listed]
     assert {path: (mode[0], int(size)) for mode, size, _, path in found if not path.endswith("step_6")} == {
         "./step_5.pt": ("8", 4),
         "./step_7.pt": ("8", 4),
         "./step_6/deep/-x $(q)": ("8", 3),
     }
-    assert run("list", folder / "none", "*") == ""
+    assert run("list", folder / "none", "*") == "complete\n"
+
+
+# busybox has its own stat inside, which no other replaces.
+@pytest.mark.parametrize("run", ["coreutils"], indirect=True)
+@pytest.mark.parametrize("trouble", ["Input/output error", "Stale file handle", "not found"])
+def test_trouble_of_the_disk_is_an_error_and_not_a_folder_with_less_in_it(
+    run: Run, folder: Path, tmp_path: Path, trouble: str
+) -> None:
+    """An answer with too little in it would make a job begin from scratch."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "stat").write_text(f"#!/bin/sh\necho 'stat: ./step_5.pt: {trouble}' >&2\nexit 1\n")
+    (tmp_path / "bin" / "stat").chmod(0o755)
+    assert "complete" not in run("list", folder, "*", works=False, first=tmp_path / "bin")
+
+
+def test_files_that_have_just_gone_or_are_closed_are_left_out(run: Run, folder: Path) -> None:
+    (folder / "loop.pt").symlink_to("loop.pt")
+    assert run("list", folder, "*").endswith("complete\n")
+
+
+def test_a_folder_that_the_job_has_closed_leaves_nothing_behind(run: Run, folder: Path, tmp_path: Path) -> None:
+    (folder / "step_6" / "link").unlink()
+    (folder / "step_6" / "deep" / "link").symlink_to("/etc/passwd")
+    (folder / "step_6" / "deep").chmod(0o500)
+    run("offer", folder, "step_6", tmp_path / "out" / "a", 100)
+    assert not (tmp_path / "out" / "a" / "step_6" / "deep" / "link").is_symlink()
+    assert (tmp_path / "out" / "a" / "step_6" / "deep").stat().st_mode & 0o700 == 0o700
 
 
 def test_a_folder_that_is_not_a_folder_is_an_error_and_not_empty(run: Run, folder: Path) -> None:

@@ -129,6 +129,20 @@ def test_a_job_that_no_other_host_could_take_waits_for_its_own(build: Build) -> 
     assert world.is_running(job) and len(world.store.attempts(job)) == 1
 
 
+def test_time_in_which_the_controller_was_stopped_does_not_count_as_time_away(build: Build) -> None:
+    """Such as a pause on a full disk: the host may have been back all the while, and the run with it."""
+    world = build()
+    job = world.submit("a", "A100", "P100", recovery={"host_lost_after": 300})
+    world.until(lambda: world.is_running(job))
+    world.engine("ampere").away = True
+    world.until(lambda: world.last(job).unreachable_since)
+    world.engine("ampere").away = False
+    world.pass_time(3600)
+    world.turn(20)
+    assert world.is_running(job) and len(world.store.attempts(job)) == 1
+    assert world.last(job).unreachable_since is None
+
+
 def test_with_host_lost_after_off_a_job_never_moves(build: Build) -> None:
     world = build()
     job = world.submit("a", "A100", "P100", recovery={"host_lost_after": "off"})

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.state.codec import attempt_to_json
+from rung.runner.state.codec import attempt_to_json, verdict_to_dict
 from rung.runner.state.migrations import MIGRATIONS, VERSION_1, VERSION_2
 from rung.runner.state.store import Store
 
@@ -62,7 +63,9 @@ def test_a_store_of_version_2_gets_leases_and_keeps_its_attempts(tmp_path: Path)
     for statement in VERSION_2:
         raw.execute(statement)
     raw.execute("PRAGMA user_version = 2")
-    raw.execute("INSERT INTO verdicts VALUES ('old-1', 'a.pt:1:2.0', '{}')")
+    for name, verdict in (("a.pt:1:2.0", "healthy"), ("b.pt:1:2.0", "needs_allow_list")):
+        row = ("old-1", name, json.dumps(verdict_to_dict(CheckpointVerdict(verdict))))
+        raw.execute("INSERT INTO verdicts VALUES (?, ?, ?)", row)
     # An attempt as that version wrote it, without the fields about hosts.
     (data,) = raw.execute("SELECT data FROM attempts").fetchone()
     new = ("gpus", "image", "stay", "checkpoint_from", "unreachable_since", "host_lost")
@@ -71,8 +74,8 @@ def test_a_store_of_version_2_gets_leases_and_keeps_its_attempts(tmp_path: Path)
     raw.close()
     store = Store(path)
     assert store._rows("PRAGMA user_version")[0][0] == len(MIGRATIONS)
-    # What an earlier version called healthy is examined again: it let files through that run code.
-    assert (store.leases(), store.orphans(), store.verdicts("old-1")) == ([], [], {})
+    # What earlier versions let through with an allow list is examined again: some of it runs code.
+    assert (store.leases(), store.orphans(), list(store.verdicts("old-1"))) == ([], [], ["a.pt:1:2.0"])
     (attempt,) = store.attempts("old-1")
     assert (attempt.because, attempt.gpus, attempt.image, attempt.residence) == ("as submitted", (), None, 1)
     store.close()

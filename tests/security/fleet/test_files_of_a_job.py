@@ -47,6 +47,38 @@ def test_a_link_in_place_of_the_old_set_aside_folder_gets_no_key_into_the_accoun
     assert place.read_text() == KEY
 
 
+LINKS_STAYS = """#!/bin/busybox sh
+/bin/busybox rm -rf /rung/files/stays /rung/files/outgoing
+/bin/busybox ln -s /home/rung /rung/files/stays
+"""
+SPOILS_PROGRAMS = f"""
+for each in mv cp find stat ls sh mkdir rm readlink chmod; do
+    /bin/busybox rm -f /bin/$each
+    printf '%s' '{LINKS_STAYS}' >/bin/$each
+    /bin/busybox chmod 755 /bin/$each
+done
+"""
+
+
+def test_a_hostile_image_has_no_part_in_the_work_on_files(attempts: Attempts, tmp_path: Path) -> None:
+    """Its programs, run with the folder of the job, would link the job's folder to the home of the account."""
+    host, tiny = attempts.host, attempts.fleet.images["tiny"]
+    request = ended(attempts, "for n in 5 6; do echo x >/rung/job/checkpoints/step_$n.pt; done")
+    host.docker("run", "--name=spoilt", "--user=0", tiny, "/bin/busybox", "sh", "-c", SPOILS_PROGRAMS)
+    image = host.docker("commit", "spoilt").strip()
+    host.docker("rm", "spoilt")
+    assert request.container is not None
+    following = attempts.again(request, container=replace(request.container, image=image))
+    entry, _ = sorted(attempts.engine.list_files(following, PATTERN), key=lambda each: each.name)
+    attempts.engine.fetch(following, entry, tmp_path / "mirror")
+    attempts.engine.move(following, ["step_6.pt"], aside(following))
+    host.docker("rmi", image)
+    root = host.work / f".rung/{STORE}/jobs/a-1"
+    assert not [path for path in root.iterdir() if path.is_symlink()]
+    assert (root / "set-aside" / "1" / "attempt-2" / "step_6.pt").read_text() == "x\n"
+    assert (tmp_path / "mirror" / "step_5.pt").read_text() == "x\n"
+
+
 def test_a_link_to_another_jobs_checkpoints_shows_and_moves_nothing_of_it(attempts: Attempts) -> None:
     """0.1.0 listed the other job's checkpoints and set them aside into the folder of the thief."""
     victim = replace(attempts.request("true"), job_id="b-1", paths=attempts.home.attempt("b-1", 1))

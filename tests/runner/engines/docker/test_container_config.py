@@ -25,6 +25,7 @@ from rung.runner.engines.docker.container_config import (
     path_in_files,
     probe_config,
 )
+from rung.runner.engines.docker.empty_image import EMPTY_IMAGE
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 
@@ -124,7 +125,7 @@ def test_checkpoints_are_found_where_the_container_writes_them(folder: str, volu
 
 
 def test_a_container_for_the_files_of_a_job_sees_no_other_job_and_writes_only_if_it_must() -> None:
-    asked = request(volumes=("/data/x:/data", "/ref:/ref:ro"))
+    asked = request(volumes=("/data/x:/data", "/ref:/ref:ro", "/other:/other"), checkpoint={"dir": "/data/c"})
     for writable in (False, True):
         config = files_config(asked, PLACE, ("sh",), writable=writable)
         mounts = {each["Target"]: (each["Source"], each["ReadOnly"]) for each in config["HostConfig"]["Mounts"]}
@@ -132,9 +133,22 @@ def test_a_container_for_the_files_of_a_job_sees_no_other_job_and_writes_only_if
             "/rung/files": ("/home/rung/.rung/abc/jobs/m-1", not writable),
             "/rung/inside": (PLACE.inside, True),
             "/data": ("/data/x", not writable),
-            "/ref": ("/ref", True),
         }
         assert config["HostConfig"]["NetworkMode"] == "none"
+
+
+def test_nothing_of_the_job_runs_in_a_container_for_its_files() -> None:
+    """It may write where the job cannot, so its programs are the host's, and no variable of the job loads another."""
+    place = replace(PLACE, user=replace(PLACE.user, program_folders=("/bin", "/lib", "/usr")))
+    asked = request(envs={"LD_PRELOAD": "/rung/files/stays/1/x.so", "PATH": "/rung/files/stays/1"}, gpus=GPUS)
+    config = files_config(asked, place, ("/bin/sh",), writable=True)
+    assert config["Image"] == EMPTY_IMAGE != container_config(asked, place)["Image"]
+    assert config["Env"] == ["NVIDIA_VISIBLE_DEVICES=void", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"]
+    programs = [each for each in config["HostConfig"]["Mounts"] if not each["Target"].startswith("/rung/")]
+    assert [(each["Source"], each["Target"], each["ReadOnly"]) for each in programs] == [
+        (folder, folder, True) for folder in ("/bin", "/lib", "/usr")
+    ]
+    assert not config["HostConfig"].get("DeviceRequests")
 
 
 @pytest.mark.parametrize(
