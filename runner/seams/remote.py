@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import Protocol
 
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.terminal_text import clean
@@ -76,8 +76,6 @@ class RemoteSocket(Protocol):
     def settimeout(self, seconds: float | None) -> None: ...
 
     def shutdown(self, how: int) -> None: ...
-
-    def makefile(self, mode: str = "rb") -> IO[bytes]: ...
 
     def close(self) -> None: ...
 

@@ -25,6 +25,8 @@ def recovered_as_well_as_fp32(lab, options=""):
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_native_fp16_is_the_first_rung_and_reaches_the_metric_of_fp32(lab):
     recovered_as_well_as_fp32(lab)
 

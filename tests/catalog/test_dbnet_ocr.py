@@ -19,6 +19,8 @@ def assert_nan_at_once_and_recovers(lab, options=""):
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_fp32_is_the_first_rung_and_cures_the_nan(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_nan_at_once_and_recovers(lab)

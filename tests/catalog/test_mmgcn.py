@@ -29,6 +29,8 @@ def assert_cured_by_fp32(lab, story):
     assert "step 900/900" in lab.log(story["job"]["id"], 2)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_the_loss_is_nan_in_fp16_and_the_key_in_the_config_file_switches_to_fp32(lab):
     story = held_against_fp32(lab)
     assert_cured_by_fp32(lab, story)

@@ -4,6 +4,8 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from rung.runner.state.store import Store
 
 CATALOG = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
@@ -31,6 +33,8 @@ def outline(history):
     return [{key: attempt[key] for key in keys} for attempt in history["attempts"]]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_fifty_kills_during_a_three_rung_recovery_change_nothing(lab):
     undisturbed = lab.run(CATALOG / "job.yaml")
     assert undisturbed["job"]["state"] == "SUCCEEDED"

@@ -11,6 +11,8 @@ import pytest
 CATALOG = Path(__file__).parents[2] / "jobs" / "catalog" / "dbnet-ocr"
 
 
+@pytest.mark.long
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("file", "verdict", "code", "apart"), [("degraded", "FAIL", 1, (2.0, 50.0)), ("safe", "PASS", 0, (0.0, 1.0))]
 )

@@ -87,7 +87,7 @@ class Waiting:
         opened = remote.open_socket(path)
         self._waits = [
             self._pool.submit(opened.recv, 1),
-            self._pool.submit(remote.open_socket(path).makefile().read),
+            self._pool.submit(remote.open_socket(path).recv, 1000),
             self._pool.submit(remote.run, ["sleep", "1000"], timeout=1000),
         ]
 
@@ -115,7 +115,6 @@ def test_a_host_that_is_killed_is_unreachable_at_once_and_reconnected_when_it_is
     sshd.start()
     wait_until(lambda: alive(titan), LONG)
     assert keepers() == 1
-    assert titan.open_socket(mute).gettimeout() is None
 
 
 def test_a_lost_connection_is_opened_again_at_once_and_calls_wait_for_it(
