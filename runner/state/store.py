@@ -141,8 +141,8 @@ class Store:
         """Convert rows to data. A row that somebody else has changed becomes a StoreError."""
         try:
             return [make(row) for row in rows]
-        except (ValueError, TypeError, LookupError) as error:
-            what = str(error).splitlines()[0]
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            what = str(error).partition("\n")[0]
             raise StoreError(f"{self._path}: a row cannot be read ({what}); bring the store back from a copy") from None
 
     @property
@@ -186,12 +186,12 @@ class Store:
     def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
         where, values = ("AND job_id = ?", (job_id,)) if job_id else ("", ())
         rows = self._rows(f"SELECT * FROM events WHERE seq > ? {where} ORDER BY seq", after, *values)  # noqa: S608
-        return [Event(**{**dict(row), "data": json.loads(row["data"])}) for row in rows]
+        return self._decode(lambda row: Event(**{**dict(row), "data": dict(json.loads(row["data"]))}), rows)
 
     def verdicts(self, job_id: str) -> dict[str, CheckpointVerdict]:
         """Return the verdict on each checkpoint file, by its fingerprint."""
         rows = self._rows("SELECT fingerprint, data FROM verdicts WHERE job_id = ?", job_id)
-        return {row["fingerprint"]: codec.verdict_from_row(row) for row in rows}
+        return dict(self._decode(lambda row: (str(row["fingerprint"]), codec.verdict_from_row(row)), rows))
 
     def leases(self) -> list[Lease]:
         return [Lease(**dict(row)) for row in self._rows("SELECT * FROM leases ORDER BY taken_at, gpu")]
