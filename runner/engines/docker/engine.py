@@ -65,7 +65,8 @@ class DockerEngine:
         self.images = Images(self._api, self._probe.in_image)
 
     def close(self) -> None:
-        """Stop following logs; the connection is closed by its owner."""
+        """Stop following logs and looking; the connection is closed by its owner."""
+        self._probe.close()
         self._follower.close()
 
     def ensure_image(self, image: str, on_progress: OnProgress) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -38,8 +39,11 @@ PID = re.compile(r"[0-9]{1,10}")
 NOT_FOUND = 127  # the exit code of a shell for a missing program
 NO_PROGRAM = re.compile(r"executable file not found|exec: .*no such file or directory", re.IGNORECASE)
 
-# The names of the containers that this process uses now, on any host.
-_IN_USE: set[str] = set()
+# How long the end of the program waits for that.
+CLOSE_SECONDS = 5.0
+
+# The names of the containers that this process uses now, on any host, and who does.
+_IN_USE: dict[str, Probe] = {}
 
 
 class Probe:
@@ -76,7 +80,7 @@ class Probe:
     def run(self, config: Mapping[str, Any], timeout: float, size: int = OUTPUT_BYTES) -> tuple[int, str, str]:
         """Run a throw-away container: exit code, and the beginning of its output and its errors."""
         name = f"rung-{self._account.store_id}-look-{secrets.token_hex(6)}"
-        _IN_USE.add(name)
+        _IN_USE[name] = self
         try:
             self._api.create(name, {**config, "Labels": {**config["Labels"], **_labels(timeout)}})
             self._api.start(name)
@@ -85,7 +89,7 @@ class Probe:
             # It is killed if it still runs. If that fails, the answer counts all the same, and the sweep removes it.
             with contextlib.suppress(EngineError, HostError):
                 self._api.remove(name)
-            _IN_USE.discard(name)
+            _IN_USE.pop(name, None)
 
     def _result(self, name: str, timeout: float, size: int) -> tuple[int, str, str]:
         """Return how a container ended. It runs on while the connection is broken, so it is asked again for a while."""
@@ -107,6 +111,19 @@ class Probe:
             raise HostUnreachable(f"{self._api.host}: it was out of reach during a check, which ended with {code}")
         output, errors = (text.decode("utf-8", "replace") for text in texts)
         return code, output, errors
+
+    def close(self) -> None:
+        """Remove what this process still uses; a host that does not answer now is left to the sweep."""
+        names = [name for name, user in list(_IN_USE.items()) if user is self]
+        if names:
+            removing = threading.Thread(target=self._remove_all, args=(names,), daemon=True)
+            removing.start()
+            removing.join(CLOSE_SECONDS)
+
+    def _remove_all(self, names: Iterable[str]) -> None:
+        for name in names:
+            with contextlib.suppress(EngineError, HostError):
+                self._api.remove(name)
 
     # Leftovers
 

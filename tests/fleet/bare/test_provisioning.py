@@ -80,7 +80,7 @@ def test_the_health_check_runs_an_image_in_the_seal_of_a_job(provisioned: Played
     shown = host.run("sh", "-s", "whole", input=script.replace("image=''", "image=liar:latest").encode())
     host.docker("rmi", "liar:latest")
     assert "all 1 GPUs are seen in one" in shown
-    assert host.docker("ps", "--all", "--quiet", "--filter=label=rung.look") == ""
+    assert host.docker("ps", "--all", "--quiet", "--filter=label=rung.look=health") == ""
 
 
 def test_settings_that_sshd_refuses_are_not_kept_and_login_still_works(provisioned: Played, site: Site) -> None:
@@ -124,6 +124,7 @@ def test_each_of_eight_defects_is_found(provisioned: Played, site: Site, campaig
 def test_a_reset_removes_what_jobs_left(provisioned: Played, site: Site) -> None:
     host, image = site.host, site.fleet.images["tiny"]
     host.docker("run", "--detach", "--label=rung.job=x", image, "sleep", "1000")
+    host.docker("run", "--detach", "--label=rung.look=x", image, "sleep", "1000")
     host.run("mkdir", "/dev/shm/rung-x")
     host.docker("network", "create", "--label=rung.job=x", "of-a-job")
     host.docker("network", "create", "of-somebody-else")

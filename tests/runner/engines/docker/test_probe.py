@@ -183,6 +183,30 @@ def test_one_in_use_is_not_swept(probe: Probe, api: FakeApi, request_: Request) 
     assert swept == [0]
 
 
+def test_one_in_use_is_removed_when_the_program_ends(probe: Probe, api: FakeApi, request_: Request) -> None:
+    left = []
+
+    def wait(name: str, seconds: float) -> int:
+        probe.close()
+        left.extend(api.there)
+        return 0
+
+    api.wait = wait  # type: ignore[method-assign]
+    probe.in_attempt(["true"], request_, 60)
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    "row", [{"Names": 5, "Labels": {}}, {"Names": ["/x"], "Labels": ["rung.look"]}, {"Names": [5]}, {}]
+)
+def test_a_row_that_no_engine_has_does_not_end_the_sweep(probe: Probe, api: FakeApi, row: dict[str, Any]) -> None:
+    name = f"rung-{STORE}-look-{'0' * 12}"
+    api.there[name] = {"rung.look": "a", OWNER_LABEL: f"{'0' * 8}.1.{'9' * 5000}.1"}
+    honest = api.containers
+    api.containers = lambda labels: [row, *honest(labels)]  # type: ignore[method-assign]
+    assert probe.sweep() == 1
+
+
 def test_those_of_a_process_that_is_gone_are_swept_at_once_and_those_of_a_living_one_after_their_limit(
     probe: Probe, api: FakeApi, clock: list[float]
 ) -> None:
