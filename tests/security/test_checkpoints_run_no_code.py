@@ -116,6 +116,7 @@ def test_the_attempts_are_real_and_would_run_if_they_were_loaded(tmp_path: Path,
 
 
 SCRIPT = """
+import enum
 import os
 from subprocess import Popen
 from tempfile import _TemporaryFileCloser
@@ -126,6 +127,13 @@ def run(command):
 class Config:
     class Inner:
         pass
+
+class Mode(enum.Enum):
+    TRAIN = 1
+
+class Version(Config):
+    def __reduce__(self):
+        return Version, (1,)
 """
 
 # Opcodes that reach into the script, or around the names.
@@ -160,6 +168,10 @@ AROUND: dict[str, bytes] = {
     "a class that gets new methods": named("argparse", "Namespace") + b"N" + a_dict(x=number(1)) + b"\x86b",
     "a class in a persistent id": b"(" + text("module") + named("__main__", "run") + text("f") + text("s") + b"tQ"
     + b"(" + text("id") + b"tR",
+    "a call of a class that is not pickled so": called(named("__main__", "Config"), number(1)),
+    "a function that is only named": named("__main__", "run"),
+    "a class that is only named": named("__main__", "Config"),
+    "a method of an enum": called(named("builtins", "getattr"), named("__main__", "Mode"), text("mro")),
     "more than a thousand names": b"".join(named("beside", f"C{n}") + b"0" for n in range(1100)) + b"N",
 }  # fmt: skip
 
@@ -187,11 +199,12 @@ MADE = {
     "an optimizer that is kept for later": called(named("functools", "partial"), named("torch.optim.adam", "Adam"))
     + b"(" + named("torch.optim.adam", "Adam") + b")" + a_dict(lr=number(1)) + b"Ntb",
     "an object of the script": named("__main__", "Config") + EMPTY + b"\x81" + a_dict(lr=number(1)) + b"b",
-    "a call of a class of the script": called(named("__main__", "Config"), number(1)),
+    "a call of a class of the script that pickles itself so": called(named("__main__", "Version"), number(1)),
+    "a call of an enum": called(named("__main__", "Mode"), number(1)),
+    "a dict that makes objects of the script": called(named("collections", "defaultdict"), named("beside", "Config")),
     "a class inside a class": named("__main__", "Config.Inner") + EMPTY + b"\x81",
     "an object of a module beside it": named("beside", "Config") + EMPTY + b"\x81",
-    "a member of an enum": called(named("builtins", "getattr"), named("__main__", "Config"), text("TRAIN")),
-    "a function that is only named": named("__main__", "run"),
+    "a member of an enum": called(named("builtins", "getattr"), named("__main__", "Mode"), text("TRAIN")),
 }  # fmt: skip
 
 

@@ -32,6 +32,19 @@ def called(function: bytes, *arguments: bytes) -> bytes:
     return function + b"(" + b"".join(arguments) + b"tR"
 
 
+def a_tuple(*items: bytes) -> bytes:
+    return b"(" + b"".join(items) + b"t"
+
+
+def made(kind: bytes, **state: bytes) -> bytes:
+    """Return the opcodes of a new object of a class with these attributes."""
+    return kind + b")\x81" + (a_dict(**state) + b"b" if state else b"")
+
+
+def attribute(kind: bytes, name: str) -> bytes:
+    return called(named("builtins", "getattr"), kind, text(name))
+
+
 def a_dict(**items: bytes) -> bytes:
     return b"}(" + b"".join(text(name) + value for name, value in items.items()) + b"u"
 

@@ -9,16 +9,23 @@ import json
 import os
 import re
 from functools import partial
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, TypeVar
 
 from rung_inside.verify.dcp import ENDING, METADATA, read_sharded
+from rung_inside.verify.plain_pickle import read_if_pickled
 from rung_inside.verify.safetensors_file import read_safetensors
 from rung_inside.verify.stored.mapped_file import read_small
-from rung_inside.verify.stored.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABLE, Content, Unfit
-from rung_inside.verify.torch_file import is_torch_file, read_torch
+from rung_inside.verify.stored.verdict import CORRUPT, TRUNCATED, UNFINISHED, UNREADABLE, UNVERIFIED, Content, Unfit
+from rung_inside.verify.torch_file import read_torch
 
 TRAINER_STATE = "trainer_state.json"
-TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".pkl")
+TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt")
+PICKLE_ENDINGS = (".pkl", ".pickle", ".th", ".t7")
+# No program loads a pickle from such a file.
+OTHER_ENDINGS = (
+    ".json", ".jsonl", ".txt", ".md", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".py", ".sh", ".csv", ".tsv", ".log",
+    ".html", ".xml", ".jinja", ".png", ".jpg", ".jpeg", ".svg", ".gif", ".pdf", ".npy", ".npz",
+)  # fmt: skip
 # States of random generators: only integers, pickled in ways that torch.load refuses. Their frameworks load them.
 RANDOM = re.compile(r"(?:rng_state|random_states).*")
 WEIGHTS = re.compile(r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)[\w.-]*\.(?:safetensors|bin)")
@@ -27,6 +34,7 @@ TRAINER_FOLDER = re.compile(r"checkpoint-\d+")
 MOST_FILES = 10_000
 # A state of a million logged lines has about 150 MB.
 MOST_JSON = 256_000_000
+Read = TypeVar("Read", Content, "Content | None")
 
 
 def read_folder(folder: str, full: bool) -> Content:
@@ -34,6 +42,7 @@ def read_folder(folder: str, full: bool) -> Content:
     names = _names(folder)
     if not names:
         raise Unfit(UNFINISHED, "is empty")
+    _check_links(folder, names)
     kind = kind_of(folder, names)
     if kind == "dcp":
         return _with_files_beside(folder, names, full)
@@ -61,6 +70,13 @@ def _names(folder: str) -> list[str]:
                 path = os.path.join(place, entry.name)
                 (waiting if entry.is_dir(follow_symlinks=False) else found).append(path)
     return sorted(found)
+
+
+def _check_links(folder: str, names: list[str]) -> None:
+    """Refuse to judge a folder with a link in it: the job follows it, and it may lead anywhere, and change."""
+    for name in names:
+        if os.path.islink(os.path.join(folder, name)) and not name.endswith(OTHER_ENDINGS):
+            raise Unfit(UNVERIFIED, f"{name[:300]} is a link, which the job would follow and Rung does not")
 
 
 def kind_of(folder: str, names: list[str]) -> str:
@@ -114,22 +130,29 @@ def _contents(folder: str, names: list[str], full: bool) -> Iterator[tuple[str, 
     for place in sorted(inner):
         yield place, _named(place, read_sharded, os.path.join(folder, place), full)
     for name in names:
-        path = os.path.join(folder, name)
-        if os.path.islink(path):
+        sharded = os.path.dirname(name) in inner and name.endswith((METADATA, ENDING))
+        if sharded or name.endswith(OTHER_ENDINGS):
             continue
-        if name.endswith(".safetensors"):
-            yield name, _named(name, partial(read_safetensors, follow=False), path, full)
-        elif name.endswith(TORCH_ENDINGS) and (not name.endswith((".pkl", ".tar")) or is_torch_file(path)):
-            yield name, _named(name, partial(read_torch, follow=False), path, full)
+        content = _named(name, _reader(name), os.path.join(folder, name), full)
+        if content is not None:
+            yield name, content
 
 
-def _named(name: str, read: Any, path: str, full: bool) -> Content:
+def _reader(name: str) -> Callable[[str, bool], Content | None]:
+    """Return what reads a file: by its ending, or by its content."""
+    if name.endswith(".safetensors"):
+        return partial(read_safetensors, follow=False)
+    if name.endswith(TORCH_ENDINGS):
+        return partial(read_torch, follow=False)
+    return partial(read_if_pickled, surely=name.endswith(PICKLE_ENDINGS))
+
+
+def _named(name: str, read: Callable[[str, bool], Read], path: str, full: bool) -> Read:
     """Read one file of a folder; an error names the file."""
     try:
-        content: Content = read(path, full)
+        return read(path, full)
     except Unfit as unfit:
         raise Unfit(unfit.verdict, f"{name}: {unfit.detail}") from None
-    return content
 
 
 def _joined(kind: str, contents: list[tuple[str, Content]], state: dict[str, Any]) -> Content:

@@ -7,7 +7,7 @@ import struct
 from typing import Any, Iterator
 
 from rung_inside.verify.stored.mapped_file import Window, map_file
-from rung_inside.verify.stored.tensor import ITEM_BYTES, MOST_NUMBERS, Storage, StoredTensor
+from rung_inside.verify.stored.tensor import ITEM_BYTES, MOST_DIMENSIONS, MOST_NUMBERS, Storage, StoredTensor
 from rung_inside.verify.stored.verdict import CORRUPT, TRUNCATED, UNVERIFIED, Content, Unfit
 
 DTYPES = {
@@ -65,7 +65,7 @@ def _check_entry(entry: Any) -> None:
         raise ValueError("offsets")
     if not isinstance(sides, list) or not all(type(side) is int and 0 <= side < MOST_NUMBERS for side in sides):
         raise ValueError("shape")
-    if len(sides) > 64 or not isinstance(entry["dtype"], str):
+    if len(sides) > MOST_DIMENSIONS or not isinstance(entry["dtype"], str):
         raise ValueError("shape")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from rung_inside.verify.zip_archive import MAGIC, check_sums, read_archive
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 LITTLE = b"little"
 COUNT_BYTES = 8
+# What torch.save writes into an archive, besides its one folder.
+RECORD = re.compile(
+    r"data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id|data/[\w.-]+"
+)
 
 
 @dataclass(frozen=True)
@@ -48,36 +53,37 @@ def load(window: Window, full: bool) -> Loaded:
     return _from_old_file(window)
 
 
-def is_torch_file(path: str) -> bool:
-    """Return whether a file is one of torch.save, whatever its name is."""
-    window = map_file(path, follow=False)
-    try:
-        return window.read(0, len(MAGIC)) == MAGIC or Machine(window, steps=100).run() == OLD_MAGIC
-    except Unfit:
-        return False
-
-
 def _from_archive(window: Window, full: bool) -> Loaded:
     files = read_archive(window)
     if full:
         check_sums(window)
-    pickles = [name for name in files if name.rpartition("/")[2] == "data.pkl"]
-    if not pickles:
-        raise Unfit(UNREADABLE, "is an archive, but none of torch.save")
-    folder = pickles[0][: -len("data.pkl")]
-    if len(pickles) > 1 or not all(name.startswith(folder) for name in files):
-        raise Unfit(CORRUPT, "is an archive with more than one content")
-    if f"{folder}constants.pkl" in files:
-        raise Unfit(REFUSED, "is a TorchScript archive, which holds code")
+    folder = _checked_folder(files)
     if f"{folder}byteorder" in files and files[f"{folder}byteorder"].read(0, 10) != LITTLE:
         raise Unfit(UNVERIFIED, "was written on a machine with another order of bytes")
-    machine = Machine(files[pickles[0]])
+    machine = Machine(files[f"{folder}data.pkl"])
     state = machine.run()
     for key, storage in machine.storages.items():
         if f"{folder}data/{key}" not in files:
             raise Unfit(CORRUPT, f"data/{key[:100]}, which it names, is not in the archive")
         storage.place(files[f"{folder}data/{key}"])
+    machine.check_later()
     return Loaded(state, tuple(machine.names))
+
+
+def _checked_folder(files: dict[str, Window]) -> str:
+    """Return the only folder of an archive, which holds nothing but what torch.save writes."""
+    pickles = [name for name in files if name.lower().rpartition("/")[2] == "data.pkl"]
+    if not pickles:
+        raise Unfit(UNREADABLE, "is an archive, but none of torch.save")
+    folder = pickles[0][: -len("data.pkl")]
+    if len(pickles) > 1 or folder.find("/") != len(folder) - 1 or not all(name.startswith(folder) for name in files):
+        raise Unfit(CORRUPT, "is an archive with more than one content")
+    if f"{folder}constants.pkl" in files:
+        raise Unfit(REFUSED, "is a TorchScript archive, which holds code")
+    for name in files:
+        if RECORD.fullmatch(name[len(folder) :]) is None:
+            raise Unfit(CORRUPT, f"is an archive with {name[:100]} in it, which torch.save does not write")
+    return folder
 
 
 def _from_old_file(window: Window) -> Loaded:
@@ -102,12 +108,13 @@ def _from_old_file(window: Window) -> Loaded:
         at += storage.nbytes
     if machine.storages:
         raise Unfit(CORRUPT, "its list of storages is damaged")
+    machine.check_later()
     return Loaded(state, tuple(machine.names))
 
 
 def _after_header(window: Window) -> int:
     """Return where the content starts, after the magic number, the version and facts about the machine."""
-    if _is_tar(window):
+    if is_tar(window):
         raise Unfit(REFUSED, "is a tar archive; only torch before 0.2 wrote such, and loading one runs any code")
     at = 0
     for number in range(3):
@@ -126,7 +133,7 @@ def _after_header(window: Window) -> int:
     return at
 
 
-def _is_tar(window: Window) -> bool:
+def is_tar(window: Window) -> bool:
     """Return whether torch.load would read a tar archive, before it even looks for pickles."""
     try:
         tarfile.TarInfo.frombuf(window.read(0, tarfile.BLOCKSIZE), "utf-8", "surrogateescape")

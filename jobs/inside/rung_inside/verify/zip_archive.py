@@ -26,6 +26,8 @@ LOCAL = struct.Struct("<4s2B4HL2L2H")
 MOST_ENTRIES = 1_000_000
 FULL32 = 0xFFFFFFFF
 ENCRYPTED = 1
+# torch cuts a longer name off, and ends it at a zero byte.
+LONGEST_NAME = 500
 CHECKED_AT_ONCE = 1 << 22
 
 
@@ -62,7 +64,8 @@ def _checked(window: Window) -> Iterator[tuple[Entry, Window]]:
     """Yield every entry with its bytes; no two of them share a name or a byte."""
     begin, length, count = _index(window)
     entries = list(_entries(window.part(begin, length), count))
-    if len({entry.name for entry in entries}) < len(entries):
+    # torch looks for a file without regard to case, and takes any one of those that it finds.
+    if len({entry.name.lower() for entry in entries}) < len(entries):
         raise Unfit(CORRUPT, "the archive has two files of one name")
     free = 0
     for entry in sorted(entries, key=lambda each: each.header):
@@ -117,6 +120,8 @@ def _entries(index: Window, count: int) -> Iterator[Entry]:
             packed, length, header = _large(index.read(at + name, extra), packed, length, header)
         at += name + extra + comment
         entry = Entry(text.decode("utf-8", "replace"), header, length, checksum)
+        if name > LONGEST_NAME or not entry.name.isprintable():
+            raise Unfit(CORRUPT, "the archive has a file with a name that torch.save does not write")
         if method or flags & ENCRYPTED or packed != length:
             raise Unfit(CORRUPT, f"{entry.name} is compressed, which torch.save never does")
         yield entry

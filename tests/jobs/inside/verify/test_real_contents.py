@@ -30,6 +30,12 @@ def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
+def with_attributes() -> torch.Tensor:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.shared = True  # type: ignore[attr-defined]
+    return parameter
+
+
 def tensors() -> dict[str, Any]:
     base = torch.randn(6, 8)
     return {
@@ -40,8 +46,14 @@ def tensors() -> dict[str, Any]:
         "uint16": torch.ones(3, dtype=torch.uint16), "bool": torch.ones(3, dtype=torch.bool),
         "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
         "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "by channel": torch.quantize_per_channel(torch.ones(2, 3), torch.ones(2), torch.zeros(2), 0, torch.qint8),
+        "with attributes": with_attributes(), "conjugated": torch.ones(2, dtype=torch.complex64).conj(),
         "a parameter": torch.nn.Parameter(torch.ones(3)), "a buffer": torch.nn.Buffer(torch.ones(2)),
     }  # fmt: skip
+
+
+def normed() -> torch.nn.Module:
+    return torch.nn.utils.weight_norm(torch.nn.Linear(3, 2))
 
 
 def objects() -> dict[str, Any]:
@@ -56,6 +68,10 @@ def objects() -> dict[str, Any]:
         "an optimizer of Hydra": functools.partial(torch.optim.Adam, lr=1e-3),
         "NumPy's generator": numpy.random.default_rng(1), "NumPy's random state": numpy.random.RandomState(1),
         "NumPy's state": numpy.random.get_state(), "an array": numpy.zeros(5), "a number of NumPy": numpy.float64(1.5),
+        "a layer with a function": torch.nn.TransformerEncoderLayer(4, 2, 8), "an activation": torch.nn.GELU,
+        "an array of dates": numpy.zeros(2, "M8[s]"), "a table": numpy.zeros(2, [("a", "f4"), ("b", "i8", (2,))]),
+        "an array of texts": numpy.array(["a", "bc"]), "a weight norm": normed(),
+        "defaults": (collections.defaultdict(int), collections.defaultdict(set)),
         "an array of objects": numpy.array([None, 1], dtype=object), "a large array": numpy.zeros(100_000),
         "torch's generator": torch.Generator(), "Python's generator": random.Random(1), "its state": random.getstate(),
         "device, type, size": (torch.device("cpu"), torch.float16, torch.Size([1, 2])), "version": torch.__version__,

@@ -1,7 +1,8 @@
 """The exact list of globals that a checkpoint may name, by module. A name that is not here is refused.
 
 Collected from what torch.save writes for state dicts, optimizers, schedulers and scalers, and from checkpoints of
-Lightning, transformers, Accelerate, PEFT, mmengine and OmegaConf. No entry runs code that its arguments choose.
+Lightning, transformers, Accelerate, PEFT, mmengine and OmegaConf. No entry runs code that its arguments choose, and
+nothing that may be kept as a value is harmful when library code calls it by mistake, with any arguments.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _NUMPY_DTYPES = (
 )
 _STORAGES = " ".join((*STORAGES, "TypedStorage", "_TypedStorage"))
 _ATTRIBUTES = "AttributeDict"
+_OPTIMIZERS = "adadelta adagrad adam adamax adamw asgd lbfgs nadam radam rmsprop rprop sgd sparse_adam"
 
-# Values: they are named, and never called.
-NAMED = {
+# Values: they are named and kept, and never called.
+VALUES = {
     "torch": " ".join(
         (
             *ITEM_BYTES,
@@ -31,22 +33,42 @@ NAMED = {
             *("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"),
             *("contiguous_format", "channels_last", "channels_last_3d", "preserve_format"),
             *("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric"),
-            *("per_channel_affine_float_qparams", _STORAGES),
+            "per_channel_affine_float_qparams",
         )
     ),
-    "torch.storage": _STORAGES,
-    "torch.cuda": _STORAGES,
     "torch.nn.functional": "relu gelu silu tanh sigmoid leaky_relu elu softmax log_softmax cross_entropy mse_loss",
-    "torch.amp.grad_scaler": "_refresh_per_optimizer_state",
-    "torch.cuda.amp.grad_scaler": "_refresh_per_optimizer_state",
     "numpy": _NUMPY_TYPES,
     "typing": "Any Dict List Tuple Set Optional Union",
+}
+
+# Classes that frameworks also keep as values, such as the optimizer of a config, besides making objects of them.
+ALSO_VALUES = {
+    "builtins": "object int float str bool list dict tuple set frozenset bytes",
+    **dict.fromkeys(
+        ("torch.nn.modules.activation", "torch.nn.modules.batchnorm", "torch.nn.modules.normalization"), ""
+    ),
+    **{f"torch.optim.{name}": "" for name in _OPTIMIZERS.split()},
+}
+
+# These stand in one place only: the type of a storage or of a tensor, or what makes new values for a dict.
+NAMED = {
+    "torch": f"{_STORAGES} Tensor",
+    "torch.storage": _STORAGES,
+    "torch.cuda": _STORAGES,
+    "torch.amp.grad_scaler": "_refresh_per_optimizer_state",
+    "torch.cuda.amp.grad_scaler": "_refresh_per_optimizer_state",
+    "torch.distributed._tensor.api": "DTensor",
+    "torch.distributed.tensor": "DTensor",
+    "torch.distributed.tensor._api": "DTensor",
+    "numpy.random._mt19937": "MT19937",
+    "numpy.random._pcg64": "PCG64",
+    "numpy.random._philox": "Philox",
+    "numpy.random.bit_generator": "SeedSequence",
 }
 
 # Classes: objects of them are made and get their state.
 MADE = {
     "builtins": "object int float str bool list dict tuple",
-    "torch": "Tensor",
     "torch.nn.modules.activation": (
         "Threshold ReLU RReLU Hardtanh ReLU6 Sigmoid Hardsigmoid Tanh SiLU Mish Hardswish ELU CELU SELU GLU GELU"
         " Hardshrink LeakyReLU LogSigmoid Softplus Softshrink MultiheadAttention PReLU Softsign Tanhshrink Softmin"
@@ -125,7 +147,6 @@ MADE = {
     ),
     "torch.amp.grad_scaler": "GradScaler",
     "torch.cuda.amp.grad_scaler": "GradScaler",
-    "numpy.random.bit_generator": "SeedSequence",
     "torch.distributed.checkpoint.metadata": (
         "ChunkStorageMetadata TensorProperties TensorStorageMetadata BytesStorageMetadata StorageMeta Metadata"
         " MetadataIndex"
@@ -133,10 +154,7 @@ MADE = {
     "torch.distributed.checkpoint.filesystem": "_StorageInfo _StoragePrefix",
     "torch.distributed._shard.sharded_tensor.metadata": "TensorProperties ShardedTensorMetadata",
     "torch.distributed._shard.metadata": "ShardMetadata",
-    "torch.distributed._tensor.api": "DTensor",
     "torch.distributed._tensor.placement_types": "DTensorSpec TensorMeta Shard Replicate Partial _Partial",
-    "torch.distributed.tensor": "DTensor",
-    "torch.distributed.tensor._api": "DTensor",
     "torch.distributed.tensor._dtensor_spec": "DTensorSpec TensorMeta ShardOrderEntry",
     "torch.distributed.tensor.placement_types": "Shard _StridedShard Replicate Partial",
     "torch.distributed.device_mesh": "DeviceMesh",
@@ -195,7 +213,7 @@ MADE = {
     "omegaconf.nodes": "AnyNode StringNode IntegerNode FloatNode BooleanNode BytesNode PathNode EnumNode",
 }
 
-# Functions and classes that may be called with any arguments.
+# Functions and classes that may be called with plain data, or as `rebuilt` says.
 CALLED = {
     "builtins": "set frozenset bytearray bytes complex slice range getattr",
     "_codecs": "encode",
@@ -223,11 +241,6 @@ CALLED = {
     "torch.serialization": "_get_layout",
     "torch.torch_version": "TorchVersion",
     "torch._C": "Generator",
-    "torch.amp.grad_scaler": "OptState",
-    "torch.cuda.amp.grad_scaler": "OptState",
-    "torch.distributed.checkpoint.metadata": "_MEM_FORMAT_ENCODING",
-    "torch.distributed._shard.sharded_tensor.metadata": "MEM_FORMAT_ENCODING",
-    "torch.distributed.checkpoint.filesystem": "SerializationFormat",
     "numpy": "dtype",
     "numpy.core.multiarray": "_reconstruct scalar",
     "numpy._core.multiarray": "_reconstruct scalar",
@@ -236,9 +249,15 @@ CALLED = {
     "numpy.dtypes": _NUMPY_DTYPES,
     "numpy.random._pickle": "__randomstate_ctor __generator_ctor __bit_generator_ctor",
     "numpy.random.bit_generator": "__pyx_unpickle_SeedSequence",
-    "numpy.random._mt19937": "MT19937",
-    "numpy.random._pcg64": "PCG64",
-    "numpy.random._philox": "Philox",
+}
+
+# Enums: they are called with one plain value, or a member of them is named.
+ENUMS = {
+    "torch.amp.grad_scaler": "OptState",
+    "torch.cuda.amp.grad_scaler": "OptState",
+    "torch.distributed.checkpoint.metadata": "_MEM_FORMAT_ENCODING",
+    "torch.distributed._shard.sharded_tensor.metadata": "MEM_FORMAT_ENCODING",
+    "torch.distributed.checkpoint.filesystem": "SerializationFormat",
     "transformers.trainer_utils": (
         "IntervalStrategy EvaluationStrategy SaveStrategy HubStrategy SchedulerType FSDPOption"
     ),

@@ -16,11 +16,21 @@ from typing import Iterator
 
 # The name is defined as a class in the source.
 CLASS = "class"
-# The name comes from elsewhere: it is imported, or an attribute of something that is no class of the source.
+# The same, and objects of it are pickled as a call of it: enums, exceptions, some containers, and what says so itself.
+CALLED_CLASS = "called class"
+# The name is anything else in the source: imported, a function, another name for something, or not there at all.
 FOREIGN = "foreign"
-# The source cannot be found, or does not say what the name is.
+# The source cannot be found.
 UNKNOWN = "unknown"
 
+ENUM = ("Enum", "Flag")
+# How the names of base classes end whose objects are pickled as a call, and such names in full.
+CALLED_ENDINGS = (*ENUM, "Error", "Exception", "Warning")
+CALLED_BASES = (
+    "set", "frozenset", "bytearray", "deque", "OrderedDict", "defaultdict", "Counter", "Decimal", "Fraction", "date",
+    "datetime", "timedelta", "Path", "PosixPath",
+)  # fmt: skip
+REDUCE = ("__reduce__", "__reduce_ex__")
 MAIN = ("__main__", "__mp_main__")
 # What Rung itself puts into a job.
 OURS = ("rung_inside", "sitecustomize", "rung")
@@ -58,34 +68,92 @@ def _installed(path: str) -> bool:
 
 
 def kind_in_source(module: str, name: str) -> str:
-    """Return what a name is in the source of a module of the job: CLASS, FOREIGN or UNKNOWN."""
+    """Return what a name is in the source of a module of the job: a class, something foreign, or unknown."""
     parts = name.split(".")
-    if not all(part.isidentifier() for part in parts):
+    tree = _tree(module)
+    if tree is None:
+        # An attribute of an unknown name could be anything that the script has imported.
+        return UNKNOWN if len(parts) == 1 and name.isidentifier() else FOREIGN
+    found = _class(tree, parts)
+    if found is None:
         return FOREIGN
-    for path in _sources(module):
-        tree = _parsed(path)
-        if tree is not None:
-            return _kind(tree, parts)
-    # An attribute of an unknown name could be anything that the script has imported.
-    return UNKNOWN if len(parts) == 1 else FOREIGN
+    says_so = any(isinstance(node, ast.FunctionDef) and node.name in REDUCE for node in found.body)
+    return CALLED_CLASS if says_so or _has_base(tree, found, CALLED_ENDINGS, CALLED_BASES) else CLASS
 
 
-def _kind(tree: ast.AST, parts: list[str]) -> str:
-    imported = {
+def is_member(module: str, name: str, attribute: str) -> bool:
+    """Return whether an attribute is a member of an enum in the source of a module of the job."""
+    tree = _tree(module)
+    found = None if tree is None else _class(tree, name.split("."))
+    if tree is None or found is None or attribute.startswith("_") or not _has_base(tree, found, ENUM):
+        return False
+    return any(
+        isinstance(target, ast.Name) and target.id == attribute
+        for node in found.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    )
+
+
+def _class(tree: ast.AST, parts: list[str]) -> ast.ClassDef | None:
+    """Return a class of the source, also one inside a class; none if the name is also something else there."""
+    if parts[0] in _imported(tree):
+        return None
+    place: ast.AST = tree
+    for part in parts:
+        found = [node for node in _statements(place) if part in _bound(node)]
+        if not found or not all(isinstance(node, ast.ClassDef) for node in found):
+            return None
+        place = found[-1]
+    return place if isinstance(place, ast.ClassDef) else None
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    return {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     }
-    if parts[0] in imported:
-        return FOREIGN
-    place = tree
-    for part in parts:
-        classes = [node for node in ast.iter_child_nodes(place) if isinstance(node, ast.ClassDef) and node.name == part]
-        if not classes:
-            return UNKNOWN if len(parts) == 1 else FOREIGN
-        place = classes[-1]
-    return CLASS
+
+
+def _statements(place: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a module or a class, also those inside `if`, `try` and `with`."""
+    for node in ast.iter_child_nodes(place):
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+            yield from _statements(node)
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Return the names that a statement defines."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return {node.name}
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
+        return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return set()
+
+
+def _has_base(
+    tree: ast.AST, found: ast.ClassDef, endings: tuple[str, ...], names: tuple[str, ...] = (), depth: int = 5
+) -> bool:
+    """Return whether a class, or a class of the same source below it, has a base whose name is one of these."""
+    for base in found.bases:
+        name = base.attr if isinstance(base, ast.Attribute) else base.id if isinstance(base, ast.Name) else ""
+        inner = _class(tree, [name]) if depth and name else None
+        known = name.endswith(endings) or name in names
+        if _has_base(tree, inner, endings, names, depth - 1) if inner else known:
+            return True
+    return False
+
+
+def _tree(module: str) -> ast.AST | None:
+    """Return the first source of a module that can be read."""
+    for path in _sources(module):
+        tree = _parsed(path)
+        if tree is not None:
+            return tree
+    return None
 
 
 def _sources(module: str) -> Iterator[str]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from rung_inside.verify.pickles.objects import Bag, Dummy, Name, Ordered, fill, name_of
+from rung_inside.verify.pickles import keeping
+from rung_inside.verify.pickles.objects import Arguments, Bag, Dummy, Name, fill, name_of
 from rung_inside.verify.pickles.opcodes import ARGUMENTS, Reader, damaged
-from rung_inside.verify.pickles.permissions import CALLED, MADE, NAMED, permission
-from rung_inside.verify.pickles.rebuilt import REBUILT, check_state
+from rung_inside.verify.pickles.permissions import NAMED, permission
+from rung_inside.verify.pickles.rebuilt import REBUILT
+from rung_inside.verify.pickles.states import give_state
 from rung_inside.verify.pickles.storages import storage_of
 from rung_inside.verify.stored.mapped_file import Window
 from rung_inside.verify.stored.tensor import Storage
@@ -31,6 +33,8 @@ class Machine:
         self.reader = Reader(window, at)
         self.names: dict[Name, int] = {}
         self.storages: dict[str, Storage] = {}
+        # Checks of numbers, to be made when it is known where they are.
+        self.later: list[Callable[[], None]] = []
         self.steps = steps
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
@@ -42,6 +46,7 @@ class Machine:
         while True:
             code = reader.byte()
             if code == ord("."):
+                keeping.check_kept([self._top()])
                 return self._pop()
             cost, argument, action = TABLE[code]
             self.steps -= cost
@@ -55,30 +60,42 @@ class Machine:
         if self.steps < 0:
             raise _too_long()
 
+    def check_later(self) -> None:
+        """Make the checks that had to wait for the numbers."""
+        for check in self.later:
+            check()
+
     def call(self, name: Any, args: Any) -> Any:
         """Return what a call of a global with these arguments stands for, if it may be called."""
-        if not isinstance(args, tuple):
+        if type(args) not in (tuple, Arguments):
             raise damaged("arguments that are no tuple")
-        if not isinstance(name, Name):
+        if type(name) is not Name:
             raise Unfit(REFUSED, "would call an object that it makes itself when loaded")
         rebuild = REBUILT.get(name)
         if rebuild is not None:
             return rebuild(self, args)
-        if self.names[name] < CALLED:
-            raise Unfit(REFUSED, f"would call {name} when loaded, and that is not known to be harmless")
+        keeping.check_call(self, name, args)
         return Dummy(name, args)
 
     def make(self, name: Any, args: Any) -> Any:
         """Return what a new object of a class stands for, without a call of the class."""
-        if not isinstance(args, tuple):
+        if type(args) not in (tuple, Arguments):
             raise damaged("arguments that are no tuple")
-        if not isinstance(name, Name):
+        if type(name) is not Name:
             raise Unfit(REFUSED, "would make an object of a class that it makes itself when loaded")
         if name in REBUILT:
             return self.call(name, args)
-        if self.names[name] < MADE:
-            raise Unfit(REFUSED, f"would make an object of {name} when loaded, and that is not known to be harmless")
+        keeping.check_making(self, name, args)
         return Dummy(name, args)
+
+    def make_with_names(self, name: Any, args: Any, named: Any) -> Any:
+        """Return the same for a class of the job that takes named arguments."""
+        made = self.make(name, args)
+        if named and (not keeping.is_of_the_job(made) or not keeping.is_mapping(named)):
+            raise Unfit(REFUSED, f"would make an object of {name} in a way that torch.save does not write")
+        if named:
+            made["<named>"] = named
+        return made
 
     def name(self, module: Any, name: Any) -> Name:
         """Return a global, judged by its exact name, or refuse the pickle."""
@@ -128,59 +145,41 @@ class Machine:
         self.push(self.call(name, args))
 
     def _newobj(self, _: None) -> None:
-        args, name = self._pop(), self._pop()
-        self.push(self.make(name, args))
+        args = self._pop()
+        self.push(self.make(self._pop(), args))
 
     def _newobj_ex(self, _: None) -> None:
         named, args, name = self._pop(), self._pop(), self._pop()
-        made = self.make(name, args)
-        if named and not isinstance(made, Dummy):
-            raise damaged("named arguments")
-        self.push(made)
-        if named:
-            made["<named>"] = named
+        self.push(self.make_with_names(name, args, named))
 
     def _inst(self, pair: tuple[str, str]) -> None:
-        name = self.name(*pair)
-        self.push(self.call(name, tuple(self._since_mark())))
+        self.push(self.call(self.name(*pair), keeping.tuple_of(self._since_mark())))
 
     def _obj(self, _: None) -> None:
         items = self._since_mark()
         if not items:
             raise damaged("an object without a class")
-        self.push(self.call(items[0], tuple(items[1:])))
+        self.push(self.call(items[0], keeping.tuple_of(items[1:])))
 
     def _build(self, _: None) -> None:
-        state, made = self._pop(), self._top()
-        if isinstance(made, Ordered):
-            return  # that of a state dict has the attribute `_metadata`, which is not needed here
-        if isinstance(made, Name):
-            raise Unfit(REFUSED, f"would change {made} itself when loaded")
-        if not isinstance(made, Dummy):
-            raise damaged("a state for a value that has none")
-        check_state(self, made, state)
-        for part in state if type(state) is tuple and len(state) == 2 else (state,):
-            if isinstance(part, dict):
-                self.charge(2 * len(part))  # the same state may be given to many objects
-                made.update(part)
-            elif part is not None:
-                made["<state>"] = state
+        state = self._pop()
+        give_state(self, self._top(), state)
 
     def _append(self, _: None) -> None:
-        item = self._pop()
-        self._extend([item])
+        self._extend([self._pop()])
 
     def _appends(self, _: None) -> None:
         self._extend(self._since_mark())
 
+    def _add(self, _: None) -> None:
+        items = self._since_mark()
+        keeping.check_keys(self, items)
+        self._extend(items)
+
     def _extend(self, items: list[Any]) -> None:
         target = self._top()
-        if isinstance(target, Dummy):
-            target.setdefault("<items>", []).extend(items)
-        elif isinstance(target, list):
-            target.extend(items)
-        else:
-            raise damaged("items for a value that is no list")
+        keeping.check_items(target, items)
+        (target if isinstance(target, list) else target.setdefault("<items>", [])).extend(items)
 
     def _setitem(self, _: None) -> None:
         value, key = self._pop(), self._pop()
@@ -191,15 +190,16 @@ class Machine:
 
     def _update(self, items: list[Any]) -> None:
         target = self._top()
-        if not isinstance(target, dict):
-            raise damaged("items for a value that is no dict")
+        keeping.check_pairs(self, target, items)
         fill(target, items)
 
     def _list(self, _: None) -> None:
-        self.push(self._since_mark())
+        items = self._since_mark()
+        keeping.check_kept(items)
+        self.push(items)
 
     def _tuple(self, _: None) -> None:
-        self.push(tuple(self._since_mark()))
+        self.push(keeping.tuple_of(self._since_mark()))
 
     def _dict(self, _: None) -> None:
         items = self._since_mark()
@@ -207,7 +207,9 @@ class Machine:
         self._update(items)
 
     def _frozenset(self, _: None) -> None:
-        self.push(Bag(self._since_mark()))
+        items = self._since_mark()
+        keeping.check_keys(self, items)
+        self.push(Bag(items))
 
     def _put(self, index: int) -> None:
         self._memo[index] = self._top()
@@ -244,7 +246,7 @@ class Machine:
 
     def short_tuple(self, count: int) -> None:
         items = [self._pop() for _ in range(count)]
-        self.push(tuple(reversed(items)))
+        self.push(keeping.tuple_of(reversed(items)))
 
 
 def _too_long() -> Unfit:
@@ -281,7 +283,7 @@ ACTIONS: dict[int, Action] = {
     ord("]"): _fresh(list), ord("}"): _fresh(dict), 0x8F: _fresh(Bag),
     0x85: _tuple_of(1), 0x86: _tuple_of(2), 0x87: _tuple_of(3),
     ord("t"): Machine._tuple, ord("l"): Machine._list, ord("d"): Machine._dict, 0x91: Machine._frozenset,
-    ord("a"): Machine._append, ord("e"): Machine._appends, 0x90: Machine._appends,
+    ord("a"): Machine._append, ord("e"): Machine._appends, 0x90: Machine._add,
     ord("s"): Machine._setitem, ord("u"): Machine._setitems,
     ord("("): Machine._mark, ord("0"): Machine._pop_one, ord("1"): Machine._pop_mark, ord("2"): Machine._duplicate,
     ord("c"): Machine._global, 0x93: Machine._stack_global, **dict.fromkeys(b"\x82\x83\x84", Machine._coded),

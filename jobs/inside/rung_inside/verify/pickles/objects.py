@@ -39,6 +39,8 @@ class Dummy(dict):  # type: ignore[type-arg]
     def __init__(self, name: Name, args: tuple[Any, ...] = ()) -> None:
         super().__init__()
         self.name = name
+        # An object gets its state once. A second one would be given to whatever the first one put in its place.
+        self.built = False
         if args:
             self["<args>"] = args
 
@@ -49,8 +51,18 @@ class Dummy(dict):  # type: ignore[type-arg]
         return self is other
 
 
+class Fixed(Dummy):
+    """Replaces an attribute of a class, or another object that belongs to a library and not to the pickle."""
+
+
+class Arguments(tuple):  # type: ignore[type-arg]
+    """A tuple with a global in it that may only be used, not kept: the arguments of a call, or of an object."""
+
+
 class Ordered(dict):  # type: ignore[type-arg]
     """Replaces an OrderedDict, a defaultdict or a Counter."""
+
+    built = False
 
 
 class Bag(list):  # type: ignore[type-arg]

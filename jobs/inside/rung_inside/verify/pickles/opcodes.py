@@ -148,10 +148,6 @@ def _plain_name(raw: bytes) -> str:
     return raw.decode("utf-8")
 
 
-def _nothing(reader: Reader) -> None:
-    return None
-
-
 _same: Callable[[bytes], Any] = bytes
 # How to read the argument of every opcode that has one.
 ARGUMENTS: dict[int, Callable[[Reader], Any]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rung_inside.verify.pickles.objects import Name
-from rung_inside.verify.pickles.opcodes import damaged
+from rung_inside.verify.pickles.objects import Arguments, Name
+from rung_inside.verify.pickles.opcodes import LongText, damaged
 from rung_inside.verify.stored.tensor import Storage
 from rung_inside.verify.stored.verdict import UNVERIFIED, Unfit
 
@@ -18,20 +18,27 @@ STORAGES = {
     "QUInt8Storage": "quint8", "QInt8Storage": "qint8", "QInt32Storage": "qint32",
     "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
 }  # fmt: skip
+MODULES = ("torch", "torch.cuda", "torch.storage")
 
 
 def storage_of(pid: Any, known: dict[str, Storage]) -> Any:
     """Return the storage of a persistent id; the same one for the same key."""
-    if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
+    if type(pid) not in (tuple, Arguments) or len(pid) < 2 or type(pid[1]) is not Name:
+        raise _unknown()
+    if pid[0] == "module" and all(type(each) in (str, LongText, type(None)) for each in pid[2:]):
         return pid[1]  # the format before torch 1.6 keeps the source of a class beside it
-    if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage" or not isinstance(pid[1], Name):
-        raise Unfit(UNVERIFIED, "holds a storage of an unknown kind")
+    if len(pid) not in (5, 6) or pid[0] != "storage" or pid[1].module not in MODULES or type(pid[3]) is not str:
+        raise _unknown()
     dtype = STORAGES.get(pid[1].name)
     if dtype is None or (len(pid) == 6 and pid[5] is not None):
-        raise Unfit(UNVERIFIED, "holds a storage of an unknown kind")
+        raise _unknown()
     key, count = pid[2], pid[4]
     if type(key) is not str or type(count) is not int:
         raise damaged("a storage without a key or a size")
     if key not in known:
         known[key] = Storage(dtype, count)
     return known[key]
+
+
+def _unknown() -> Unfit:
+    return Unfit(UNVERIFIED, "holds a storage of an unknown kind")
