@@ -6,6 +6,7 @@ the originals, and the newer copy may prove useless.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,16 +98,20 @@ class Mirror:
         task = self._context.tasks.take(key)
         if task is not None:
             self._take(job, task)
-        wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None
-        due = job.id not in self._due or self._context.steady() >= self._due[job.id]
-        if wanted and due and job.state is JobState.RUNNING and not self._context.tasks.busy(key):
+        wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None and job.state is JobState.RUNNING
+        # Not at once: a run that has just begun has saved nothing, and a new controller may have many to look at.
+        due = self._due.setdefault(job.id, self._soon(job)) if wanted else math.inf
+        if self._context.steady() >= due and not self._context.tasks.busy(key):
             self._send(job, key)
+
+    def _soon(self, job: Job) -> float:
+        return self._context.steady() + job.spec.checkpoint.mirror_every * SOONER
 
     def _send(self, job: Job, key: str) -> None:
         context, spec = self._context, job.spec.checkpoint
         attempts = context.store.attempts(job.id)
         last = attempts[-1]
-        self._due[job.id] = context.steady() + spec.mirror_every * SOONER
+        self._due[job.id] = self._soon(job)
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
         original = Original(context.engines.on(last.host), request, spec.pattern)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
