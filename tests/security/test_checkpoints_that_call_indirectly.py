@@ -201,6 +201,7 @@ PARTS: dict[str, bytes] = {
     "a method of a harmless kind": made(NAMESPACE, append=RELU),
     "a module as a method": made(NAMESPACE, keys=made(MODULES)),
     "a second state that is harmless": made(NAMESPACE, x=number(1)) + a_dict(y=number(2)) + b"b",
+    "attributes that come later": b"}\x94" + NAMESPACE + b")\x81h\x00b0" + text("append") + RELU + b"s",
     "items of a module": made(MODULES, _modules=b"}") + text("x") + number(1) + b"s",
     "items of a path": called(POSIX_PATH, text("x")) + number(1) + b"a",
     "a state for a path": called(POSIX_PATH, text("x")) + a_dict(x=number(1)) + b"b",

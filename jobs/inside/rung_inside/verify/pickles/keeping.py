@@ -115,6 +115,8 @@ def check_items(target: Any, items: list[Any]) -> None:
 
 def check_pairs(machine: Any, target: Any, items: list[Any]) -> None:
     """Check keys and values that follow each other, and that are put into a dict or an object that is one."""
+    if id(target) in machine.sealed:
+        raise Unfit(REFUSED, "would change the attributes of an object when loaded")
     check_keys(machine, items[::2])
     check_kept(items[1::2])
     if isinstance(target, Dummy):

@@ -33,8 +33,8 @@ class Machine:
         self.reader = Reader(window, at)
         self.names: dict[Name, int] = {}
         self.storages: dict[str, Storage] = {}
-        # Checks of numbers, to be made when it is known where they are.
-        self.later: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []  # checks of numbers, for when it is known where they are
+        self.sealed: dict[int, Any] = {}  # dicts that are the attributes of an object
         self.steps = steps
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}

@@ -27,7 +27,7 @@ def give_state(machine: Any, made: Any, state: Any) -> None:
     made.built = True
     if isinstance(made, Ordered):
         # That of a state dict has the attribute `_metadata`, which is not needed here.
-        _parts(made, state)
+        _parts(machine, made, state)
         return
     special = STATES.get(made.name)
     if special is not None:
@@ -36,7 +36,7 @@ def give_state(machine: Any, made: Any, state: Any) -> None:
     if isinstance(state, (Name, Dummy, Bag)):
         raise Unfit(REFUSED, f"would give an object of {made.name} an object as its state")
     check_kept((state,))
-    for part in _parts(made, state):
+    for part in _parts(machine, made, state):
         if is_mapping(part):
             machine.charge(2 * len(part))  # the same state may be given to many objects
             made.update(part)
@@ -57,15 +57,25 @@ def _check_may_have_one(made: Any) -> None:
         raise Unfit(REFUSED, "would give an object a second state when loaded")
 
 
-def _parts(made: Any, state: Any) -> tuple[Any, ...]:
+def _parts(machine: Any, made: Any, state: Any) -> tuple[Any, ...]:
     """Return the attributes of a state, and those that are set one by one, if it has such. None may be called."""
     parts = tuple(state) if type(state) in (tuple, Arguments) and len(state) == 2 else (state,)
     for part in parts:
         if is_mapping(part):
-            check_attributes(part)
+            _seal(machine, part)
     if len(parts) == 2 and is_mapping(parts[1]):
         _check_slots(made, parts[1])
     return parts
+
+
+def _seal(machine: Any, state: dict[Any, Any]) -> None:
+    """Check attributes, which may not change any more: a class may use the dict itself, or one in it, as its own."""
+    check_attributes(state)
+    machine.sealed[id(state)] = state
+    inner: Any = state.get("__dict__")
+    if is_mapping(inner):
+        check_attributes(inner)
+        machine.sealed[id(inner)] = inner
 
 
 def _check_slots(made: Any, slots: dict[Any, Any]) -> None:
