@@ -11,7 +11,18 @@ import torch
 from rung_inside.verify.examine import examine
 from safetensors.torch import save_file
 
-from tests.support.hostile_checkpoints import a_dict, a_pickle, called, named, number, text
+from tests.support.hostile_checkpoints import (
+    a_dict,
+    a_pickle,
+    a_storage,
+    a_tensor,
+    a_tuple,
+    an_archive,
+    called,
+    named,
+    number,
+    text,
+)
 
 
 def a_folder(place: Path) -> Path:
@@ -87,6 +98,25 @@ def test_places_outside_of_a_sparse_tensor_are_found(tmp_path: Path) -> None:
         columns[1] = place
         torch.save({"x": torch.sparse_csr_tensor(rows, columns, values, (2, 2), check_invariants=False)}, path)
         assert examine(str(path))["verdict"] == verdict
+
+
+SIZES = {
+    "no tuple": number(2), "too few sides": b")", "a tuple as a side": a_tuple(number(2) + b"\x85"),
+    "a text as a side": a_tuple(text("2")), "a truth as a side": a_tuple(b"\x88"),
+    "too many sides": a_tuple(*[number(2)] * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sparse_tensor_of_an_odd_size_is_a_verdict(tmp_path: Path, size: str) -> None:
+    where = a_tensor(a_storage("LongStorage", "0", 2), 0, (1, 2), (2, 1))
+    values = a_tensor(a_storage("FloatStorage", "1", 2), 0, (2,), (1,))
+    data = a_tuple(where, values, SIZES[size])
+    tensor = called(named("torch._utils", "_rebuild_sparse_tensor"), named("torch", "sparse_coo"), data)
+    content = a_pickle(a_dict(step=number(5), x=tensor))
+    path = an_archive(tmp_path / "step_5.pt", content, {"0": struct.pack("<2q", 0, 1), "1": bytes(8)})
+    result = examine(str(path))
+    assert result["verdict"] in ("corrupt", "unverified") and "Error" not in result["detail"], result
 
 
 @pytest.mark.filterwarnings("ignore")

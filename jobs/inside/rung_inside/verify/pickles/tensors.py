@@ -162,9 +162,10 @@ def sparse(machine: Any, args: tuple[Any, ...]) -> Dummy:
     if check is None or type(data) is not tuple or len(data) < 3:
         raise Unfit(UNVERIFIED, "holds a sparse tensor of a kind that cannot be checked here")
     *tensors, size = data if name != "sparse_coo" else data[:3]
-    if not all(isinstance(each, StoredTensor) for each in tensors) or type(size) is not tuple:
+    known = type(size) is tuple and all(type(side) is int for side in size)
+    if not known or not all(isinstance(each, StoredTensor) for each in tensors):
         raise Unfit(UNVERIFIED, "holds a sparse tensor of a kind that cannot be checked here")
-    check_plain(machine, (size, *data[3:]) if name == "sparse_coo" else size)
+    check_plain(machine, data[3:] if name == "sparse_coo" else ())
     machine.later.append(lambda: check(tensors, size, name))
     return Dummy(Name(UTILS, "_rebuild_sparse_tensor"), (data,))
 
@@ -175,7 +176,7 @@ def _coordinates(tensors: Sequence[StoredTensor], size: Sequence[int], name: str
     if len(indices.size) != 2 or not values.size or indices.size[1] != values.size[0]:
         raise _outside()
     sparse_sides = indices.size[0]
-    if len(size) > MOST_DIMENSIONS or tuple(size[sparse_sides:]) != values.size[1:]:
+    if not sparse_sides <= len(size) <= MOST_DIMENSIONS or tuple(size[sparse_sides:]) != values.size[1:]:
         raise _outside()
     for row in range(sparse_sides):
         at = indices.offset + row * indices.stride[0]
