@@ -18,8 +18,8 @@ from rung.jobs.model.terminal_text import clean
 
 # So much of a command's output, and of its errors, is kept; the remainder is read and dropped.
 OUTPUT_BYTES = 1 << 20
-# The longest argument on Linux; the command line is one argument of the login shell there.
-COMMAND_BYTES = (1 << 17) - 1
+# The longest argument on Linux, less what is put around a command; its line is one argument of the login shell there.
+COMMAND_BYTES = (1 << 17) - 1 - 64
 # The longest path that fits a UNIX socket's address.
 SOCKET_PATH_BYTES = 107
 # The longest name of a file on Linux.

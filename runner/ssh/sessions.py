@@ -81,7 +81,7 @@ class Sessions:
 
 def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | None, deadline: float) -> CommandResult:
     """Run a command in a new session until it ends; write and read in turn so that neither side blocks."""
-    request(channel, "exec", command_line(argv), deadline)
+    request(channel, "exec", with_input(command_line(argv), len(stdin or b"")), deadline)
     exchange = _Exchange(channel, memoryview(stdin or b""))
     while exchange.advance():
         if time.monotonic() > deadline:
@@ -93,6 +93,15 @@ def run_command(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes | N
     if not channel.exit_status_ready():
         raise EngineError(f"{argv[0]}: took too long; it may still be running there")
     return CommandResult(channel.exit_status, bytes(exchange.out), bytes(exchange.err))
+
+
+def with_input(line: bytes, size: int) -> bytes:
+    """Return a command line whose command finds the end of its input by itself.
+
+    We never send the end of the input: a command may end before it is sent. The host then gives the number of its
+    channel to the next session, whose input would end before it began, and its command would wait for ever.
+    """
+    return b"head -c %d | %b" % (size, line) if size else b"exec %b </dev/null" % line
 
 
 def request(channel: paramiko.Channel, kind: str, what: bytes, deadline: float) -> None:
@@ -144,17 +153,12 @@ class _Exchange:
         return moved
 
     def _write(self) -> bool:
-        channel = self._channel
-        if channel.eof_sent or channel.closed:
-            return False
         sent = 0
-        while self._stdin and channel.send_ready():
+        while self._stdin and self._channel.send_ready():
             sent = self._send(bytes(self._stdin[:CHUNK_BYTES]))
             self._stdin = self._stdin[sent:]
             if self._channel.recv_ready() or not sent:
                 break
-        if not self._stdin:
-            channel.shutdown_write()
         return bool(sent)
 
     def _send(self, data: bytes) -> int:

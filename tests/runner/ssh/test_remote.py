@@ -8,12 +8,15 @@ import shlex
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
+from paramiko.common import cMSG_CHANNEL_EOF
 
 from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.runner.seams.remote import (
@@ -192,6 +195,30 @@ def test_many_threads_share_one_connection(titan: SshRemote, sshd: Sshd, serve: 
     with ThreadPoolExecutor(60) as pool:
         assert list(pool.map(ask, range(120))) == [str(number).encode() for number in range(120)]
     assert connections(sshd) == 1
+    assert sshd.count_in_log("Accepted publickey") == 1
+
+
+def test_a_command_that_ends_early_disturbs_no_session_after_it(
+    titan: SshRemote, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late end of its input would be that of the next session with its number, or end the connection."""
+    send = paramiko.Transport._send_user_message  # type: ignore[attr-defined]
+
+    def send_late(transport: paramiko.Transport, message: paramiko.Message) -> None:
+        if message.asbytes()[:1] == cMSG_CHANNEL_EOF:
+            time.sleep(0.5)
+        send(transport, message)
+
+    monkeypatch.setattr(paramiko.Transport, "_send_user_message", send_late)
+
+    def ask(number: int) -> bytes:
+        if number % 2:
+            return titan.run(["true"], timeout=pace.seconds(60)).out
+        return titan.run(["cat"], str(number).encode(), timeout=pace.seconds(60)).out
+
+    with ThreadPoolExecutor(6) as pool:
+        expected = [b"" if number % 2 else str(number).encode() for number in range(36)]
+        assert list(pool.map(ask, range(36))) == expected
     assert sshd.count_in_log("Accepted publickey") == 1
 
 
