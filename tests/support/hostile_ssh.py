@@ -8,6 +8,7 @@ side for servers, and it knows no root: `id` says that the account is 1000.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -282,8 +283,7 @@ class HostileHost:
 
     def run_command(self, channel: paramiko.Channel, command: str) -> None:
         self.commands.append(command)
-        stdin = b"".join(iter(lambda: channel.recv(1 << 16), b""))
-        reply = self.lies.command(command) or self._honest(command, stdin)
+        reply = self.lies.command(command) or self._honest(command, channel)
         for piece in reply.out:
             channel.sendall(piece)
         for piece in reply.err:
@@ -295,7 +295,12 @@ class HostileHost:
         channel.shutdown_write()
         channel.close()
 
-    def _honest(self, command: str, stdin: bytes) -> Reply:
+    def _honest(self, command: str, channel: paramiko.Channel) -> Reply:
+        # The command line itself says how long the input is.
+        sized = re.match(r"head -c (\d+) \|", command)
+        stdin = b""
+        while sized and len(stdin) < int(sized[1]) and (piece := channel.recv(1 << 16)):
+            stdin += piece
         env = {"HOME": str(self.home), "PATH": f"{self._programs}:{os.environ['PATH']}"}
         words = ["sh", "-c", os.fsencode(command)]
         done = subprocess.run(words, input=stdin, env=env, cwd=self.home, capture_output=True)
