@@ -33,7 +33,9 @@ def ended(attempts: Attempts, script: str) -> Request:
 
 def test_a_link_in_place_of_the_old_set_aside_folder_gets_no_key_into_the_account(attempts: Attempts) -> None:
     """0.1.0 moved the job's own authorized_keys into the ~/.ssh of the account."""
-    (keys(attempts)).mkdir(exist_ok=True)
+    keys(attempts).mkdir(exist_ok=True)
+    # The account's own, so that nothing but Rung stands in the way.
+    attempts.host.run("chown", "rung", "/home/rung/.ssh")
     before = {path.name: path.read_bytes() for path in keys(attempts).iterdir()}
     request = ended(
         attempts,
@@ -98,6 +100,7 @@ def test_a_link_to_a_private_file_of_the_account_is_never_copied(attempts: Attem
     secret = attempts.host.work / "private"
     secret.write_text("secret of the account")
     secret.chmod(0o600)
+    attempts.host.run("chown", "rung", "/home/rung/private")
     request = ended(
         attempts,
         "cd /rung/job/checkpoints && ln -s /home/rung/private step_5.pt && mkdir step_6.pt && "
