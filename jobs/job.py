@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -11,6 +12,7 @@ from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
+from rung.jobs.model.trial import Trial
 from rung.jobs.spec.job_spec import JobSpec
 
 
@@ -52,8 +54,16 @@ class Outcome(StrEnum):
     FAULT = "fault"
     FELL_SHORT = "fell_short"
     CANCELLED = "cancelled"
-    # Rung stopped a healthy run, to try a faster precision or the first lr again.
+    # Rung stopped a healthy run: to try a faster precision or the first lr again, or because its trial was over.
     STOPPED = "stopped"
+
+
+class Verdict(StrEnum):
+    """What is known about a run after a fault."""
+
+    SURVIVED = "survived"  # it got past the fault; whether it learns is not known
+    RECOVERED = "recovered"  # it got past the fault and learns, with evidence
+    NOT_LEARNING = "not_learning"  # it runs and does not learn
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,17 @@ class Attempt:
     throughput: dict[str, float] = field(default_factory=dict)
     # The level of the loss before the fault; a recovered run must reach it again.
     healthy_loss: float | None = None
-    recovered: bool | None = None
+    # Whether the loss was still falling shortly before the fault; None: there is no fault, or it is not known.
+    was_falling: bool | None = None
+    # What is known about the run, and the readings that show it. None: there was no fault, or it is too early.
+    verdict: Verdict | None = None
+    verdict_why: str = ""
+    # Early warnings no longer stop it: trials have shown that no rung changes what they warn of.
+    left_alone: bool = False
     # This attempt went back to a faster precision or the original lr after enough clean steps.
     stepped_back: bool = False
+    # What it is a trial of; None: the job's own run.
+    trial: Trial | None = None
     fault: Fault | None = None
     outcome: Outcome = Outcome.PENDING
     exit_code: int | None = None
@@ -116,6 +134,15 @@ class Attempt:
         return self.image is not None
 
     @property
+    def recovered(self) -> bool:
+        return self.verdict is Verdict.RECOVERED
+
+    @property
+    def is_trial(self) -> bool:
+        """Tell whether this is only a trial; one that won and goes on is the job's own run."""
+        return self.trial is not None and not self.trial.goes_on
+
+    @property
     def resume_point(self) -> int:
         """Return the step the attempt resumed at: as the job reported it, else as planned; 0 from scratch."""
         return self.resumed_step if self.resumed_step is not None else self.planned_step or 0
@@ -127,3 +154,8 @@ class Attempt:
         if self.fault and self.fault.step is not None:
             return self.fault.step
         return max((step for step in known if step is not None), default=0)
+
+
+def main_line(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the job's own runs, without the trials."""
+    return [attempt for attempt in attempts if not attempt.is_trial]

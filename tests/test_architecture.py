@@ -16,12 +16,13 @@ from tests.support.import_graph import FLOORS, ROOT, imported_files, imported_mo
 # import each other. "." are the modules beside the folders.
 ORDER: dict[str, list[tuple[str, ...]]] = {
     "jobs": [(".",), ("config_files",), ("spec",), ("model",)],
-    "recovery": [("validation",), ("detect", "decide"), ("monitors",), ("signatures",), ("logs",)],
+    "recovery": [("validation",), ("trials",), ("detect", "decide"), ("monitors",), ("signatures",), ("logs",)],
     "recovery/doctor": [(".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
         ("session",),
         ("controller", "preflight"),
+        ("trials",),
         ("placement",),
         ("checkpoints", "validation"),
         (".", "views"),

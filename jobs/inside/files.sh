@@ -7,6 +7,7 @@
 #                                mode (hexadecimal), size, time and path of each; at the end `complete`
 #   move FOLDER ASIDE NAME...    move entries into another folder; those that are gone are ignored
 #   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
+#   copy FOLDER NAME TO          copy an entry into another folder of the job, without the links and pipes in it
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
 #   place IN FOLDER NAME OLD     move an entry from IN into FOLDER; one that was there goes to OLD
 
@@ -72,6 +73,17 @@ offer)
     # Here no job can put another link or a pipe in their place. It may have closed a folder to us.
     find "$3" -type d -exec chmod u+rwx {} +
     find "$3" ! -type f ! -type d -exec rm -f {} +
+    ;;
+copy)
+    _rung_from=$(readlink -f -- "$1/$2") || { echo "$2 is gone" >&2; exit 1; }
+    [ -f "$_rung_from" ] || [ -d "$_rung_from" ] || { echo "$2 is no file and no folder" >&2; exit 1; }
+    _rung_draft="$3/.rung-copy"
+    mkdir -p -- "$3"
+    rm -rf -- "$_rung_draft"
+    cp -RPp -- "$_rung_from" "$_rung_draft"
+    find "$_rung_draft" ! -type f ! -type d -exec rm -f {} +
+    rm -rf -- "${3:?}/$2"
+    mv -f -- "$_rung_draft" "$3/$2"
     ;;
 sums)
     [ -e "$1" ] || exit 0

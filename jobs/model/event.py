@@ -57,7 +57,10 @@ class EventKind(StrEnum):
     STARTED = "started", False, None, _command
     FAULT = "fault", True, "red", _fault
     NOT_TAKEN = "not_taken", True, "red", _not_taken
+    SURVIVED = "survived", True
     RECOVERED = "recovered", True, "green"
+    NOT_LEARNING = "not_learning", True, "red"
+    TRIALS = "trials", True, "cyan"
     STEPPING_BACK = "stepping_back", False
     ENDED = "ended", False
     STOPPED = "stopped", True, "red"

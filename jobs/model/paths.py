@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+# The folder with the residences of a job: of all of them on a host, of its trials on this machine.
+STAYS = "stays"
 UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
@@ -40,7 +42,7 @@ class AttemptPaths:
     @property
     def reserved(self) -> tuple[Path, ...]:
         """The folders of Rung in the job's folder; a checkpoint of the job is never there."""
-        return self.folder.parent, self.job_folder / "mirror"
+        return self.folder.parent, self.job_folder / "mirror", self.job_folder / STAYS
 
     @property
     def request(self) -> Path:
@@ -109,9 +111,10 @@ class HomePaths:
         """Return the folder for copies of checkpoints that were written on a host."""
         return self.job(job_id) / "mirror"
 
-    def checkpoints(self, job_id: str, folder: str) -> Path:
-        """Return the checkpoint folder; an absolute path is used as it is."""
-        return self.job(job_id) / folder
+    def checkpoints(self, job_id: str, folder: str, residence: int = 1) -> Path:
+        """Return the checkpoint folder; an absolute path is used as it is. Every trial has a residence of its own."""
+        own = self.job(job_id) if residence == 1 else self.job(job_id) / STAYS / str(residence)
+        return own / folder
 
 
 # Paths in a container. The wrapper and the code in the job use these names too.
@@ -151,7 +154,7 @@ class HostPaths:
 
     def job(self, job_id: str, residence: int) -> str:
         """Return the folder that a job keeps for its next attempt, with its checkpoints."""
-        return f"{self.job_root(job_id)}/stays/{residence}"
+        return f"{self.job_root(job_id)}/{STAYS}/{residence}"
 
     def attempt(self, job_id: str, number: int) -> str:
         return f"{self.job_root(job_id)}/attempts/{number}"

@@ -20,6 +20,7 @@ from pydantic import (
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import RungName
 from rung.jobs.spec.fields import Model, Name, PositiveFloat, PositiveInt, duration, not_bool, on_off
+from rung.jobs.spec.trials_spec import Trials
 from rung.jobs.spec.validation_spec import off_as_text
 
 DEFAULT_LADDER = (
@@ -158,6 +159,12 @@ class Recovery(Model):
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
         EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
+    )
+    trials: Annotated[Trials | None, BeforeValidator(_on_off_defaults)] = Field(
+        Trials(), description="Short runs that decide which rung is taken where the cause is not proven; off: none."
+    )
+    not_learning: Literal["warn", "act"] = Field(
+        "warn", description="What a run without a fault that never learns is: a warning, or a fault to act on."
     )
     step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps), WithJsonSchema(STEP_BACK_SCHEMA)] = Field(
         None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."

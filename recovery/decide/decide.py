@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.trial import Trial
 from rung.recovery.decide.checkpoint_choice import (
     Checkpoint,
     Sighting,
@@ -54,6 +55,10 @@ class Relaunch:
     avoid: tuple[str, ...] = ()
     # A cured run tries its original precision or lr again.
     stepped_back: bool = False
+    # This launch is one of several trials.
+    trial: Trial | None = None
+    # Trials have shown that no rung changes what an early warning found.
+    left_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,8 @@ def decide(
 
     `other_hosts` could take the job, free now or not. `ledger` orders the rungs where the job says `ladder: auto`.
     """
-    decision = _decide(job, attempts, checkpoints, gpu, ledger)
+    climb = climb_of(job, attempts, gpu, ledger)
+    decision = _decide(job, climb.context.attempts, checkpoints, climb)
     if isinstance(decision, Stop):
         return decision
     return with_place(decision, job, attempts, checkpoints, other_hosts)
@@ -100,7 +106,7 @@ def with_place(
     other_hosts: Sequence[str],
 ) -> Relaunch | Wait:
     """Add the hosts that a relaunch must avoid; or wait, while a host that may have a better checkpoint is unseen."""
-    why = why_wait(checkpoints, decision.checkpoint, resume_limit(attempts, job.knobs))
+    why = why_wait(checkpoints, decision.checkpoint, resume_limit(main_line(attempts), job.knobs))
     if why is not None:
         return Wait(why)
     unseen = {each.host: each for each in unseen_among(checkpoints)}
@@ -131,12 +137,41 @@ def _hosts_to_avoid(attempts: Sequence[Attempt], other_hosts: Sequence[str], uns
     return tuple(avoid) if leaves else ()
 
 
-def _decide(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], gpu: Gpu | None, ledger: Ledger
-) -> Decision:
-    fault = attempts[-1].fault
+@dataclass(frozen=True)
+class Climb:
+    """What a choice between rungs depends on: the incident, the fault that is cured, and what each rung would do."""
+
+    incident: Incident
+    root: Fault
+    context: RungContext
+
+
+def climb_of(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None, ledger: Ledger = EMPTY) -> Climb:
+    """Return what a choice of a rung depends on after these attempts."""
+    line = main_line(attempts)
+    fault = line[-1].fault
+    assert fault is not None, "a rung is chosen for a fault"
+    incident = incident_after(line, job.knobs)
+    incident = replace(incident, rejected_rungs=incident.rejected_rungs | _failed_in_trials(attempts, line[-1]))
+    root = incident.root_fault or fault
+    script_values, seen = read_script_values(attempts), _with_latest_replay(root, fault)
+    context = RungContext(job.spec, incident.proven_knobs, job.knobs, script_values, seen, gpu, tuple(line), ledger)
+    return Climb(incident, root, context)
+
+
+def _failed_in_trials(attempts: Sequence[Attempt], last: Attempt) -> dict[str, str]:
+    """Return the rungs that were tried after the fault of this attempt and did not help, and how each trial ended."""
+    trials = [each for each in attempts if each.trial and each.trial.about == last.number and each.trial.verdict]
+    return {
+        each.trial.candidate.rung: f"in its trial, attempt {each.number}: {each.trial.verdict}"
+        for each in trials
+        if each.trial and each.trial.candidate.rung and not each.trial.won
+    }
+
+
+def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], climb: Climb) -> Decision:
+    fault, incident = attempts[-1].fault, climb.incident
     assert fault is not None, "decide is asked about a fault"
-    incident = incident_after(attempts, job.knobs)
     budget = TREATMENTS[fault.kind].budget
     counted = len(attempts) - incident.infra_faults - incident.unbudgeted
     if budget is Budget.STOP:
@@ -148,12 +183,7 @@ def _decide(
         return Stop(with_advice(f"{describe_fault(fault)}: {counted} attempts made, the most this job may have", fault))
     if budget is Budget.ONCE and not incident.undone:
         return _retry_once(job, attempts, checkpoints, incident)
-    root = incident.root_fault or fault
-    script_values, fault = read_script_values(attempts), _with_latest_replay(root, fault)
-    context = RungContext(
-        job.spec, incident.proven_knobs, job.knobs, script_values, fault, gpu, tuple(attempts), ledger
-    )
-    return _climb(job, checkpoints, incident, context, root)
+    return _climb(job, checkpoints, climb)
 
 
 def _retry_after_delay(
@@ -183,9 +213,8 @@ def _retry_once(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sig
     return Relaunch(None, last.asked, choice.checkpoint, with_resume_point(because, choice))
 
 
-def _climb(
-    job: Job, checkpoints: Sequence[Sighting], incident: Incident, context: RungContext, root: Fault
-) -> Decision:
+def _climb(job: Job, checkpoints: Sequence[Sighting], climb: Climb) -> Decision:
+    incident, context, root = climb.incident, climb.context, climb.root
     attempts = context.attempts
     fault = attempts[-1].fault
     assert fault is not None

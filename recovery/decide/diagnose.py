@@ -11,7 +11,7 @@ import re
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import OPEN, Diagnosis
-from rung.recovery.decide.replay_evidence import read_replay, rungs_for_first_updates
+from rung.recovery.decide.replay_evidence import UNTRAINED, read_replay, rungs_for_first_updates
 from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
@@ -21,8 +21,6 @@ _R = RungName
 LONG_PROGRESS = 10_000
 # A scale that collapses this early is caused by an overflow in every batch, which only FP32 cures.
 FIRST_STEPS = 200
-# A loss that is NaN this early is not caused by training: the model computes it with its first weights.
-UNTRAINED = 2
 
 # finfo of a named dtype, and of the dtype of a tensor.
 _NAMED_FINFO = re.compile(r"finfo\((?:dtype=)?(?:\w{1,20}\.)?(?:float\d{0,3}|double|bfloat16)\)")

@@ -20,6 +20,8 @@ class Diagnosis:
     # Rungs that the evidence rules out, and those that it allows although treatments.py does not.
     ruled_out: Mapping[RungName, str] = field(default_factory=dict)
     allowed: frozenset[RungName] = frozenset()
+    # The evidence proves the first of the rungs, so that no trial is needed.
+    proven: bool = False
 
 
 OPEN = Diagnosis()

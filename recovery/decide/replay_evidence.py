@@ -13,6 +13,8 @@ from rung.recovery.decide.rungs import RungContext
 from rung.recovery.monitors.fault_groups import BAD_VALUE
 
 _R = RungName
+# A loss that is NaN this early is not caused by training: the model computes it with its first weights.
+UNTRAINED = 2
 # The first updates can ruin the weights when the lr is far too high; later, finite weights are good.
 EARLY = 16
 # Norms at the start of a training are about 1 to 10; recipes clip at 0.5 to 5.
@@ -46,8 +48,14 @@ def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...])
         return Diagnosis(rungs, f"the weights have grown {replay['grown']} times within {fault.step} updates, {why}")
     if replay.get("fp32") == _GOOD and replay.get("weights") == _GOOD and context.now.precision is not Precision.FP32:
         why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
-        return Diagnosis(wider, why)
+        return Diagnosis(wider, why, proven=_was_learning(fault, context))
     return None
+
+
+def _was_learning(fault: Fault, context: RungContext) -> bool:
+    """Return whether the run learned until the fault: a step that is finite in FP32 does not cure too high an lr."""
+    untrained = fault.step is not None and fault.step <= UNTRAINED
+    return untrained or bool(context.attempts and context.attempts[-1].was_falling)
 
 
 def _is_stale(fault: Fault) -> bool:

@@ -72,6 +72,13 @@ def choose_rung(job: Job, root: Fault, context: RungContext, incident: Incident)
     return NoRung(tuple((rung.value, why) for rung, why in reasons.items()), diagnosis.verdict, diagnosis.advice)
 
 
+def rung_options(job: Job, root: Fault, context: RungContext, incident: Incident) -> list[tuple[RungSpec, Knobs]]:
+    """Return every rung that can be taken, in the order to try them, with the knobs it gives."""
+    diagnosis = diagnose(context)
+    found = [(step, _option(step, context, incident, diagnosis)) for step in rung_order(job, root, context)]
+    return [(step, knobs) for step, knobs in found if isinstance(knobs, Knobs)]
+
+
 def _option(step: RungSpec, context: RungContext, incident: Incident, diagnosis: Diagnosis) -> Knobs | str:
     """Return the knobs this rung would give, or why it is not taken."""
     assert context.fault is not None

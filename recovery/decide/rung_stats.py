@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median_low
 
-from rung.jobs.job import Attempt, Outcome
+from rung.jobs.job import Attempt, Outcome, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import RungName, not_taken
@@ -123,7 +123,7 @@ def _row(results: Sequence[Trial]) -> Row:
 
 def trials(attempts: Sequence[Attempt], here: Gpu | None = None) -> Iterator[Trial]:
     """Yield the result of every rung of a job whose result is known."""
-    for part in _split_at_manual_changes(attempts):
+    for part in _split_at_manual_changes(main_line(attempts)):
         for index, attempt in enumerate(part):
             if attempt.rung is not None:
                 trial = _trial(part[:index], _attempts_with_rung(part, index), here)

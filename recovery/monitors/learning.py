@@ -27,12 +27,18 @@ CONVERGED = 0.75
 # Some losses can fall only a little (a text has its entropy). A fall of this share and of this many times the noise
 # since the beginning is enough.
 FELL, NOISES = 0.05, 10.0
+# The first steps of a run, as a share of it: a loss that falls only there has stopped at once.
+FIRST_SHARE = 0.05
+# A run that ends below half of its untrained loss has learned, however flat it is by then.
+MOSTLY_LEARNED = 0.5
 # Two medians of a noisy loss within 2 % of each other are the same level.
 SAME_LEVEL = 0.02
 
 
 class Verdict(StrEnum):
     LEARNING = "learning"
+    # It neither falls nor is it worse than before: whether it learns is not known.
+    LEVEL = "level"
     NOT_LEARNING = "not_learning"
     TOO_EARLY = "too_early"
 
@@ -69,6 +75,10 @@ class LossHistory:
         """Return the losses at first <= step < last."""
         return [loss for step, loss in self._readings if first <= step < last]
 
+    def readings(self, first: int, last: int) -> list[tuple[int, float]]:
+        """Return step and loss of the readings at first <= step <= last."""
+        return [(step, loss) for step, loss in self._readings if first <= step <= last]
+
     @property
     def last_step(self) -> int | None:
         return self._readings[-1][0] if self._readings else None
@@ -87,6 +97,16 @@ def healthy_level(history: LossHistory, began: int) -> float | None:
     return level if level <= start + margin else None
 
 
+def was_falling(history: LossHistory, began: int) -> bool | None:
+    """Return whether the loss still fell in the second half of the steps before a fault; None: too few readings."""
+    before = history.between(began // 2, began)
+    if len(before) < MIN_READINGS:
+        return None
+    third = len(before) // 3
+    early, late = median(before[:third]), median(before[-third:])
+    return late < early - max(SAME_LEVEL * abs(early), 2 * _spread(before[-third:]) / math.sqrt(third))
+
+
 def window_after(fault_step: int, steps_to_fault: int) -> int:
     """Return the step at which a run that got past `fault_step` can be judged."""
     return fault_step + max(MIN_WINDOW, WINDOW_FACTOR * steps_to_fault)
@@ -100,6 +120,8 @@ class LearningBaseline:
     window_end: int
     healthy: float | None
     untrained: float | None
+    # The loss at the end of the best trial: a run that stays above it has not recovered.
+    best_trial: float | None = None
 
 
 def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> Judgement:
@@ -118,9 +140,12 @@ def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> J
     untrained = baseline.untrained
     if untrained is not None and late > WRECKED * abs(untrained):
         return Judgement(Verdict.NOT_LEARNING, f"the loss is {late:.4g} over {span}, {untrained:.4g} when it began")
-    if late < early - max(SAME_LEVEL * abs(early), 2 * spread / math.sqrt(third)):
-        return Judgement(Verdict.LEARNING, f"the loss fell from {early:.4g} to {late:.4g} over {span}")
-    margin = 2 * spread / math.sqrt(third)
+    margin, best = 2 * spread / math.sqrt(third), baseline.best_trial
+    if late < early - max(SAME_LEVEL * abs(early), margin):
+        fell = f"the loss fell from {early:.4g} to {late:.4g} over {span}"
+        if best is not None and late > best + max(SAME_LEVEL * abs(best), margin):
+            return Judgement(Verdict.LEVEL, f"{fell}, and is above the {best:.4g} of the best trial")
+        return Judgement(Verdict.LEARNING, fell)
     # Before an early fault the run may have learned nothing yet.
     doubtful = level is None or fault_step <= EARLY
     flat = untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin)
@@ -129,15 +154,41 @@ def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> J
         return Judgement(Verdict.NOT_LEARNING, because)
     if level is not None and late <= level + max(SAME_LEVEL * abs(level), 2 * spread / math.sqrt(MIN_READINGS)):
         return Judgement(
-            Verdict.LEARNING, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
+            Verdict.LEVEL, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
         )
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     began = untrained if untrained is not None else history.first_loss
     if level is None and began is not None and late <= min(began - _required_fall(began, spread), early + 2 * margin):
-        return Judgement(Verdict.LEARNING, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
+        return Judgement(Verdict.LEVEL, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
     was = f", {level:.4g} before the fault" if level is not None else ""
     return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
+
+
+def never_learned(history: LossHistory, untrained: float | None) -> Judgement | None:
+    """Return how a run without a fault shows that it never learned; None: it did, or too little was seen."""
+    losses, last = history.between(0, (history.last_step or 0) + 1), history.last_step
+    if last is None or len(losses) < ENOUGH:
+        return None
+    third = len(losses) // 3
+    late = median(losses[-third:])
+    margin = 2 * _spread(losses[-third:]) / math.sqrt(third)
+    if untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin):
+        because = f"the loss is {late:.4g} at step {last}, no better than the {untrained:.4g} it began with"
+        return Judgement(Verdict.NOT_LEARNING, because)
+    first, early = _after_first_steps(history, last, third)
+    if untrained is not None and late < MOSTLY_LEARNED * untrained:
+        return None
+    if abs(late - early) <= max(SAME_LEVEL * abs(early), margin):
+        because = f"the loss has been flat since step {first}: {early:.4g} then, {late:.4g} at step {last}"
+        return Judgement(Verdict.NOT_LEARNING, because)
+    return None
+
+
+def _after_first_steps(history: LossHistory, last: int, third: int) -> tuple[int, float]:
+    """Return the end of the first steps of a run, and the level of the loss after them."""
+    rest = history.readings(round(last * FIRST_SHARE), last)
+    return rest[0][0], median(loss for _, loss in rest[:third])
 
 
 def _required_fall(began: float, spread: float) -> float:

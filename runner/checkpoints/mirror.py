@@ -99,6 +99,7 @@ class Mirror:
         if task is not None:
             self._take(job, task)
         wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None and job.state is JobState.RUNNING
+        wanted = wanted and not self._context.store.attempts(job.id)[-1].is_trial
         # Not at once: a run that has just begun has saved nothing, and a new controller may have many to look at.
         due = self._due.setdefault(job.id, self._soon(job)) if wanted else math.inf
         if self._context.steady() >= due and not self._context.tasks.busy(key):

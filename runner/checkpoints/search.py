@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
 from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
@@ -131,20 +131,25 @@ class CheckpointSearch:
         # The verdicts that a search has found and that are not stored yet.
         self._new: dict[str, deque[NewVerdict]] = {}
 
-    def find(self, job: Job, attempts: Sequence[Attempt], before: int | None = None) -> list[Sighting] | None:
+    def find(
+        self, job: Job, attempts: Sequence[Attempt], before: int | None = None, of_trial: Attempt | None = None
+    ) -> list[Sighting] | None:
         """Return what is known about the checkpoints that the job can resume from; None while the search runs.
 
         `before` limits the search to earlier steps, for a run that still writes: its newest file is always unseen.
+        `of_trial` limits it to those of one trial.
         """
         known = self._found.get(job.id)
         if known is not None and known[0] == attempts[-1].number:
             return known[1]
         if self._context.tasks.busy(job.id):
             return None
-        sources = self._sources(job)
-        limit = before if before is not None else resume_limit(attempts, job.knobs)
+        line = main_line(attempts)
+        sources = self._sources(job) if of_trial is None else [self._source(job, residence_of(of_trial), [of_trial])]
+        limit = before if before is not None or of_trial is not None else resume_limit(line, job.knobs)
+        asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
-        query = Query(job.spec.checkpoint.pattern, attempts, limit, verdicts, mirror)
+        query = Query(job.spec.checkpoint.pattern, asked, limit, verdicts, mirror)
         keep = self._new.setdefault(job.id, deque()).append
         answer = (self._take, self._failed)
         self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query, keep), answer, slow=True)
@@ -169,10 +174,10 @@ class CheckpointSearch:
     def can_leave(self, job: Job) -> bool:
         """Tell whether a job whose host is away would lose nothing, or has a healthy copy here to go on from."""
         store = self._context.store
-        attempts = store.attempts(job.id)
+        attempts = main_line(store.attempts(job.id))
+        recent = main_line(store.attempts(job.id)[job.settled :])
         copies = mirrored(self._context.paths.mirror(job.id), store.verdicts(job.id), attempts)
-        limit = resume_limit(attempts[job.settled :], job.knobs)
-        if choose_checkpoint(copies, attempts[job.settled :], limit).checkpoint is not None:
+        if choose_checkpoint(copies, recent, resume_limit(recent, job.knobs)).checkpoint is not None:
             return True
         return not (self._written(job.id) or may_have_saved(attempts, job.spec.checkpoint.every))
 
@@ -180,7 +185,7 @@ class CheckpointSearch:
 
     def _sources(self, job: Job) -> list[Source]:
         residences: dict[tuple[str, int], list[Attempt]] = {}
-        for attempt in self._context.store.attempts(job.id):
+        for attempt in main_line(self._context.store.attempts(job.id)):
             # The last attempt of a residence has its folder; later residences come first.
             here = residences.pop((attempt.host, attempt.residence), [])
             residences[attempt.host, attempt.residence] = [*here, attempt]
@@ -208,11 +213,16 @@ class CheckpointSearch:
             last.host,
             "no answer",
             since=datetime.fromtimestamp(away.since).strftime("%H:%M:%S") if away else "",
-            given_up=last.host_lost or too_long,
+            given_up=last.host_lost or too_long or self._was_lost(job, last.host),
             abandoned=last.number <= job.settled and gave_up_hosts(self._context.store, job),
             saved=written,
             may_have=bool(written) or may_have_saved(here, job.spec.checkpoint.every),
         )
+
+    def _was_lost(self, job: Job, host: str) -> bool:
+        """Tell whether the newest attempt, which may be a trial, was given up with this host."""
+        newest = self._context.store.attempts(job.id)[-1]
+        return newest.host_lost and newest.host == host
 
     def _written(self, job_id: str) -> tuple[str, ...]:
         """Return the names of checkpoints that were seen anywhere: there is a verdict on them."""
@@ -276,6 +286,10 @@ class CheckpointSearch:
     def _failed(self, job: Job, error: RungError) -> None:
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
+
+
+def residence_of(attempt: Attempt) -> tuple[str, int]:
+    return attempt.host, attempt.residence
 
 
 def _step(saved: tuple[str, int]) -> int:

@@ -25,7 +25,7 @@ def begin(
 ) -> Callable[[], None]:
     """Return the work that starts an attempt on its host."""
     engine = context.engines.on(attempt.host)
-    copy = _copy(context, job, attempt)
+    copy, near = _copy(context, job, attempt), copy_here(context, job, attempt, request)
     on_progress = partial(context.progress.__setitem__, job.id)
 
     def work() -> None:
@@ -33,6 +33,23 @@ def begin(
         if copy is not None:
             on_progress(f"{attempt.resumed_from} is being brought to {attempt.host}")
             engine.deliver(request, copy())
+        if near is not None:
+            on_progress(f"{attempt.resumed_from} is being copied")
+            near()
+        start_attempt(engine, request, secrets, context.sleep)
+
+    return work
+
+
+def begin_here(
+    context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
+) -> Callable[[], None]:
+    """Return the work that starts an attempt on this machine."""
+    engine, copy = context.engines.of(attempt), copy_here(context, job, attempt, request)
+
+    def work() -> None:
+        if copy is not None:
+            copy()
         start_attempt(engine, request, secrets, context.sleep)
 
     return work
@@ -41,13 +58,27 @@ def begin(
 def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
     """Return how to get the checkpoint that has to be brought; None if it is there already."""
     source, name = attempt.checkpoint_from, attempt.resumed_from
-    if source is None or name is None:
+    if source is None or name is None or source[0] == attempt.host:
         return None
     folder = context.paths.mirror(job.id)
     if source == MIRROR:
         return lambda: folder / name
-    last = [one for one in context.store.attempts(job.id) if (one.host, one.residence) == source][-1]
+    last = _last_at(context, job, source)
     return partial(_fetch, context.engines.on(last.host), context.request(job, last), name, folder)
+
+
+def copy_here(context: Context, job: Job, attempt: Attempt, request: Request) -> Callable[[], None] | None:
+    """Return the work that copies the checkpoint from another residence on the same host; None if it is there."""
+    source, name = attempt.checkpoint_from, attempt.resumed_from
+    if source is None or name is None or source[0] != attempt.host:
+        return None
+    last = _last_at(context, job, source)
+    return partial(context.engines.of(attempt).copy, context.request(job, last), request, name)
+
+
+def _last_at(context: Context, job: Job, residence: tuple[str, int]) -> Attempt:
+    """Return the last attempt of a residence."""
+    return [one for one in context.store.attempts(job.id) if (one.host, one.residence) == residence][-1]
 
 
 def _fetch(engine: HostEngine, request: Request, name: str, folder: Path) -> Path:

@@ -7,20 +7,22 @@ before it is carried out, and the engine finds again what was started.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import RungError, StoreError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.decide.decide import Decision, Relaunch, Wait, decide
+from rung.recovery.decide.decide import Decision, Relaunch, Wait
 from rung.recovery.decide.rung_stats import EMPTY, Ledger, read_ledger
 from rung.recovery.decide.step_back import decide_step_back
+from rung.recovery.trials.decide_trials import decide_with_trials
 from rung.runner.checkpoints.mirror import Mirror
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Clock, Context
@@ -33,6 +35,7 @@ from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.placement import Placer
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
+from rung.runner.trials.trial_round import TrialRound
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.gate import because as gate_reason
 from rung.runner.validation.run_validations import ValidationRunner
@@ -63,6 +66,7 @@ class Controller:
         self._store = store
         self._host_pool = HostPool(self._context)
         self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
+        self._trials = TrialRound(self._context, self._checkpoint_search)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._supervisor = Supervisor(self._context, self._why_stay, self._step_back.consider)
@@ -167,7 +171,8 @@ class Controller:
         attempts = self._store.attempts(job.id)
         checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
         if checkpoints is not None:
-            placement = next_attempt.same_placement(attempts[-1]) if attempts else next_attempt.Placement(LOCALHOST)
+            line = main_line(attempts)
+            placement = next_attempt.same_placement(line[-1]) if line else next_attempt.Placement(LOCALHOST)
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_reason(self._store, job))
             transitions.launching(self._store, job, attempt, at=self._context.now())
             self._checkpoint_search.forget(job.id)
@@ -182,12 +187,14 @@ class Controller:
         if self._placer.is_moving(job):
             return
         attempts = self._store.attempts(job.id)[job.settled :]
+        last = attempts[-1]
+        if self._trials.advance(job, attempts, self._gpu(last)):
+            return
         checkpoints = self._checkpoint_search.find(job, attempts)
         if checkpoints is None:
             return
-        last = attempts[-1]
         elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
-        decision = decide_step_back(job, attempts, checkpoints, elsewhere) or decide(
+        decision = decide_step_back(job, main_line(attempts), checkpoints, elsewhere) or decide_with_trials(
             job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
         )
         if isinstance(decision, Wait):
@@ -195,10 +202,12 @@ class Controller:
         elif isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
             self._placer.move(job, decision)
         else:
-            self._carry_out(job, decision, last)
+            self._carry_out(job, decision, attempts)
 
-    def _carry_out(self, job: Job, decision: Decision, last: Attempt) -> None:
-        next_attempt.carry_out(self._store, job, decision, next_attempt.same_placement(last), at=self._context.now())
+    def _carry_out(self, job: Job, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        residence = next_attempt.next_residence(attempts, attempts[-1].host)
+        placement = replace(next_attempt.same_placement(attempts[-1]), residence=residence)
+        next_attempt.carry_out(self._store, job, decision, placement, at=self._context.now())
         self._checkpoint_search.forget(job.id)
 
     def _ledger(self, job: Job) -> Ledger:

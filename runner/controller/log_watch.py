@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.job_spec import Success
-from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
-from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence
 
@@ -29,11 +28,13 @@ TURN_BYTES = 4 * 1024 * 1024
 
 
 class LogWatch:
-    """Feeds the log of one attempt to a detector."""
+    """Feeds the log of one attempt to a detector. `warns`: an early warning stops it, where the job says so."""
 
-    def __init__(self, log: Path, job: Job) -> None:
+    def __init__(self, log: Path, job: Job, *, warns: bool = True) -> None:
         self._log = LogFile(log)
         warning = job.spec.recovery.early_warning
+        if warning is not None and not warns:
+            warning = warning.model_copy(update={"stop": False})
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
         self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
         self._scan = Scan(self.detector)
@@ -88,8 +89,12 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
 
 def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
     """Return the attempt with its fault, and the level of the loss before it as the baseline for a cure."""
-    level = healthy_level(watch.detector.history, fault.began) if fault.began is not None else None
-    return replace(attempt, fault=fault, healthy_loss=level)
+    history, began = watch.detector.history, fault.began
+    if began is None:
+        return replace(attempt, fault=fault)
+    return replace(
+        attempt, fault=fault, healthy_loss=healthy_level(history, began), was_falling=was_falling(history, began)
+    )
 
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
@@ -122,31 +127,3 @@ def shortfall(success: Success | None, attempt: Attempt) -> str | None:
         return f"it never reported {success.metric}, which must be {bound}"
     good = value < success.below if success.below is not None else value > (success.above or 0.0)
     return None if good else f"{success.metric} is {value:g}, not {bound}"
-
-
-def judge_cure(job: Job, attempts: Sequence[Attempt], watch: LogWatch, *, ended: bool) -> Judgement | None:
-    """Judge whether the last attempt has recovered from its fault; None: there was no fault, or it is too early."""
-    now, before = attempts[-1], attempts[job.settled : -1]
-    incident = incident_after(before, job.knobs)
-    if incident.root_fault is None or now.recovered is not None:
-        return None
-    faulty = next(attempt for attempt in before if attempt.number == incident.root_attempt)
-    levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
-    baseline = LearningBaseline(
-        fault_step=incident.furthest_fault_step,
-        window_end=window_after(
-            incident.furthest_fault_step, incident.furthest_fault_step - (faulty.resumed_step or 0)
-        ),
-        healthy=next(levels, None),
-        untrained=attempts[0].first_loss,
-    )
-    verdict = judge(watch.detector.history, baseline, ended=ended)
-    return None if verdict.verdict is Verdict.TOO_EARLY else verdict
-
-
-def not_learning(job: Job, attempts: Sequence[Attempt], judgement: Judgement) -> Fault:
-    """Return the fault of a run that no longer fails but does not learn."""
-    incident = incident_after(attempts[job.settled : -1], job.knobs)
-    return Fault(
-        FaultKind.NOT_LEARNING, judgement.because, step=attempts[-1].furthest_step, onset=incident.furthest_fault_step
-    )

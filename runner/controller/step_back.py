@@ -5,7 +5,7 @@ The checkpoint is verified while the run goes on.
 
 from __future__ import annotations
 
-from rung.jobs.job import Job
+from rung.jobs.job import Job, main_line
 from rung.recovery.decide import step_back
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
@@ -23,7 +23,7 @@ class StepBack:
         """Stop a running job that may step back; do nothing if it is too early or was not asked for."""
         if job.spec.recovery.step_back is None or self._context.is_backing_off(f"step back {job.id}"):
             return
-        attempts = self._context.store.attempts(job.id)[job.settled :]
+        attempts = main_line(self._context.store.attempts(job.id)[job.settled :])
         if not step_back.is_due(job, attempts):
             return
         found = self._checkpoint_search.find(job, attempts, before=attempts[-1].furthest_step)

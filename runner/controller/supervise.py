@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, Verdict
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
-from rung.recovery.monitors.learning import Verdict
 from rung.runner.checkpoints.set_aside import CheckpointMover
-from rung.runner.checkpoints.stage import begin
+from rung.runner.checkpoints.stage import begin, begin_here
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
+from rung.runner.controller.judge_run import RunJudge
 from rung.runner.controller.observe import observe, stop_unstarted
-from rung.runner.launch.request import find_secrets, start_attempt
+from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.state import transitions
+from rung.runner.trials.trial_supervisor import TrialSupervisor
 
 # How often progress is written to the store while nothing else happens.
 PROGRESS_SECONDS = 1.0
@@ -53,6 +54,7 @@ class Supervisor:
         self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
         self._set_aside = CheckpointMover(context)
+        self._judge, self._trials = RunJudge(context), TrialSupervisor(context)
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
 
@@ -97,7 +99,8 @@ class Supervisor:
     def _view(self, job: Job, attempt: Attempt, request: Request) -> AttemptView:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
-            watch = log_watch.LogWatch(request.paths.log, job)
+            warns = not (attempt.is_trial or attempt.left_alone)
+            watch = log_watch.LogWatch(request.paths.log, job, warns=warns)
             view = self._views[job.id] = AttemptView(attempt.number, watch)
         return view
 
@@ -179,7 +182,7 @@ class Supervisor:
             context.call_engine(
                 job,
                 attempt,
-                partial(start_attempt, engine, request, secrets, context.sleep),
+                begin_here(context, job, attempt, request, secrets),
                 lambda job, _: None,
                 lambda job, error: transitions.not_started(context.store, job, attempt, str(error), at=context.now()),
             )
@@ -213,14 +216,20 @@ class Supervisor:
         attempt = self._record_progress(job, attempt, view)
         if job.state is JobState.STOPPING:
             return
-        fault = view.watch.detector.first_fault(ended=False) or self._unlearned(job, view, ended=False)
+        history = view.watch.detector.history
+        fault = view.watch.detector.first_fault(ended=False)
+        if fault is None and not attempt.is_trial:
+            fault = self._judge.while_running(job, history)
         if fault is not None:
-            faulty = log_watch.with_fault(replace(attempt, recovered=self._recovered(job)), fault, view.watch)
+            faulty = log_watch.with_fault(self._with_verdict(attempt), fault, view.watch)
             transitions.stopping_for_fault(store, job, faulty, fault, at=at)
         elif job.cancel_requested:
             transitions.stopping_for_person(store, job, at=at)
         elif job.state is JobState.LAUNCHING and attempt.progress_at is not None:
             transitions.running(store, job, attempt, at=at)
+        elif attempt.is_trial:
+            if self._trials.follow(job, attempt, history):
+                self.forget(job.id)  # from now on early warnings count
         elif job.state is JobState.RUNNING:
             self._on_healthy(job)
 
@@ -239,19 +248,10 @@ class Supervisor:
             view.not_taken_reported = True
         return updated
 
-    def _unlearned(self, job: Job, view: AttemptView, *, ended: bool) -> Fault | None:
-        """Return the fault of a run that no longer fails but does not learn; record the recovery of one that does."""
-        attempts = self._context.store.attempts(job.id)
-        judgement = log_watch.judge_cure(job, attempts, view.watch, ended=ended)
-        if judgement is None:
-            return None
-        if judgement.verdict is Verdict.NOT_LEARNING:
-            return log_watch.not_learning(job, attempts, judgement)
-        transitions.recovered(self._context.store, attempts[-1], judgement.because, at=self._context.now())
-        return None
-
-    def _recovered(self, job: Job) -> bool | None:
-        return self._last(job).recovered
+    def _with_verdict(self, attempt: Attempt) -> Attempt:
+        """Return the attempt with the word that was written for it since it was read."""
+        stored = self._context.store.attempts(attempt.job_id)[-1]
+        return replace(attempt, verdict=stored.verdict, verdict_why=stored.verdict_why)
 
     # Ending
 
@@ -266,6 +266,10 @@ class Supervisor:
         fault = attempt.fault or (None if stopped else log_watch.fault_at_end(observation, view.watch))
         if job.cancel_requested and (stopped or fault is not None):
             transitions.cancelled(store, job, attempt, at=at)
+        elif attempt.is_trial:
+            finished = self._trials.ended(job, attempt, view.watch.detector.history, fault)
+            if finished is not None:
+                self._finished(job, finished, view)
         elif stopped and fault is None:
             transitions.stopped_in_health(store, job, attempt, at=at)
         elif fault is None:
@@ -276,13 +280,15 @@ class Supervisor:
     def _finished(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
         store, at = self._context.store, self._context.now()
         missing = log_watch.shortfall(job.spec.success, attempt)
-        unlearned = None if job.spec.success else self._unlearned(job, view, ended=True)
-        if missing is not None:
-            transitions.fell_short(store, job, attempt, missing, at=at)
-        elif unlearned is not None:
-            self._faulted(job, attempt, unlearned, view)
+        judged = self._judge.at_end(job, self._with_verdict(attempt), view.watch.detector.history, missing)
+        if isinstance(judged, Fault):
+            self._faulted(
+                job, replace(attempt, verdict=Verdict.NOT_LEARNING, verdict_why=judged.evidence), judged, view
+            )
+        elif missing is not None:
+            transitions.fell_short(store, job, judged, missing, at=at)
         else:
-            transitions.succeeded(store, job, replace(attempt, recovered=self._recovered(job)), at=at)
+            transitions.succeeded(store, job, judged, at=at)
 
     def _faulted(self, job: Job, attempt: Attempt, fault: Fault, view: AttemptView) -> None:
         recorded = attempt.fault is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
+from rung.runner.files.transfer import clear
 from rung.runner.files.work_copy import make_copy
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
 from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
@@ -132,6 +134,21 @@ class ProcessEngine:
                     (request.checkpoint_dir / name).rename(aside / name)
         except OSError as error:
             raise EngineError(f"{aside}: {name} could not be set aside there: {error.strerror}") from None
+
+    def copy(self, source: Request, request: Request, name: str) -> None:
+        original, folder = source.checkpoint_dir / name, request.checkpoint_dir
+        draft = folder / f".{name}.copy"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            clear(draft)
+            if original.is_dir():
+                shutil.copytree(original, draft, symlinks=True)
+            else:
+                shutil.copy2(original, draft)
+            clear(folder / name)
+            draft.rename(folder / name)
+        except OSError as error:
+            raise EngineError(f"{folder}: {name} could not be copied there: {error.strerror or error}") from None
 
     def gpu(self) -> Gpu | None:
         """Return the first GPU of this machine, or None."""

@@ -71,7 +71,7 @@ def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
     """Return the checkpoint folder that the command sees: in the container, or on this machine."""
     if attempt.is_remote:
         return Path(IN_JOB) / job.spec.checkpoint.dir
-    return paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    return paths.checkpoints(job.id, job.spec.checkpoint.dir, attempt.residence)
 
 
 def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
@@ -101,7 +101,7 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
 
 def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a job without secrets: inherited, from the job file, and from Rung."""
-    checkpoint_dir = paths.checkpoints(job.id, job.spec.checkpoint.dir)
+    checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
     if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
@@ -125,6 +125,9 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
     }
     if attempt.planned_step is not None:
         variables["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
+    if attempt.trial is not None and not attempt.trial.is_last:
+        # The last one can win and go on, so only the controller stops it.
+        variables["RUNG_STOP_AT"] = attempt.trial.until
     if job.spec.checkpoint.every:
         variables["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
     return {name: str(value) for name, value in variables.items()}

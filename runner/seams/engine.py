@@ -124,6 +124,9 @@ class Engine(Protocol):
 
     def observe(self, paths: AttemptPaths) -> Observation: ...
 
+    def copy(self, source: Request, request: Request, name: str) -> None:
+        """Copy a checkpoint of another residence of the job on this host into the attempt's own folder."""
+
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         """Ask the whole attempt to end (TERM), or end it (KILL); `observe` shows when it is gone."""
 

@@ -10,12 +10,13 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
+from rung.jobs.model.trial import Trial
 from rung.jobs.spec.stored import StoredSpec, read_stored
 
 _NUMBERS = ("metrics", "latest", "throughput")
@@ -52,7 +53,9 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["asked"] = attempt.asked.to_dict()
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
     data["outcome"] = attempt.outcome.value
+    data["verdict"] = attempt.verdict.value if attempt.verdict else None
     data["gpus"] = [gpu.to_dict() for gpu in attempt.gpus]
+    data["trial"] = attempt.trial.to_dict() if attempt.trial else None
     data["loss"] = finite_or_text(attempt.loss)
     for name in _NUMBERS:
         data[name] = finite_or_text(data[name])
@@ -78,6 +81,9 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     data["asked"] = Knobs.from_dict(data["asked"])
     data["fault"] = Fault.from_dict(data["fault"]) if data["fault"] else None
     data["outcome"] = Outcome(data["outcome"])
+    # An older store has only the word `recovered`.
+    word = Verdict.RECOVERED if data.pop("recovered", None) else data.get("verdict")
+    data["verdict"] = Verdict(word) if word else None
     data["loss"] = None if data["loss"] is None else float(data["loss"])
     for name in _NUMBERS:
         # An attempt from an older store has fewer of them.
@@ -85,6 +91,7 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     for name in ("skipped", "undone"):
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
+    data["trial"] = Trial.from_dict(data["trial"]) if data.get("trial") else None
     if data.get("checkpoint_from"):
         host, residence = data["checkpoint_from"]
         data["checkpoint_from"] = (str(host), int(residence))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
@@ -38,9 +38,13 @@ def next_residence(attempts: Sequence[Attempt], host: str) -> int:
     """Return the residence of the next attempt on a host: the last one, or a new one when the job changes hosts."""
     if not attempts:
         return 1
-    last = attempts[-1]
+    last = main_line(attempts)[-1]
     stays = last.host == host and not last.host_lost
-    return last.residence if stays else max(each.residence for each in attempts) + 1
+    return last.residence if stays else new_residence(attempts)
+
+
+def new_residence(attempts: Sequence[Attempt]) -> int:
+    return max(each.residence for each in attempts) + 1
 
 
 def asked_by_person(
@@ -59,7 +63,8 @@ def asked_by_person(
     }
     if not attempts:
         return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
-    choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
+    line = main_line(attempts)
+    choice = choose_checkpoint(checkpoints, line, resume_limit(line, job.knobs))
     return Attempt(
         job_id=job.id,
         number=len(attempts) + 1,
@@ -95,31 +100,40 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
         undone=decision.undone,
         not_before=at + decision.delay if decision.delay else None,
         stepped_back=decision.stepped_back,
+        trial=decision.trial,
+        left_alone=decision.left_alone,
         **_resumed(decision.checkpoint, placement),
     )
 
 
 def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:
     """Write the decision, the change of state and the lease of the GPUs in one transaction."""
-    last = store.attempts(job.id)[-1]
     with store.transaction():
-        if isinstance(decision, Stop):
-            skipped = dict(decision.skipped)
-            store.add_event(
-                job.id, last.number, EventKind.STOPPED, {"diagnosis": decision.diagnosis, "skipped": skipped}, at=at
-            )
-            # RECOVERING -> FAILED: no rung is left
-            store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
-            return
-        if last.stepped_back and decision.knobs == last.asked:
-            # After a fault of the machine, the same step back is tried again.
-            decision = replace(decision, stepped_back=True)
-        attempt = next_attempt(job, last.number + 1, placement, decision, at)
-        store.put_attempt(attempt)
-        store.lease(attempt, at=at)
-        store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
-        # RECOVERING -> LAUNCHING: a rung was chosen
-        store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
+        write_decision(store, job, decision, placement, at=at)
+
+
+def write_decision(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:
+    """Write a decision; part of a transaction."""
+    attempts = store.attempts(job.id)
+    last = attempts[-1]
+    if isinstance(decision, Stop):
+        data = {"diagnosis": decision.diagnosis, "skipped": dict(decision.skipped)}
+        store.add_event(job.id, last.number, EventKind.STOPPED, data, at=at)
+        # RECOVERING -> FAILED: no rung is left
+        store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
+        return
+    if last.stepped_back and decision.knobs == last.asked:
+        # After a fault of the machine, the same step back is tried again.
+        decision = replace(decision, stepped_back=True)
+    if decision.trial is not None:
+        # A folder of its own, so that the job's checkpoints stay as they are.
+        placement = replace(placement, residence=new_residence(attempts))
+    attempt = next_attempt(job, last.number + 1, placement, decision, at)
+    store.put_attempt(attempt)
+    store.lease(attempt, at=at)
+    store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
+    # RECOVERING -> LAUNCHING: a rung was chosen
+    store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
 
 
 def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
@@ -17,6 +17,11 @@ from rung.jobs.model.state import JobState
 from rung.runner.state.store import Orphan, Store
 
 BY_A_PERSON = "cancelled by a person"
+WORD_EVENTS = {
+    Verdict.SURVIVED: EventKind.SURVIVED,
+    Verdict.RECOVERED: EventKind.RECOVERED,
+    Verdict.NOT_LEARNING: EventKind.NOT_LEARNING,
+}
 
 
 def retried(store: Store, job: Job, knobs: Knobs, *, give_up_hosts: bool = False, at: float) -> Job:
@@ -110,7 +115,7 @@ def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: floa
         store.add_event(job.id, attempt.number, EventKind.HOST_LOST, {"because": evidence}, at=at)
         if attempt.fault is None:
             store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
-        _ended(store, lost, Outcome.FAULT, at=at)
+        record_end(store, lost, Outcome.FAULT, at=at)
         if not job.cancel_requested:
             # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
             store.move(job.id, JobState.RECOVERING, reason=evidence, at=at)
@@ -147,10 +152,11 @@ def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, A
         store.add_event(attempt.job_id, attempt.number, EventKind.NOT_TAKEN, data, at=at)
 
 
-def recovered(store: Store, attempt: Attempt, because: str, *, at: float) -> None:
+def judged(store: Store, attempt: Attempt, word: Verdict, because: str, *, at: float) -> None:
+    """Write the word for a run after its fault, with the readings that show it."""
     with store.transaction():
-        store.put_attempt(replace(attempt, recovered=True))
-        store.add_event(attempt.job_id, attempt.number, EventKind.RECOVERED, {"because": because}, at=at)
+        store.put_attempt(replace(attempt, verdict=word, verdict_why=because))
+        store.add_event(attempt.job_id, attempt.number, WORD_EVENTS[word], {"because": because}, at=at)
 
 
 def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *, at: float) -> None:
@@ -171,7 +177,7 @@ def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str
 def stopped_in_health(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.STOPPED))
-        _ended(store, attempt, Outcome.STOPPED, at=at)
+        record_end(store, attempt, Outcome.STOPPED, at=at)
         # STOPPING -> RECOVERING: stopped in good health, to step back
         store.move(job.id, JobState.RECOVERING, reason=job.reason, at=at)
 
@@ -188,28 +194,33 @@ def recovering(store: Store, job: Job, attempt: Attempt, fault: Fault, *, fault_
         store.put_attempt(replace(attempt, outcome=Outcome.FAULT))
         if not fault_recorded:
             store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
-        _ended(store, attempt, Outcome.FAULT, at=at)
+        record_end(store, attempt, Outcome.FAULT, at=at)
         # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the process is gone, with a fault
         store.move(job.id, JobState.RECOVERING, reason=f"{fault.kind}: {fault.evidence}", at=at)
 
 
 def succeeded(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    known = {event.kind for event in store.events(job.id) if event.attempt == attempt.number}
     with store.transaction():
+        if attempt.verdict is not None and attempt.verdict.value not in known:
+            data = {"because": attempt.verdict_why}
+            store.add_event(job.id, attempt.number, WORD_EVENTS[attempt.verdict], data, at=at)
         store.put_attempt(replace(attempt, outcome=Outcome.SUCCEEDED))
-        _ended(store, attempt, Outcome.SUCCEEDED, at=at)
+        record_end(store, attempt, Outcome.SUCCEEDED, at=at)
         # LAUNCHING or RUNNING -> SUCCEEDED: exit code 0 and what was asked of it
         store.move(job.id, JobState.SUCCEEDED, reason=_finished(job, attempt), at=at)
 
 
 def _finished(job: Job, attempt: Attempt) -> str:
     wanted = job.spec.success.metric if job.spec.success else None
-    return f"finished with {wanted} {attempt.metrics[wanted]:.4g}" if wanted else "finished"
+    ended = f"finished with {wanted} {attempt.metrics[wanted]:.4g}" if wanted else "finished"
+    return f"{ended}; {attempt.verdict}: {attempt.verdict_why}" if attempt.verdict else ended
 
 
 def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.FELL_SHORT))
-        _ended(store, attempt, Outcome.FELL_SHORT, at=at)
+        record_end(store, attempt, Outcome.FELL_SHORT, at=at)
         # LAUNCHING or RUNNING -> FAILED: exit code 0 is not success by itself
         store.move(job.id, JobState.FAILED, reason=f"it exited with 0, but {missing}", at=at)
 
@@ -217,7 +228,7 @@ def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: fl
 def cancelled(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.CANCELLED, ended_at=attempt.ended_at or at))
-        _ended(store, attempt, Outcome.CANCELLED, at=at)
+        record_end(store, attempt, Outcome.CANCELLED, at=at)
         if job.state is not JobState.STOPPING:
             # LAUNCHING or RUNNING -> STOPPING: nothing was left to stop
             store.move(job.id, JobState.STOPPING, reason=BY_A_PERSON, at=at)
@@ -231,6 +242,6 @@ def cancelled_between(store: Store, job: Job, *, at: float) -> None:
         store.move(job.id, JobState.CANCELLED, reason=BY_A_PERSON, at=at)
 
 
-def _ended(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
+def record_end(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
     data = {"outcome": outcome, "exit_code": attempt.exit_code, "furthest_step": attempt.furthest_step}
     store.add_event(attempt.job_id, attempt.number, EventKind.ENDED, data, at=at)

@@ -13,7 +13,7 @@ from rung.jobs.model.paths import HomePaths
 from rung.recovery.logs.lines import LineSplitter
 from rung.runner.files.log_file import LogFile
 from rung.runner.state.store import Store
-from rung.runner.views.tables import event_text
+from rung.runner.views.tables import event_text, trial_lines
 
 CHUNK = 256 * 1024
 # A step record per second is enough for a person; the log file keeps them all.
@@ -61,6 +61,8 @@ class Follower:
             kind = find_kind(event.kind)
             if kind is not None and kind.followed:
                 click.secho(f"── {kind.replace('_', ' ')}: {event_text(event)}", fg=kind.colour, bold=True)
+            if kind is EventKind.TRIALS:
+                click.echo("\n".join(trial_lines(event.data)[1:]))
         self._show_log(None, ended=job.ended)
         return job
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import HomePaths
@@ -36,6 +36,7 @@ def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
         "loss": finite_or_text(last.loss) if last else None,
         "recoveries": sum(not attempt.by_person for attempt in attempts),
         "attempt": last.number if last else None,
+        "verdict": last.verdict if last else None,
         "submitted_at": job.created_at,
         "updated_at": job.updated_at,
     }
@@ -44,7 +45,7 @@ def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
 def history(store: Store, job: Job, paths: HomePaths) -> dict[str, Any]:
     """Return a job with its attempts and its events."""
     attempts = store.attempts(job.id)
-    following: list[Attempt | None] = [*attempts[1:], None]
+    following = [_goes_on_in(attempt, attempts) for attempt in attempts]
     before: list[Attempt | None] = [None, *attempts[:-1]]
     rows = [
         _attempt_row(job, attempt, previous, after, paths)
@@ -72,6 +73,7 @@ def _attempt_row(
         "fault": {**fault, "fault": fault["kind"]} if fault else None,
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
+        "recovered": attempt.recovered or None,
         "steps_lost": lost,
         "seconds_lost": seconds_lost(attempt, after, lost),
         "log": str(paths.attempt(job.id, attempt.number).log),
@@ -94,8 +96,15 @@ def _series(log: Path) -> list[dict[str, Any]]:
     return [finite_or_text(point._asdict()) for point in reader.figures().points]
 
 
+def _goes_on_in(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt that goes on from this one: the next of the job's own runs."""
+    return next((each for each in main_line(attempts) if each.number > attempt.number), None)
+
+
 def steps_lost(attempt: Attempt, after: Attempt | None) -> int:
     """Return how many steps of this attempt the next one had to run again."""
+    if attempt.is_trial and attempt.trial is not None and not attempt.trial.won:
+        return max(0, (attempt.furthest_step or 0) - attempt.resume_point)
     if after is None or attempt.furthest_step is None:
         return 0
     return max(0, attempt.furthest_step - after.resume_point)

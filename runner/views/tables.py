@@ -76,8 +76,11 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     job = data["job"]
     state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
     lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
+    tables = {event["attempt"]: event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS}
     for attempt in data["attempts"]:
         lines += ["", *_attempt_text(attempt, diff=diff)]
+        if attempt["number"] in tables:
+            lines += ["", *trial_lines(tables[attempt["number"]])]
     if not data["attempts"]:
         lines.append("no attempt yet")
     for event in data["events"]:
@@ -95,7 +98,7 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
     gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
     title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
     if not attempt["by_person"]:
-        title = f"{title}: {attempt['rung'] or _without_rung(attempt)}"
+        title = f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
     lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
     if attempt["image"]:
         lines.append(f"  image       {clean(attempt['image'])}")
@@ -113,10 +116,26 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
     return lines + _progress_lines(attempt)
 
 
+def trial_lines(data: Mapping[str, Any]) -> list[str]:
+    """Return the table of trials, and what it shows."""
+    headers = ("RUNG", "STEPS", "LOSS", "MS A STEP", "VERDICT")
+    keys = ("rung", "steps", "loss", "ms", "verdict")
+    rows = [[row[key] for key in keys] for row in data["table"]]
+    title = click.style("trials", bold=True)
+    return [f"{title}  {clean(data['because'])}", *(f"  {line}" for line in table(headers, rows, 10_000).split("\n"))]
+
+
 def _without_rung(attempt: Mapping[str, Any]) -> str:
     if attempt["stepped_back"]:
         return "step back"
+    if attempt["trial"]:
+        return "as it is"
     return "back to what had cured it" if attempt["changed"] else "same knobs"
+
+
+def _trial_of(attempt: Mapping[str, Any]) -> str:
+    trial = attempt["trial"]
+    return f"trial {trial['index'] + 1} of {len(trial['candidates'])}, " if trial else ""
 
 
 def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
@@ -153,7 +172,11 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     if attempt["host_lost"]:
         lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
     succeeded = attempt["outcome"] == "succeeded"
-    outcome = attempt["outcome"] + (", learning again" if attempt["recovered"] else "")
+    outcome = attempt["outcome"] + (f", {attempt['verdict']}" if attempt["verdict"] else "")
+    if attempt["trial"] and attempt["trial"]["verdict"]:
+        outcome = f"{outcome}; as a trial: {attempt['trial']['verdict']}"
+    if attempt["verdict_why"]:
+        lines.append(f"  {attempt['verdict']:<12}{clean(attempt['verdict_why'])}")
     return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
 
 

@@ -212,6 +212,9 @@ class DockerEngine:
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         self._job_files.move(self._with_resolved_volumes(request), names, aside)
 
+    def copy(self, source: Request, request: Request, name: str) -> None:
+        self._job_files.copy(self._with_resolved_volumes(source), self._with_resolved_volumes(request), name)
+
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         return self._job_files.fetch(self._with_resolved_volumes(request), entry, to)
 

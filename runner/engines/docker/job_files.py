@@ -76,6 +76,11 @@ class JobFiles:
         finally:
             self._remove(f"{self._root(request)}/{place}")
 
+    def copy(self, source: Request, request: Request, name: str) -> None:
+        """Copy a checkpoint of another residence of the job into the attempt's checkpoint folder."""
+        folders = (path_in_files(source), path_in_files(request))
+        self._run(request, "copy", folders[0], file_name(name), folders[1], writable=True, seconds=LONG_SECONDS)
+
     def deliver(self, request: Request, file: Path) -> None:
         """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""
         folder = path_in_files(request)

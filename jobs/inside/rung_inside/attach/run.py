@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -99,6 +100,9 @@ class Run:
 
     def step(self, loss: torch.Tensor, step: int) -> None:
         """Do everything after the loss: backward, unscale, clip, update, schedule; report step + 1."""
+        last = asked_knobs.last_step()
+        if last is not None and step >= last:
+            sys.exit(0)  # a trial is over
         self.backward(loss)
         self._report_knobs()
         lr = records.short(float(self.optimizer.param_groups[0]["lr"]))

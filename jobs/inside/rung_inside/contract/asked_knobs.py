@@ -83,3 +83,9 @@ def restore_eps(optimizer: Any, eps: list[Any]) -> None:
     for index, group in enumerate(optimizer.param_groups):
         if "eps" in group and index < len(eps) and eps[index] is not None:
             group["eps"] = eps[index]
+
+
+def last_step() -> int | None:
+    """Return the step that a trial ends at; None: this attempt is no trial, or it may go on."""
+    text = os.environ.get("RUNG_STOP_AT", "").strip()
+    return int(text) if text.isdigit() else None

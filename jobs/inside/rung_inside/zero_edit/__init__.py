@@ -29,6 +29,7 @@ PARTS = (
     ("torch", "zero_edit.resume.resume_step"),
     ("torch", "zero_edit.telemetry.step_records"),
     ("torch", "zero_edit.replay.replay"),
+    ("torch", "zero_edit.hooks.stop_at"),
     ("transformers", "zero_edit.frameworks.transformers_trainer"),
     ("accelerate", "zero_edit.frameworks.accelerator"),
     ("lightning.pytorch", "zero_edit.frameworks.lightning_trainer"),

@@ -1,0 +1,56 @@
+"""Lists the candidates for trials after a fault: what the diagnosis names, a lower lr twice, and the other rungs.
+
+The rules of recovery/decide name the candidates and their order; which of them is taken is decided by their losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rung.jobs.job import Job
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.trial import Candidate
+from rung.jobs.spec.recovery_spec import RungSpec
+from rung.recovery.decide.decide import Climb
+from rung.recovery.decide.rung_choice import rung_options
+from rung.recovery.decide.rungs import LR_FACTOR
+
+# Four steps to a tenth: public scripts were met whose lr was a thousand times too high, and one step more shows that
+# the right one is reached.
+LOWEST_LR_SHARE = 1e-4
+
+
+def candidates(job: Job, climb: Climb, most: int) -> list[Candidate]:
+    """Return the candidates, the most likely first: at most `most` of them."""
+    found: list[Candidate] = []
+    for step, knobs in rung_options(job, climb.root, climb.context, climb.incident):
+        found.append(Candidate(step.rung.value, knobs, _lr_share(step, climb, knobs)))
+        lower = lower_lr(found[-1]) if not step.values else None
+        found += [lower] if lower is not None else []
+    if climb.root.kind is FaultKind.DIVERGENCE and climb.context.attempts[-1].healthy_loss is not None:
+        # The loss of a run that was well jumped. It may fall again by itself: only the run as it is can show that.
+        found[1:1] = [Candidate(None, climb.incident.proven_knobs)]
+    return found[:most]
+
+
+def _lr_share(step: RungSpec, climb: Climb, knobs: Knobs) -> float | None:
+    now = climb.context.now.lr
+    return float(f"{knobs.lr / now:.4g}") if step.rung is RungName.LOWER_LR and knobs.lr and now else None
+
+
+def lower_lr(candidate: Candidate) -> Candidate | None:
+    """Return a candidate with a tenth of this one's lr; None for another rung, and below the lowest share."""
+    lr, share = candidate.knobs.lr, candidate.lr_share
+    if lr is None or share is None or share * LR_FACTOR < LOWEST_LR_SHARE * 0.999:
+        return None
+    knobs = candidate.knobs.but(lr=float(f"{lr * LR_FACTOR:.6g}"))
+    return Candidate(candidate.rung, knobs, float(f"{share * LR_FACTOR:.4g}"))
+
+
+def run_order(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return the candidates in the order in which they run.
+
+    The most likely one runs last: it can go on without a stop. So a lower lr runs before a higher one.
+    """
+    return tuple(reversed(found))

@@ -1,0 +1,142 @@
+"""Judges trials: whether one goes on, is stopped, or has won, and which of them is best when all are over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rung.jobs.job import Attempt
+from rung.jobs.model.knobs import RungName
+from rung.jobs.model.trial import BEHIND, Candidate, Trial
+from rung.recovery.trials.candidates import lower_lr
+from rung.recovery.trials.compare import Comparison, Readings, compare, level
+
+# Times of a step within a tenth of each other are the same.
+SAME_SPEED = 1.1
+
+
+class Progress(StrEnum):
+    """What happens to a trial now."""
+
+    GOES_ON = "goes_on"  # its window is not over
+    BEHIND = "behind"  # clearly worse than another one at half of the window
+    OVER = "over"  # its window is over
+    WINS = "wins"  # its window is over, and it becomes the job's own run
+
+
+def survivors(over: Sequence[Attempt]) -> list[Attempt]:
+    """Return the trials without a fault that reached the end of their window, in the order in which they ran."""
+    return [each for each in over if each.fault is None and each.trial is not None and _reached(each, each.trial)]
+
+
+def _reached(attempt: Attempt, trial: Trial) -> bool:
+    # One that finished the whole run has no more steps to make.
+    return trial.verdict != BEHIND and ((attempt.furthest_step or 0) >= trial.until or attempt.exit_code == 0)
+
+
+def compared(one: Trial, other: Trial, until: int | None = None) -> Comparison | None:
+    return compare(one.readings, other.readings, one.start, one.until if until is None else until)
+
+
+def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attempt]) -> Progress:
+    """Return what happens to a running trial that has come to `step`, beside the trials that are over."""
+    half = trial.start + (trial.until - trial.start) // 2
+    if step < trial.until:
+        is_behind = step >= half and any(_is_behind(trial, readings, each, step) for each in survivors(others))
+        return Progress.BEHIND if is_behind else Progress.GOES_ON
+    seen = replace(trial, readings=tuple(readings))
+    return Progress.WINS if trial.is_last and _leads(seen, others) else Progress.OVER
+
+
+def _is_behind(trial: Trial, readings: Readings, other: Attempt, step: int) -> bool:
+    assert other.trial is not None
+    found = compare(readings, other.trial.readings, trial.start, min(step, trial.until))
+    return found is not None and found.is_far_higher
+
+
+def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
+    """Return whether the last trial can go on: no other one is better, and no lower lr has to be tried."""
+    if next_lower_lr(trial, [each.trial for each in others if each.trial]) is not None:
+        return False
+    found = (compared(each.trial, trial) for each in survivors(others) if each.trial)
+    return not any(each is not None and each.is_lower for each in found)
+
+
+def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
+    """Return the trial that won: the lowest loss beyond the noise, then the fastest, then the most likely one."""
+    alive = survivors(over)
+    if not alive:
+        return None
+    best = min(alive, key=lambda each: _level(each))
+    tied = [each for each in alive if each is best or not _is_lower(best, each)]
+    unchanged = [each for each in tied if each.trial and each.trial.candidate.rung is None]
+    if unchanged:
+        return unchanged[0]
+    return (_fastest(tied) if on_gpu else tied)[-1]
+
+
+def best_level(attempts: Sequence[Attempt]) -> float | None:
+    """Return the lowest loss at the end of the trials of a job's last fault; None: there were none."""
+    last = max((each.trial.about for each in attempts if each.trial), default=None)
+    over = [each for each in attempts if each.trial and each.trial.about == last]
+    levels = [found for each in survivors(over) if math.isfinite(found := _level(each))]
+    return min(levels, default=None)
+
+
+def _level(attempt: Attempt) -> float:
+    assert attempt.trial is not None
+    found = level(attempt.trial.readings, attempt.trial.start, attempt.trial.until)
+    return float("inf") if found is None else found
+
+
+def _is_lower(one: Attempt, other: Attempt) -> bool:
+    assert one.trial is not None and other.trial is not None
+    found = compared(one.trial, other.trial)
+    return found is not None and found.is_lower
+
+
+def _fastest(tied: Sequence[Attempt]) -> list[Attempt]:
+    """Return the fastest of these trials; on a CPU the precision says nothing about the speed on a GPU."""
+    times = [each.trial.ms for each in tied if each.trial and each.trial.ms is not None]
+    if len(times) < len(tied):
+        return list(tied)
+    return [each for each in tied if each.trial and (each.trial.ms or 0.0) <= SAME_SPEED * min(times)]
+
+
+def next_lower_lr(winner: Trial, others: Sequence[Trial]) -> Candidate | None:
+    """Return the next lower lr, if the winner has the lowest of those tried and is clearly better than the others."""
+    if winner.candidate.rung != RungName.LOWER_LR:
+        return None
+    lrs = {each.candidate.knobs.lr: each for each in others if each.candidate.rung == RungName.LOWER_LR}
+    tried = sorted(lr for lr in lrs if lr is not None and lr != winner.candidate.knobs.lr)
+    lr = winner.candidate.knobs.lr
+    if lr is None or not tried or tried[0] < lr:
+        return None
+    found = compared(winner, lrs[tried[0]])
+    # A higher lr without readings at the end failed before.
+    return lower_lr(winner.candidate) if found is None or found.is_lower else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of trials."""
+
+    rung: str
+    steps: str
+    loss: float | None
+    ms: float | None
+    verdict: str
+
+
+def table(over: Sequence[Attempt], winner: Attempt | None) -> list[Row]:
+    """Return the table of trials, for the history."""
+    return [_row(each, each.trial, winner) for each in over if each.trial is not None]
+
+
+def _row(attempt: Attempt, trial: Trial, winner: Attempt | None) -> Row:
+    reached = min(attempt.furthest_step or trial.start, trial.until)
+    loss = level(trial.readings, trial.start, trial.until)
+    won = winner is not None and attempt.number == winner.number
+    return Row(trial.candidate.label, f"{trial.start}-{reached}", loss, trial.ms, "won" if won else trial.verdict)

@@ -1,0 +1,74 @@
+"""Plans the trials after a fault: whether there are any, of which candidates, and over which steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.spec.trials_spec import FEWEST_STEPS, Trials
+from rung.recovery.decide.decide import Climb, Relaunch
+from rung.recovery.decide.diagnose import blew_up_before, diagnose
+from rung.recovery.monitors.fault_groups import BAD_NUMBERS
+from rung.recovery.trials.candidates import candidates, run_order
+
+# Faults of the numbers: what cures them shows in the loss. A dtype error or a lack of memory needs no trial.
+TRIED = BAD_NUMBERS | {FaultKind.SCALE_COLLAPSE}
+# A run is judged over 300 steps beyond its fault (learning.MIN_WINDOW); a longer trial shows little more.
+LONGEST_STEPS = 300
+FEWEST_CANDIDATES = 2
+
+
+@dataclass(frozen=True)
+class NoTrials:
+    """Why a rung is taken without trials; empty where nobody would expect any."""
+
+    why: str = ""
+
+
+def plan_trials(job: Job, climb: Climb, decision: Relaunch) -> Trial | NoTrials:
+    """Return the first of the trials for a fault, in place of the rung that the rules would take."""
+    asked, last = job.spec.recovery.trials, climb.context.attempts[-1]
+    if asked is None or decision.rung is None or climb.root.kind not in TRIED:
+        return NoTrials()
+    if diagnose(climb.context).proven:
+        return NoTrials("the cause is proven, so no trials")
+    why = _why_not(job, last)
+    if why:
+        return NoTrials(why)
+    found = candidates(job, climb, asked.candidates)
+    start = decision.checkpoint.step if decision.checkpoint else 0
+    return _within_cost(asked, found, (start, _fault_step(climb, last)), last)
+
+
+def _fault_step(climb: Climb, last: Attempt) -> int:
+    """Return the step that trials must go beyond: where the numbers went wrong, also if the fault was seen later."""
+    fault = last.fault
+    if fault is not None and fault.began is not None and blew_up_before(fault):
+        return fault.began
+    return climb.incident.furthest_fault_step or last.fault_step
+
+
+def _why_not(job: Job, last: Attempt) -> str:
+    if last.first_loss is None or last.furthest_step is None:
+        return "no trials: no loss or no step was seen, so that they could not be compared"
+    if job.spec.checkpoint.dir.startswith("/"):
+        return "no trials: checkpoint.dir is an absolute path, so that a trial has no folder of its own"
+    return ""
+
+
+def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], last: Attempt) -> Trial | NoTrials:
+    """Return the trials of as many candidates as the cost allows, over as many steps."""
+    (start, fault_step), made = span, last.furthest_step or 0
+    to_fault = max(0, fault_step - start)
+    bound = int(max(asked.cost * made, asked.candidates * FEWEST_STEPS))
+    needed = to_fault + (asked.steps or FEWEST_STEPS)
+    # One of them wins and loses nothing; a loser is seen at half of its window.
+    count = min(len(found), 1 + int(bound / (needed / 2)))
+    if len(found) < FEWEST_CANDIDATES:
+        return NoTrials("no trials: it is the only rung that can be tried")
+    if count < FEWEST_CANDIDATES:
+        return NoTrials(f"no trials: each would take {needed} steps, and they may take {bound} together")
+    steps = asked.steps or max(FEWEST_STEPS, min(LONGEST_STEPS, bound // count - to_fault))
+    return Trial(last.number, 0, run_order(found[:count]), start, fault_step, fault_step + steps, bound)

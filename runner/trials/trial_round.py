@@ -1,0 +1,62 @@
+"""Takes open trials one step further: launches the next one, or the winner, and writes the table when all are over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.model.event import EventKind
+from rung.jobs.model.gpu import Gpu
+from rung.recovery.decide.decide import Relaunch
+from rung.recovery.trials.decide_trials import Winner, launch_winner, next_trial, open_trials
+from rung.runner.checkpoints.search import CheckpointSearch, residence_of
+from rung.runner.context import Context
+from rung.runner.state.next_attempt import Placement, carry_out, same_placement, write_decision
+from rung.runner.trials.trial_transitions import record_table
+
+
+class TrialRound:
+    def __init__(self, context: Context, checkpoint_search: CheckpointSearch) -> None:
+        self._context, self._checkpoint_search = context, checkpoint_search
+
+    def advance(self, job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> bool:
+        """Take the next step; False: no trials are open, or no candidate helped, so that the ladder decides."""
+        over = open_trials(attempts)
+        if not over:
+            return False
+        step = next_trial(job, attempts, gpu)
+        if isinstance(step, Relaunch):
+            carry_out(self._context.store, job, step, same_placement(over[-1]), at=self._context.now())
+        elif isinstance(step, Winner):
+            self._launch_winner(job, attempts, step.attempt, gpu)
+        else:
+            self._record_failure(over)
+        return step is not None
+
+    def _launch_winner(self, job: Job, attempts: Sequence[Attempt], winner: Attempt, gpu: Gpu | None) -> None:
+        found = self._checkpoint_search.find(job, attempts, of_trial=winner)
+        if found is None:
+            return  # the search runs
+        decision = launch_winner(job, attempts, winner, found, gpu)
+        store, at = self._context.store, self._context.now()
+        with store.transaction():
+            record_table(store, open_trials(attempts), winner, at=at)
+            write_decision(store, job, decision, _placement(decision, attempts, winner), at=at)
+        self._checkpoint_search.forget(job.id)
+
+    def _record_failure(self, over: Sequence[Attempt]) -> None:
+        store, last = self._context.store, over[-1]
+        recorded = [event.attempt for event in store.events(last.job_id) if event.kind == EventKind.TRIALS]
+        if last.number not in recorded:
+            with store.transaction():
+                record_table(store, over, None, at=self._context.now())
+
+
+def _placement(decision: Relaunch, attempts: Sequence[Attempt], winner: Attempt) -> Placement:
+    """Return where the winner goes on: in the folder of its trial, or in the job's own one."""
+    here, line = same_placement(winner), main_line(attempts)
+    if decision.checkpoint is not None and decision.checkpoint.residence == residence_of(winner):
+        return here
+    own = [each.residence for each in line if each.host == winner.host]
+    return replace(here, residence=own[-1]) if own else here

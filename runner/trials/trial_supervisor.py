@@ -1,0 +1,82 @@
+"""Supervises trials: stops one that is behind or over, lets the winner go on, and records what came of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.fault import Fault
+from rung.jobs.model.state import JobState
+from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
+from rung.recovery.decide.treatments import climbs_ladder
+from rung.recovery.monitors.learning import LossHistory
+from rung.recovery.trials.decide_trials import open_trials
+from rung.recovery.trials.judge import Progress, progress
+from rung.runner.context import Context
+from rung.runner.trials import trial_transitions
+
+# More readings of a trial are thinned out by their step, so that those of all trials are at the same steps.
+MOST_READINGS = 400
+
+
+class TrialSupervisor:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def follow(self, job: Job, attempt: Attempt, history: LossHistory) -> bool:
+        """Stop a trial that is behind or over, or let it win; True: it has won and is the job's own run from now on."""
+        trial, step = attempt.trial, attempt.furthest_step
+        if trial is None or step is None or job.state is not JobState.RUNNING:
+            return False
+        store, at = self._context.store, self._context.now()
+        found = progress(trial, readings_of(trial, history), step, self._others(attempt))
+        if found is Progress.WINS:
+            trial_transitions.won(store, self._with_result(attempt, history, SURVIVED), self._others(attempt), at=at)
+            return True
+        if found is not Progress.GOES_ON:
+            verdict = BEHIND if found is Progress.BEHIND else SURVIVED
+            trial_transitions.stopping(store, job, self._with_result(attempt, history, verdict), at=at)
+        return False
+
+    def ended(self, job: Job, attempt: Attempt, history: LossHistory, fault: Fault | None) -> Attempt | None:
+        """Record the end of a trial; return the attempt if it finished the whole run and is the best so far."""
+        trial, store, at = attempt.trial, self._context.store, self._context.now()
+        assert trial is not None
+        reached = (attempt.furthest_step or 0) >= trial.until
+        if fault is not None and reached and not climbs_ladder(fault):
+            fault = None  # it was told to end there
+        verdict = trial.verdict or (_failed(fault) if fault else SURVIVED)
+        over = self._with_result(replace(attempt, fault=fault), history, verdict)
+        if fault is None and not reached and job.state is not JobState.STOPPING and over.trial is not None:
+            finished = replace(over.trial, candidates=trial.candidates[: trial.index + 1])
+            if progress(finished, over.trial.readings, trial.until, self._others(attempt)) is Progress.WINS:
+                return trial_transitions.won(store, over, self._others(attempt), at=at)
+        trial_transitions.over(store, job, over, at=at)
+        return None
+
+    def _others(self, attempt: Attempt) -> list[Attempt]:
+        attempts: Sequence[Attempt] = self._context.store.attempts(attempt.job_id)
+        return [each for each in open_trials(attempts) if each.number != attempt.number]
+
+    def _with_result(self, attempt: Attempt, history: LossHistory, verdict: str) -> Attempt:
+        trial = attempt.trial
+        assert trial is not None
+        ended = attempt.ended_at or self._context.now()
+        steps = (attempt.furthest_step or 0) - (attempt.first_step or 0)
+        seconds = ended - attempt.progress_at if attempt.progress_at is not None and steps > 0 else None
+        ms = round(1000 * seconds / steps, 2) if seconds is not None else None
+        return replace(
+            attempt, trial=replace(trial, readings=readings_of(trial, history), ms=trial.ms or ms, verdict=verdict)
+        )
+
+
+def readings_of(trial: Trial, history: LossHistory) -> tuple[tuple[int, float], ...]:
+    """Return the readings of a trial over its window, few enough to store."""
+    found = history.readings(trial.start, trial.until)
+    every = 1 + (trial.until - trial.start) // MOST_READINGS if len(found) > MOST_READINGS else 1
+    return tuple((step, float(f"{loss:.6g}")) for step, loss in found if step % every == 0)
+
+
+def _failed(fault: Fault) -> str:
+    return f"{fault.kind} at step {fault.step}" if fault.step is not None else f"{fault.kind}"

@@ -1,0 +1,61 @@
+"""Writes what happens to trials: the attempt, the events and the state of the job, in one transaction each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.model.event import EventKind
+from rung.jobs.model.state import JobState
+from rung.recovery.trials.decide_trials import why_won
+from rung.recovery.trials.judge import table
+from rung.runner.state.store import Store
+from rung.runner.state.transitions import record_end
+
+
+def stopping(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    assert attempt.trial is not None
+    with store.transaction():
+        store.put_attempt(attempt)
+        # RUNNING -> STOPPING: the trial is over
+        reason = f"the trial of {attempt.trial.candidate.label} is over: {attempt.trial.verdict}"
+        store.move(job.id, JobState.STOPPING, reason=reason, at=at)
+
+
+def over(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
+    """Record the end of a trial. Its fault is that of the candidate, and no fault of the job's own run."""
+    assert attempt.trial is not None
+    outcome = Outcome.FAULT if attempt.fault else Outcome.STOPPED
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=outcome))
+        record_end(store, attempt, outcome, at=at)
+        reason = f"the trial of {attempt.trial.candidate.label} is over: {attempt.trial.verdict}"
+        # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the next trial, or the decision
+        store.move(job.id, JobState.RECOVERING, reason=reason, at=at)
+
+
+def won(store: Store, attempt: Attempt, others: Sequence[Attempt], *, at: float) -> Attempt:
+    """Make a running trial the job's own run: the last one, which no other one beats."""
+    assert attempt.trial is not None
+    winner = replace(attempt, trial=replace(attempt.trial, won=True, goes_on=True))
+    data = trials_data([*others, winner], winner)
+    with store.transaction():
+        store.put_attempt(winner)
+        store.add_event(attempt.job_id, attempt.number, EventKind.TRIALS, data, at=at)
+        store.set_reason(attempt.job_id, str(data["because"]))
+    return winner
+
+
+def record_table(store: Store, trials: Sequence[Attempt], winner: Attempt | None, *, at: float) -> None:
+    """Write the table of trials that are over; part of the transaction of the decision that they lead to."""
+    last = trials[-1]
+    store.add_event(last.job_id, last.number, EventKind.TRIALS, trials_data(trials, winner), at=at)
+    if winner is not None and winner.trial is not None:
+        store.put_attempt(replace(winner, trial=replace(winner.trial, won=True)))
+
+
+def trials_data(trials: Sequence[Attempt], winner: Attempt | None) -> dict[str, Any]:
+    because = why_won(winner, trials) if winner else "no candidate got past the fault"
+    return {"because": because, "table": [asdict(row) for row in table(trials, winner)]}
