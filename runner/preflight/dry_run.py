@@ -19,6 +19,7 @@ from rung.runner.placement.scheduler import GpuKey, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
+from rung.runner.preflight.trial_preview import trial_candidates, trial_lines
 from rung.runner.seams.engine import Request
 from rung.runner.state.home import refuse_shared_home
 from rung.runner.state.next_attempt import Placement, asked_by_person
@@ -48,7 +49,7 @@ class LaunchPreview:
         self.host = placement.host
         home = (paths, environ)
         self.request: Request = preview_request(spec, origin, home, sequence, placement)
-        job = planned_job(spec, sequence)
+        self._job = job = planned_job(spec, sequence)
         self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 
     def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]) -> Placement:
@@ -68,7 +69,7 @@ class LaunchPreview:
             data["container"] = planned_config(self.request)
         data |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
         ladder = {rung: note or changes for rung, (changes, note) in rung_changes(self._spec).items()}
-        return json.dumps({**data, "ladder": ladder}, indent=2)
+        return json.dumps({**data, "ladder": ladder, "trials": trial_candidates(self._job)}, indent=2)
 
     def text(self) -> str:
         return "\n".join(clean(line) for line in self._lines())
@@ -98,6 +99,7 @@ class LaunchPreview:
             yield from (f"file  {path}: {key} = {json.dumps(value)}" for key, value in keys.items())
         for rung in self._ladder.rungs():
             yield from rung.lines()
+        yield from trial_lines(self._job)
         relaunch = list(self._ladder.resume().lines())[1:]
         if relaunch:
             yield "every relaunch goes on from the last healthy checkpoint:"

@@ -13,7 +13,7 @@ from rung.recovery.trials.decide_trials import Winner, launch_winner, next_trial
 from rung.runner.checkpoints.search import CheckpointSearch, residence_of
 from rung.runner.context import Context
 from rung.runner.state.next_attempt import Placement, carry_out, same_placement, write_decision
-from rung.runner.trials.trial_transitions import record_table
+from rung.runner.state.trial_transitions import record_table
 
 
 class TrialRound:

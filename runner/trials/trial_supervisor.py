@@ -14,7 +14,7 @@ from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import open_trials
 from rung.recovery.trials.judge import Progress, progress
 from rung.runner.context import Context
-from rung.runner.trials import trial_transitions
+from rung.runner.state import trial_transitions
 
 # More readings of a trial are thinned out by their step, so that those of all trials are at the same steps.
 MOST_READINGS = 400

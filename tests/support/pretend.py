@@ -95,14 +95,14 @@ class PretendEngine:
         self._reach("list_files", request.job_id)
         if self.no_files:
             raise EngineError(f"{self.host}: {self.no_files}")
-        return list(self.files.get(request.checkpoint_dir.name, ()))
+        return list(self.files.get(folder_name(request), ()))
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         self._reach("move", str(aside))
         self.moved.append(tuple(names))
-        there = self.files.pop(request.checkpoint_dir.name, [])
+        there = self.files.pop(folder_name(request), [])
         self.files.setdefault(aside.name, []).extend(entry for entry in there if entry.name in names)
-        self.files[request.checkpoint_dir.name] = [entry for entry in there if entry.name not in names]
+        self.files[folder_name(request)] = [entry for entry in there if entry.name not in names]
 
     def gpu(self) -> Gpu | None:
         return None
@@ -115,6 +115,11 @@ class PretendEngine:
 
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         raise EngineError(f"{self.host}: there is nothing to copy")
+
+    def copy(self, source: Request, request: Request, name: str) -> None:
+        self._reach("copy", f"{name} to {folder_name(request)}")
+        found = [entry for entry in self.files.get(folder_name(source), ()) if entry.name == name]
+        self.files.setdefault(folder_name(request), []).extend(found)
 
     def deliver(self, request: Request, file: Path) -> None:
         self._reach("deliver", file.name)
@@ -133,11 +138,11 @@ class PretendEngine:
         with log.open("ab") as stream:
             stream.write(text)
 
-    def save(self, name: str, *steps: int) -> None:
+    def save(self, name: str, *steps: int, at: float = 1.0) -> None:
         """Let an attempt save healthy checkpoints, and report them."""
         for step in steps:
             file = f"step_{step}.pt"
-            self.files.setdefault("checkpoints", []).append(FileEntry(file, 10, 1.0 + step))
+            self.files.setdefault(folder_name(self.requests[name]), []).append(FileEntry(file, 10, at + step))
             self.verdicts[file] = {"verdict": "healthy", "step": step, "detail": ""}
             self.append_log(name, f"rung| saved step={step} file={file}\nstep {step} loss 1.0\n".encode())
 
@@ -150,6 +155,12 @@ class PretendEngine:
 
     def running(self) -> list[str]:
         return [name for name, seen in self.there.items() if seen.presence is Presence.RUNNING]
+
+
+def folder_name(request: Request) -> str:
+    """Return the name of an attempt's checkpoint folder; every residence after the first has its own."""
+    residence = request.container.residence if request.container else 1
+    return request.checkpoint_dir.name if residence == 1 else f"{residence}/{request.checkpoint_dir.name}"
 
 
 class PretendEngines:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rung.jobs.job import Attempt, Outcome
+from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
@@ -63,7 +63,7 @@ def test_a_rung_is_not_judged_by_knobs_that_it_does_not_change() -> None:
         (lowered(a_fault(NAN)), 0),
         (lowered(a_fault(NAN, 399)), 0),
         (lowered(a_fault(NAN, 400)), 1),  # max(300, 3 x 100) steps beyond step 100
-        (lowered(a_fault(NAN, 250), recovered=True), 1),
+        (lowered(a_fault(NAN, 250), verdict=Verdict.RECOVERED), 1),
         (lowered(a_fault(FaultKind.NOT_LEARNING, 2000)), 0),
         (lowered(a_fault(FaultKind.UNKNOWN_EXIT, 90)), 0),
         (lowered(furthest_step=450, outcome=Outcome.PENDING), 1),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.job import Attempt, Job, Outcome
+from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.recovery.decide.decide import Relaunch, decide
@@ -29,7 +29,7 @@ def faulty() -> Attempt:
 
 
 def cured(furthest: int = 2100, **fields: Any) -> Attempt:
-    made = an_attempt(2, FP32, None, rung="fp32", resumed_step=80, recovered=True)
+    made = an_attempt(2, FP32, None, rung="fp32", resumed_step=80, verdict=Verdict.RECOVERED)
     return replace(made, **{"furthest_step": furthest, "outcome": Outcome.PENDING, **fields})
 
 
@@ -48,7 +48,7 @@ def test_a_step_back_is_due_after_the_number_of_clean_steps_and_not_before() -> 
 
 
 def test_no_step_back_is_due_for_a_run_that_is_not_known_to_learn() -> None:
-    assert not is_due(job(), [faulty(), cured(recovered=None)])
+    assert not is_due(job(), [faulty(), cured(verdict=None)])
     assert not is_due(job(), [faulty(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
 
 

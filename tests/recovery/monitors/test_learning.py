@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import random
 
-from rung.recovery.monitors.learning import LearningBaseline, LossHistory, Verdict, healthy_level, judge, window_after
+from rung.recovery.monitors.learning import (
+    LearningBaseline,
+    LossHistory,
+    Verdict,
+    healthy_level,
+    judge,
+    never_learned,
+    was_falling,
+    window_after,
+)
 
 
 def losses(course, first=0):
@@ -33,8 +42,9 @@ def test_a_falling_loss_is_learning():
     assert verdict([5.0 * 0.99**i for i in range(400)]) is Verdict.LEARNING
 
 
-def test_a_flat_loss_at_the_level_from_before_the_fault_is_learning():
-    assert verdict(noisy(2.0, 400), healthy=2.0) is Verdict.LEARNING
+def test_a_flat_loss_at_the_level_from_before_the_fault_shows_nothing():
+    """0.1.0 called it learning: a loss that had been flat at 2.9 long before its fault was told as recovered."""
+    assert verdict(noisy(2.0, 400), healthy=2.0) is Verdict.LEVEL
 
 
 def test_a_flat_loss_above_the_level_from_before_the_fault_is_not_learning():
@@ -45,23 +55,23 @@ def test_a_flat_loss_of_a_run_that_never_learned_is_not_learning():
     assert verdict(noisy(3.0, 400), healthy=None) is Verdict.NOT_LEARNING
 
 
-def test_a_flat_loss_far_below_the_untrained_level_is_learning():
-    assert verdict(noisy(0.7, 400), untrained=1.4) is Verdict.LEARNING
+def test_a_flat_loss_far_below_the_untrained_level_shows_nothing():
+    assert verdict(noisy(0.7, 400), untrained=1.4) is Verdict.LEVEL
     assert verdict(noisy(1.2, 400), untrained=1.4) is Verdict.NOT_LEARNING
     assert verdict(noisy(0.7, 400), untrained=1.4, healthy=0.3) is Verdict.NOT_LEARNING
     course = [1.4 * 0.9**i for i in range(7)] + noisy(0.7, 400)
     whole = LearningBaseline(30, window_after(30, 30), None, None)
-    assert judge(losses(course), whole, ended=False).verdict is Verdict.LEARNING
+    assert judge(losses(course), whole, ended=False).verdict is Verdict.LEVEL
 
 
-def test_a_run_that_learned_the_little_there_is_to_learn_is_learning():
+def test_a_run_that_learned_the_little_there_is_to_learn_is_no_fault():
     # Means over 25 steps of a distillation in FP32; the entropy of its text is nearly all of its loss.
     course = [1.6754, 1.5237, 1.5075, 1.5074, 1.5104, 1.506, 1.5053, 1.5057, 1.5045, 1.5061, 1.5046, 1.5052, 1.5015]
     history = LossHistory()
     for number, loss in enumerate(course, start=1):
         history.add(25 * number, loss)
     whole = LearningBaseline(1, window_after(1, 1), None, None)
-    assert judge(history, whole, ended=False).verdict is Verdict.LEARNING
+    assert judge(history, whole, ended=False).verdict is Verdict.LEVEL
     # The same fall within the noise of single steps is not learning.
     assert verdict(noisy(1.5, 400, 0.05), untrained=1.6754) is Verdict.NOT_LEARNING
 
@@ -72,7 +82,7 @@ def test_a_falling_loss_far_above_the_untrained_level_is_not_learning():
 
 def test_there_is_no_verdict_before_the_end_of_the_window_unless_the_run_ended():
     assert verdict(noisy(3.0, 100), healthy=2.0) is Verdict.TOO_EARLY
-    assert verdict(noisy(3.0, 100), healthy=3.0, ended=True) is Verdict.LEARNING
+    assert verdict(noisy(3.0, 100), healthy=3.0, ended=True) is Verdict.LEVEL
     assert verdict(noisy(99.0, 100), untrained=8.0, ended=True) is Verdict.NOT_LEARNING
 
 
@@ -87,10 +97,39 @@ def test_a_short_run_that_ends_at_the_untrained_level_is_not_learning():
     # The level before an early fault is that of a run that had not learned either.
     assert verdict(noisy(3.0, 100, 0.02), healthy=3.1, untrained=3.0, ended=True) is Verdict.NOT_LEARNING
     # Not so for a run that reaches its old level, has a falling loss, few readings, or is a little better.
-    assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True, fault_step=5000) is Verdict.LEARNING
+    assert verdict(noisy(3.0, 100), healthy=3.0, untrained=3.0, ended=True, fault_step=5000) is Verdict.LEVEL
     assert verdict([3.0 * 0.995**i for i in range(100)], untrained=2.0, ended=True) is Verdict.LEARNING
     assert verdict(noisy(3.0, 50), untrained=3.0, ended=True) is Verdict.TOO_EARLY
     assert verdict(noisy(3.0, 100), untrained=4.0, ended=True) is Verdict.TOO_EARLY
+
+
+def test_a_falling_loss_above_that_of_the_best_trial_is_not_known_to_learn():
+    course = [9.0 * 0.995**i for i in range(400)]
+    for best, expected in ((0.5, Verdict.LEVEL), (9.0, Verdict.LEARNING), (None, Verdict.LEARNING)):
+        baseline = LearningBaseline(100, window_after(100, 50), None, None, best)
+        assert judge(losses(course, first=100), baseline, ended=False).verdict is expected
+
+
+def test_a_run_without_a_fault_that_ends_no_better_than_untrained_never_learned():
+    judgement = never_learned(losses(noisy(2.3, 400, 0.02)), 2.3)
+    assert judgement is not None and "no better than the 2.3 it began with" in judgement.because
+
+
+def test_a_run_that_is_flat_since_its_first_steps_never_learned():
+    """As a GPT with an lr a hundred times too high: from 4.2 to 2.9 within 20 steps, and never further."""
+    course = [4.2 - 0.065 * i for i in range(20)] + noisy(2.9, 1000, 0.02)
+    judgement = never_learned(losses(course), 4.2)
+    assert judgement is not None and "flat since step" in judgement.because
+    assert never_learned(losses([4.2 * 0.999**i for i in range(1000)]), 4.2) is None
+    converged = [4.2 * 0.8**i for i in range(20)] + noisy(0.05, 1000, 0.02)
+    assert never_learned(losses(converged), 4.2) is None
+    assert never_learned(losses(noisy(2.3, 20)), 2.3) is None
+
+
+def test_whether_the_loss_still_fell_before_a_fault():
+    assert was_falling(losses([5.0 * 0.99**i for i in range(200)]), 180) is True
+    assert was_falling(losses([5.0 - 0.1 * i for i in range(20)] + noisy(2.9, 200, 0.02)), 210) is False
+    assert was_falling(losses([5.0, 4.0, 3.0]), 3) is None
 
 
 def test_healthy_runs_with_noise_are_learning():

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rung.jobs.job import Attempt, Outcome
+from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import HomePaths
@@ -113,8 +113,8 @@ def test_the_diff_shows_all_of_an_attempt(tmp_path: Path) -> None:
             Attempt(
                 job.id, 2, "beta", Knobs(lr=1e-3, clip=1.0), "raise_clip", "gradients jumped",
                 skipped=(("lower_lr", "no drift"),), undone=(("fp32", "did nothing"),), resumed_from="step_500.pt",
-                resumed_step=500, effective={"lr": 1e-3, "clip": None}, furthest_step=900, loss=1.25, recovered=True,
-                outcome=Outcome.SUCCEEDED, metrics={"val_loss": 1.5}, progress_at=3.0,
+                resumed_step=500, effective={"lr": 1e-3, "clip": None}, furthest_step=900, loss=1.25,
+                verdict=Verdict.RECOVERED, outcome=Outcome.SUCCEEDED, metrics={"val_loss": 1.5}, progress_at=3.0,
             )
         )  # fmt: skip
     text = click.unstyle(history_text(history(store, store.job(job.id), HomePaths(tmp_path)), diff=True))
@@ -124,7 +124,7 @@ def test_the_diff_shows_all_of_an_attempt(tmp_path: Path) -> None:
         "changed     clip: 5 -> 1", "asked 0.001", "effective 0.001", "skipped     lower_lr: no drift",
         "taken back  fp32: did nothing", "did not take  clip: asked 1, effective off",
         "checkpoint  step_500.pt, resumed at step 500", "checkpoint  none: from scratch",
-        "reached     step 900, loss 1.25", "measured    val_loss 1.5", "outcome     succeeded, learning again",
+        "reached     step 900, loss 1.25", "measured    val_loss 1.5", "outcome     succeeded, recovered",
     ):  # fmt: skip
         assert part in text, (part, text)
     store.close()

@@ -1,0 +1,207 @@
+"""Tests the trials of a job with fake hosts: their order, their folders, and what a restart or a lost host changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rung.jobs.job import Attempt, Outcome, main_line
+from rung.jobs.model.state import JobState
+from rung.runner.launch.submit import cancel, retry
+from tests.support.pretend import World
+
+Build = Callable[..., World]
+# The loss that each candidate comes to; None: it is NaN at step 60.
+LOSSES = {"fp32": None, "lower_lr x0.01": 1.5, "lower_lr x0.1": 1.4, "raise_clip": 1.0}
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made: list[World] = []
+
+    def world(**hosts: list[str]) -> World:
+        made.append(World(tmp_path, hosts or {"ampere": ["A100"]}))
+        return made[-1]
+
+    yield world
+    for each in made:
+        each.close()
+
+
+def submitted(world: World, saves: bool = True, **recovery: Any) -> str:
+    """Submit a job and let its first attempt come to NaN at step 55, after a checkpoint at step 40 if it saves any."""
+    asked = {"trials": {"steps": 100, "cost": "100%"}, **recovery}
+    knobs = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
+    job = world.submit("a", "A100", recovery=asked, knobs=knobs, checkpoint={"every": 40 if saves else 9999})
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda step: 2.0 if step < 50 else 2.0 * 3 ** (step - 49), 54)
+    if saves:
+        world.engine("ampere").save(f"{job}/1", 40)
+    write(world, job, lambda _: float("nan"), 57, first=55)
+    world.until(lambda: len(world.store.attempts(job)) == 2)
+    return job
+
+
+def write(world: World, job: str, loss: Callable[[int], float], last: int, first: int = 2) -> None:
+    attempt = world.last(job)
+    lines = "".join(f"step {step} loss {loss(step):.6g}\n" for step in range(first, last + 1))
+    world.engine(attempt.host).append_log(f"{job}/{attempt.number}", lines.encode())
+
+
+def level(loss: float, _step: int) -> float:
+    return loss
+
+
+def label(attempt: Attempt) -> str:
+    assert attempt.trial is not None
+    return attempt.trial.candidate.label
+
+
+def play(world: World, job: str, losses: dict[str, float | None], restart: bool = False) -> None:
+    """Run the trials of a job until its own run goes on; `restart`: kill the controller in every trial."""
+    while world.last(job).is_trial:
+        world.until(lambda: world.is_running(job))
+        attempt = world.last(job)
+        trial, loss = attempt.trial, losses[label(attempt)]
+        assert trial is not None
+        if loss is None:
+            write(world, job, lambda step: 2.0 if step < 60 else float("nan"), 62, first=trial.start + 1)
+        else:
+            write(world, job, partial(level, loss), trial.until, first=trial.start + 1)
+        if restart:
+            world.turn()
+            world.restart()
+        number = attempt.number
+        world.until(lambda: world.last(job).number > number or not world.last(job).is_trial)  # noqa: B023
+
+
+def test_the_last_trial_wins_and_goes_on_without_a_stop(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    play(world, job, LOSSES)
+    attempts = world.store.attempts(job)
+    assert [label(each) for each in attempts[1:]] == list(LOSSES)
+    winner = world.last(job)
+    assert winner.trial is not None and winner.trial.won and winner.trial.goes_on
+    assert world.engine("ampere").running() == [f"{job}/5"] and world.is_running(job)
+    assert main_line(attempts) == [attempts[0], winner]
+    rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
+    verdicts = [row["verdict"] for row in rows[0]["table"]]
+    assert verdicts[0].startswith("nan_loss at step 6") and verdicts[-1] == "won"
+    world.engine("ampere").end(f"{job}/5")
+    world.until(lambda: world.job(job).ended)
+    assert world.job(job).state is JobState.SUCCEEDED
+
+
+def test_every_trial_has_a_folder_of_its_own_with_a_copy_of_the_checkpoint(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    play(world, job, LOSSES)
+    engine, attempts = world.engine("ampere"), world.store.attempts(job)
+    assert [each.residence for each in attempts] == [1, 2, 3, 4, 5]
+    assert {each.resumed_from for each in attempts[1:]} == {"step_40.pt"}
+    copies = [name for what, name in engine.calls if what == "copy"]
+    assert copies == [f"step_40.pt to {residence}/checkpoints" for residence in (2, 3, 4, 5)]
+    assert [entry.name for entry in engine.files["checkpoints"]] == ["step_40.pt"]
+
+
+def test_another_winner_that_saved_nothing_begins_again_in_the_folder_of_the_job(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    play(world, job, {**LOSSES, "lower_lr x0.1": 0.5})
+    last = world.last(job)
+    assert (last.rung, last.trial, last.resumed_from) == ("lower_lr", None, "step_40.pt")
+    assert last.residence == 1 and "lower_lr x0.1 won the trials" in last.because
+    assert [each.trial.won for each in world.store.attempts(job) if each.trial] == [False, False, True, False]
+
+
+def test_another_winner_goes_on_from_the_checkpoint_of_its_trial(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    while label(world.last(job)) != "lower_lr x0.1":
+        play_one(world, job, 9.0)
+    world.until(lambda: world.is_running(job))
+    lower = world.last(job)
+    world.engine("ampere").save(f"{job}/{lower.number}", 80, at=world.now)
+    play(world, job, {**LOSSES, "lower_lr x0.1": 0.5})
+    last = world.last(job)
+    assert (last.rung, last.resumed_from, last.planned_step) == ("lower_lr", "step_80.pt", 80)
+    assert last.residence == lower.residence
+
+
+def play_one(world: World, job: str, loss: float) -> None:
+    world.until(lambda: world.is_running(job))
+    attempt = world.last(job)
+    assert attempt.trial is not None
+    write(world, job, lambda _: loss, attempt.trial.until, first=attempt.trial.start + 1)
+    world.until(lambda: world.last(job).number > attempt.number)
+
+
+def outline(world: World, job: str) -> list[tuple[Any, ...]]:
+    keys = ("number", "rung", "asked", "residence", "resumed_from", "outcome")
+    attempts = world.store.attempts(job)
+    return [(*(getattr(each, key) for key in keys), each.trial and each.trial.won) for each in attempts]
+
+
+def test_a_controller_killed_in_every_trial_comes_to_the_same_decision(tmp_path: Path) -> None:
+    outlines = []
+    for restart in (False, True):
+        folder = tmp_path / str(restart)
+        folder.mkdir()
+        world = World(folder, {"ampere": ["A100"]})
+        job = submitted(world)
+        play(world, job, LOSSES, restart=restart)
+        starts = [name for what, name in world.engine("ampere").calls if what == "start"]
+        assert starts == [f"{job}/{number}" for number in range(1, 6)]
+        outlines.append(outline(world, job))
+        world.close()
+    assert outlines[0] == outlines[1]
+
+
+def test_a_cancel_in_the_middle_of_trials_leaves_nothing_behind(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    play_one(world, job, 2.0)
+    world.until(lambda: world.is_running(job))
+    cancel(world.store, world.job(job), at=world.now)
+    world.until(lambda: world.job(job).ended)
+    assert world.job(job).state is JobState.CANCELLED
+    assert world.engine("ampere").running() == [] and world.leases() == {}
+    retry(world.store, world.job(job), {}, at=world.now)
+    world.until(lambda: world.is_running(job))
+    last = world.last(job)
+    assert (last.trial, last.residence, last.resumed_from) == (None, 1, "step_40.pt")
+
+
+def test_a_lost_host_in_the_middle_of_trials_begins_them_anew_elsewhere(build: Build) -> None:
+    world = build(ampere=["A100"], other=["A100"])
+    job = submitted(world, saves=False, host_lost_after="60s")
+    play_one(world, job, 2.0)
+    world.until(lambda: world.is_running(job))
+    world.engine("ampere").away = True
+    before = len(world.store.attempts(job))
+    world.until(lambda: len(world.store.attempts(job)) > before or world.job(job).ended, turns=400)
+    last = world.last(job)
+    assert last.host == "other" and last.trial is not None and last.trial.index == 0
+    lost = world.store.attempts(job)[-2]
+    assert lost.host_lost and lost.outcome is Outcome.FAULT
+
+
+def test_when_no_candidate_helps_the_table_says_so_and_the_ladder_ends(build: Build) -> None:
+    world = build()
+    job = submitted(world)
+    while world.last(job).is_trial and not world.job(job).ended:
+        world.until(lambda: world.is_running(job) or world.job(job).ended)
+        if world.job(job).ended:
+            break
+        attempt = world.last(job)
+        write(world, job, lambda step: 2.0 if step < 60 else float("nan"), 62, first=41)
+        world.until(lambda: world.last(job).number > attempt.number or world.job(job).ended)  # noqa: B023
+    assert world.job(job).state is JobState.FAILED
+    tables = [event.data for event in world.store.events(job) if event.kind == "trials"]
+    assert len(tables) == 1 and tables[0]["because"] == "no candidate got past the fault"
+    assert "no rung is left" in world.job(job).reason
