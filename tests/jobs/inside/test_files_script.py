@@ -111,6 +111,22 @@ def test_an_offer_has_only_plain_files_and_takes_no_room(run: Run, folder: Path,
     assert (tmp_path / "out" / "b" / "step_7.pt").read_text() == "five"
 
 
+def test_a_copy_is_a_file_of_its_own_without_links_and_is_made_again(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "stays" / "2" / "checkpoints"
+    for _ in range(2):
+        run("copy", folder, "step_6", there)
+        (copied,) = (path for path in there.rglob("*") if not path.is_dir())
+        assert copied.relative_to(there) == Path("step_6/deep/-x $(q)")
+        original = folder / "step_6" / "deep" / "-x $(q)"
+        assert copied.stat().st_ino != original.stat().st_ino
+        assert int(copied.stat().st_mtime) == int(original.stat().st_mtime)
+    run("copy", folder, "step_7.pt", there)
+    assert not (there / "step_7.pt").is_symlink() and (there / "step_7.pt").read_text() == "five"
+    run("copy", folder, "gone", there, works=False)
+
+
 def test_what_is_gone_or_no_file_is_not_offered(run: Run, folder: Path, tmp_path: Path) -> None:
     os.mkfifo(folder / "step_3.pt")
     for name in ("step_3.pt", "step_8.pt", "gone"):

@@ -208,6 +208,21 @@ def test_files_and_folders_of_the_pattern_are_listed_with_a_fingerprint_of_their
     assert attempts.engine.list_files(replace(request, checkpoint_dir=tmp_path / "nowhere"), "*") == []
 
 
+def test_a_checkpoint_is_copied_to_the_folder_of_a_trial(attempts: Attempts, tmp_path: Path) -> None:
+    source = attempts.request("true")
+    trial = replace(attempts.request("true"), checkpoint_dir=tmp_path / "stays" / "2" / "checkpoints")
+    source.checkpoint_dir.mkdir()
+    (source.checkpoint_dir / "step_1.pt").write_bytes(b"abc")
+    (source.checkpoint_dir / "step_2").mkdir()
+    (source.checkpoint_dir / "step_2" / "part").write_bytes(b"12345")
+    for name in ("step_1.pt", "step_2", "step_1.pt", "step_2"):
+        attempts.engine.copy(source, trial, name)
+    there, here = (attempts.engine.list_files(each, "*") for each in (source, trial))
+    assert [each.fingerprint for each in sorted(there, key=str)] == [each.fingerprint for each in sorted(here, key=str)]
+    with pytest.raises(EngineError, match="gone could not be copied there"):
+        attempts.engine.copy(source, trial, "gone")
+
+
 def test_the_gpu_is_read_from_the_driver(attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -44,6 +44,18 @@ def test_a_run_from_scratch_reports_step_0(trained: Any, ask: Ask, records_of: R
     assert records_of("resumed") == [{"step": "0", "file": "none"}]
 
 
+def test_a_trial_ends_by_itself_after_its_last_step(
+    trained: Any, ask: Ask, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(precision="fp32")
+    monkeypatch.setenv("RUNG_STOP_AT", "3")
+    made = trained()
+    with pytest.raises(SystemExit) as ended:
+        made.steps(attach(made), 0, 5)
+    assert ended.value.code == 0
+    assert [record["step"] for record in records_of("step")] == ["1", "2", "3"]
+
+
 def test_step_records_count_the_steps_done(trained: Any, ask: Ask, records_of: RecordsOf) -> None:
     ask(precision="amp_fp16", lr=0.01)
     made = trained()

@@ -1,0 +1,44 @@
+"""Tests trials with a real training whose lr is ten times too high: the losses decide, and nothing else is touched."""
+
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[1] / "gauntlet" / "cases"
+STEPS = 700
+
+
+@pytest.mark.long
+@pytest.mark.sample
+def test_the_lr_that_learns_best_wins_and_its_run_goes_on(lab):
+    script = CASES / "exploding_lr_sgd.py"
+    spec = {
+        "name": "trials",
+        "run": f"python {script} --steps {STEPS} --out {{checkpoint_dir}} --resume {{checkpoint}}",
+        "knobs": {"mode": "zero-edit"},
+        "envs": {"OMP_NUM_THREADS": "1"},
+        "recovery": {"trials": "on"},
+    }
+    history = lab.run(lab.write(spec, script))
+    attempts = history["attempts"]
+    assert history["job"]["state"] == "SUCCEEDED"
+
+    tables = [event["data"]["table"] for event in history["events"] if event["kind"] == "trials"]
+    (won,) = [row for row in tables[0] if row["verdict"] == "won"]
+    assert won["rung"] == "lower_lr x0.1"
+    assert all(row["loss"] is None or row["loss"] > won["loss"] for row in tables[0] if row is not won)
+
+    trials = [attempt for attempt in attempts if attempt["trial"]]
+    assert len({attempt["stay"] for attempt in trials}) == len(trials) >= 2
+    for attempt in trials:
+        trial = attempt["trial"]
+        # All but the last end by themselves at their last step, before the controller sees it.
+        if trial["index"] + 1 < len(trial["candidates"]):
+            assert attempt["furthest_step"] <= trial["until"]
+    last = attempts[-1]
+    assert last["asked"]["lr"] == pytest.approx(0.01) and last["furthest_step"] == STEPS
+    # A healthy run comes to 1.12.
+    assert last["metrics"]["val_loss"] < 1.2
+
+    text = lab.rung("history", "trials")
+    assert "RUNG" in text and "MS A STEP" in text and "won the trials with a loss of" in text
