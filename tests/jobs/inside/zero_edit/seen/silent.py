@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 
 import torch
 from torch import nn
@@ -181,6 +182,22 @@ def quick(folder):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def paced(folder, seconds=0.0):
+    """Train with a pause in every update."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(100):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        optimizer.step()
+        time.sleep(seconds)
+
+
+def slowly_paced(folder):
+    paced(folder, 0.01)
 
 
 def closures(folder):
