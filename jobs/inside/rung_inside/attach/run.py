@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -14,6 +15,13 @@ from rung_inside.attach import checkpoint, native_fp16
 from rung_inside.attach.base_lr import base_lr, set_base_lr
 from rung_inside.contract import asked_knobs, records
 from rung_inside.numerics import grad_norm, precision
+
+# The updates of all runs of this process.
+_updates = [0]
+
+
+def _report_end() -> None:
+    records.emit("end", updates=_updates[0])
 
 
 class Run:
@@ -40,6 +48,8 @@ class Run:
         self._apply()
         with self.autocast():
             pass
+        if records.report_hands(torch):
+            atexit.register(_report_end)
         self._report_knobs()
 
     def _set_precision(self) -> None:
@@ -105,6 +115,7 @@ class Run:
         scale = self.scaler.get_scale() if self.scaler.is_enabled() else None
         norm = self._clip()
         skipped = self._update(norm)
+        _updates[0] += 1
         value, size = records.short(float(loss.detach())), records.short(norm)
         records.emit("step", step=step + 1, loss=value, lr=lr, grad_norm=size, scale=scale, skipped=skipped)
 

@@ -11,6 +11,7 @@ import importlib
 import os
 from typing import Any
 
+from rung_inside.contract import records
 from rung_inside.patching import on_import, patch
 
 # The import that installs each part, in the order of patching. The function is `install` if none is named.
@@ -18,6 +19,7 @@ from rung_inside.patching import on_import, patch
 PARTS = (
     # The first hook for failures runs last.
     ("torch", "patching.on_exit"),
+    ("torch", "zero_edit.telemetry.end_record"),
     ("torch", "zero_edit.hooks.backward"),
     ("torch", "zero_edit.hooks.forward"),
     ("torch", "zero_edit.knobs.param_dtype"),
@@ -60,10 +62,24 @@ def _on_import(trigger: str, module: Any) -> None:
         return
     ready = [part for part in _left if part[0] in _imported]
     _left[:] = [part for part in _left if part not in ready]
+    failed = [part for name, part in ready if name == "torch" and not _install_part(part, module)]
+    if trigger == "torch" and not failed:
+        records.report_hands(module)
     for name, part in ready:
-        patch.quietly(_install_part, part, _imported[name])
+        if name != "torch":
+            patch.quietly(_install, part, _imported[name])
 
 
-def _install_part(part: str, module: Any) -> None:
+def _install_part(part: str, module: Any) -> bool:
+    """Install a part that Rung cannot do without; record why if that fails, and return whether it did not."""
+    try:
+        _install(part, module)
+    except Exception as error:
+        patch.quietly(records.report_no_hands, "part_failed", part=part, error=f"{type(error).__name__}: {error}"[:200])
+        return False
+    return True
+
+
+def _install(part: str, module: Any) -> None:
     name, _, function = part.partition(":")
     getattr(importlib.import_module(f"rung_inside.{name}"), function or "install")(module)

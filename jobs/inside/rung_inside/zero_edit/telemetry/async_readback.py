@@ -58,13 +58,9 @@ class AsyncReadback:
         held, self._held = [each for each in self._held if each.loss.device == device], []
         if device.type != "cuda":
             return
-        on_gpu = [[_usable(value, device) for value in each] for each in held]
-        self._copy(torch.stack([value for values in on_gpu for value in values if value is not None]))
-        # What was copied is left out until it arrives.
-        self._in_flight = [
-            Numbers(*(_COPIED if value is not None else old for old, value in zip(each, values)))
-            for each, values in zip(held, on_gpu)
-        ]
+        usable = [_usable(value, device) for each in held for value in each]
+        self._copy(torch.stack([value for value in usable if value is not None]))
+        self._in_flight = [_without_copied(each, device) for each in held]
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:
@@ -87,7 +83,7 @@ class AsyncReadback:
             return []
         copied = sum(value is _COPIED for each in in_flight for value in each)
         values = iter(self._buffer[:copied].tolist())
-        filled = [Numbers(*(next(values) if value is _COPIED else value for value in each)) for each in in_flight]
+        filled = [Numbers._make(next(values) if value is _COPIED else value for value in each) for each in in_flight]
         return [_on_host(each) for each in filled]
 
 
@@ -100,6 +96,11 @@ def _usable(value: Any, device: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
         return value.detach().reshape(())
     return None
+
+
+def _without_copied(numbers: Numbers, device: Any) -> Numbers:
+    """Return the numbers with a mark in place of those that are in the buffer."""
+    return Numbers._make(value if _usable(value, device) is None else _COPIED for value in numbers)
 
 
 def _on_host(numbers: Numbers) -> Numbers:

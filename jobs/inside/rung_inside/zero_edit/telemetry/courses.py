@@ -48,7 +48,7 @@ class Courses:
         self.why = ""
         self._sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
         # The source of the newest update, which is asked for several times in each.
-        self._newest: tuple[Any, Any] = (None, None)
+        self._newest: tuple[weakref.ref[Any], Source] | None = None
         self._made = 0
         self._reporting: Source | None = None
         self._members: list[Source] = []
@@ -59,9 +59,8 @@ class Courses:
         self._in_a_row = IN_A_ROW
 
     def source(self, optimizer: Any) -> Source:
-        reference, newest = self._newest
-        if reference is not None and reference() is optimizer:
-            return newest
+        if self._newest is not None and self._newest[0]() is optimizer:
+            return self._newest[1]
         found = self._sources.get(optimizer)
         if found is None:
             self._made += 1

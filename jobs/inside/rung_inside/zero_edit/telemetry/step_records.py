@@ -71,9 +71,9 @@ class StepRecorder:
     def before_update(self, optimizer: Any) -> None:
         self._in_update = True
         self._lr = _largest_lr(optimizer)
-        if self.norm is None and (self._is_unscaled or not _scaler_is_on()):
-            if self.courses.is_reporting(self.courses.source(optimizer)):
-                self.norm = self.sampler.norm(optimizer, self.courses.number_of(run_state.step()))
+        wanted = self.norm is None and self.courses.is_reporting(self.courses.source(optimizer))
+        if wanted and (self._is_unscaled or not _scaler_is_on()):
+            self.norm = self.sampler.norm(optimizer, self.courses.number_of(run_state.step()))
 
     # What happens after it.
 

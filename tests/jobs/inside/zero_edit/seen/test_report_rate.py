@@ -1,6 +1,7 @@
 """Tests which updates are reported: by their number, and never by a clock."""
 
 import ast
+import itertools
 from pathlib import Path
 
 from rung_inside.zero_edit.telemetry.report_rate import URGENT, ReportRate, is_due
@@ -11,7 +12,7 @@ TELEMETRY = Path(__file__).parents[5] / "jobs" / "inside" / "rung_inside" / "zer
 def test_the_first_updates_are_all_reported_and_no_two_reports_are_more_than_32_apart():
     due = [number for number in range(1, 100_000) if is_due(number)]
     assert due[:1024] == list(range(1, 1025))
-    gaps = [(after, after - before) for before, after in zip(due, due[1:], strict=False)]
+    gaps = [(after, after - before) for before, after in itertools.pairwise(due)]
     assert all(gap <= max(1, number // 512) for number, gap in gaps)
     assert max(gap for _, gap in gaps) == gaps[-1][1] == 32
 
