@@ -20,8 +20,10 @@ from rung_inside.numerics import grad_norm, precision
 _updates = [0]
 
 
+@atexit.register
 def _report_end() -> None:
-    records.emit("end", updates=_updates[0])
+    if _updates[0] or records.has_reported_hands():
+        records.emit("end", updates=_updates[0])
 
 
 class Run:
@@ -48,8 +50,7 @@ class Run:
         self._apply()
         with self.autocast():
             pass
-        if records.report_hands(torch):
-            atexit.register(_report_end)
+        records.report_hands(torch)
         self._report_knobs()
 
     def _set_precision(self) -> None:

@@ -56,6 +56,7 @@ class Courses:
         self._new: list[Source] = []
         self._new_updates = 0
         self._new_start = 0
+        self._shared = False
         self._in_a_row = IN_A_ROW
 
     def source(self, optimizer: Any) -> Source:
@@ -86,9 +87,11 @@ class Courses:
         if source.course:
             return self._place_known(source)
         if not self._new:
-            self._new_start, self._new_updates = step - 1, 0
+            self._new_start, self._new_updates, self._shared = step - 1, 0, False
         if source not in self._new:
             self._new.append(source)
+            # Now, while the parameters exist: a script may end before this is asked.
+            self._shared = self._shared or any(source.shares(other) for other in self._members)
         self._new_updates += 1
         if self._new_updates <= self._in_a_row:
             return HELD
@@ -120,11 +123,9 @@ class Courses:
 
     def begin_new(self) -> None:
         """Begin the course that the newest updates belong to."""
-        old, new = self._members, self._new
-        shared = any(one.shares(other) for one in new for other in old)
-        self.why = "new_optimizer" if shared else "new_model"
+        self.why = "new_optimizer" if self._shared else "new_model"
         self.number += 1
-        self._begin(new, self._new_start)
+        self._begin(self._new, self._new_start)
 
     def _begin(self, sources: list[Source], start: int) -> None:
         self.start, self._reporting, self._since_reporting = start, sources[0], 0

@@ -87,6 +87,37 @@ def taking_turns(folder):
     return losses
 
 
+def second_is_nan(folder):
+    """Train two nets in turns, the second of which is NaN from its third update on."""
+    one, other = model(), model()
+    first, second = (torch.optim.SGD(each.parameters(), lr=1e-3) for each in (one, other))
+    for update in range(1, 7):
+        x, y = batch()
+        for net, optimizer in ((one, first), (other, second)):
+            optimizer.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            (loss * (math.nan if net is other and update == 3 else 1.0)).backward()
+            optimizer.step()
+
+
+def train_on(net, updates=20):
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(updates):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        optimizer.step()
+    return optimizer
+
+
+def folds(folder):
+    """Train a new net in each fold, and keep all of them; then one of them further, with a new optimizer."""
+    nets = [model() for _ in range(3)]
+    kept = [train_on(net) for net in nets]
+    train_on(nets[-1], 4)
+    return len(kept)
+
+
 class Wide(nn.Module):
     """Overflows only in FP16."""
 

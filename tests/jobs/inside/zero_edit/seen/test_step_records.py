@@ -20,6 +20,8 @@ CASES = {
     "plain": ("plain", {}),
     "accumulating": ("accumulating", {}),
     "taking_turns": ("taking_turns", {}),
+    "second_is_nan": ("second_is_nan", {}),
+    "folds": ("folds", {}),
     "closures": ("closures", {}),
     "quick": ("quick", {}),
     "paced": ("paced", {}),
@@ -98,6 +100,27 @@ def test_of_two_nets_trained_in_turns_the_first_is_reported(done):
     case = done["taking_turns"]
     assert losses(case) == about(case["result"])
     assert [int(record["step"]) for record in records(case, "step")] == [1, 2, 3, 4, 5]
+
+
+def test_a_nan_of_the_second_of_two_optimizers_is_reported_at_once(done):
+    lines = [line for line in done["second_is_nan"]["output"].splitlines() if line.startswith("rung| step")]
+    # The step before it is that of the first optimizer, and so is the one after.
+    assert [line.split()[2] for line in lines if "optimizer=2" in line] == [f"step={step}" for step in range(3, 7)]
+    assert [line.split()[2] for line in lines[:5]] == ["step=1", "step=2", "step=3", "step=3", "step=4"]
+    fault = fault_of(done["second_is_nan"])
+    assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 3)
+
+
+def test_a_new_net_and_a_new_optimizer_begin_a_new_course(done):
+    case = done["folds"]
+    courses = [(record["number"], record["why"]) for record in records(case, "course")]
+    assert courses == [("2", "new_model"), ("3", "new_model"), ("4", "new_optimizer")]
+    lines = case["output"].splitlines()
+    for record in records(case, "course"):
+        index = next(index for index, line in enumerate(lines) if f"course number={record['number']} " in line)
+        assert lines[index + 1].startswith(f"rung| step step={record['step']} "), "its first update is not lost"
+    assert len(records(case, "step")) == 64
+    assert not records(done["taking_turns"], "course")
 
 
 def test_an_update_with_a_closure_reports_the_last_loss_of_the_closure(done):
@@ -190,10 +213,14 @@ def test_the_trainings_write_no_other_notes_and_no_warnings(done):
         assert "Warning" not in case["output"], name
 
 
-def test_the_detector_builds_a_fault_with_its_replay_from_the_records(done):
+def fault_of(case):
     detector = Detector()
-    for number, line in enumerate(done["guarded"]["output"].splitlines(), 1):
+    for number, line in enumerate(case["output"].splitlines(), 1):
         detector.feed(Line(number, line))
-    fault = detector.first_fault(ended=True)
+    return detector.first_fault(ended=True)
+
+
+def test_the_detector_builds_a_fault_with_its_replay_from_the_records(done):
+    fault = fault_of(done["guarded"])
     assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 7)
     assert fault.replay["inputs"] == "nonfinite"
