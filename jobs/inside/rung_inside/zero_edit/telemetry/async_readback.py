@@ -9,6 +9,7 @@ import torch
 # Updates that share one copy, unless one of them is reported: then it is copied at once.
 EVERY = 8
 MOST_HELD = 256
+GPU = "cuda"
 # Loss, flag, norm and scale.
 MOST_NUMBERS = 4
 
@@ -56,7 +57,7 @@ class AsyncReadback:
             return
         device = self._held[-1].loss.device
         held, self._held = [each for each in self._held if each.loss.device == device], []
-        if device.type != "cuda":
+        if device.type != GPU:
             return
         usable = [_usable(value, device) for each in held for value in each]
         self._copy(torch.stack([value for value in usable if value is not None]))

@@ -22,10 +22,11 @@ REPORTED, OTHER, HELD, NEW = "reported", "other", "held", "new"
 class Source:
     """One optimizer whose updates come: its number in the order of the first updates, and what it trains."""
 
-    __slots__ = ("course", "number", "parameters", "rate")
+    __slots__ = ("course", "number", "optimizer", "parameters", "rate")
 
     def __init__(self, optimizer: Any, number: int) -> None:
         self.number = number
+        self.optimizer = weakref.ref(optimizer)
         self.rate = ReportRate()
         # The course that it belongs to; 0: not known yet.
         self.course = 0
@@ -93,7 +94,8 @@ class Courses:
             # Now, while the parameters exist: a script may end before this is asked.
             self._shared = self._shared or any(source.shares(other) for other in self._members)
         self._new_updates += 1
-        if self._new_updates <= self._in_a_row:
+        # Optimizers that are gone take no more turns.
+        if self._new_updates <= self._in_a_row and any(each.optimizer() is not None for each in self._members):
             return HELD
         self.begin_new()
         return NEW

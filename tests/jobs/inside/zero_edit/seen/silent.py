@@ -38,6 +38,23 @@ def plain(folder, updates=40):
     return {"losses": losses, "lrs": lrs}
 
 
+def one_cycle(folder):
+    """Train with a schedule that sets the lr by itself, a frozen group, and an optimizer that never steps."""
+    net, lrs = model(), []
+    torch.optim.SGD(net.parameters(), lr=0.5)
+    groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.0, 0.02], total_steps=10)
+    for _ in range(9):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        lrs.append(optimizer.param_groups[1]["lr"])
+        optimizer.step()
+        schedule.step()
+    return lrs
+
+
 def accumulating(folder):
     """Divide each loss over four micro-batches."""
     net, wholes = model(), []

@@ -42,6 +42,15 @@ def test_an_optimizer_alone_for_nine_updates_begins_a_course_at_its_first():
     assert places("a" * 20 + "b" * 10, **two()) == ("r" * 20 + "h" * 8 + "Nr", [(2, 21, "new_model")])
 
 
+def test_a_new_optimizer_after_one_that_is_gone_begins_a_course_at_once():
+    courses, old = Courses(), Optimizer(Parameter())
+    assert courses.place(courses.source(old), 1) == REPORTED
+    del old
+    new = Optimizer(Parameter())
+    assert courses.place(courses.source(new), 2) == NEW
+    assert (courses.number, courses.start, courses.why) == (2, 1, "new_model")
+
+
 def test_a_new_optimizer_for_the_same_parameters_is_named_as_such():
     shared = Parameter()
     optimizers = {"a": Optimizer(shared, Parameter()), "b": Optimizer(shared)}

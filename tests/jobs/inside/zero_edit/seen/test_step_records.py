@@ -38,6 +38,8 @@ CASES = {
     "resumed from none": ("resuming", ASKED),
     "resumed unasked": ("resuming", {"FILE": "newest.pt"}),
     "from scratch": ("resuming", {}),
+    "one_cycle": ("one_cycle", {}),
+    "one_cycle lower": ("one_cycle", {"RUNG_KNOBS": '{"lr": 0.002}'}),
     "lr asked": ("plain", {"RUNG_KNOBS": '{"lr": 0.001}'}),
 }
 
@@ -90,6 +92,15 @@ def test_each_of_the_first_updates_is_reported_with_its_loss_and_lr(done):
 def test_the_lr_reported_is_the_one_that_the_step_used(done):
     reported = [float(record["lr"]) for record in records(done["lr asked"], "step")[:32]]
     assert reported == about(lr / 10 for lr in done["lr asked"]["result"]["lrs"][:32])
+
+
+def test_the_lr_of_a_schedule_is_its_peak_in_the_knobs_and_the_one_used_in_each_step(done):
+    for name, asked, factor in (("one_cycle", "0.02", 1.0), ("one_cycle lower", "0.002", 0.1)):
+        case = done[name]
+        assert [record["lr"] for record in records(case, "knobs")] == [asked]
+        reported = [float(record["lr"]) for record in records(case, "step")]
+        assert reported == about(factor * lr for lr in case["result"])
+        assert reported[0] == pytest.approx(factor * 0.0008)
 
 
 def test_the_loss_of_an_update_is_the_sum_over_its_micro_batches(done):
