@@ -85,8 +85,10 @@ def _read_record(word: str, rest: str) -> Reading | None:
         return Reading(saved_step=step, saved_file=_text(fields["file"]) if "file" in fields else None, is_record=True)
     if word == "metric":
         return Reading(values=numbers, is_record=True)
-    if step is None and not numbers:
-        return None
+    return None if step is None and not numbers else _read_step(step, numbers)
+
+
+def _read_step(step: int | None, numbers: dict[str, float]) -> Reading:
     skipped, optimizer = numbers.pop("skipped", None), _whole(numbers.pop("optimizer", None))
     get = numbers.get
     loss_terms = tuple(name for name in numbers if role(name) in (Role.NAMED_TERM, Role.UNNAMED_TERM))
