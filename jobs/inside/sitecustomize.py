@@ -1,13 +1,13 @@
 """Starts zero-edit and the measuring of usage: Python imports this file when it starts.
 
 Without RUNG_MODE=zero-edit and RUNG_USAGE it does nothing. It always runs the sitecustomize that it hides, if there is
-one.
+one. Any Python 3 must be able to read this file, also one that is too old for Rung.
 """
-
-from __future__ import annotations
 
 import os
 import sys
+
+OLDEST = (3, 8)
 
 
 def _start() -> None:
@@ -15,12 +15,16 @@ def _start() -> None:
         _measure()
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return
+    if sys.version_info < OLDEST:
+        _write("rung| hands none why=python_too_old python=%d.%d\n" % sys.version_info[:2])
+        return
     try:
         from rung_inside import zero_edit
 
         zero_edit.start()
     except Exception as error:
-        sys.stdout.write(f"rung| note zero-edit could not start: {type(error).__name__}: {error}\n")
+        text = "{}: {}".format(type(error).__name__, error).replace("\\", "/").replace('"', "'")
+        _write('rung| hands none why=not_started error="%s"\n' % " ".join(text.split())[:200])
 
 
 def _measure() -> None:
@@ -30,7 +34,20 @@ def _measure() -> None:
 
         usage.start()
     except Exception as error:
-        sys.stdout.write(f"rung| note usage cannot be measured: {type(error).__name__}: {error}\n")
+        _write("rung| note usage cannot be measured: {}: {}\n".format(type(error).__name__, error))
+
+
+def _write(text: str) -> None:
+    """Write to the attempt's log, or to stdout if it is not known; a shell may use the output of this process."""
+    try:
+        descriptor = os.open(os.environ.get("RUNG_LOG", ""), os.O_WRONLY | os.O_APPEND)
+    except OSError:
+        sys.stdout.write(text)
+        return
+    try:
+        os.write(descriptor, text.encode("utf-8", "replace"))
+    finally:
+        os.close(descriptor)
 
 
 def _run_hidden() -> None:

@@ -27,6 +27,7 @@ from rung.recovery.monitors.grad_finite import GradientMonitor
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_finite import LossMonitor
 from rung.recovery.monitors.loss_scale import LossScaleMonitor, read_backoff
+from rung.recovery.monitors.onset import OnsetTracker
 from rung.recovery.signatures import Role
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.quoted_text import without_comment
@@ -34,7 +35,6 @@ from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
 
 EARLY_WARNING = EarlyWarning()
-
 _K = FaultKind
 
 
@@ -45,22 +45,23 @@ class Detector:
         self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING, killed: FaultKind = _K.OOM
     ) -> None:
         self._killed = killed  # what a line means that only says that a process was killed
-        self.history = LossHistory()
         self._rules = Rules(rules)
         self._progress = ProgressTracker()
-        self._losses = LossMonitor()
         self._gradients = GradientMonitor()
-        self._scales = LossScaleMonitor()
-        self._divergence = DivergenceMonitor(warning) if warning else None
-        self._blow_up = BlowUpMonitor() if warning else None
+        self._warning = warning
         self._warning_certainty = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
-        self._candidates = FaultCandidates()
+        self._candidates, self._builder = FaultCandidates(), FaultBuilder()
         self._held_out_bad = False
-        self._builder = FaultBuilder()
-        self._unwrapper = Unwrapper()
-        self._reader = LineReader()
+        self._begin_course()
+        self._unwrapper, self._reader, self._tail = Unwrapper(), LineReader(), Tail()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
-        self._tail = Tail()
+
+    def _begin_course(self) -> None:
+        """Forget the losses of another model or optimizer: a new one is compared with its own beginning."""
+        self.history, self._losses, self._scales = LossHistory(), LossMonitor(), LossScaleMonitor()
+        self._divergence = DivergenceMonitor(self._warning) if self._warning else None
+        self._blow_up = BlowUpMonitor() if self._warning else None
+        self._builder.onset = OnsetTracker()
 
     @property
     def progress(self) -> Progress:
@@ -174,6 +175,8 @@ class Detector:
         self._progress.store(reading)
         if self._progress.has_records and not reading.is_record:
             return []
+        if reading.course is not None:
+            self._begin_course()
         if reading.replay:
             self._builder.replay = reading.replay
             self._candidates.attach_replay(HAS_ONSET, reading.replay)
@@ -181,9 +184,7 @@ class Detector:
         step = self._progress.advance(reading)
         if self._progress.redrawn:
             return []
-        found: list[Fault] = []
-        if reading.loss is not None:
-            found += self._take_loss(step, reading)
+        found = self._take_loss(step, reading) if reading.loss is not None else []
         if reading.grad_norm is not None:
             found += self._update_gradients(began=self._gradients.see(reading))
         if reading.scale is not None or reading.skipped:
@@ -241,9 +242,8 @@ class Detector:
 
     def _take_held_out(self, loss: float) -> list[Fault]:
         """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
-        bad, was_bad = not math.isfinite(loss), self._held_out_bad
-        self._held_out_bad = bad
-        if not bad or was_bad or _K.NAN_LOSS in self._candidates:
+        was_bad, self._held_out_bad = self._held_out_bad, not math.isfinite(loss)
+        if not self._held_out_bad or was_bad or _K.NAN_LOSS in self._candidates:
             return []
         if self._losses.ever_good:
             return [self._fault(_K.NAN_LOSS)]

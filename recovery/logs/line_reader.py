@@ -19,7 +19,7 @@ from rung.recovery.logs.tables import Tables
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
-_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay)(?= |$)")
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course)(?= |$)")
 # The prefixes of torchrun, torchrun --tee, mpirun --tag-output and srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
@@ -71,20 +71,30 @@ def _read_record(word: str, rest: str) -> Reading | None:
     if word == "replay":
         values = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
         return Reading(replay=values, is_record=True) if values else None
+    if word == "hands":
+        return Reading(hands=_hands(fields), is_record=True)
     numbers = _numbers(fields)
     step = _whole(numbers.pop("step", None))
+    if word == "end":
+        return Reading(updates=_whole(numbers.get("updates")), is_record=True)
+    if word == "course":
+        return Reading(course=_whole(numbers.get("number")), is_record=True)
     if word == "resumed":
         return Reading(resumed_step=step, is_record=True)
     if word == "saved":
         return Reading(saved_step=step, saved_file=_text(fields["file"]) if "file" in fields else None, is_record=True)
     if word == "metric":
         return Reading(values=numbers, is_record=True)
-    if step is None and not numbers:
-        return None
-    skipped = numbers.pop("skipped", None)
+    return None if step is None and not numbers else _read_step(step, numbers)
+
+
+def _read_step(step: int | None, numbers: dict[str, float]) -> Reading:
+    skipped, optimizer = numbers.pop("skipped", None), _whole(numbers.pop("optimizer", None))
     get = numbers.get
     loss_terms = tuple(name for name in numbers if role(name) in (Role.NAMED_TERM, Role.UNNAMED_TERM))
     name, loss = _loss(numbers, loss_terms)
+    # Another optimizer than the one that is followed: a finite loss of that one proves nothing about this.
+    name = name if optimizer is None else f"{name} of optimizer {optimizer}"
     return Reading(
         step,
         loss,
@@ -97,6 +107,14 @@ def _read_record(word: str, rest: str) -> Reading | None:
         loss_name=name,
         loss_terms=loss_terms,
     )
+
+
+def _hands(fields: dict[str, str]) -> str:
+    """Return why there are no hands, the reason first; "" where there are."""
+    if "why" not in fields:
+        return ""
+    details = [f"{name} {_text(text)}" for name, text in fields.items() if name != "why"]
+    return "; ".join([_text(fields["why"]), *details])[:MAX_TEXT]
 
 
 def _loss(numbers: dict[str, float], loss_terms: tuple[str, ...]) -> tuple[str, float | None]:

@@ -35,6 +35,10 @@ class Progress:
     throughput: Mapping[str, float] = field(default_factory=dict)
     # The checkpoints that the job recorded: file name -> step, the newest last.
     saved: Mapping[str, int] = field(default_factory=dict)
+    # Whether Rung can set the knobs from inside: None: nothing heard; "": yes; a text: why not.
+    hands: str | None = None
+    # The updates that the process with the most of them had made at its end; None: no process has said so.
+    updates: int | None = None
 
 
 class ProgressTracker:
@@ -54,6 +58,8 @@ class ProgressTracker:
         self._latest: dict[str, float] = {}
         self._throughput: dict[str, float] = {}
         self._saved: dict[str, int] = {}
+        self._hands: str | None = None
+        self._updates: int | None = None
         # A log can have a bar and a named step, one counted per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
         self._epoch_steps = EpochStepEstimator()
@@ -76,6 +82,8 @@ class ProgressTracker:
             dict(self._latest),
             dict(self._throughput),
             dict(self._saved),
+            self._hands,
+            self._updates,
         )
 
     def store(self, reading: Reading) -> None:
@@ -93,8 +101,17 @@ class ProgressTracker:
                 self._saved_step = reading.saved_step
                 self._keep_saved(reading.saved_file, reading.saved_step)
             self.has_records = self.has_records or reading.loss is not None
+            self._keep_hands(reading)
         if reading.throughput:
             self._throughput.update(reading.throughput)
+
+    def _keep_hands(self, reading: Reading) -> None:
+        """Remember what the processes of the job say; a job may start helpers that Rung does not reach."""
+        has_trained = self._hands == "" and self.has_records
+        if reading.hands is not None and not (reading.hands and has_trained):
+            self._hands = reading.hands
+        if reading.updates is not None:
+            self._updates = max(reading.updates, self._updates or 0)
 
     def _keep_saved(self, file: str | None, step: int) -> None:
         """Remember the step of a checkpoint file; a file that is written again becomes the newest."""

@@ -45,6 +45,12 @@ class Reading(NamedTuple):
     throughput: Mapping[str, float] = _NO_NUMBERS
     # The file that `saved_step` was written to, as the job recorded it.
     saved_file: str | None = None
+    # From inside: "" when Rung can set the knobs there, and why not otherwise; None when the line does not say.
+    hands: str | None = None
+    # The updates that a process of the job had made at its end.
+    updates: int | None = None
+    # The number of the course that begins with this line: another model, or another optimizer.
+    course: int | None = None
     # The fields of a replay of the failing step.
     replay: Mapping[str, str] = _NO_TEXTS
 

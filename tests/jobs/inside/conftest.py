@@ -28,6 +28,8 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(f"RUNG_{name}", raising=False)
     monkeypatch.delenv("RANK", raising=False)
+    # Set, not deleted, so that what the test itself sets is removed after it.
+    monkeypatch.setenv(records.HANDS_REPORTED, "")
     records._last_reported.clear()
     torch.manual_seed(0)
     threads = torch.get_num_threads()

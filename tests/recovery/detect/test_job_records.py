@@ -72,3 +72,32 @@ def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
     assert attempt.saved["last one.pt"] == 10100
     assert attempt.saved["epoch-99.pt"] == 10200 and list(attempt.saved)[-1] == "epoch-99.pt"
     assert "epoch-1.pt" not in attempt.saved
+
+
+def test_hands_are_unknown_until_a_process_of_the_job_says_so():
+    assert follow(GOOD).progress.hands is None
+    assert follow(["rung| hands torch=2.9.0+cu128 python=3.11.7"]).progress.hands == ""
+    why = 'rung| hands none why=part_failed part=zero_edit.hooks.forward error="AttributeError: no \\"x\\""'
+    hands = follow([why]).progress.hands
+    assert hands == 'part_failed; part zero_edit.hooks.forward; error AttributeError: no "x"'
+
+
+def test_the_newest_word_about_hands_counts_until_updates_come_from_inside():
+    launcher, worker = "rung| hands torch=2.9.0 python=3.11.7", "rung| hands none why=isolated flag=-I"
+    assert follow([launcher, worker]).progress.hands == "isolated; flag -I"
+    assert follow([worker, launcher]).progress.hands == ""
+    assert follow([launcher, *GOOD, worker]).progress.hands == "", "a helper after the training"
+
+
+def test_the_updates_are_those_of_the_process_that_made_the_most():
+    assert follow(GOOD).progress.updates is None
+    assert follow(["rung| end updates=0"]).progress.updates == 0
+    assert follow([*GOOD, "rung| end updates=20", "rung| end updates=0"]).progress.updates == 20
+
+
+def test_a_second_optimizer_that_is_nan_is_a_fault_although_the_first_is_fine():
+    lines = [*GOOD]
+    for step in range(21, 26):
+        lines += [STEP.format(step, 1.5), f"rung| step step={step} loss=nan lr=0.001 skipped=0 optimizer=2"]
+    fault = follow(lines).first_fault(ended=False)
+    assert fault is not None and (fault.kind, fault.step) == (FaultKind.NAN_LOSS, 21)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -15,6 +16,15 @@ from rung_inside.attach import checkpoint, native_fp16
 from rung_inside.attach.base_lr import base_lr, set_base_lr
 from rung_inside.contract import asked_knobs, records
 from rung_inside.numerics import grad_norm, precision
+
+# The updates of all runs of this process.
+_updates = [0]
+
+
+@atexit.register
+def _report_end() -> None:
+    if _updates[0] or records.has_reported_hands():
+        records.emit("end", updates=_updates[0])
 
 
 class Run:
@@ -41,6 +51,7 @@ class Run:
         self._apply()
         with self.autocast():
             pass
+        records.report_hands(torch)
         self._report_knobs()
 
     def _set_precision(self) -> None:
@@ -109,6 +120,7 @@ class Run:
         scale = self.scaler.get_scale() if self.scaler.is_enabled() else None
         norm = self._clip()
         skipped = self._update(norm)
+        _updates[0] += 1
         value, size = records.short(float(loss.detach())), records.short(norm)
         records.emit("step", step=step + 1, loss=value, lr=lr, grad_norm=size, scale=scale, skipped=skipped)
 

@@ -1,6 +1,14 @@
 """Writes records to the job's log, one line each: `rung| KIND key=value ...`.
 
-Only the first rank of a distributed run writes.
+Only the first rank of a distributed run writes. The kinds, and what each tells the controller:
+
+    hands torch=2.9.0 python=3.11.7             Rung's code is installed in this process and can set the knobs
+    hands none why=WORD [key=value ...]         it is not, for this reason (REASONS)
+    end updates=123                             the process ended, or is about to, after so many updates
+    course number=2 step=501 why=WORD           from this step on the losses are those of another course (WORD:
+                                                new_model, new_optimizer)
+    step step=7 loss=... [optimizer=2]          an update; `optimizer` where it is not the one that is followed
+    knobs, resumed, saved, metric, replay, note, usage
 """
 
 from __future__ import annotations
@@ -8,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import sys
 from collections.abc import Mapping
@@ -16,6 +25,12 @@ from typing import Any
 PREFIX = "rung|"
 # Text that survives a reader who splits on spaces and on the first "=".
 PLAIN = re.compile(r"[A-Za-z0-9_./:+@%,~-]+")
+
+# Why there are no hands: a part of Rung could not be installed; Rung could not start; the Python is too old; backward
+# passes come and no optimizer steps; Python was started with -I, -E or -S; a launcher has removed the variables.
+REASONS = ("part_failed", "not_started", "python_too_old", "no_update", "isolated", "environment_cleared")
+# Set for the processes that this one starts, so that they do not repeat that there are hands.
+HANDS_REPORTED = "RUNG_HANDS_REPORTED"
 
 _last_reported: dict[str, Any] = {}
 
@@ -102,6 +117,27 @@ def _write_to_log(text: str) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def report_hands(torch: Any) -> bool:
+    """Write that Rung's code is installed in this process; False if one that started it has written so."""
+    if os.environ.get(HANDS_REPORTED):
+        return False
+    os.environ[HANDS_REPORTED] = "1"
+    _last_reported["hands"] = True
+    emit("hands", torch=str(torch.__version__), python=platform.python_version())
+    return True
+
+
+def has_reported_hands() -> bool:
+    """Return whether this very process has written that there are hands."""
+    return "hands" in _last_reported
+
+
+def report_no_hands(why: str, **details: Any) -> None:
+    """Write why Rung's code cannot set the knobs in this process."""
+    os.environ.pop(HANDS_REPORTED, None)
+    emit("hands none", why=why, **details)
 
 
 def report_knobs(values: Mapping[str, Any]) -> None:

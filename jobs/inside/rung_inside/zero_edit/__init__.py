@@ -1,21 +1,25 @@
 """Zero-edit: sets the knobs on the live objects of a script that was not written for Rung.
 
-Nothing happens until the script imports torch or a framework. Each part patches one thing and has
-`install(module)`, called after that import.
+Nothing happens until the script has imported torch. Each part patches one thing after one import, and its function
+gets the imported module. The parts import torch, so none of them is imported before the script has done so itself.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from typing import Any
 
+from rung_inside.contract import records
 from rung_inside.patching import on_import, patch
 
-# The import that installs each part, in the order of patching.
+# The import that installs each part, in the order of patching. The function is `install` if none is named.
+# All imports are waited for from the start: a framework imports torch half-way, and then is not complete itself.
 PARTS = (
     # The first hook for failures runs last.
     ("torch", "patching.on_exit"),
+    ("torch", "zero_edit.telemetry.end_record"),
     ("torch", "zero_edit.hooks.backward"),
     ("torch", "zero_edit.hooks.forward"),
     ("torch", "zero_edit.knobs.param_dtype"),
@@ -30,11 +34,18 @@ PARTS = (
     ("torch", "zero_edit.telemetry.step_records"),
     ("torch", "zero_edit.replay.replay"),
     ("torch", "zero_edit.hooks.stop_at"),
-    ("transformers", "zero_edit.frameworks.transformers_trainer"),
+    ("safetensors.torch", "zero_edit.resume.checkpoint_files:install_safetensors"),
+    ("torch.distributed.checkpoint", "zero_edit.resume.checkpoint_files:install_sharded"),
+    ("transformers.training_args", "zero_edit.frameworks.transformers_trainer:install_arguments"),
+    ("transformers.trainer", "zero_edit.frameworks.transformers_trainer:install_trainer"),
+    ("transformers.trainer_callback", "zero_edit.frameworks.transformers_trainer:install_callbacks"),
     ("accelerate", "zero_edit.frameworks.accelerator"),
     ("lightning.pytorch", "zero_edit.frameworks.lightning_trainer"),
     ("pytorch_lightning", "zero_edit.frameworks.lightning_trainer"),
 )
+# The modules that the script has imported so far, complete, and the parts that are not installed yet.
+_imported: dict[str, Any] = {}
+_left = list(PARTS)
 
 
 def start() -> None:
@@ -42,14 +53,34 @@ def start() -> None:
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return
     for trigger in dict.fromkeys(trigger for trigger, _ in PARTS):
-        on_import.when_imported(trigger, _install)
+        on_import.when_imported(trigger, functools.partial(_on_import, trigger))
 
 
-def _install(module: Any) -> None:
-    for trigger, part in PARTS:
-        if trigger == module.__name__:
-            patch.quietly(_install_part, part, module)
+def _on_import(trigger: str, module: Any) -> None:
+    """Install the parts that can be installed now: none before torch is complete."""
+    _imported[trigger] = module
+    if "torch" not in _imported:
+        return
+    ready = [part for part in _left if part[0] in _imported]
+    _left[:] = [part for part in _left if part not in ready]
+    failed = [part for name, part in ready if name == "torch" and not _install_part(part, module)]
+    if trigger == "torch" and not failed:
+        records.report_hands(module)
+    for name, part in ready:
+        if name != "torch":
+            patch.quietly(_install, part, _imported[name])
 
 
-def _install_part(name: str, module: Any) -> None:
-    importlib.import_module(f"rung_inside.{name}").install(module)
+def _install_part(part: str, module: Any) -> bool:
+    """Install a part that Rung cannot do without; record why if that fails, and return whether it did not."""
+    try:
+        _install(part, module)
+    except Exception as error:
+        patch.quietly(records.report_no_hands, "part_failed", part=part, error=f"{type(error).__name__}: {error}"[:200])
+        return False
+    return True
+
+
+def _install(part: str, module: Any) -> None:
+    name, _, function = part.partition(":")
+    getattr(importlib.import_module(f"rung_inside.{name}"), function or "install")(module)

@@ -253,3 +253,10 @@ def test_checkpoint_names_follow_the_pattern(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RUNG_CHECKPOINT_DIR", "/ckpt")
     monkeypatch.setenv("RUNG_CHECKPOINT_PATTERN", "model-*.bin")
     assert checkpoint.path_of(50) == "/ckpt/model-50.bin"
+
+
+def test_the_first_attach_reports_that_rung_has_hands(records_of, trained):
+    for _ in range(2):
+        one = trained()
+        rung_inside.attach(one.model, one.optimizer)
+    assert [record["torch"] for record in records_of("hands")] == [torch.__version__]

@@ -1,7 +1,7 @@
 """Sets the arguments of transformers' Trainer to the knobs, chooses its checkpoint, and reports its saves.
 
 Autocast, scaler, clipping and optimizer are torch's and are set there. The arguments must agree, because the Trainer
-makes decisions by them.
+makes decisions by them. transformers imports its modules when they are first used, so each is patched on its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rung_inside.patching import on_import, patch
+from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume import framework_resume
 from rung_inside.zero_edit.telemetry import effective_knobs
@@ -20,14 +20,7 @@ FLAGS = {"amp_fp16": "fp16", "bf16": "bf16", "fp32": "", "native_fp16": ""}
 ALL_FLAGS = ("fp16", "bf16", "fp16_full_eval", "bf16_full_eval")
 
 
-def install(_transformers: Any) -> None:
-    """Patch each module after its import; transformers imports its modules when they are first used."""
-    on_import.when_imported("transformers.training_args", _patch_arguments)
-    on_import.when_imported("transformers.trainer", _patch_trainer)
-    on_import.when_imported("transformers.trainer_callback", _patch_callbacks)
-
-
-def _patch_arguments(module: Any) -> None:
+def install_arguments(module: Any) -> None:
     # Before it, so that the Trainer's checks see the values that will be used.
     patch.before(module.TrainingArguments, "__post_init__", _set_arguments)
 
@@ -60,7 +53,7 @@ def _set(arguments: Any, name: str, value: Any) -> None:
         setattr(arguments, name, value)
 
 
-def _patch_trainer(module: Any) -> None:
+def install_trainer(module: Any) -> None:
     patch.wrap(module.Trainer, "train", _train)
 
 
@@ -73,7 +66,7 @@ def _whole(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "trainer_state.json"))
 
 
-def _patch_callbacks(module: Any) -> None:
+def install_callbacks(module: Any) -> None:
     patch.before(module.CallbackHandler, "on_train_begin", _on_begin)
     # The Trainer calls this when the folder has its last file.
     patch.before(module.CallbackHandler, "on_save", _saved)

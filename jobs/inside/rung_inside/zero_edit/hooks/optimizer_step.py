@@ -17,7 +17,7 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import forward
 from rung_inside.zero_edit.knobs import grad_clip, param_dtype
-from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_first_lr
+from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_made, record_step
 
 # The updates in progress, by optimizer.
 _in_progress: dict[int, Update] = {}
@@ -40,7 +40,7 @@ def _made(_result: Any, optimizer: Any, *_: Any, **__: Any) -> None:
 def register(optimizer: Any) -> None:
     """Register an optimizer, unless it only wraps another one."""
     if not _is_wrapper_optimizer(optimizer) and run_state.optimizers.add(optimizer):
-        record_first_lr(optimizer)
+        record_made(optimizer)
         forward.watch_modules()
 
 
@@ -93,6 +93,7 @@ def begin_update(optimizer: Any) -> Update:
     optimizer = _innermost(optimizer)
     if optimizer not in run_state.optimizers:
         register(optimizer)
+    record_step(optimizer)
     update = _in_progress[id(optimizer)] = Update(optimizer)
     return update
 

@@ -1,35 +1,56 @@
 """Applies the learning rate asked as a factor on the script's lr, only during a step.
 
-The factor is the lr asked divided by the lr that the script gave its first optimizer. It is the same for all groups.
+The factor is the lr asked divided by the script's own lr. It is the same for all groups. The script's own lr is that of
+the first optimizer that steps, before a schedule changes it: the peak of a schedule that sets the lr by itself, else
+the lr that the schedule began with, else the one that the optimizer was made with.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from rung_inside.zero_edit import run_state
 
-# The lr that the script gave its first optimizer, and the factor of the newest step.
-_first_lr: list[float] = []
+# The lr that the script gave each optimizer when it made it, its own lr once one has stepped, and the newest factor.
+_made_with: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+_script_lr: list[float] = []
 _newest_factor: list[float] = [1.0]
 # Groups with the factor applied now; a wrapper optimizer shares its groups with the one inside.
 _multiplied: set[int] = set()
+# Entries of a group that a schedule makes: OneCycleLR its peak, all others the lr that they begin with.
+OF_SCHEDULES = ("max_lr", "initial_lr")
 
 
-def record_first_lr(optimizer: Any) -> None:
-    """Record the lr of the first optimizer."""
-    groups = getattr(optimizer, "param_groups", ())
-    script_lr = groups[0].get("initial_lr", groups[0].get("lr")) if groups else None
-    if not _first_lr and script_lr is not None and float(script_lr) > 0:
-        _first_lr.append(float(script_lr))
+def record_made(optimizer: Any) -> None:
+    """Record the lr that an optimizer is made with."""
+    lr = _first_of(optimizer, "initial_lr") or _first_of(optimizer, "lr")
+    if lr:
+        _made_with[optimizer] = lr
+
+
+def record_step(optimizer: Any) -> None:
+    """Record the script's own lr before the first step; an optimizer that never steps does not count."""
+    if not _script_lr:
+        found = [_first_of(optimizer, name) for name in OF_SCHEDULES]
+        lr = next(filter(None, found), None) or _made_with.get(optimizer) or _first_of(optimizer, "lr")
+        if lr:
+            _script_lr.append(lr)
+
+
+def _first_of(optimizer: Any, name: str) -> float | None:
+    """Return an entry of the first group that has it above 0; a frozen part may have an lr of 0."""
+    values = (group.get(name) for group in getattr(optimizer, "param_groups", ()))
+    return next((float(value) for value in values if value is not None and float(value) > 0), None)
 
 
 def effective_lr() -> Any:
-    """Return the script's first lr as the newest step used it; None if no optimizer has an lr."""
-    if not _first_lr:
+    """Return the script's own lr times the factor of the newest step; None if no optimizer has an lr."""
+    known = _script_lr or list(_made_with.values())
+    if not known:
         return None
     asked = run_state.asked_knob("lr")
-    used = _first_lr[0] * _newest_factor[0]
+    used = known[0] * _newest_factor[0]
     return float(asked) if asked is not None and abs(used - asked) <= 1e-12 * abs(asked) else used
 
 
@@ -47,19 +68,19 @@ class LrFactor:
 
     def enter(self) -> None:
         asked = run_state.asked_knob("lr")
-        if asked is None or not _first_lr:
+        if asked is None or not _script_lr:
             return
         for group in self._optimizer.param_groups:
             script_lr = group.get("lr")
             if script_lr is None or id(group) in _multiplied:
                 continue
-            used = script_lr * (float(asked) / _first_lr[0])
+            used = script_lr * (float(asked) / _script_lr[0])
             group["lr"] = used
             _multiplied.add(id(group))
             self._saved.append((group, script_lr, used))
         if self._saved:
             _, script_lr, used = self._saved[0]
-            _newest_factor[0] = float(used) / float(script_lr) if float(script_lr) else float(asked) / _first_lr[0]
+            _newest_factor[0] = float(used) / float(script_lr) if float(script_lr) else float(asked) / _script_lr[0]
 
     def leave(self) -> None:
         for group, script_lr, used in self._saved:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rung_inside.contract import records
-from rung_inside.patching import on_import, patch
+from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume.checkpoint_paths import name_in_folder, path_of
 
@@ -30,16 +30,14 @@ def install(torch: Any) -> None:
     torch.serialization.load = torch.load
     for name in ("replace", "rename"):
         patch.after(os, name, _renamed)
-    on_import.when_imported("safetensors.torch", _install_safetensors)
-    on_import.when_imported("torch.distributed.checkpoint", _install_sharded)
 
 
-def _install_safetensors(module: Any) -> None:
+def install_safetensors(module: Any) -> None:
     patch.after(module, "save_file", _saved)
     patch.after(module, "load_file", _loaded_file)
 
 
-def _install_sharded(module: Any) -> None:
+def install_sharded(module: Any) -> None:
     patch.after(module, "save", _saved_sharded)
     patch.after(module, "load", _loaded_sharded)
 

@@ -6,80 +6,66 @@ from typing import Any, NamedTuple
 
 import torch
 
-# Faster updates share one copy.
-MIN_SECONDS_APART = 0.02
-FIRST_COPIES = 32
+# Updates that share one copy, unless one of them is reported: then it is copied at once.
+EVERY = 8
 MOST_HELD = 256
+GPU = "cuda"
+# Loss, flag, norm and scale.
+MOST_NUMBERS = 4
 
 
-class Submitted(NamedTuple):
-    """One update as it is submitted."""
-
-    step: int
-    skipped: bool | None
-    lr: float | None
-
-
-class Received(NamedTuple):
-    """One update as it is received; of those in one copy only the newest has norm and scale."""
+class Numbers(NamedTuple):
+    """The numbers of one update, on the host or as tensors on a GPU."""
 
     step: int
-    loss: float | None
+    # The optimizer that made it (courses.Source).
+    source: Any
+    loss: Any
     lr: float | None
-    norm: float | None
-    scale: float | None
-    skipped: bool | None
-    is_last: bool
+    norm: Any
+    scale: Any
+    skipped: Any
 
 
 class AsyncReadback:
-    """Holds the losses of the latest updates on the GPU, and reads them together."""
+    """Holds the numbers of the latest updates on the GPU, and reads them together."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Submitted, Any, Any]] = []
-        self._in_flight: list[Submitted] = []
-        # Which numbers follow the losses in the buffer.
-        self._has_flags = self._has_norm = self._has_scale = False
+        self._held: list[Numbers] = []
+        self._in_flight: list[Numbers] = []
         self._buffer: Any = None
         self._event: Any = None
-        self._sent_at = 0.0
-        self._sent = 0
 
     @property
     def is_pending(self) -> bool:
         return bool(self._held or self._in_flight)
 
-    def add(self, submitted: Submitted, loss: Any, flag: Any) -> None:
-        """Add one update: its loss, and the flag on the GPU for whether it was skipped."""
-        self._held.append((submitted, loss, flag))
+    def add(self, numbers: Numbers) -> None:
+        """Add one update; `skipped` may be a flag on the GPU."""
+        self._held.append(numbers)
         if len(self._held) > MOST_HELD:
             del self._held[0]
 
-    def should_send(self, now: float) -> bool:
-        return not self._in_flight and (now - self._sent_at >= MIN_SECONDS_APART or self._sent < FIRST_COPIES)
+    @property
+    def is_full(self) -> bool:
+        """Return whether enough updates are held for a copy."""
+        return len(self._held) >= EVERY
 
-    def send(self, now: float, norm: Any, scale: Any) -> None:
+    def send(self) -> None:
         """Start the copy of all held numbers to the host, after the current work of the GPU."""
         if not self._held or self._in_flight:
             return
-        device = self._held[-1][1].device
-        held, self._held = [each for each in self._held if each[1].device == device], []
-        if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        device = self._held[-1].loss.device
+        held, self._held = [each for each in self._held if each.loss.device == device], []
+        if device.type != GPU:
             return
-        numbers = [loss.reshape(()) for _, loss, _ in held]
-        flags = [_usable(flag, device) for _, _, flag in held]
-        norm, scale = _usable(norm, device), _usable(scale, device)
-        self._has_flags = None not in flags
-        self._has_norm, self._has_scale = norm is not None, scale is not None
-        numbers += flags if self._has_flags else []
-        self._copy(torch.stack([*numbers, *(each for each in (norm, scale) if each is not None)]))
-        self._in_flight = [submitted for submitted, _, _ in held]
-        self._sent_at = now
-        self._sent += 1
+        usable = [_usable(value, device) for each in held for value in each]
+        self._copy(torch.stack([value for value in usable if value is not None]))
+        self._in_flight = [_without_copied(each, device) for each in held]
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:
-            self._buffer = torch.empty(2 * MOST_HELD + 2, dtype=torch.float32, pin_memory=True)
+            self._buffer = torch.empty(MOST_NUMBERS * MOST_HELD, dtype=torch.float32, pin_memory=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._buffer[: len(numbers)].copy_(numbers, non_blocking=True)
         self._event.record(torch.cuda.current_stream(numbers.device))
@@ -91,23 +77,19 @@ class AsyncReadback:
         if self._in_flight:
             self._event.synchronize()
 
-    def take(self) -> list[Received]:
-        """Return the updates that have arrived, oldest first."""
+    def take(self) -> list[Numbers]:
+        """Return the updates that have arrived, oldest first, with numbers of the host."""
         in_flight, self._in_flight = self._in_flight, []
         if not in_flight:
             return []
-        count = len(in_flight)
-        values = iter(self._buffer[: 2 * count + 2].tolist())
-        losses = [next(values) for _ in in_flight]
-        skips = [bool(next(values)) if self._has_flags else submitted.skipped for submitted in in_flight]
-        norm = next(values) if self._has_norm else None
-        scale = next(values) if self._has_scale else None
-        received = [
-            Received(submitted.step, losses[index], submitted.lr, None, None, skips[index], False)
-            for index, submitted in enumerate(in_flight)
-        ]
-        received[-1] = received[-1]._replace(norm=norm, scale=scale, is_last=True)
-        return received
+        copied = sum(value is _COPIED for each in in_flight for value in each)
+        values = iter(self._buffer[:copied].tolist())
+        filled = [Numbers._make(next(values) if value is _COPIED else value for value in each) for each in in_flight]
+        return [_on_host(each) for each in filled]
+
+
+# Stands for a number that is in the buffer.
+_COPIED = object()
 
 
 def _usable(value: Any, device: Any) -> Any:
@@ -115,3 +97,14 @@ def _usable(value: Any, device: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
         return value.detach().reshape(())
     return None
+
+
+def _without_copied(numbers: Numbers, device: Any) -> Numbers:
+    """Return the numbers with a mark in place of those that are in the buffer."""
+    return Numbers._make(value if _usable(value, device) is None else _COPIED for value in numbers)
+
+
+def _on_host(numbers: Numbers) -> Numbers:
+    """Return the numbers without those that are still on a GPU."""
+    norm, scale, skipped = (None if isinstance(each, torch.Tensor) else each for each in numbers[4:])
+    return numbers._replace(norm=norm, scale=scale, skipped=None if skipped is None else bool(skipped))

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 import torch
 
-# Updates between two norms; more if a norm costs above this share of the time between them.
+from rung_inside.zero_edit.telemetry.report_rate import is_due
+
+# Updates between two norms. A norm reads the gradients once, which an optimizer does in every update.
 EVERY = 16
-SHARE = 0.003
 
 
-class _Schedule:
-    """Counts the updates until the next norm."""
+class NormSampler:
+    """Chooses the updates whose norm is computed: only those that are reported, and not each of them."""
 
     def __init__(self) -> None:
-        self.left = 0
-        self.at = 0.0
-        self.every = EVERY
+        self._newest = -EVERY
 
-
-_schedule = _Schedule()
-
-
-def sampled_norm(optimizer: Any) -> Any:
-    """Return the norm of an optimizer's gradients as a tensor on their device, or None if it is not due."""
-    _schedule.left -= 1
-    if _schedule.left > 0:
-        return None
-    began = perf_counter()
-    step_time = (began - _schedule.at) / _schedule.every if _schedule.at else 0.0
-    norm = _norm(optimizer)
-    cost = perf_counter() - began
-    _schedule.every = min(4096, max(EVERY, int(cost / (SHARE * step_time)) if step_time else EVERY))
-    _schedule.left, _schedule.at = _schedule.every, began
-    return norm
+    def norm(self, optimizer: Any, number: int) -> Any:
+        """Return the norm of an optimizer's gradients as a tensor on their device, or None if it is not due."""
+        if 0 <= number - self._newest < EVERY or not is_due(number):
+            return None
+        self._newest = number
+        return _norm(optimizer)
 
 
 def _norm(optimizer: Any) -> Any:

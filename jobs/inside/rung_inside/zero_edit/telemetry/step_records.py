@@ -8,9 +8,7 @@ host a few microseconds, unless a record is due.
 from __future__ import annotations
 
 import math
-import weakref
 from collections import deque
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,12 +18,10 @@ from rung_inside.patching import on_exit
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
-from rung_inside.zero_edit.telemetry import sampled_grad_norm
-from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Received, Submitted
-from rung_inside.zero_edit.telemetry.report_rate import ReportRate
+from rung_inside.zero_edit.telemetry import courses, report_rate
+from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
-# After so many updates of other optimizers in a row, one of them is reported instead of the first.
-GONE = 8
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
@@ -34,19 +30,21 @@ class StepRecorder:
     """Collects the numbers of each update and writes the records that are due."""
 
     def __init__(self) -> None:
-        self.rate = ReportRate()
+        self.courses = courses.Courses()
         self.readback = AsyncReadback()
+        self.sampler = NormSampler()
         self.loss: float | None = None
         self.pending: Any = None
         self.norm: Any = None
-        self._reporting: Any = None
-        self._others = 0
-        self._lr: Any = None
+        self._lr: float | None = None
         self._in_update = False
         # Before the gradients are unscaled, their norm depends on the scale.
         self._is_unscaled = False
         # The newest updates that were not reported; the last one of a run is.
-        self._unreported: deque[Received] = deque(maxlen=RUN_UP)
+        self._unreported: deque[Numbers] = deque(maxlen=RUN_UP)
+        self._newest_was_good = True
+        # Updates of optimizers that may take turns with the others or begin a new course.
+        self._held: list[Numbers] = []
         self._left_out = _range(run_state.asked_knob("skip"))
 
     # What happens before an update.
@@ -72,109 +70,122 @@ class StepRecorder:
 
     def before_update(self, optimizer: Any) -> None:
         self._in_update = True
-        self._lr = optimizer.param_groups[0].get("lr")
-        if self.norm is None and (self._is_unscaled or not _scaler_is_on()):
-            self.norm = sampled_grad_norm.sampled_norm(optimizer)
+        self._lr = _largest_lr(optimizer)
+        wanted = self.norm is None and self.courses.is_reporting(self.courses.source(optimizer))
+        if wanted and (self._is_unscaled or not _scaler_is_on()):
+            self.norm = self.sampler.norm(optimizer, self.courses.number_of(run_state.step()))
 
     # What happens after it.
 
     def updated(self, optimizer: Any, skipped: bool | None) -> None:
-        now, step = perf_counter(), run_state.step()
-        if step in self._left_out:
-            skipped = None  # by the skip knob, not for its numbers
-        if self._is_reporting(optimizer):
-            if self.pending is not None:
-                self._submit(optimizer, step, now, skipped)
-            elif self.loss is not None or skipped:
-                self._record_now(step, now, skipped)
-        elif self.loss is not None and not math.isfinite(self.loss) and self.rate.due_urgent(now):
-            self._report_step(step, now, skipped)
+        step, source = run_state.step(), self.courses.source(optimizer)
+        is_left_out = step in self._left_out  # by the skip knob, not for its numbers
+        if self.pending is not None:
+            flag = None if is_left_out or skipped is not None else _found_inf(optimizer)
+            known = None if is_left_out else skipped
+            skip = known if flag is None else flag
+            self._submit(Numbers(step, source, self.pending, self._used_lr(), self.norm, _scale(), skip))
+        elif self.loss is not None or skipped:
+            norm, scale = _number(self.norm), _number(_scale())
+            self._take(Numbers(step, source, self.loss, self._used_lr(), norm, scale, None if is_left_out else skipped))
         self.loss = self.pending = self.norm = None
         self._in_update = self._is_unscaled = False
 
-    def _is_reporting(self, optimizer: Any) -> bool:
-        """Return whether the updates of this optimizer are reported: the first that stepped, while it does."""
-        if self._reporting is not None and self._reporting() is optimizer:
-            self._others = 0
-            return True
-        self._others += 1
-        if self._reporting is None or self._reporting() is None or self._others > GONE:
-            self._reporting, self._others = weakref.ref(optimizer), 0
-            return True
-        return False
+    def _used_lr(self) -> float | None:
+        return None if self._lr is None else self._lr * lr_factor.newest_factor()
 
-    def _record_now(self, step: int, now: float, skipped: bool | None) -> None:
-        """Report an update whose numbers are all on the host."""
-        replay.on_update(step, skipped=bool(skipped))
-        if skipped or (self.loss is not None and not math.isfinite(self.loss)):
-            due = self.rate.due_urgent(now)
+    def _submit(self, numbers: Numbers) -> None:
+        """Submit the numbers of an update on a GPU, and report those that have arrived."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return
+        is_due = report_rate.is_due(self.courses.number_of(numbers.step))
+        # The scaler changes its scale in place, perhaps before the copy.
+        scale = numbers.scale.clone() if is_due and isinstance(numbers.scale, torch.Tensor) else None
+        self.readback.add(numbers._replace(scale=scale, norm=numbers.norm if is_due else None))
+        if self.readback.arrived():
+            self._take_received()
+        if is_due or self.readback.is_full:
+            self.readback.send()
+
+    def _take_received(self) -> None:
+        """Take what has arrived from the GPU."""
+        for numbers in self.readback.take():
+            if not _is_finite(numbers.loss):
+                self._report_run_up()
+                replay.on_nonfinite_loss(numbers.step)
+            self._take(numbers)
+
+    def _take(self, numbers: Numbers) -> None:
+        """Take the numbers of one update, in order, and report what is due."""
+        place = self.courses.place(numbers.source, numbers.step)
+        if place == courses.REPORTED and not self._held:
+            self._report_if_due(numbers)
+            return
+        if place == courses.NEW:
+            self._begin_course()
+            place = courses.REPORTED if self.courses.is_reporting(numbers.source) else courses.OTHER
+        if place == courses.REPORTED:
+            self._held.clear()
+            self._report_if_due(numbers)
+        elif _is_bad(numbers):
+            if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=True):
+                _emit(numbers, optimizer=numbers.source.number)
+        elif place == courses.HELD and len(self._held) < courses.MOST_IN_A_ROW:
+            self._held.append(numbers)
+
+    def _begin_course(self) -> None:
+        """Report the new course, and the updates of it that were held back."""
+        now = self.courses
+        records.emit("course", number=now.number, step=(now.start or 0) + 1, why=now.why)
+        held, self._held = self._held, []
+        self._unreported.clear()
+        for numbers in held:
+            if now.is_reporting(numbers.source):
+                self._report_if_due(numbers)
+
+    def _report_if_due(self, numbers: Numbers) -> None:
+        replay.on_update(numbers.step, skipped=bool(numbers.skipped))
+        bad = bool(numbers.skipped) or _is_bad(numbers)
+        self._newest_was_good = not bad
+        if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=bad):
+            self._unreported.clear()
+            _emit(numbers)
         else:
-            self.rate.saw_good()
-            due = self.rate.due(now)
-        if due:
-            self._report_step(step, now, skipped)
-        else:
-            self._unreported.append(Received(step, self.loss, None, None, None, skipped, True))
+            self._unreported.append(numbers)
 
     def _report_run_up(self) -> None:
         """Report the updates before the first bad number, before its own record."""
-        if self.rate.newest_was_good:
-            for received in self._unreported:
-                _emit(received)
+        if self._newest_was_good:
+            for numbers in self._unreported:
+                _emit(numbers)
             self._unreported.clear()
-
-    def _report_step(self, step: int, now: float, skipped: bool | None) -> None:
-        self.rate.reported(now)
-        self._unreported.clear()
-        _emit(Received(step, self.loss, self._used_lr(), _number(self.norm), _number(_scale()), skipped, True))
-
-    def _used_lr(self) -> float | None:
-        script_lr = _number(self._lr)
-        return None if script_lr is None else script_lr * lr_factor.newest_factor()
-
-    def _submit(self, optimizer: Any, step: int, now: float, skipped: bool | None) -> None:
-        """Submit the numbers of this update, and report those that have arrived."""
-        flag = None if skipped is not None else _found_inf(optimizer)
-        self.readback.add(Submitted(step, skipped, self._used_lr()), self.pending, flag)
-        if self.readback.arrived():
-            self._report_received(now)
-        if self.readback.should_send(now):
-            self.readback.send(now, self.norm, _scale())
-
-    def _report_received(self, now: float) -> None:
-        """Report what has arrived from the GPU: every bad number, and the newest update if one is due."""
-        for received in self.readback.take():
-            bad = received.loss is not None and not math.isfinite(received.loss)
-            replay.on_update(received.step, skipped=bool(received.skipped))
-            if bad:
-                self._report_run_up()
-                replay.on_nonfinite_loss(received.step)
-            if bad or received.skipped:
-                due = self.rate.due_urgent(now)
-            else:
-                self.rate.saw_good()
-                due = received.is_last and self.rate.due(now)
-            if due:
-                self.rate.reported(now)
-                self._unreported.clear()
-                _emit(received)
-            else:
-                self._unreported.append(received)
 
     def finish(self) -> None:
         """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""
-        now = perf_counter()
-        if self.loss is not None and not math.isfinite(self.loss):
-            self._report_step(run_state.step() + 1, now, None)
-            self.loss = None
         for _ in range(2):
             if self.readback.is_pending:
                 self.readback.wait()
-                self._report_received(now)
-                self.readback.send(now, None, None)
+                self._take_received()
+                self.readback.send()
+        if self.courses.may_end_new:
+            self.courses.begin_new()
+            self._begin_course()
         if self._unreported:
             _emit(self._unreported[-1])
             self._unreported.clear()
+        if self.loss is not None and not math.isfinite(self.loss):
+            # The script ended between a backward pass and its update.
+            norm, scale = _number(self.norm), _number(_scale())
+            _emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
+            self.loss = None
+
+
+def _largest_lr(optimizer: Any) -> float | None:
+    """Return the largest learning rate of an optimizer's groups; others may be frozen or smaller by design."""
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        return _number(groups[0].get("lr"))
+    return max((lr for group in groups if (lr := _number(group.get("lr"))) is not None), default=None)
 
 
 def _scale() -> Any:
@@ -205,16 +216,26 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _emit(received: Received) -> None:
+def _is_finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
+
+
+def _is_bad(numbers: Numbers) -> bool:
+    """Return whether the loss is not finite, or the gradients that were used are not."""
+    return not _is_finite(numbers.loss) or not (numbers.skipped or _is_finite(numbers.norm))
+
+
+def _emit(numbers: Numbers, optimizer: int | None = None) -> None:
     short = records.short
     records.emit(
         "step",
-        step=received.step,
-        loss=None if received.loss is None else short(received.loss),
-        lr=None if received.lr is None else short(received.lr),
-        grad_norm=None if received.norm is None else short(received.norm),
-        scale=received.scale,
-        skipped=received.skipped,
+        step=numbers.step,
+        loss=None if numbers.loss is None else short(numbers.loss),
+        lr=None if numbers.lr is None else short(numbers.lr),
+        grad_norm=None if numbers.norm is None else short(numbers.norm),
+        scale=numbers.scale,
+        skipped=numbers.skipped,
+        optimizer=optimizer,
     )
 
 

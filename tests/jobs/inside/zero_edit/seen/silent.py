@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 
 import torch
 from torch import nn
@@ -35,6 +36,23 @@ def plain(folder, updates=40):
             torch.save({"model": net.state_dict(), "epoch": update // 20}, folder / "part")
             (folder / "part").replace(folder / f"epoch{update // 20}.pt")
     return {"losses": losses, "lrs": lrs}
+
+
+def one_cycle(folder):
+    """Train with a schedule that sets the lr by itself, a frozen group, and an optimizer that never steps."""
+    net, lrs = model(), []
+    torch.optim.SGD(net.parameters(), lr=0.5)
+    groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.0, 0.02], total_steps=10)
+    for _ in range(9):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        lrs.append(optimizer.param_groups[1]["lr"])
+        optimizer.step()
+        schedule.step()
+    return lrs
 
 
 def accumulating(folder):
@@ -84,6 +102,37 @@ def taking_turns(folder):
         second.step()
         second.zero_grad()
     return losses
+
+
+def second_is_nan(folder):
+    """Train two nets in turns, the second of which is NaN from its third update on."""
+    one, other = model(), model()
+    first, second = (torch.optim.SGD(each.parameters(), lr=1e-3) for each in (one, other))
+    for update in range(1, 7):
+        x, y = batch()
+        for net, optimizer in ((one, first), (other, second)):
+            optimizer.zero_grad()
+            loss = ((net(x) - y) ** 2).mean()
+            (loss * (math.nan if net is other and update == 3 else 1.0)).backward()
+            optimizer.step()
+
+
+def train_on(net, updates=20):
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(updates):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        optimizer.step()
+    return optimizer
+
+
+def folds(folder):
+    """Train a new net in each fold, and keep all of them; then one of them further, with a new optimizer."""
+    nets = [model() for _ in range(3)]
+    kept = [train_on(net) for net in nets]
+    train_on(nets[-1], 4)
+    return len(kept)
 
 
 class Wide(nn.Module):
@@ -181,6 +230,22 @@ def quick(folder):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def paced(folder, seconds=0.0):
+    """Train with a pause in every update."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for _ in range(100):
+        x, y = batch()
+        optimizer.zero_grad()
+        ((net(x) - y) ** 2).mean().backward()
+        optimizer.step()
+        time.sleep(seconds)
+
+
+def slowly_paced(folder):
+    paced(folder, 0.01)
 
 
 def closures(folder):

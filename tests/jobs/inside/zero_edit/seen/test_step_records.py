@@ -20,8 +20,12 @@ CASES = {
     "plain": ("plain", {}),
     "accumulating": ("accumulating", {}),
     "taking_turns": ("taking_turns", {}),
+    "second_is_nan": ("second_is_nan", {}),
+    "folds": ("folds", {}),
     "closures": ("closures", {}),
     "quick": ("quick", {}),
+    "paced": ("paced", {}),
+    "slowly_paced": ("slowly_paced", {}),
     "one_infinite_batch": ("one_infinite_batch", {}),
     "one_infinite_batch alone": ("one_infinite_batch", {"RUNG_MODE": "off"}),
     "overflowing": ("overflowing", {}),
@@ -34,6 +38,8 @@ CASES = {
     "resumed from none": ("resuming", ASKED),
     "resumed unasked": ("resuming", {"FILE": "newest.pt"}),
     "from scratch": ("resuming", {}),
+    "one_cycle": ("one_cycle", {}),
+    "one_cycle lower": ("one_cycle", {"RUNG_KNOBS": '{"lr": 0.002}'}),
     "lr asked": ("plain", {"RUNG_KNOBS": '{"lr": 0.001}'}),
 }
 
@@ -80,13 +86,21 @@ def test_each_of_the_first_updates_is_reported_with_its_loss_and_lr(done):
     assert losses(case)[:32] == about(case["result"]["losses"][:32])
     assert [float(record["lr"]) for record in steps[:32]] == about(case["result"]["lrs"][:32])
     assert any(float(record.get("grad_norm", 0)) > 0 for record in steps)
-    # Some updates are not reported, but the last one is.
     assert steps[-1]["step"] == "40"
 
 
 def test_the_lr_reported_is_the_one_that_the_step_used(done):
     reported = [float(record["lr"]) for record in records(done["lr asked"], "step")[:32]]
     assert reported == about(lr / 10 for lr in done["lr asked"]["result"]["lrs"][:32])
+
+
+def test_the_lr_of_a_schedule_is_its_peak_in_the_knobs_and_the_one_used_in_each_step(done):
+    for name, asked, factor in (("one_cycle", "0.02", 1.0), ("one_cycle lower", "0.002", 0.1)):
+        case = done[name]
+        assert [record["lr"] for record in records(case, "knobs")] == [asked]
+        reported = [float(record["lr"]) for record in records(case, "step")]
+        assert reported == about(factor * lr for lr in case["result"])
+        assert reported[0] == pytest.approx(factor * 0.0008)
 
 
 def test_the_loss_of_an_update_is_the_sum_over_its_micro_batches(done):
@@ -99,18 +113,44 @@ def test_of_two_nets_trained_in_turns_the_first_is_reported(done):
     assert [int(record["step"]) for record in records(case, "step")] == [1, 2, 3, 4, 5]
 
 
+def test_a_nan_of_the_second_of_two_optimizers_is_reported_at_once(done):
+    lines = [line for line in done["second_is_nan"]["output"].splitlines() if line.startswith("rung| step")]
+    # The step before it is that of the first optimizer, and so is the one after.
+    assert [line.split()[2] for line in lines if "optimizer=2" in line] == [f"step={step}" for step in range(3, 7)]
+    assert [line.split()[2] for line in lines[:5]] == ["step=1", "step=2", "step=3", "step=3", "step=4"]
+    fault = fault_of(done["second_is_nan"])
+    assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 3)
+
+
+def test_a_new_net_and_a_new_optimizer_begin_a_new_course(done):
+    case = done["folds"]
+    courses = [(record["number"], record["why"]) for record in records(case, "course")]
+    assert courses == [("2", "new_model"), ("3", "new_model"), ("4", "new_optimizer")]
+    lines = case["output"].splitlines()
+    for record in records(case, "course"):
+        index = next(index for index, line in enumerate(lines) if f"course number={record['number']} " in line)
+        assert lines[index + 1].startswith(f"rung| step step={record['step']} "), "its first update is not lost"
+    assert len(records(case, "step")) == 64
+    assert not records(done["taking_turns"], "course")
+
+
 def test_an_update_with_a_closure_reports_the_last_loss_of_the_closure(done):
     reported, asked = losses(done["closures"]), done["closures"]["result"]
     assert len(reported) == 3 and reported[-1] == pytest.approx(asked[-1], rel=1e-4)
 
 
-def test_a_fast_run_is_reported_at_intervals_of_time_and_its_nan_at_once(done):
+def test_a_long_run_is_reported_by_the_number_of_its_updates_and_its_nan_at_once(done):
     steps = records(done["quick"], "step")
-    assert 32 <= len(steps) < 1500
-    assert steps[-1]["step"] == "2500" and math.isnan(float(steps[-1]["loss"]))
-    # The updates just before are reported too, before the replay.
-    assert {"2499", "2498"} <= {record["step"] for record in steps}
+    due = [number for number in range(1, 2500) if number < 1024 or number % (number // 512) == 0]
+    # The updates just before a bad one are reported too, before the replay.
+    assert [int(record["step"]) for record in steps] == [*due, *range(due[-1] + 1, 2501)]
+    assert math.isnan(float(steps[-1]["loss"]))
     assert done["quick"]["output"].index("step=2499 ") < done["quick"]["output"].index("rung| replay")
+
+
+def test_the_records_do_not_depend_on_how_long_an_update_takes(done):
+    assert done["paced"]["output"] == done["slowly_paced"]["output"]
+    assert len(records(done["paced"], "step")) == 100
 
 
 def test_a_skipped_update_is_reported_with_its_scale(done):
@@ -184,10 +224,14 @@ def test_the_trainings_write_no_other_notes_and_no_warnings(done):
         assert "Warning" not in case["output"], name
 
 
-def test_the_detector_builds_a_fault_with_its_replay_from_the_records(done):
+def fault_of(case):
     detector = Detector()
-    for number, line in enumerate(done["guarded"]["output"].splitlines(), 1):
+    for number, line in enumerate(case["output"].splitlines(), 1):
         detector.feed(Line(number, line))
-    fault = detector.first_fault(ended=True)
+    return detector.first_fault(ended=True)
+
+
+def test_the_detector_builds_a_fault_with_its_replay_from_the_records(done):
+    fault = fault_of(done["guarded"])
     assert fault is not None and (fault.kind, fault.step) == ("nan_loss", 7)
     assert fault.replay["inputs"] == "nonfinite"
