@@ -13,15 +13,16 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning, Rule, RuleAction
 from rung.recovery.detect.candidates import Certainty, FaultCandidates, certainty_of
 from rung.recovery.detect.fault_builder import FaultBuilder
+from rung.recovery.detect.last_exception import LastException, is_exception
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Tail
-from rung.recovery.logs.free_text import read_free_text
+from rung.recovery.detect.quoted_loss import quotes_bad_loss
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
-from rung.recovery.monitors.blow_up import BlowUp, BlowUpMonitor
-from rung.recovery.monitors.divergence import DivergenceMonitor
+from rung.recovery.monitors.divergence import DivergenceWarning
+from rung.recovery.monitors.early_warning import EarlyWarningMonitor
 from rung.recovery.monitors.fault_groups import BAD_SCALE, HAS_ONSET
 from rung.recovery.monitors.grad_finite import GradientMonitor
 from rung.recovery.monitors.learning import LossHistory
@@ -29,7 +30,6 @@ from rung.recovery.monitors.loss_finite import LossMonitor
 from rung.recovery.monitors.loss_scale import LossScaleMonitor, read_backoff
 from rung.recovery.signatures import Role
 from rung.recovery.signatures.memory import KILLED
-from rung.recovery.signatures.quoted_text import without_comment
 from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
 
@@ -51,8 +51,7 @@ class Detector:
         self._losses = LossMonitor()
         self._gradients = GradientMonitor()
         self._scales = LossScaleMonitor()
-        self._divergence = DivergenceMonitor(warning) if warning else None
-        self._blow_up = BlowUpMonitor() if warning else None
+        self._warnings = EarlyWarningMonitor(warning)
         self._warning_certainty = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
         self._candidates = FaultCandidates()
         self._held_out_bad = False
@@ -61,6 +60,7 @@ class Detector:
         self._reader = LineReader()
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
         self._tail = Tail()
+        self._last_exception = LastException()
 
     @property
     def progress(self) -> Progress:
@@ -77,7 +77,10 @@ class Detector:
         self._builder.line = line = line if text is line.text else Line(line.number, text)
         self._tail.remember(line)
         if self._builder.traceback.contains(text):
+            if self._builder.traceback.begins:
+                self._last_exception.open(self._tail.before())
             return []
+        self._last_exception.follow(text)
         is_ours = MARK in text
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
@@ -97,6 +100,7 @@ class Detector:
         """Take the numbers of a line without any known message; return the faults to list now."""
         self._builder.line = line
         self._tail.remember(line)
+        self._last_exception.follow(line.text)
         reading = self._reader.read(line.text)
         return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
 
@@ -113,6 +117,10 @@ class Detector:
         """
         whole = self._candidates_at_end() if ended else self._candidates
         return whole.first(ended=ended, weakest=Certainty.PENDING if clean_exit else Certainty.QUOTED)
+
+    def ending_exception(self) -> Fault | None:
+        """Return the exception in the log that ended the training, however the script exits."""
+        return self._last_exception.ended_training
 
     # Messages.
 
@@ -134,11 +142,18 @@ class Detector:
             if kind := self._scales.back_off(self._progress.step, event):
                 return self._add(kind, Certainty.DECISIVE, onset=self._scales.low_since)
         match = search(text, lower)
-        if match:
-            return self._take_match(match, reading)
-        if not self._tail.unknown_exception and is_first_hand(text):
+        found = self._take_match(match, reading) if match else []
+        if self._builder.traceback.ends and is_exception(text):
+            self._last_exception.close(self._exception_fault(match))
+        if not match and not self._tail.unknown_exception and is_first_hand(text):
             self._tail.unknown_exception = text[:MAX_EVIDENCE].rstrip()
-        return []
+        return found
+
+    def _exception_fault(self, match: Match | None) -> Fault:
+        """Return the fault of an exception; one that is open already stays the first of its kind."""
+        kind = match.signature.fault if match else None
+        known = self._candidates.get(kind) if kind else None
+        return known.fault if known else self._fault(kind or _K.UNKNOWN_EXIT)
 
     def _take_match(self, match: Match, reading: Reading | None) -> list[Fault]:
         row = match.signature
@@ -161,16 +176,14 @@ class Detector:
         return self._add_nan() if began else []
 
     def _quoted_loss(self, text: str) -> list[Fault]:
-        """List a bad loss that a comment quotes (`# output: loss: nan`), when there is nothing else."""
-        quoted = without_comment(text) if "loss" in text and "#" in text else None
-        reading = read_free_text(quoted) if quoted else None
-        if reading is None or reading.loss is None or math.isfinite(reading.loss) or self._tail.unknown_exception:
-            return []
-        return self._add(_K.NAN_LOSS, Certainty.QUOTED)
+        """List a bad loss that a comment quotes, when there is nothing else."""
+        alone = not self._tail.unknown_exception and quotes_bad_loss(text)
+        return self._add(_K.NAN_LOSS, Certainty.QUOTED) if alone else []
 
     # Numbers.
 
     def _take_reading(self, reading: Reading) -> list[Fault]:
+        self._last_exception.see(reading)
         self._progress.store(reading)
         if self._progress.has_records and not reading.is_record:
             return []
@@ -189,8 +202,7 @@ class Detector:
         if reading.scale is not None or reading.skipped:
             kind = self._scales.report(step, reading.scale, reading.skipped)
             found += self._add(kind, Certainty.DECISIVE, onset=self._scales.low_since) if kind else []
-        if self._divergence is not None:
-            found += self._take_warning(self._divergence, step, reading)
+        found += self._take_warning(step, reading)
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
@@ -212,32 +224,27 @@ class Detector:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:
             self.history.add(step, reading.loss)
-        ruined = self._blow_up and reading.loss is not None and self._blow_up.see(step, reading.loss_name, reading.loss)
-        return self._candidates.add(self._blow_up_fault(ruined), self._warning_certainty) if ruined else []
+        return []
 
-    def _blow_up_fault(self, blow_up: BlowUp) -> Fault:
-        """Return the fault of a loss that blew up: a drift, unless it got there in one step."""
-        shape = "spike" if blow_up.jumped else "drift"
-        return replace(self._fault(_K.DIVERGENCE, onset=blow_up.onset, note=blow_up.description), shape=shape)
+    def _warning_fault(self, warned: DivergenceWarning) -> Fault:
+        fault = self._fault(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
+        return replace(fault, shape=warned.shape)
 
     def _still_open(self) -> set[FaultKind]:
         """Return the faults that a finite loss does not disprove."""
         kinds = {*BAD_SCALE}
         if self._gradients.pending:
             kinds.add(_K.GRAD_NONFINITE)
-        if any(monitor and monitor.active for monitor in (self._divergence, self._blow_up)):
+        if self._warnings.active:
             kinds.add(_K.DIVERGENCE)
         return kinds
 
-    def _take_warning(self, watch: DivergenceMonitor, step: int | None, reading: Reading) -> list[Fault]:
+    def _take_warning(self, step: int | None, reading: Reading) -> list[Fault]:
         """Let the early warning begin or end."""
-        before, warned = watch.active, watch.see(step, reading)
-        if before and not watch.active and not (self._blow_up and self._blow_up.active):
+        before, warned = self._warnings.active, self._warnings.see(step, reading)
+        if before and not self._warnings.active:
             self._candidates.drop(_K.DIVERGENCE)
-        if warned is None:
-            return []
-        fault = self._fault(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
-        return self._candidates.add(replace(fault, shape=warned.shape), self._warning_certainty)
+        return self._candidates.add(self._warning_fault(warned), self._warning_certainty) if warned else []
 
     def _take_held_out(self, loss: float) -> list[Fault]:
         """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
@@ -287,9 +294,11 @@ class Detector:
         whole = self._candidates.copy()
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
             whole.record(self._fault(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Certainty.AT_END)
-        blow_up = self._blow_up.at_end() if self._blow_up else None
-        if blow_up and _K.DIVERGENCE not in whole and not self._losses.pending:
-            whole.record(self._blow_up_fault(blow_up), Certainty.AT_END)
+        warned = self._warnings.at_end()
+        if warned and _K.DIVERGENCE not in whole and not self._losses.pending:
+            whole.record(self._warning_fault(warned), Certainty.AT_END)
+        if cause := self._last_exception.cause:
+            whole.record(cause, Certainty.AT_END).listed = True
         # A loss of NaN shows the same; where the log hides it, only the gradients show it.
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:

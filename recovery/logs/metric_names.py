@@ -174,6 +174,12 @@ def _loss_role(other_words: set[str]) -> Role:
     return Role.LOSS if other_words <= _WHOLE_WORDS else Role.NAMED_TERM
 
 
+@lru_cache(maxsize=1024)
+def is_held_out(name: str) -> bool:
+    """Return whether a name is that of a value on held-out data: val_acc, test/accuracy."""
+    return _BREAKS.sub("_", name).strip("_").lower().split("_")[0] in HELD_OUT_WORDS
+
+
 @lru_cache(maxsize=256)
 def step_rank(name: str) -> int:
     """Return the rank of a step's name among those on one line; the lowest is used."""

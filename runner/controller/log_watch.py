@@ -27,6 +27,8 @@ CHUNK = 256 * 1024
 # How much of one log is read before the other jobs get their turn.
 TURN_BYTES = 4 * 1024 * 1024
 
+AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came after this exception"
+
 
 class LogWatch:
     """Feeds the log of one attempt to a detector."""
@@ -94,10 +96,14 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Return the fault that ended an attempt; None if it finished."""
-    fault = watch.detector.first_fault(ended=True, clean_exit=observation.exit_code == 0)
-    # A run that exits with 0 has survived the errors in its log, unless its numbers are bad.
-    if fault is not None and (observation.exit_code != 0 or fault.kind in watch.fails_clean_exit):
+    clean = observation.exit_code == 0
+    fault = watch.detector.first_fault(ended=True, clean_exit=clean)
+    # A run that exits with 0 has survived the errors in its log, unless its numbers are bad or one ended the training.
+    if fault is not None and (not clean or fault.kind in watch.fails_clean_exit):
         return fault
+    if clean:
+        exception = watch.detector.ending_exception()
+        return replace(exception, note=exception.note or AFTER_EXCEPTION) if exception else None
     step = watch.detector.progress.step
     # A line of Rung's own, such as one about a log that ends early, does not show what the job did last.
     last = next((line for line in reversed(watch.detector.tail) if not line.startswith("rung: ")), "the log is empty")
