@@ -41,14 +41,14 @@ class LastException:
         # The latest state of a bar with a loss: it is drawn again when it is closed.
         self._bar: tuple[int | None, int, float] | None = None
 
-    def open(self, before: Sequence[str]) -> None:
+    def begin(self, before: Sequence[str]) -> None:
         """Take the lines before the first frame of a traceback."""
         opening = before[-2:]
         self._is_harmless = any(is_teardown(line) or _IN_A_THREAD in line for line in opening)
         if not any(line.startswith(_IN_A_CHAIN) for line in opening):
             self._looked_finished = _looks_finished(before)
 
-    def close(self, fault: Fault) -> None:
+    def end(self, fault: Fault) -> None:
         """Take the last line of a traceback as a fault."""
         if not self._is_harmless:
             self._fault, self._said_more, self._records = fault, False, 0
