@@ -18,6 +18,7 @@ from rung.jobs.spec.job_spec import Success
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
 from rung.runner.files.log_file import LogFile
@@ -66,7 +67,11 @@ HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNO
 
 def _measured(values: Mapping[str, float], success: Success | None) -> dict[str, float]:
     wanted = success.metric if success else None
-    return {name: value for name, value in values.items() if name == wanted or HELD_OUT.fullmatch(name)}
+    return {name: value for name, value in values.items() if name == wanted or _is_result(name)}
+
+
+def _is_result(name: str) -> bool:
+    return HELD_OUT.fullmatch(name) is not None and not is_setting(name)
 
 
 def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
