@@ -23,7 +23,7 @@ from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.fault_groups import HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_scale import read_backoff
-from rung.recovery.signatures import Role
+from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
@@ -143,21 +143,24 @@ class Detector:
 
     def _exception_fault(self, match: Match | None) -> Fault:
         """Return the fault of an exception; one that is open already stays the first of its kind."""
-        kind = match.signature.fault if match else None
+        kind = self._kind_of(match.signature) if match else None
         known = self._candidates.get(kind) if kind else None
         return known.fault if known else self._builder.build(kind or _K.UNKNOWN_EXIT)
 
     def _take_match(self, match: Match, reading: Reading | None) -> list[Fault]:
         row = match.signature
-        assert row.fault is not None, "guards are no matches"
+        kind = self._kind_of(row)
+        assert kind is not None, "guards are no matches"
         # An unknown exception before is the cause of the end; this line only follows from it.
         if (row.role is Role.CASCADE or match.quoted) and self._tail.unknown_exception:
             return []
         if row.window is not None and not match.raised and not match.quoted:
             # Where the numbers of the line are bad too, the message is about the same batch.
-            return [] if reading is not None and reading.has_bad_number else self._numbers.hint(row.fault)
-        kind = self._killed if row.name == KILLED else row.fault
+            return [] if reading is not None and reading.has_bad_number else self._numbers.hint(kind)
         return self._add(kind, certainty_of(match), start=match.start)
+
+    def _kind_of(self, row: Signature) -> FaultKind | None:
+        return self._killed if row.name == KILLED else row.fault
 
     def _quoted_loss(self, text: str) -> list[Fault]:
         """List a bad loss that a comment quotes, when there is nothing else."""
