@@ -20,7 +20,7 @@ from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
-from rung.recovery.monitors.fault_groups import HAS_ONSET
+from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_scale import read_backoff
 from rung.recovery.signatures import Role, Signature
@@ -154,10 +154,17 @@ class Detector:
         # An unknown exception before is the cause of the end; this line only follows from it.
         if (row.role is Role.CASCADE or match.quoted) and self._tail.unknown_exception:
             return []
-        if row.window is not None and not match.raised and not match.quoted:
+        only_words = not match.raised and not match.quoted
+        if only_words and self._progress.has_records and self._is_seen_inside(kind):
+            return self._numbers.say(kind, about_one_batch=row.window is not None)
+        if row.window is not None and only_words:
             # Where the numbers of the line are bad too, the message is about the same batch.
             return [] if reading is not None and reading.has_bad_number else self._numbers.hint(kind)
         return self._add(kind, certainty_of(match), start=match.start)
+
+    def _is_seen_inside(self, kind: FaultKind) -> bool:
+        """Return whether records would show this fault by their numbers."""
+        return kind in BAD_VALUE or (kind in BAD_SCALE and self._numbers.has_scale)
 
     def _kind_of(self, row: Signature) -> FaultKind | None:
         return self._killed if row.name == KILLED else row.fault

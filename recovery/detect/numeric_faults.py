@@ -9,6 +9,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.candidates import Certainty, FaultCandidates
 from rung.recovery.detect.fault_builder import FaultBuilder
+from rung.recovery.detect.said_in_words import SaidInWords
 from rung.recovery.logs.reading import Reading
 from rung.recovery.monitors.divergence import DivergenceWarning
 from rung.recovery.monitors.early_warning import EarlyWarningMonitor
@@ -35,6 +36,7 @@ class NumericFaults:
         self._warning_certainty = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
         self._held_out_bad = False
         self._bad_gradient: Fault | None = None  # since when the gradients are bad
+        self._said = SaidInWords()
 
     @property
     def is_healthy(self) -> bool:
@@ -54,6 +56,15 @@ class NumericFaults:
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
+
+    @property
+    def has_scale(self) -> bool:
+        return self._scales.is_known
+
+    def say(self, kind: FaultKind, *, about_one_batch: bool) -> list[Fault]:
+        """Take words about bad numbers in a log whose numbers come from inside."""
+        proven = self._said.say(self._builder.build(kind), about_one_batch=about_one_batch)
+        return self._candidates.add(self._said.fault, Certainty.DECISIVE) if proven and self._said.fault else []
 
     def hint(self, kind: FaultKind) -> list[Fault]:
         """Take a message about one bad batch; it counts like one bad number."""
@@ -79,9 +90,13 @@ class NumericFaults:
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
         if self._bad_gradient and self._gradients.pending and not shows_nan:
             whole.record(self._bad_gradient, Certainty.UNSURE)
+        if self._said.fault:
+            whole.record(self._said.fault, self._said.certainty)
 
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
         began = self._losses.see(reading)
+        if reading.loss is not None and math.isfinite(reading.loss):
+            self._said.see_finite()
         self._builder.onset.add(step, reading.loss, reading.grad_norm, reading.lr)
         # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
         if self._losses.healthy and "grads" not in self._builder.replay:
