@@ -130,6 +130,7 @@ class Detector:
         lower = text.lower()
         event = read_backoff(text, lower)
         if event:
+            self._builder.number_line = self._builder.line
             found = self._numbers.back_off(self._progress.step, event)
             if found:
                 return found
@@ -188,6 +189,7 @@ class Detector:
         self._builder.step = step = self._progress.advance(reading)
         if self._progress.redrawn:
             return []
+        self._builder.number_line = self._builder.line
         found = self._numbers.take(step, reading)
         if reading.loss is not None and self._numbers.is_healthy:
             self._tail.unknown_exception = ""

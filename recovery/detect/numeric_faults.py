@@ -82,7 +82,8 @@ class NumericFaults:
     def record_at_end(self, whole: FaultCandidates) -> None:
         """Add the candidates that only the end of the log decides."""
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
-            whole.record(self._builder.build(_K.SCALE_COLLAPSE, onset=self._scales.low_since), Certainty.AT_END)
+            fault = self._builder.build_from_numbers(_K.SCALE_COLLAPSE, onset=self._scales.low_since)
+            whole.record(fault, Certainty.AT_END)
         warned = self._warnings.at_end()
         if warned and _K.DIVERGENCE not in whole and not self._losses.pending:
             whole.record(self._warning_fault(warned), Certainty.AT_END)
@@ -129,7 +130,7 @@ class NumericFaults:
         return self._candidates.add(self._warning_fault(warned), self._warning_certainty) if warned else []
 
     def _warning_fault(self, warned: DivergenceWarning) -> Fault:
-        fault = self._builder.build(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
+        fault = self._builder.build_from_numbers(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
         return replace(fault, shape=warned.shape)
 
     def _take_held_out(self, loss: float) -> list[Fault]:

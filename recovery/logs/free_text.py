@@ -15,6 +15,7 @@ from rung.recovery.logs.step_count import MAX_STEP
 from rung.recovery.logs.step_position import (
     NOWHERE,
     Position,
+    is_other_bar,
     read_composer,
     read_epoch,
     read_plan,
@@ -132,6 +133,9 @@ class _Line:
         if may_hold_speed(self.lower):
             self.speed |= read_speed(self.text, self.lower)
         where = self._where()
+        # A bar that counts something else, such as files: its speed is not that of the training.
+        if self.speed and where == NOWHERE and not self.found and is_other_bar(self.text):
+            self.speed = {}
         if not self.values and where == NOWHERE and not self.speed:
             return self._without_numbers()
         name, loss = self._loss() if self.found else ("", None)

@@ -18,6 +18,7 @@ from rung.jobs.spec.job_spec import Success
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
@@ -110,8 +111,7 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
         exception = watch.detector.ending_exception()
         return replace(exception, note=exception.note or AFTER_EXCEPTION) if exception else None
     step = watch.detector.progress.step
-    # A line of Rung's own, such as one about a log that ends early, does not show what the job did last.
-    last = next((line for line in reversed(watch.detector.tail) if not line.startswith("rung: ")), "the log is empty")
+    last = next((line for line in reversed(watch.detector.tail) if _shows_something(line)), "the log is empty")
     if observation.presence is Presence.LOST:
         return Fault(FaultKind.INFRA_FAULT, f"{observation.detail}; last line: {last}", step=step)
     if observation.signal is not None:
@@ -121,6 +121,11 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     if observation.exit_code != 0:
         return Fault(FaultKind.UNKNOWN_EXIT, f"exit code {observation.exit_code}; last line: {last}", step=step)
     return None
+
+
+def _shows_something(line: str) -> bool:
+    """Return whether a line shows what the job did: no line of Rung's own, such as a note, and not only signs."""
+    return not line.startswith("rung: ") and MARK not in line and any(sign.isalnum() for sign in line)
 
 
 def shortfall(success: Success | None, attempt: Attempt) -> str | None:
