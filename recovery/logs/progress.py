@@ -36,6 +36,8 @@ class Progress:
     throughput: Mapping[str, float] = field(default_factory=dict)
     # The checkpoints that the job recorded: file name -> step, the newest last.
     saved: Mapping[str, int] = field(default_factory=dict)
+    # How many updates the job has made, as counted from inside; None where nothing counts them.
+    updates: int | None = None
 
 
 class ProgressTracker:

@@ -20,6 +20,7 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.metric_names import is_setting
+from rung.recovery.logs.progress import Progress
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import Judgement, LearningBaseline, Verdict, healthy_level, judge, window_after
 from rung.runner.files.log_file import LogFile
@@ -41,6 +42,7 @@ class LogWatch:
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
         self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
         self._scan = Scan(self.detector)
+        self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
         if warning is not None and not warning.stop:
@@ -109,7 +111,10 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
         return fault
     if clean:
         exception = watch.detector.ending_exception()
-        return replace(exception, note=exception.note or AFTER_EXCEPTION) if exception else None
+        if exception is not None:
+            return replace(exception, note=exception.note or AFTER_EXCEPTION)
+        idle = no_update(watch.detector.progress, watch.mode)
+        return Fault(FaultKind.UNKNOWN_EXIT, idle, step=watch.detector.progress.step) if idle else None
     step = watch.detector.progress.step
     last = next((line for line in reversed(watch.detector.tail) if _shows_something(line)), "the log is empty")
     if observation.presence is Presence.LOST:
@@ -121,6 +126,13 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     if observation.exit_code != 0:
         return Fault(FaultKind.UNKNOWN_EXIT, f"exit code {observation.exit_code}; last line: {last}", step=step)
     return None
+
+
+def no_update(progress: Progress, mode: str) -> str | None:
+    """Return why a run with exit code 0 is no success: it made no update. None where nothing counts the updates."""
+    if mode == "flags" or progress.updates != 0:
+        return None
+    return "exit code 0, and not one update of an optimizer was seen from inside"
 
 
 def _shows_something(line: str) -> bool:

@@ -12,7 +12,8 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.controller.log_watch import LogWatch, fault_at_end
+from rung.recovery.logs.progress import Progress
+from rung.runner.controller.log_watch import LogWatch, fault_at_end, no_update
 from rung.runner.seams.engine import Observation, Presence
 from tests.corpus.collection import HERE
 from tests.recovery.detect.watched_log import steps, watch
@@ -104,3 +105,17 @@ def test_an_unknown_exception_in_the_middle_of_a_bar_is_a_fault_whatever_follows
 def test_an_unknown_exception_at_the_end_of_a_finished_run_is_none(tmp_path, before: str, after: str) -> None:
     trace = TRACE.partition("\n")[2]
     assert ended_by(tmp_path, f"{LOSSES}{before}{trace}ConnectionError: upload failed\n{after}") is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "updates", "is_fault"),
+    [
+        ("zero-edit", 0, True),
+        ("inside", 0, True),
+        ("zero-edit", 1, False),
+        ("zero-edit", None, False),
+        ("flags", 0, False),
+    ],
+)
+def test_a_run_that_made_no_update_is_no_success_where_updates_are_counted(mode, updates, is_fault) -> None:
+    assert (no_update(Progress(step=199, updates=updates), mode) is not None) is is_fault
