@@ -47,6 +47,7 @@ class DivergenceMonitor:
         self._limits = limits
         self._lrs: deque[float] = deque(maxlen=LR_KEPT)
         self._seen = 0
+        self._is_clipped = False
         self._start_over()
 
     def _start_over(self) -> None:
@@ -67,6 +68,8 @@ class DivergenceMonitor:
     def see(self, step: int | None, reading: Reading) -> DivergenceWarning | None:
         """Take one reading; return the warning that it completes, if any."""
         self._seen += 1
+        if reading.effective:
+            self._is_clipped = reading.effective.get("clip") is not None
         if self._seen % LR_EVERY == 0 and reading.lr is not None:
             self._lrs.append(reading.lr)
         cusum = self._take_loss(step, reading) if reading.loss is not None else None
@@ -80,9 +83,22 @@ class DivergenceMonitor:
         elif cusum is not None:
             return self._warn(cusum)
         elif self._skips.evidence:
-            self._reported = self._skips
-            return DivergenceWarning(self._skips.began, "drift", self._skips.description)
+            return self._warn_of_skips()
         return None
+
+    def _warn_of_skips(self) -> DivergenceWarning | None:
+        """Return the warning of steps that the scaler skipped.
+
+        Single ones in a run whose loss and gradients stay at their level are batches with enormous gradients: a spike,
+        or nothing at all where a clip bounds what such a batch can do.
+        """
+        enough = LOSS_TOO * self._limits.patience
+        rising = any(cusum.evidence >= enough for cusum in (self._norms, *self._losses.values()))
+        single = self._skips.is_isolated and not rising
+        if single and self._is_clipped:
+            return None
+        self._reported = self._skips
+        return DivergenceWarning(self._skips.began, "spike" if single else "drift", self._skips.description)
 
     def _take_loss(self, step: int | None, reading: Reading) -> CusumLevel | None:
         """Take loss and gradient norm; return the level of the loss when it diverges by itself or with the norm."""

@@ -210,6 +210,44 @@ def test_a_scale_that_falls_several_times_and_never_grows_is_a_divergence():
     assert found[1].description == "the loss scale fell 5 times in 128 reports and never grew"
 
 
+def outliers(every, *, clip="off", loss=2.0, norm=1.0, count=600):
+    """Return the warning of a run whose scaler skips one update in `every`, and whose scale does not grow again."""
+    watch, scale, found = DivergenceMonitor(LIMITS), 65536.0, None
+    watch.see(None, Reading(effective={"clip": None if clip == "off" else clip}, is_record=True))
+    for step in range(count):
+        skipped = step > 100 and step % every == 0
+        scale = scale / 2 if skipped else scale
+        height = loss(step) if callable(loss) else loss
+        row = Reading(step, height, grad_norm=math.inf if skipped else norm, scale=scale, skipped=skipped)
+        found = found or watch.see(step, row._replace(is_record=True))
+    return found
+
+
+def slow_rise(step):
+    return 2.0 + max(0.0, 0.0008 * (step - 120))
+
+
+def test_single_skipped_updates_of_a_run_that_goes_on_are_a_spike():
+    found = outliers(20)
+    assert (found.shape, found.description) == ("spike", "the loss scale fell 5 times in 128 updates and never grew")
+    rising = outliers(20, loss=slow_rise)
+    assert rising.shape == "drift" and "loss scale" in rising.description
+
+
+def test_single_skipped_updates_of_a_clipped_run_that_goes_on_are_no_fault():
+    assert outliers(20, clip=1.0) is None
+    assert outliers(20, clip=1.0, loss=slow_rise) is not None
+
+
+def test_back_offs_are_counted_in_updates_where_most_updates_are_not_reported():
+    watch, scale = SkippedStepMonitor(LIMITS), 2.0**40
+    for step in range(0, 20_000, 50):
+        skipped = step % 500 == 0
+        scale = scale / 2 if skipped else scale
+        watch.add(step, scale, skipped, reports_all_skips=True)
+        assert watch.description == ""
+
+
 def test_a_scale_that_falls_only_in_the_first_steps_is_no_divergence():
     assert skips([(2.0**32 / 2 ** min(step, 17), step < 17) for step in range(600)]) is None
 
