@@ -63,6 +63,12 @@ def test_a_first_loss_near_zero_is_not_used_for_comparison():
     assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).first_fault(ended=True, clean_exit=True) is None
 
 
+def test_a_policy_loss_that_swings_around_zero_and_grows_is_no_divergence():
+    chance = random.Random(4)
+    policy = [chance.gauss(0, 0.05) for _ in range(100)] + [chance.gauss(3.0, 1.0) for _ in range(100)]
+    assert follow(policy).first_fault(ended=True, clean_exit=True) is None
+
+
 def test_a_loss_that_falls_again_is_no_divergence():
     up_and_down = [2.0 * 8.0**n for n in range(12)] + [2.0] * 60
     assert follow(up_and_down).first_fault(ended=True, clean_exit=True) is None

@@ -14,6 +14,7 @@ from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.reading import Reading
+from rung.recovery.monitors.cusum import SINCE
 from rung.recovery.monitors.divergence import MAX_NAMES, DivergenceMonitor
 from rung.recovery.monitors.skipped_steps import SkippedStepMonitor
 
@@ -52,7 +53,8 @@ def near(step, wanted, every=1):
 
 def test_a_loss_that_jumps_and_stays_gives_one_warning_with_its_onset():
     ((step, warned),) = warnings([*learned(300), *noise(200, 6.0)])
-    assert 300 + LIMITS.patience - 1 <= step <= 300 + LIMITS.patience + 8
+    # Below the untrained level it may still fall again, as with harder data.
+    assert 300 + LIMITS.patience - 1 <= step <= 300 + SINCE + 8
     assert near(warned.onset, 300) and warned.shape == "spike"
     assert re.fullmatch(r"loss about (5\.9|6)\S* since step \d+, about (1\.9|2)\S* before", warned.description)
 
@@ -94,7 +96,38 @@ def test_growing_gradients_give_an_earlier_warning_if_the_loss_rises_too():
     )
 
 
+def test_a_jump_above_the_untrained_level_gives_a_warning_at_once():
+    ((step, warned),) = warnings([*learned(300), *noise(200, 12.0)])
+    assert step <= 300 + LIMITS.patience + 8 and warned.shape == "spike"
+
+
+def test_a_jump_that_falls_again_to_the_untrained_level_and_stays_is_a_divergence():
+    explosion = [value + 40 * math.exp(-index / 20) for index, value in enumerate(noise(400, 8.0))]
+    assert len(warnings([*learned(300), *explosion])) == 1
+
+
 # What is no divergence.
+
+
+@pytest.mark.parametrize("fall", [30, 100, 200])
+@pytest.mark.parametrize("floor", [2.0, 3.0, 4.0])
+def test_a_jump_that_falls_again_is_no_divergence(fall, floor):
+    """A curriculum: the loss jumps when the harder data begins, and the run learns those as well."""
+    harder = [value + (6.0 - floor) * math.exp(-index / fall) for index, value in enumerate(noise(800, floor))]
+    course = [*learned(300), *harder]
+    assert warnings(course) == []
+    # What is learned then is the new level.
+    assert len(warnings([*course, *noise(200, 20.0, seed=3)])) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_policy_loss_around_zero_is_no_divergence_by_its_height_alone(seed):
+    source = random.Random(seed)
+    losses = [source.gauss(0, 0.05) for _ in range(300)]
+    losses += [source.gauss(min(0.4, 0.001 * index), 0.2) for index in range(900)]
+    assert warnings(losses) == []
+    grown = [math.exp(source.gauss(0, 0.2) + max(0.0, 0.02 * (index - 600))) for index in range(1200)]
+    assert len(warnings(losses, grown)) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
