@@ -72,7 +72,8 @@ class Detector:
             if self._builder.traceback.begins:
                 self._last_exception.begin(self._tail.before())
             return []
-        self._last_exception.follow(text)
+        if self._last_exception.is_open:
+            self._last_exception.follow(text)
         is_ours = MARK in text
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
@@ -92,7 +93,8 @@ class Detector:
         """Take the numbers of a line without any known message; return the faults to list now."""
         self._builder.line = line
         self._tail.remember(line)
-        self._last_exception.follow(line.text)
+        if self._last_exception.is_open:
+            self._last_exception.follow(line.text)
         reading = self._reader.read(line.text)
         return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
 
@@ -178,7 +180,8 @@ class Detector:
     # Numbers.
 
     def _take_reading(self, reading: Reading) -> list[Fault]:
-        self._last_exception.see(reading)
+        if reading.total is not None or self._last_exception.is_open:
+            self._last_exception.see(reading)
         self._progress.store(reading)
         if self._progress.has_records and not reading.is_record:
             return []

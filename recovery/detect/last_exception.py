@@ -41,6 +41,11 @@ class LastException:
         # The latest state of a bar with a loss: it is drawn again when it is closed.
         self._bar: tuple[int | None, int, float] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether there is an exception after which the training has not gone on yet."""
+        return self._fault is not None
+
     def begin(self, before: Sequence[str]) -> None:
         """Take the lines before the first frame of a traceback."""
         opening = before[-2:]
@@ -55,11 +60,9 @@ class LastException:
 
     def follow(self, text: str) -> None:
         """Take a line after the exception."""
-        if self._fault is None or self._said_more:
-            return
         # Below the exception, an indented line is the rest of its message.
         own = MARK in text or text.startswith(("rung: ", " "))
-        self._said_more = not own and bool(_WORD.search(text))
+        self._said_more = self._said_more or (not own and bool(_WORD.search(text)))
 
     def see(self, reading: Reading) -> None:
         """Take one reading, of a record or of free text."""

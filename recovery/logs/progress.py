@@ -103,7 +103,9 @@ class ProgressTracker:
             if reading.loss is not None and not self.has_records:
                 self.has_records = True
                 self._forget_steps()
-        self._throughput.update(self._training_bar.see(reading))
+        # Most readings have nothing to do with a bar.
+        if reading.throughput or reading.total is not None or self._training_bar.open_total is not None:
+            self._throughput.update(self._training_bar.see(reading))
 
     def _keep_saved(self, file: str | None, step: int) -> None:
         """Remember the step of a checkpoint file; a file that is written again becomes the newest."""

@@ -117,13 +117,14 @@ class DivergenceMonitor:
             return None  # a bar drawn again, or another rank
         complete = cusum.add(step, loss)
         grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
-        if not ((complete and self._is_far(cusum)) or (grown and self._gradients_grew(cusum))):
+        with_norm = grown and self._gradients_grew(cusum)
+        if not (with_norm or (complete and self._is_far(cusum))):
             return None
         # A jump that falls again is the script's own doing, such as harder data: the run learns.
         if cusum.trend() < 0:
             cusum.learn_again()
             return None
-        return None if cusum.may_fall_again() else cusum
+        return None if cusum.may_fall_again() and not with_norm else cusum
 
     def _is_far(self, cusum: CusumLevel) -> bool:
         """Return whether the loss lost a large share of what was learned, and rose enough compared with its level."""
