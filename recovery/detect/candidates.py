@@ -22,7 +22,7 @@ class Certainty(IntEnum):
     DECISIVE = 1  # act on it now
     AT_END = 2  # it explains the end, if the job ends
     PENDING = 3  # one bad value that nothing has confirmed: it explains the end when no cause is known
-    UNSURE = 4  # bad gradients that nothing has confirmed: perhaps a scaler at work in the last steps
+    UNSURE = 4  # bad gradients, or words about bad numbers, that nothing has confirmed: it explains only a failure
     CASCADE = 5  # follows from something else
     QUOTED = 6  # the line only quotes the message
 

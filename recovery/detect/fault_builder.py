@@ -16,14 +16,25 @@ class FaultBuilder:
 
     def __init__(self) -> None:
         self.line: Line = Line(0, "")
+        self.step: int | None = None
+        # The line of the latest numbers: what only the end of the log decides was decided by them.
+        self.number_line: Line = self.line
         self.onset = OnsetTracker()
         self.traceback = Traceback()
         # What the job reported about the replay of a failed step.
         self.replay: Mapping[str, str] = {}
 
-    def build(self, kind: FaultKind, step: int | None, start: int, onset: int | None, note: str) -> Fault:
-        """Return a fault at the current line; `start` is where its message begins in that line."""
-        text, source = self.line.text, self.traceback.source
+    def build_from_numbers(self, kind: FaultKind, *, onset: int | None = None, note: str = "") -> Fault:
+        """Return a fault at the line of the latest numbers, whatever was printed after them."""
+        now, self.line = self.line, self.number_line
+        try:
+            return self.build(kind, onset=onset, note=note)
+        finally:
+            self.line = now
+
+    def build(self, kind: FaultKind, start: int = 0, *, onset: int | None = None, note: str = "") -> Fault:
+        """Return a fault at the current line and step; `start` is where its message begins in that line."""
+        text, source, step = self.line.text, self.traceback.source, self.step
         # A message far out in a long line is shown with a little of what stands before it.
         text = text if start <= MAX_EVIDENCE // 2 else text[start - MAX_EVIDENCE // 5 :]
         shown = text[:MAX_EVIDENCE].rstrip()

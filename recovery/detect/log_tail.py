@@ -36,6 +36,10 @@ class Tail:
         if not line.is_blank:
             lines.append(line)
 
+    def before(self) -> list[str]:
+        """Return the lines before the latest one."""
+        return [line.text for line in self._lines][:-1]
+
     def lines(self) -> list[str]:
         """Return the last lines, with the unknown exception at the end."""
         lines = [line.text[:MAX_EVIDENCE] for line in self._lines]
@@ -50,6 +54,8 @@ class Traceback:
         # The row of the frame that the log has come to, when no exception has followed it yet.
         self.cut_frame: Signature | None = None
         self._below = 0
+        # Whether this line is the first frame of a traceback, or the one right below its last frame.
+        self.begins = self.ends = False
         # The innermost line of the program's own, until the line after the exception.
         self.source = ""
         self._held = False
@@ -62,7 +68,9 @@ class Traceback:
 
     def contains(self, text: str) -> bool:
         """Tell whether a line is a frame, or program text shown below one."""
+        self.begins = self.ends = False
         if is_frame(text):
+            self.begins = not self._below
             self._below = MAX_SOURCE
             self.cut_frame = search_frame(text)
             self._enter(text)
@@ -71,7 +79,7 @@ class Traceback:
             self._below -= 1
             self._show(text)
             return True
-        self._below = 0
+        self.ends, self._below = self._below > 0, 0
         if text.strip():
             self.cut_frame = None
             self.source, self._held = self.source if self._held else "", False

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import re
 
-from rung.recovery.logs.key_values import find_columns, find_pairs, find_spaced, find_spaced_losses
+from rung.recovery.logs.key_values import find_columns, find_pairs, find_spaced, find_spaced_losses, without_wishes
 from rung.recovery.logs.metric_names import STEP_NAMES, Role, is_average, role, step_rank
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
 from rung.recovery.logs.step_position import (
     NOWHERE,
     Position,
+    is_other_bar,
     read_composer,
     read_epoch,
     read_plan,
@@ -74,7 +75,7 @@ class _Line:
         self._loss_terms: list[str] = []
 
     def find_numbers(self) -> None:
-        text, lower = self.text, self.lower
+        text, lower = without_wishes(self.text, self.lower), self.lower
         self.sort(find_pairs(text, lower))
         if " = " in text and (plan := read_plan(text)):
             self.values = plan
@@ -132,6 +133,9 @@ class _Line:
         if may_hold_speed(self.lower):
             self.speed |= read_speed(self.text, self.lower)
         where = self._where()
+        # A bar that counts something else, such as files: its speed is not that of the training.
+        if self.speed and where == NOWHERE and not self.found and is_other_bar(self.text):
+            self.speed = {}
         if not self.values and where == NOWHERE and not self.speed:
             return self._without_numbers()
         name, loss = self._loss() if self.found else ("", None)

@@ -18,15 +18,16 @@ _ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?+(?!\w|\.\d|:\d|-\w|%\|)"
 _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
 _EQUALS = rf"[\"'\])]{{0,2}}+ {{0,20}}+[:=\uff1a] {{0,20}}+{_WRAPPED}({_NUMBER}){_ENDS}"
-# Not after a colon: loguru prints module:function:line, and the function can be named train_step.
-_PAIR = re.compile(rf"\b(?<!:)({_NAME}){_EQUALS}", re.ASCII)
+# Not after a colon: loguru prints module:function:line, and the function can be named train_step. Not after two dashes:
+# that is a flag of a command line.
+_PAIR = re.compile(rf"\b(?<!:)(?<! --)({_NAME}){_EQUALS}", re.ASCII)
 # The first words of two-word names. This search takes three times as long, so it runs only where a second word is in
 # the line.
 _FIRST_WORD = (
     r"(?:(?:[lL]earning|[gG]rad(?:ient)?|[lL]oss(?= scale)|[lL][mM]|[tT]rain(?:ing)?|[vV]al(?:id|idation)?"
     r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?+"
 )
-_TWO_WORDS = re.compile(rf"\b(?<!:)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
+_TWO_WORDS = re.compile(rf"\b(?<!:)(?<! --)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
 # A loss is often printed with only blanks, or a table's bar, between name and number.
 _SPACED_LOSS = re.compile(
@@ -48,6 +49,20 @@ _LOSS_COLUMNS = re.compile(
 )
 # fastai without a notebook: [epoch, train_loss, valid_loss, ..., '00:01']
 _FASTAI = re.compile(rf"\[(\d{{1,6}}+), ({_NUMBER}), ({_NUMBER}|None),(?: [^\]]{{1,200}},)? '\d\d:\d\d'\]$", re.ASCII)
+# A number that is wanted and not measured: "target val_loss: 0.5", "stop if val loss = 0.3".
+_WISH = re.compile(
+    r"(?<![\w-])(?:target|goal|threshold|required|desired|wanted|until|unless|if|when)"
+    rf"(?: (?:for|of|is|the|metric))?+[ :=]{{1,3}}+{_FIRST_WORD}{_NAME}[\"']?+[ :=]{{1,4}}+{_NUMBER}",
+    re.ASCII | re.IGNORECASE,
+)
+_WISH_WORDS = ("target", "goal", "threshold", "required", "desired", "wanted", "until", "unless", "if ", "when ")
+
+
+def without_wishes(text: str, lower: str) -> str:
+    """Return a line with its targets and conditions replaced by blanks; `lower` is the text in lower case."""
+    if not any(word in lower for word in _WISH_WORDS):
+        return text
+    return _WISH.sub(lambda wish: " " * len(wish[0]), text)
 
 
 def find_pairs(text: str, lower: str) -> Pairs:

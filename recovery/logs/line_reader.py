@@ -24,6 +24,12 @@ _RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
+# A line that shows settings: nanoGPT's "Overriding: eval_interval = 100", a Namespace of argparse.
+_SETTINGS = re.compile(
+    r"\W{0,4}+(?:overriding|namespace|args|arguments|config|configuration|hparams|hyper-?parameters|settings|options)"
+    r" ?[:=(]",
+    re.IGNORECASE,
+)
 # The fields of a replay record that are kept.
 REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
 # A file or a module has no longer name than this.
@@ -54,7 +60,8 @@ def read(text: str) -> Reading | None:
     # A field of a JavaScript object in printed source code; JSON has quotes around its names.
     if text.endswith(": NaN,") and text.startswith("  ") and text.strip(" ")[:-6].isidentifier():
         return None
-    return read_free_text(without_rank(text[:MAX_READ]))
+    plain = without_rank(text[:MAX_READ])
+    return None if _SETTINGS.match(plain) else read_free_text(plain)
 
 
 def without_rank(text: str) -> str:

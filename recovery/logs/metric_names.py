@@ -140,6 +140,41 @@ _NOT_A_LOSS = frozenset(
         "patience",
     }
 )
+# The last word of a name that is a setting: eval_interval, val_split, eval_batch_size.
+_SETTING_WORDS = frozenset(
+    {
+        "accumulation",
+        "batches",
+        "delay",
+        "delta",
+        "epochs",
+        "every",
+        "frac",
+        "fraction",
+        "freq",
+        "frequency",
+        "goal",
+        "interval",
+        "iterations",
+        "iters",
+        "length",
+        "limit",
+        "num",
+        "only",
+        "patience",
+        "percent",
+        "ratio",
+        "samples",
+        "seed",
+        "size",
+        "split",
+        "start",
+        "steps",
+        "target",
+        "threshold",
+        "workers",
+    }
+)
 _OF_TRAINING = frozenset({"train", "training"})
 # Words that mean an average; the loss of the step itself is preferred.
 _AVERAGED = frozenset({"avg", "average", "mean", "running", "smooth", "smoothed", "ema", "moving", "epoch"})
@@ -172,6 +207,18 @@ def _loss_role(other_words: set[str]) -> Role:
     if other_words & HELD_OUT_WORDS:
         return Role.HELD_OUT
     return Role.LOSS if other_words <= _WHOLE_WORDS else Role.NAMED_TERM
+
+
+@lru_cache(maxsize=1024)
+def is_held_out(name: str) -> bool:
+    """Return whether a name is that of a value on held-out data: val_acc, test/accuracy."""
+    return _BREAKS.sub("_", name).strip("_").lower().split("_")[0] in HELD_OUT_WORDS
+
+
+@lru_cache(maxsize=1024)
+def is_setting(name: str) -> bool:
+    """Return whether a name is that of a setting and not of a measurement."""
+    return _BREAKS.sub("_", name).strip("_").lower().split("_")[-1] in _SETTING_WORDS
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochCount, EpochStepEstimator
+from rung.recovery.logs.training_bar import TrainingBar
 
 # A log can print new names without end; the oldest is dropped first.
 MAX_VALUES = 256
@@ -66,6 +67,11 @@ class ProgressTracker:
         # A bar is drawn again when it is closed, also by a run that has just failed: that is not a new reading.
         self.redrawn = False
         self._drawn: tuple[int | None, str] | None = None
+        self._training_bar = TrainingBar()
+        # True when losses have their own step, so that no bar is needed for it.
+        self._has_named_steps = False
+        # The totals of bars without a loss that steps were taken from, before the first loss.
+        self._unproven: set[int] = set()
         self._largest_total = 0
         self._total_with_loss: int | None = None
 
@@ -100,10 +106,13 @@ class ProgressTracker:
             if reading.saved_step is not None:
                 self._saved_step = reading.saved_step
                 self._keep_saved(reading.saved_file, reading.saved_step)
-            self.has_records = self.has_records or reading.loss is not None
+            if reading.loss is not None and not self.has_records:
+                self.has_records = True
+                self._forget_steps()
             self._keep_hands(reading)
-        if reading.throughput:
-            self._throughput.update(reading.throughput)
+        # Most readings have nothing to do with a bar.
+        if reading.throughput or reading.total is not None or self._training_bar.open_total is not None:
+            self._throughput.update(self._training_bar.see(reading))
 
     def _keep_hands(self, reading: Reading) -> None:
         """Remember what the processes of the job say; a job may start helpers that Rung does not reach."""
@@ -127,7 +136,10 @@ class ProgressTracker:
             self.redrawn = False
             return self.step
         if reading.loss is not None:
+            if self._loss is None:
+                self._check_unproven(reading)
             self._loss = reading.loss
+            self._has_named_steps = self._has_named_steps or (reading.step is not None and reading.total is None)
             self._keep_latest(reading)
         step = self._step_of(reading)
         self._detect_redraw(reading, step)
@@ -152,10 +164,27 @@ class ProgressTracker:
         """Return whether a bar counts something other than training steps, such as an evaluation."""
         if reading.loss is not None:
             self._total_with_loss = total
-        elif total < self._largest_total or self._total_with_loss not in (None, total):
+        elif (
+            total < self._largest_total
+            or self._total_with_loss not in (None, total)
+            or (self._has_named_steps and total not in self._training_bar)
+        ):
             return True
+        elif self._loss is None:
+            self._unproven.add(total)
         self._largest_total = max(self._largest_total, total)
         return False
+
+    def _check_unproven(self, reading: Reading) -> None:
+        """Forget the steps of bars that counted something else, such as the data, when the first loss shows it."""
+        own = reading.total if reading.total is not None else self._training_bar.open_total
+        if self._unproven - {own} and (own is not None or reading.step is not None):
+            self._forget_steps()
+            self._bars = EpochCount()
+
+    def _forget_steps(self) -> None:
+        """Forget what lines before the training, or before its records, said about the step."""
+        self.step = self._first_step = self._furthest_step = None
 
     def _keep_latest(self, reading: Reading) -> None:
         for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):

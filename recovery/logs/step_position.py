@@ -45,7 +45,7 @@ _EPOCH = re.compile(r"\bepoch(?:\(train\))?[ :=\[(#]{0,4}+(\d{1,9}+(?:\.\d{1,20}
 # Bars that count something other than training steps.
 _OTHER_BAR = re.compile(
     r"\W{0,40}+(?:valid|eval|test|sanity|predict|infer|map|load|download|generat|token|filter|scan|extract|process"
-    r"|writ|upload|creat|fetch|cach|build|comput|encod|preprocess)",
+    r"|writ|upload|creat|fetch|cach|build|comput|encod|preprocess|sav|shard|read|pack|index|collect|copy|count|sort|split)",
     re.IGNORECASE,
 )
 # "Resumed at step 500", "resuming from checkpoint step_500.pt", Lightning's "Restored all states from the checkpoint at
@@ -95,6 +95,11 @@ def read_composer(text: str) -> Position | None:
     if "][batch=" in text and (match := _COMPOSER.search(text)):
         return Position(int(match[2]), float(match[1]), int(match[3]), True, 1)
     return None
+
+
+def is_other_bar(text: str) -> bool:
+    """Return whether a line is a bar whose words say that it counts something other than training steps."""
+    return ("%|" in text or " [" in text or "\u2501" in text) and bool(_OTHER_BAR.match(text))
 
 
 def read_position(text: str, lower: str) -> Position:

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from statistics import median
 
-from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, JUMP, RUINED, SMALL
+from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, JUMP, RUINED, SMALL, swings_around_zero
 
 # Eight of ten readings that high are more than a bad batch.
 OF_THE_LAST = 10
@@ -67,6 +67,7 @@ class BlowUp:
         # One bit for each reading, the latest lowest: was it above RUINED.
         self._ruined_bits = 0
         self._last: deque[float] = deque(maxlen=LAST_READINGS)
+        self._around_zero = False
         self._recent: deque[float] = deque(maxlen=SPENT_READINGS)
         # How many of the first readings were above EARLY_BLOW_UP, and the step of the first of them.
         self._early_blow_ups = 0
@@ -92,6 +93,8 @@ class BlowUp:
         self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
         self._last.append(loss)
         self._recent.append(loss)
+        if self._seen == LAST_READINGS:
+            self._around_zero = swings_around_zero(self._last)
         if self._seen <= SPENT_READINGS and loss > EARLY_BLOW_UP * max(self._first_loss, SMALL):
             self._early_blow_ups += 1
             self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
@@ -105,7 +108,7 @@ class BlowUp:
     @property
     def is_spent(self) -> bool:
         """Return whether the loss blew up in the first steps and has been no better than untrained since."""
-        if self._early_blow_ups < EARLY_READINGS or len(self._recent) < SPENT_READINGS:
+        if self._around_zero or self._early_blow_ups < EARLY_READINGS or len(self._recent) < SPENT_READINGS:
             return False
         third = SPENT_READINGS // 3
         return median(list(self._recent)[-third:]) > SPENT * self._first_loss
@@ -116,7 +119,7 @@ class BlowUp:
 
     @property
     def ends_high(self) -> bool:
-        enough = self._seen >= FEWEST
+        enough = self._seen >= FEWEST and not self._around_zero
         return enough and median(self._last) > AT_END * max(self._first_loss, SMALL) and self.since is not None
 
     @property

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
+from statistics import median, pstdev
+
+from rung.recovery.monitors.levels import swings_around_zero
 
 # Readings in a block, and the number of blocks in the recent past.
 BLOCK = 16
@@ -33,6 +35,11 @@ COMING_BACK = 0.9
 LATEST = 4
 # The first readings since the evidence began, which separate a jump from a slow rise.
 EARLY = 8
+# The latest readings since then, whose own trend shows whether the number falls again, and how many standard errors
+# between their first and last third make a trend: one flat course in forty looks like one that falls. 64 readings show
+# a fall with a time constant of 300 under a noise of a tenth.
+SINCE = 64
+TREND = 2.0
 
 
 class CusumLevel:
@@ -49,9 +56,11 @@ class CusumLevel:
         "_per_sigma",
         "_seen",
         "_sigmas",
+        "_since",
         "_spreads",
         "_tails",
         "_warm_up",
+        "around_zero",
         "began",
         "evidence",
         "first",
@@ -60,6 +69,7 @@ class CusumLevel:
         "level",
         "since_restart",
         "step",
+        "swing",
     )
 
     def __init__(self, sigmas: float, patience: int, warm_up: int) -> None:
@@ -67,6 +77,7 @@ class CusumLevel:
         self._block: list[float] = []
         self._last: list[float] = []
         self._early: list[float] = []
+        self._since: deque[float] = deque(maxlen=SINCE)
         self._levels: deque[float] = deque(maxlen=PAST)
         self._spreads: deque[float] = deque(maxlen=PAST)
         self._tails: deque[float] = deque(maxlen=PAST)
@@ -82,6 +93,9 @@ class CusumLevel:
         # The level of the first readings: that of the untrained model, when the run starts from scratch.
         self.first: float | None = None
         self.level: float | None = None
+        # Whether the first readings swing around zero, so that the height means little, and how far they swing.
+        self.around_zero = False
+        self.swing = 0.0
         # The latest step, and the readings since it last went back, as after a restart in the same log.
         self.step = -1
         self.since_restart = BLOCK
@@ -109,7 +123,9 @@ class CusumLevel:
             return
         if self.evidence == 0.0:
             self.began, self.length, self._early = step, 0, []
+            self._since.clear()
         self.length += 1
+        self._since.append(value)
         if self.length <= EARLY:
             self._early.append(value)
         share = max(-1.0, min(1.0, (value - self.level) * self._per_sigma))
@@ -124,6 +140,32 @@ class CusumLevel:
         latest = median(recent[-LATEST:]) - self.level
         return rise if latest >= COMING_BACK * rise else 0.0
 
+    def trend(self) -> int:
+        """Return the trend of the readings since the evidence began: -1 if they fall again, 1 if they rise, else 0."""
+        third = len(self._since) // 3
+        if third < EARLY:
+            return 0
+        since = list(self._since)
+        first, last = since[:third], since[-third:]
+        change = median(last) - median(first)
+        spread = 1.4826 * median([abs(each - median(part)) for part in (first, last) for each in part])
+        # The error of a median is 1.25 times that of a mean.
+        enough = TREND * 1.25 * spread * math.sqrt(2 / third)
+        return 0 if abs(change) <= enough else 1 if change > 0 else -1
+
+    def may_fall_again(self) -> bool:
+        """Return whether a jump that is not above the untrained level needs more readings to show its trend."""
+        if self.length >= SINCE or not self.has_jumped() or self.trend() > 0:
+            return False
+        return self.first is not None and self.level is not None and self.level + self.rise() < self.first
+
+    def learn_again(self) -> None:
+        """Take a new level after a jump that falls again, unless most of what was learned is lost."""
+        if self.first is None or self.level is None or not self._since:
+            return
+        if median(list(self._since)[-LATEST:]) < (self.first + self.level) / 2:
+            self._reset_level()
+
     def has_jumped(self) -> bool:
         """Return whether the first readings rose at least half as far as the last ones."""
         if self.level is None or not self._early:
@@ -136,6 +178,8 @@ class CusumLevel:
         self._seen += BLOCK
         if self.first is None:
             self.first = median(self._last[:FIRST])
+            self.around_zero = swings_around_zero(self._last)
+            self.swing = pstdev(self._last)
         if self.evidence > self._patience / 2:
             self._blocks_away += 1
             # Readings away from the level do not change it, until they have stayed there long enough.

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.logs.reading import Reading
 from rung.recovery.monitors.cusum import CusumLevel
-from rung.recovery.monitors.levels import LR_RAISED
+from rung.recovery.monitors.levels import LR_RAISED, SMALL
 from rung.recovery.monitors.skipped_steps import SkippedStepMonitor
 
 # Losses under more names than this are not followed; a run has one or two.
 MAX_NAMES = 8
 # A rise below this share of the level does not count, however little was learned since the log began.
 LEAST_RISE = 0.1
+# A loss that swings around zero has left its range at this multiple of the swing of its first readings: in tests/bench
+# healthy ones stay within 5 times, and one that is ruined reaches 200 times.
+BEYOND = 50.0
 # Gradient norms vary by themselves. Five times the level counts, and only with half of the evidence for the loss.
 GRAD_NORM_RISE = math.log(5.0)
 LOSS_TOO = 0.5
@@ -47,6 +50,7 @@ class DivergenceMonitor:
         self._limits = limits
         self._lrs: deque[float] = deque(maxlen=LR_KEPT)
         self._seen = 0
+        self._is_clipped = False
         self._start_over()
 
     def _start_over(self) -> None:
@@ -67,6 +71,8 @@ class DivergenceMonitor:
     def see(self, step: int | None, reading: Reading) -> DivergenceWarning | None:
         """Take one reading; return the warning that it completes, if any."""
         self._seen += 1
+        if reading.effective:
+            self._is_clipped = reading.effective.get("clip") is not None
         if self._seen % LR_EVERY == 0 and reading.lr is not None:
             self._lrs.append(reading.lr)
         cusum = self._take_loss(step, reading) if reading.loss is not None else None
@@ -80,9 +86,22 @@ class DivergenceMonitor:
         elif cusum is not None:
             return self._warn(cusum)
         elif self._skips.evidence:
-            self._reported = self._skips
-            return DivergenceWarning(self._skips.began, "drift", self._skips.description)
+            return self._warn_of_skips()
         return None
+
+    def _warn_of_skips(self) -> DivergenceWarning | None:
+        """Return the warning of steps that the scaler skipped.
+
+        Single ones in a run whose loss and gradients stay at their level are batches with enormous gradients: a spike,
+        or nothing at all where a clip bounds what such a batch can do.
+        """
+        enough = LOSS_TOO * self._limits.patience
+        rising = any(cusum.evidence >= enough for cusum in (self._norms, *self._losses.values()))
+        single = self._skips.is_isolated and not rising
+        if single and self._is_clipped:
+            return None
+        self._reported = self._skips
+        return DivergenceWarning(self._skips.began, "spike" if single else "drift", self._skips.description)
 
     def _take_loss(self, step: int | None, reading: Reading) -> CusumLevel | None:
         """Take loss and gradient norm; return the level of the loss when it diverges by itself or with the norm."""
@@ -98,13 +117,22 @@ class DivergenceMonitor:
             return None  # a bar drawn again, or another rank
         complete = cusum.add(step, loss)
         grown = norm is not None and 0.0 < norm < math.inf and self._norms.add(step, math.log(norm))
-        return cusum if (complete and self._is_far(cusum)) or (grown and self._gradients_grew(cusum)) else None
+        with_norm = grown and self._gradients_grew(cusum)
+        if not (with_norm or (complete and self._is_far(cusum))):
+            return None
+        # A jump that falls again is the script's own doing, such as harder data: the run learns.
+        if cusum.trend() < 0:
+            cusum.learn_again()
+            return None
+        return None if cusum.may_fall_again() and not with_norm else cusum
 
     def _is_far(self, cusum: CusumLevel) -> bool:
         """Return whether the loss lost a large share of what was learned, and rose enough compared with its level."""
         assert cusum.level is not None and cusum.first is not None
         far = max(self._limits.rise * (cusum.first - cusum.level), LEAST_RISE * abs(cusum.level))
-        return cusum.rise() >= far
+        # A loss that swings around zero and has never fallen below its swing may rise by design, as a policy's does.
+        by_design = cusum.around_zero and cusum.first - cusum.level < cusum.swing
+        return cusum.rise() >= (BEYOND * max(cusum.swing, SMALL) if by_design else far)
 
     def _gradients_grew(self, cusum: CusumLevel) -> bool:
         """Return whether the gradients have grown while the loss was leaving its level."""

@@ -10,6 +10,8 @@ The shares are from `python -m tests.bench levels`: 374 healthy trainings, 126 w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 # A fault is known, in the first steps: at which step did the loss leave its range? 104 of 126 do, 17 % of healthy runs.
 EARLY_ONSET = 2.0
@@ -33,6 +35,15 @@ JUMP = 1000.0
 SMALL = 0.1
 # An lr that changes by less than this factor is not rising.
 LR_RAISED = 1.1
+# The loss of a policy or a critic swings around zero. A loss that only passes zero once, such as a log-likelihood that
+# is learned, does not change its sign so often within a few readings.
+SIGN_CHANGES = 3
+
+
+def swings_around_zero(losses: Sequence[float]) -> bool:
+    """Return whether a loss changes its sign again and again: its height does not show how well a run learns."""
+    changes = sum(before * after < 0 for before, after in pairwise(losses))
+    return changes >= SIGN_CHANGES
 
 
 def blew_up(first: float | None, last: float | None) -> bool:

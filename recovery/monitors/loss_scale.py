@@ -91,6 +91,10 @@ class LossScaleMonitor:
         return self._judge()
 
     @property
+    def is_known(self) -> bool:
+        return self._scale is not None
+
+    @property
     def is_low(self) -> bool:
         """Return whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
         fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)

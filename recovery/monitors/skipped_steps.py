@@ -29,6 +29,9 @@ class SkippedStepMonitor:
         self._step: int | None = None
         self.began: int | None = None
         self.description = ""
+        # Whether the warning is about single steps with good ones between them.
+        self.is_isolated = False
+        self._unit = "reports"
         # Above 0 when too many steps were skipped.
         self.evidence = 0.0
 
@@ -43,7 +46,7 @@ class SkippedStepMonitor:
         unreported = step - self._step - 1 if reports_all_skips and step is not None and self._step is not None else 0
         self._step = step
         before = self._scale
-        if scale == before and not skipped and not self._skipped and not self._falls:
+        if scale == before and not skipped and not self._skipped and not self._falls and not self.evidence:
             return
         fell = scale is not None and before is not None and scale < before
         if scale is not None:
@@ -53,19 +56,24 @@ class SkippedStepMonitor:
         bad = fell if skipped is None else skipped
         if not self._skipped:
             self.began = step
-        self._skipped = (self._skipped << 1 + min(max(unreported, 0), WINDOW) | bad) & self._mask
-        self._falls = (self._falls << 1 | (fell and not self._falling)) & self._mask
+        # The window counts updates where all skipped ones are reported, so that it does not depend on the machine.
+        self._unit = "updates" if reports_all_skips else "reports"
+        shift = 1 + min(max(unreported, 0), WINDOW)
+        self._skipped = (self._skipped << shift | bad) & self._mask
+        self._falls = (self._falls << shift | (fell and not self._falling)) & self._mask
         self._falling = fell
         self.description = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
         self.evidence = 1.0 if self.description else 0.0
 
     def _judge(self, *, bad: bool) -> str:
         limits = self._limits
+        self.is_isolated = False
         if self._scale is None and self._skipped & self._in_a_row == self._in_a_row:
             return f"{limits.skipped_in_a_row} steps skipped in a row"
         falls = self._falls.bit_count()
         if falls >= limits.backoffs:
-            return f"the loss scale fell {falls} times in {WINDOW} reports and never grew"
+            self.is_isolated = not self._skipped & self._skipped >> 1
+            return f"the loss scale fell {falls} times in {WINDOW} {self._unit} and never grew"
         reports = min(self._seen - limits.warm_up, WINDOW)
         share = (self._skipped & (1 << reports) - 1).bit_count() / reports
         # While every step is skipped, it can be a collapse, and waiting costs nothing.

@@ -41,6 +41,13 @@ WHOLE = (
     guard(
         "a probe", _A, r"failed call to cuInit: \S*NO_DEVICE|: I (?:tensorflow|external)/\S{1,120} failed to allocate"
     ),
+    guard(
+        "a count of none",
+        _A,
+        r"\b(?:nan|inf|non-?finite)\b[\w /-]{0,40}"
+        r"(?:skipped|counts?|total|found|detected|seen|losses|grads|gradients|steps|batches|values)"
+        r" {0,2}[=:] {0,2}0(?![.\w])",
+    ),
     guard("caught", _A, r"^\W{0,4}Warning: caught exception "),
     guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),
 )

@@ -112,7 +112,7 @@ ROWS = (
         r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
         r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"
-        r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code ?(?:[:=]"
+        r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code {0,4}(?:[:=]"
         r"|is)? ?(?:-9|137)\b|kernel appears to have died"
         r"|exit(?:ed with)? (?:status|code) 137\b",
         Role.CASCADE,

@@ -17,6 +17,9 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.job_spec import Success
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.line_reader import MARK
+from rung.recovery.logs.metric_names import is_setting
+from rung.recovery.logs.progress import Progress
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.runner.files.log_file import LogFile
@@ -25,6 +28,8 @@ from rung.runner.seams.engine import Observation, Presence
 CHUNK = 256 * 1024
 # How much of one log is read before the other jobs get their turn.
 TURN_BYTES = 4 * 1024 * 1024
+
+AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came after this exception"
 
 
 class LogWatch:
@@ -38,6 +43,7 @@ class LogWatch:
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
         self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
         self._scan = Scan(self.detector)
+        self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
         if warning is not None and not warning.stop:
@@ -65,7 +71,11 @@ HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test|dev)[_/ -].*", re.IGNO
 
 def _measured(values: Mapping[str, float], success: Success | None) -> dict[str, float]:
     wanted = success.metric if success else None
-    return {name: value for name, value in values.items() if name == wanted or HELD_OUT.fullmatch(name)}
+    return {name: value for name, value in values.items() if name == wanted or _is_result(name)}
+
+
+def _is_result(name: str) -> bool:
+    return HELD_OUT.fullmatch(name) is not None and not is_setting(name)
 
 
 def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
@@ -99,13 +109,19 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Return the fault that ended an attempt; None if it finished."""
-    fault = watch.detector.first_fault(ended=True, clean_exit=observation.exit_code == 0)
-    # A run that exits with 0 has survived the errors in its log, unless its numbers are bad.
-    if fault is not None and (observation.exit_code != 0 or fault.kind in watch.fails_clean_exit):
+    clean = observation.exit_code == 0
+    fault = watch.detector.first_fault(ended=True, clean_exit=clean)
+    # A run that exits with 0 has survived the errors in its log, unless its numbers are bad or one ended the training.
+    if fault is not None and (not clean or fault.kind in watch.fails_clean_exit):
         return fault
+    if clean:
+        exception = watch.detector.ending_exception()
+        if exception is not None:
+            return replace(exception, note=exception.note or AFTER_EXCEPTION)
+        idle = no_update(watch.detector.progress, watch.mode)
+        return Fault(FaultKind.UNKNOWN_EXIT, idle, step=watch.detector.progress.step) if idle else None
     step = watch.detector.progress.step
-    # A line of Rung's own, such as one about a log that ends early, does not show what the job did last.
-    last = next((line for line in reversed(watch.detector.tail) if not line.startswith("rung: ")), "the log is empty")
+    last = next((line for line in reversed(watch.detector.tail) if _shows_something(line)), "the log is empty")
     if observation.presence is Presence.LOST:
         return Fault(FaultKind.INFRA_FAULT, f"{observation.detail}; last line: {last}", step=step)
     if observation.signal is not None:
@@ -115,6 +131,18 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     if observation.exit_code != 0:
         return Fault(FaultKind.UNKNOWN_EXIT, f"exit code {observation.exit_code}; last line: {last}", step=step)
     return None
+
+
+def no_update(progress: Progress, mode: str) -> str | None:
+    """Return why a run with exit code 0 is no success: it made no update. None where nothing counts the updates."""
+    if mode == "flags" or progress.updates != 0:
+        return None
+    return "exit code 0, and not one update of an optimizer was seen from inside"
+
+
+def _shows_something(line: str) -> bool:
+    """Return whether a line shows what the job did: no line of Rung's own, such as a note, and not only signs."""
+    return not line.startswith("rung: ") and MARK not in line and any(sign.isalnum() for sign in line)
 
 
 def shortfall(success: Success | None, attempt: Attempt) -> str | None:

@@ -28,6 +28,7 @@ from rung.runner.seams.engine import Observation, Presence
 
 SHELLS = [["dash"], ["busybox", "ash"], ["bash", "--posix"]]
 KILLED = Observation(Presence.ENDED, signal=9)
+CORPUS = Path(__file__).parent.parent / "corpus"
 
 
 def contained(folder: Path, shell: list[str], *argv: str) -> tuple[int, str]:
@@ -76,6 +77,10 @@ def test_a_command_that_cannot_start_still_says_why(tmp_path: Path, shell: list[
         "run.sh: line 3: 4711 Killed                  python train.py",
         "[1]    7341 killed     python train.py",
         "  traceback : Signal 9 (SIGKILL) received by PID 7",
+        "  exitcode  : -9 (pid: 21482)  (SIGKILL)",
+        "E1115 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 7)",
+        (CORPUS / "torchrun_rank_killed.log").read_text(),
+        (CORPUS / "ranks_killed.log").read_text(),
         "error: exit code 137",
     ],
 )

@@ -111,9 +111,7 @@ def test_an_offer_has_only_plain_files_and_takes_no_room(run: Run, folder: Path,
     assert (tmp_path / "out" / "b" / "step_7.pt").read_text() == "five"
 
 
-def test_a_copy_is_a_file_of_its_own_without_links_and_is_made_again(
-    run: Run, folder: Path, tmp_path: Path
-) -> None:
+def test_a_copy_is_a_file_of_its_own_without_links_and_is_made_again(run: Run, folder: Path, tmp_path: Path) -> None:
     there = tmp_path / "stays" / "2" / "checkpoints"
     for _ in range(2):
         run("copy", folder, "step_6", there)

@@ -44,7 +44,7 @@ def test_a_few_bad_batches_are_no_divergence():
     for at in range(20, 400, 3):
         losses[at] = 1e7
     # Another monitor may stop such a run, but not this one.
-    assert not follow(losses)._blow_up.active
+    assert not follow(losses)._numbers._warnings._blow_up.active
     assert follow([*healthy(100), 1e9]).first_fault(ended=True, clean_exit=True) is None
 
 
@@ -53,7 +53,7 @@ def test_a_run_that_ends_far_above_its_first_loss_is_a_divergence():
     fault = follow(slow).first_fault(ended=True, clean_exit=True)
     assert fault is not None and fault.kind is FaultKind.DIVERGENCE and fault.shape == "drift"
     assert follow(healthy(40)).first_fault(ended=True, clean_exit=True) is None
-    assert follow([2.0 * 1.05**n for n in range(40)])._blow_up.at_end() is None
+    assert follow([2.0 * 1.05**n for n in range(40)])._numbers._warnings._blow_up.at_end() is None
 
 
 def test_a_first_loss_near_zero_is_not_used_for_comparison():
@@ -61,6 +61,12 @@ def test_a_first_loss_near_zero_is_not_used_for_comparison():
     policy = [1e-6, *(chance.gauss(0, 0.4) for _ in range(300))]
     assert follow(policy).first_fault(ended=True, clean_exit=True) is None
     assert follow([0.0, *(abs(each) + 1.0 for each in policy)]).first_fault(ended=True, clean_exit=True) is None
+
+
+def test_a_policy_loss_that_swings_around_zero_and_grows_is_no_divergence():
+    chance = random.Random(4)
+    policy = [chance.gauss(0, 0.05) for _ in range(100)] + [chance.gauss(3.0, 1.0) for _ in range(100)]
+    assert follow(policy).first_fault(ended=True, clean_exit=True) is None
 
 
 def test_a_loss_that_falls_again_is_no_divergence():

@@ -1,0 +1,173 @@
+"""Finds the faults that the numbers of a run show: loss, gradients, loss scale, early warning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.spec.recovery_spec import EarlyWarning
+from rung.recovery.detect.candidates import Certainty, FaultCandidates
+from rung.recovery.detect.fault_builder import FaultBuilder
+from rung.recovery.detect.said_in_words import SaidInWords
+from rung.recovery.logs.reading import Reading
+from rung.recovery.monitors.divergence import DivergenceWarning
+from rung.recovery.monitors.early_warning import EarlyWarningMonitor
+from rung.recovery.monitors.fault_groups import BAD_SCALE
+from rung.recovery.monitors.grad_finite import GradientMonitor
+from rung.recovery.monitors.learning import LossHistory
+from rung.recovery.monitors.loss_finite import LossMonitor
+from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor
+from rung.recovery.monitors.onset import OnsetTracker
+
+_K = FaultKind
+
+
+class NumericFaults:
+    """Feeds the readings of one run to its monitors, and opens and drops the candidates that they show."""
+
+    def __init__(self, warning: EarlyWarning | None, candidates: FaultCandidates, builder: FaultBuilder) -> None:
+        self._candidates, self._builder, self._warning = candidates, builder, warning
+        self._gradients = GradientMonitor()
+        self.begin_course()
+        self._warning_certainty = Certainty.DECISIVE if warning and warning.stop else Certainty.AT_END
+        self._held_out_bad = False
+        self._bad_gradient: Fault | None = None  # since when the gradients are bad
+        self._said = SaidInWords()
+
+    def begin_course(self) -> None:
+        """Forget the losses of another model or optimizer: a new one is compared with its own beginning."""
+        self.history, self._losses, self._scales = LossHistory(), LossMonitor(), LossScaleMonitor()
+        self._warnings = EarlyWarningMonitor(self._warning)
+        self._builder.onset = OnsetTracker()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether the last few losses were finite."""
+        return self._losses.healthy
+
+    def take(self, step: int | None, reading: Reading) -> list[Fault]:
+        """Take one reading; return the faults to list now."""
+        found: list[Fault] = []
+        if reading.loss is not None:
+            found += self._take_loss(step, reading)
+        if reading.grad_norm is not None:
+            found += self._update_gradients(began=self._gradients.see(reading))
+        if reading.scale is not None or reading.skipped:
+            found += self._add_scale(self._scales.report(step, reading.scale, reading.skipped))
+        found += self._take_warning(step, reading)
+        if reading.held_out_loss is not None:
+            found += self._take_held_out(reading.held_out_loss)
+        return found
+
+    @property
+    def has_scale(self) -> bool:
+        return self._scales.is_known
+
+    def say(self, kind: FaultKind, *, about_one_batch: bool) -> list[Fault]:
+        """Take words about bad numbers in a log whose numbers come from inside."""
+        proven = self._said.say(self._builder.build(kind), about_one_batch=about_one_batch)
+        return self._candidates.add(self._said.fault, Certainty.DECISIVE) if proven and self._said.fault else []
+
+    def hint(self, kind: FaultKind) -> list[Fault]:
+        """Take a message about one bad batch; it counts like one bad number."""
+        if kind is _K.GRAD_NONFINITE:
+            return self._update_gradients(began=self._gradients.hint())
+        began = self._losses.hint()
+        self._update_nan()
+        return self._add_nan() if began else []
+
+    def back_off(self, step: int | None, event: Backoff) -> list[Fault]:
+        """Take the message of a step that a scaler skipped."""
+        self._gradients.back_off()
+        return self._add_scale(self._scales.back_off(step, event))
+
+    def record_at_end(self, whole: FaultCandidates) -> None:
+        """Add the candidates that only the end of the log decides."""
+        if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
+            fault = self._builder.build_from_numbers(_K.SCALE_COLLAPSE, onset=self._scales.low_since)
+            whole.record(fault, Certainty.AT_END)
+        warned = self._warnings.at_end()
+        if warned and _K.DIVERGENCE not in whole and not self._losses.pending:
+            whole.record(self._warning_fault(warned), Certainty.AT_END)
+        # A loss of NaN shows the same; where the log hides it, only the gradients show it.
+        shows_nan = _K.NAN_LOSS in whole and not self._losses.note
+        if self._bad_gradient and self._gradients.pending and not shows_nan:
+            whole.record(self._bad_gradient, Certainty.UNSURE)
+        if self._said.fault:
+            whole.record(self._said.fault, self._said.certainty)
+
+    def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
+        began = self._losses.see(reading)
+        if reading.loss is not None and math.isfinite(reading.loss):
+            self._said.see_finite()
+        self._builder.onset.add(step, reading.loss, reading.grad_norm, reading.lr)
+        # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
+        if self._losses.healthy and "grads" not in self._builder.replay:
+            self._builder.replay = {}
+        if self._candidates:
+            self._update_nan()
+            if self._losses.healthy:
+                # The run got past it; but gradients can be bad beside losses that look fine.
+                self._candidates.keep_only(self._still_open())
+        if began:
+            return self._add_nan()
+        if step is not None and reading.loss is not None and not self._losses.pending:
+            self.history.add(step, reading.loss)
+        return []
+
+    def _still_open(self) -> set[FaultKind]:
+        """Return the faults that a finite loss does not disprove."""
+        kinds = {*BAD_SCALE}
+        if self._gradients.pending:
+            kinds.add(_K.GRAD_NONFINITE)
+        if self._warnings.active:
+            kinds.add(_K.DIVERGENCE)
+        return kinds
+
+    def _take_warning(self, step: int | None, reading: Reading) -> list[Fault]:
+        """Let the early warning begin or end."""
+        before, warned = self._warnings.active, self._warnings.see(step, reading)
+        if before and not self._warnings.active:
+            self._candidates.drop(_K.DIVERGENCE)
+        return self._candidates.add(self._warning_fault(warned), self._warning_certainty) if warned else []
+
+    def _warning_fault(self, warned: DivergenceWarning) -> Fault:
+        fault = self._builder.build_from_numbers(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
+        return replace(fault, shape=warned.shape)
+
+    def _take_held_out(self, loss: float) -> list[Fault]:
+        """List a held-out loss that is not finite; it is a fault to act on only where no training loss is known."""
+        bad, was_bad = not math.isfinite(loss), self._held_out_bad
+        self._held_out_bad = bad
+        if not bad or was_bad or _K.NAN_LOSS in self._candidates:
+            return []
+        fault = self._builder.build(_K.NAN_LOSS)
+        return [fault] if self._losses.ever_good else self._candidates.add(fault, Certainty.PENDING)
+
+    def _add_nan(self) -> list[Fault]:
+        certainty = Certainty.DECISIVE if self._losses.confirmed else Certainty.PENDING
+        return self._candidates.add(self._builder.build(_K.NAN_LOSS, note=self._losses.note), certainty)
+
+    def _update_nan(self) -> None:
+        """Let the latest loss confirm or clear a NaN that is open."""
+        found = self._candidates.get(_K.NAN_LOSS)
+        if found and _K.SCALE_COLLAPSE in self._candidates and self._losses.untouched:
+            return  # the collapse is the fault to cure, and this NaN is its effect
+        if found and self._losses.confirmed:
+            found.certainty = min(found.certainty, Certainty.DECISIVE)
+        elif found and found.certainty > Certainty.DECISIVE and not self._losses.pending:
+            self._candidates.drop(_K.NAN_LOSS)
+
+    def _update_gradients(self, *, began: bool) -> list[Fault]:
+        """Let the latest gradient norm open or confirm a fault of the gradients."""
+        if began:
+            self._bad_gradient = self._builder.build(_K.GRAD_NONFINITE)
+        if self._bad_gradient is not None and self._gradients.confirmed:
+            return self._candidates.add(self._bad_gradient, Certainty.DECISIVE)
+        return []
+
+    def _add_scale(self, kind: FaultKind | None) -> list[Fault]:
+        if kind is None:
+            return []
+        return self._candidates.add(self._builder.build(kind, onset=self._scales.low_since), Certainty.DECISIVE)

@@ -1,0 +1,39 @@
+"""Puts together what warns of a run that goes wrong while its numbers are finite: a blow-up, and a divergence."""
+
+from __future__ import annotations
+
+from rung.jobs.spec.recovery_spec import EarlyWarning
+from rung.recovery.logs.reading import Reading
+from rung.recovery.monitors.blow_up import BlowUp, BlowUpMonitor
+from rung.recovery.monitors.divergence import DivergenceMonitor, DivergenceWarning
+
+
+class EarlyWarningMonitor:
+    """Follows a run with both monitors; without limits it never warns."""
+
+    def __init__(self, limits: EarlyWarning | None) -> None:
+        self._divergence = DivergenceMonitor(limits) if limits else None
+        self._blow_up = BlowUpMonitor() if limits else None
+
+    @property
+    def active(self) -> bool:
+        """Return whether what was warned of still goes on."""
+        return any(monitor and monitor.active for monitor in (self._divergence, self._blow_up))
+
+    def see(self, step: int | None, reading: Reading) -> DivergenceWarning | None:
+        """Take one reading; return the warning that it completes."""
+        if self._divergence is None or self._blow_up is None:
+            return None
+        warned = self._divergence.see(step, reading)
+        blow_up = None if reading.loss is None else self._blow_up.see(step, reading.loss_name, reading.loss)
+        return _warning_of(blow_up) if blow_up else warned
+
+    def at_end(self) -> DivergenceWarning | None:
+        """Return the warning of a loss that ends far above its first value."""
+        blow_up = self._blow_up.at_end() if self._blow_up else None
+        return _warning_of(blow_up) if blow_up else None
+
+
+def _warning_of(blow_up: BlowUp) -> DivergenceWarning:
+    """Return the warning of a loss that blew up: a drift, unless it got there in one step."""
+    return DivergenceWarning(blow_up.onset, "spike" if blow_up.jumped else "drift", blow_up.description)
