@@ -92,6 +92,8 @@ class Attempt:
     # The launch waits until this time (after an infra fault); None: no wait.
     not_before: float | None = None
     effective: dict[str, Any] = field(default_factory=dict)
+    # Whether Rung can set knobs from inside: "" if it can, the reason if not; None: nothing is known yet.
+    hands: str | None = None
     # Checkpoints that the job reported when it saved them: file name -> step.
     saved: dict[str, int] = field(default_factory=dict)
     # Read from the job's log, never from the file name.

@@ -56,6 +56,7 @@ class EventKind(StrEnum):
     DECIDED = "decided", True, "yellow"
     STARTED = "started", False, None, _command
     FAULT = "fault", True, "red", _fault
+    NO_HANDS = "no_hands", True, "red"
     NOT_TAKEN = "not_taken", True, "red", _not_taken
     SURVIVED = "survived", True
     RECOVERED = "recovered", True, "green"

@@ -36,6 +36,12 @@ def placeholders(text: str) -> list[str]:
 
 def channels(spec: TakesKnobs, knob: str) -> list[str]:
     """Return the names of all channels of this knob; none: it cannot reach the script."""
+    inside = [spec.knobs.mode] if spec.knobs.mode != "flags" else []
+    return [*outside_channels(spec, knob), *inside]
+
+
+def outside_channels(spec: TakesKnobs, knob: str) -> list[str]:
+    """Return the names of the channels that need no code of Rung in the job."""
     return list(dict.fromkeys(_channels(spec, (knob, *SWITCHES) if knob == "precision" else (knob,))))
 
 
@@ -45,8 +51,6 @@ def _channels(spec: TakesKnobs, names: tuple[str, ...]) -> Iterator[str]:
     yield from (f"envs.{key}" for key, text in spec.envs.items() if set(names) & set(placeholders(text)))
     for file, keys in spec.knobs.files.items():
         yield from (f"{file}: {key}" for name in names for key in keys.get(name, ()))
-    if spec.knobs.mode != "flags":
-        yield spec.knobs.mode
 
 
 def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import why_unreachable
+from rung.jobs.spec.knob_channels import outside_channels, why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 
@@ -51,6 +52,11 @@ class RungContext:
     ledger: Ledger = EMPTY
 
     @property
+    def no_hands(self) -> str:
+        """Return why Rung cannot set knobs from inside; empty if it can, or where that is not known."""
+        return next((attempt.hands for attempt in reversed(self.attempts) if attempt.hands is not None), "")
+
+    @property
     def now(self) -> Knobs:
         """Return the values in force."""
         return with_defaults(self.proven_knobs, self.script_values)
@@ -75,8 +81,15 @@ def apply_rung(step: RungSpec, context: RungContext) -> Knobs | str:
     if isinstance(after, str):
         return after
     changes = after.changes_from(context.proven_knobs).items()
-    reasons = (why_unreachable(context.spec, name, new) for name, (_, new) in changes)
+    reasons = (_why_out_of_reach(context, name, new) for name, (_, new) in changes)
     return next(filter(None, reasons), after)
+
+
+def _why_out_of_reach(context: RungContext, name: str, value: object) -> str | None:
+    """Return why this knob cannot reach the script; None if it can."""
+    if context.no_hands and not outside_channels(context.spec, name):
+        return f"{name} can only be set from inside, where nothing is set. {describe_no_hands(context.no_hands)}"
+    return why_unreachable(context.spec, name, value)
 
 
 def _raise_clip(step: RungSpec, context: RungContext) -> Knobs | str:

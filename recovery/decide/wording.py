@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
@@ -58,6 +59,8 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
         text = f"{describe_fault(fault)}: {delayed}"
     elif incident.rungs_without_cure > 1:
         text = f"{describe_fault(root)}: {incident.rungs_without_cure} rungs took effect and none cured it"
+    elif context.no_hands:
+        return f"{describe_fault(root)}: no rung can be taken. {describe_no_hands(context.no_hands)}."
     else:
         text = f"{describe_fault(root)}: no rung is left"
     return with_advice(text, root)

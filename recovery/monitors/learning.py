@@ -71,6 +71,11 @@ class LossHistory:
             self._readings = self._readings[::2]
             self._stride *= 2
 
+    @property
+    def count(self) -> int:
+        """Return how many readings there were."""
+        return self._seen
+
     def between(self, first: int, last: int) -> list[float]:
         """Return the losses at first <= step < last."""
         return [loss for step, loss in self._readings if first <= step < last]

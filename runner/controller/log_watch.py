@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.hands import SILENT
 from rung.jobs.spec.job_spec import Success
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
@@ -26,6 +27,8 @@ from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence
 
 CHUNK = 256 * 1024
+# So many losses in a log before any record from inside: by its first updates zero-edit has written several.
+SILENT_READINGS = 8
 # How much of one log is read before the other jobs get their turn.
 TURN_BYTES = 4 * 1024 * 1024
 
@@ -84,6 +87,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
     return replace(
         attempt,
         effective=dict(progress.effective),
+        hands=_hands(watch),
         resumed_step=progress.resumed_step,
         first_step=progress.first_step,
         furthest_step=progress.furthest_step,
@@ -95,6 +99,14 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         saved=dict(progress.saved),
         progress_at=attempt.progress_at or (now if progress.step is not None or progress.loss is not None else None),
     )
+
+
+def _hands(watch: LogWatch) -> str | None:
+    """Return whether Rung has hands in the job; a log with losses and without any record shows that it has none."""
+    progress = watch.detector.progress
+    if watch.mode == "flags" or progress.hands is not None or progress.effective:
+        return progress.hands
+    return SILENT if watch.detector.history.count >= SILENT_READINGS else None
 
 
 def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
@@ -135,7 +147,8 @@ def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
 
 def no_update(progress: Progress, mode: str) -> str | None:
     """Return why a run with exit code 0 is no success: it made no update. None where nothing counts the updates."""
-    if mode == "flags" or progress.updates != 0:
+    # One that resumes at its last step has nothing more to do.
+    if mode == "flags" or progress.updates != 0 or progress.resumed_step:
         return None
     return "exit code 0, and not one update of an optimizer was seen from inside"
 

@@ -12,6 +12,7 @@ from typing import Any
 from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.runner.state.store import Orphan, Store
@@ -150,6 +151,17 @@ def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, A
     with store.transaction():
         data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
         store.add_event(attempt.job_id, attempt.number, EventKind.NOT_TAKEN, data, at=at)
+
+
+def no_hands(store: Store, attempt: Attempt, *, at: float) -> None:
+    """Record, once per attempt, that and why Rung cannot set knobs from inside, and show it as the job's reason."""
+    recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NO_HANDS)
+    if attempt.number in recorded:
+        return
+    because = describe_no_hands(attempt.hands or "")
+    with store.transaction():
+        store.add_event(attempt.job_id, attempt.number, EventKind.NO_HANDS, {"because": because}, at=at)
+        store.set_reason(attempt.job_id, because)
 
 
 def judged(store: Store, attempt: Attempt, word: Verdict, because: str, *, at: float) -> None:

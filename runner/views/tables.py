@@ -15,6 +15,7 @@ import click
 
 from rung.jobs.model.event import EventKind, find_kind, reason
 from rung.jobs.model.gpu import gpu_type
+from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
 
@@ -157,6 +158,8 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
         lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {resumed}{clean(brought)}"]
     else:
         lines = ["  checkpoint  none: from scratch"]
+    if attempt["hands"]:
+        lines.append(click.style(f"  no hands    {clean(describe_no_hands(attempt['hands']))}", fg="red"))
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
     numbers = [f"{clean(name)} {_cell(value)}" for name, value in attempt["latest"].items()]
     numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]

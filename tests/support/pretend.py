@@ -41,6 +41,8 @@ class PretendEngine:
     breaks: Exception | None = None
     # Why it cannot work on files, though it answers.
     no_files: str = ""
+    # Whether the code inside its jobs reports that it can set knobs.
+    has_hands: bool = True
     incompatibilities: dict[str, str] = field(default_factory=dict)
     foreign_processes: dict[str, str] = field(default_factory=dict)
     there: dict[str, Observation] = field(default_factory=dict)
@@ -71,6 +73,8 @@ class PretendEngine:
         assert name not in self.there, f"{name} was started twice"
         self.there[name] = Observation(Presence.RUNNING, started_at=1.0)
         self.requests[name] = request
+        if request.env.get("RUNG_MODE") != "flags" and self.has_hands:
+            self.append_log(name, b"rung| hands torch=2.9.0 python=3.11.7\n")
         self.append_log(name, b"step 1 loss 2.0\n")
 
     def observe(self, paths: AttemptPaths) -> Observation:
