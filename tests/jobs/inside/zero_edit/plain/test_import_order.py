@@ -59,5 +59,5 @@ def test_a_framework_that_imports_torch_half_way_is_patched_after_its_import(sta
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "False"
-    assert lines[-1] == str(tmp_path / "step_5.pt"), "the checkpoint that Rung chose"
+    assert str(tmp_path / "step_5.pt") in lines, "the checkpoint that Rung chose"
     assert "rung| knobs lr=0.1 clip=off precision=fp32" in lines
