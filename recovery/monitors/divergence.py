@@ -130,8 +130,8 @@ class DivergenceMonitor:
         """Return whether the loss lost a large share of what was learned, and rose enough compared with its level."""
         assert cusum.level is not None and cusum.first is not None
         far = max(self._limits.rise * (cusum.first - cusum.level), LEAST_RISE * abs(cusum.level))
-        # A loss that swings around zero and has never fallen below its swing may rise by design, as a policy's does.
-        by_design = cusum.around_zero and cusum.first - cusum.level < cusum.swing
+        # A loss that swings around zero and has not fallen by half of its swing may rise by design, as a policy's does.
+        by_design = cusum.around_zero and cusum.first - cusum.level < cusum.swing / 2
         return cusum.rise() >= (BEYOND * max(cusum.swing, SMALL) if by_design else far)
 
     def _gradients_grew(self, cusum: CusumLevel) -> bool:
