@@ -126,7 +126,10 @@ def _healthy(name: str, found: re.Match[str]) -> Case:
 
 
 # Left out because they do not fail (less than a quarter worse): Adam with an lr ten times too high, except for the GPT;
-# the CNN with Adam and thirty times. The CNN has no FP16 cases: convolutions in FP16 are very slow on a CPU.
+# the CNN with Adam and thirty times. Left out because they may have no cure within the share: the recurrent net with
+# outliers, which ends 3 % worse even if it is clipped at 1 from the start; the GPT with SGD and an lr thirty times too
+# high, since three times the tuned lr ends in NaN, or 15 % worse with momentum. Only the recommender has FP16 cases:
+# convolutions and attention in FP16 take five to ten times as long on a CPU.
 NAMES = """
 gpt_adam_lr10_zero_every10
 gpt_adam_lr30_cosine_zero_silent
@@ -140,9 +143,9 @@ gpt_momentum_lr10_cosine_config_epoch
 gpt_momentum_lr100_flags_every10
 gpt_sgd_lr10_zero_epoch
 gpt_sgd_lr100_clip_attach_every1
-gpt_sgd_lr1000_amp_zero_every10
+gpt_sgd_lr1000_zero_every10
 gpt_adam_late100_zero_every10
-gpt_adam_outliers_amp_zero_every10
+gpt_adam_outliers_zero_every10
 gpt_adam_burst_zero_every10
 gpt_adam_noise_zero_every1
 gpt_adam_lr1_warmup_cosine_flags_every10
@@ -182,6 +185,8 @@ recommender_momentum_late100_zero_silent
 recommender_momentum_late100_config_every10
 recommender_adam_outliers_amp_zero_every1
 recommender_adam_outliers_amp_flags_every10
+recommender_momentum_outliers_amp_zero_silent
+recommender_momentum_outliers_amp_attach_every10
 recommender_momentum_burst_zero_epoch
 recommender_adam_noise_flags_every10
 
@@ -200,7 +205,6 @@ rnn_sgd_lr100_zero_every10
 rnn_sgd_lr1000_config_epoch
 rnn_momentum_late100_zero_every10
 rnn_momentum_late100_attach_every1
-rnn_momentum_outliers_zero_every10
 rnn_momentum_burst_flags_every10
 rnn_adam_noise_zero_silent
 
