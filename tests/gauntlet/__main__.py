@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.gauntlet import table
-from tests.gauntlet.catalog import CATALOG, Case, chosen
+from tests.gauntlet.case import Case
+from tests.gauntlet.catalog import CATALOG, SIDES, chosen
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results
 from tests.gauntlet.regimens import REGIMENS, Trial, reference
 
@@ -31,6 +32,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.gauntlet", description=__doc__)
     parser.add_argument("case", nargs="*", help="cases by name (default: all)")
     parser.add_argument("--regimen", action="append", choices=[*REGIMENS], help="may be given several times")
+    parser.add_argument("--side", choices=SIDES, help="one half: rules may be changed for tune, never for blind")
+    parser.add_argument("--family", help="one family only")
     parser.add_argument("--short", action="store_true", help="a few cases only")
     parser.add_argument("--long", action="store_true", help=f"at {LONG} times the steps: is it durable?")
     parser.add_argument("--results", type=Path, help="a file to add each result to, as a JSON line")
@@ -84,10 +87,15 @@ def _print_verdict(verdict: Verdict) -> None:
             print(f"    {text}", flush=True)
 
 
+def _fits(case: Case, regimen: str, times: int) -> bool:
+    """Return whether the case's script can be run so: only some have the flag of arc-training."""
+    return regimen != "arc" or case.arc
+
+
 def main() -> None:
     args = arguments()
     try:
-        cases = chosen(SHORT if args.short else tuple(args.case))
+        cases = chosen(SHORT if args.short else tuple(args.case), args.side, args.family)
     except KeyError as error:
         sys.exit(f"gauntlet: there is no case {error}; there are: {', '.join(case.name for case in CATALOG)}")
     results = args.results or Path(tempfile.mkdtemp()) / "results.jsonl"
@@ -96,11 +104,11 @@ def main() -> None:
     if not args.table:
         times = LONG if args.long else 1
         wanted = [(case, regimen, times) for regimen in args.regimen or REGIMENS for case in cases]
-        todo = [each for each in wanted if not (args.resume and gauntlet.has(*each))]
+        todo = [each for each in wanted if _fits(*each) and not (args.resume and gauntlet.has(*each))]
         with ThreadPoolExecutor(args.workers) as workers:
             list(workers.map(lambda each: gauntlet.run(*each), todo))
     verdicts = gauntlet.verdicts(cases)
-    print(f"\n{table.summary(verdicts)}\n\n{table.cases(verdicts)}")
+    print(f"\n{table.summary(verdicts)}\n\n{table.shares(verdicts)}\n\n{table.cases(verdicts)}")
 
 
 if __name__ == "__main__":

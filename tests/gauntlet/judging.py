@@ -1,4 +1,4 @@
-"""Judges a case under a regimen: it is recovered if it is as good as a healthy run."""
+"""Judges a case under a regimen: it is cured if it is as good as a healthy run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.gauntlet.catalog import Case
+from tests.gauntlet.case import Case
 
 # As good as the healthy FP32 run: within this share of its held-out loss, or better.
-WITHIN = 0.01
+# A lowered lr is seldom the tuned one, so it has more room.
+WITHIN, WITHIN_LR = 0.01, 0.05
+# Whoever says "recovered" about a run that is worse than the healthy one by more than this share is wrong.
+FALSE_ABOVE = 0.10
 # A fault that nothing cures must be named after at most this many relaunches.
 RELAUNCHES_TO_NAME = 3
 VALUE = re.compile(r"val_loss (\S+)")
@@ -36,10 +39,19 @@ class Result:
     # The final reason, and one line for each attempt.
     said: str = ""
     story: tuple[str, ...] = ()
+    # The word of Rung about the run: survived, recovered, not_learning, or none.
+    said_word: str | None = None
+    # Trials among the launches, and the steps of those that did not win.
+    trials: int = 0
+    trial_steps: int = 0
 
     @property
     def relaunches(self) -> int:
         return self.launches - 1
+
+    @property
+    def launches_outside_trials(self) -> int:
+        return self.launches - self.trials
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -52,11 +64,32 @@ class Verdict:
     reference: float | None
 
     @property
-    def recovered(self) -> bool:
+    def length(self) -> int:
+        """Return the steps of the whole run, however it was treated."""
+        return self.case.steps * self.result.times
+
+    @property
+    def cured(self) -> bool:
+        within = WITHIN_LR if self.case.lr else WITHIN
+        return self.result.ended_well and self._no_worse_than(within)
+
+    @property
+    def left_alone(self) -> bool:
+        """Return whether a healthy run was launched once and ended as it would have without Rung."""
+        same = self.reference is not None and self.result.val_loss == self.reference
+        return self.result.ended_well and self.result.launches == 1 and same
+
+    @property
+    def false_recovered(self) -> bool:
+        """Return whether Rung called a run recovered that is clearly worse than the healthy one."""
+        known = self.reference is not None
+        return known and self.result.said_word == "recovered" and not self._no_worse_than(FALSE_ABOVE)
+
+    def _no_worse_than(self, share: float) -> bool:
         value = self.result.val_loss
-        if not self.result.ended_well or value is None or self.reference is None or not math.isfinite(value):
+        if value is None or self.reference is None or not math.isfinite(value):
             return False
-        return value <= self.reference * (1 + WITHIN)
+        return value <= self.reference * (1 + share)
 
     @property
     def named(self) -> bool:
@@ -66,7 +99,9 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        return self.recovered if self.case.curable else self.named
+        if self.case.healthy:
+            return self.left_alone
+        return self.cured if self.case.curable else self.named
 
     @property
     def off(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import math
 import os
@@ -9,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from typing import Any
 import yaml
 
 from tests import pace
-from tests.gauntlet.catalog import Case
+from tests.gauntlet.case import CONFIG, WORK, Case
 from tests.gauntlet.judging import REFERENCE, Result, value_in
 
 BIN = Path(sys.executable).parent
@@ -30,6 +33,8 @@ STEP = re.compile(r"^rung\| step .*?\bstep=(\d+)", re.MULTILINE)
 LOSS = re.compile(r"^rung\| step .*?\bloss=(\S+)", re.MULTILINE)
 OWN_LR = re.compile(r"^rung\| knobs .*?\blr=(\S+)", re.MULTILINE)
 NUMBER = re.compile(r"(\d+)")
+# The package and the one thing it needs that the project does not have.
+ARC = ("arc-training==5.2.0.post1", "scipy==1.17.1")
 SIXTEEN = ("amp_fp16", "native_fp16", "bf16")
 
 
@@ -44,6 +49,10 @@ class Trial:
     @property
     def steps(self) -> int:
         return self.case.steps * self.times
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -74,19 +83,15 @@ class Run:
 
 def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | None = None) -> Run:
     """Run a script without Rung, or with knobs set on its live objects."""
-    out = trial.folder / "checkpoints"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RUNG_")}
-    env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    if knobs is not None:
-        env |= {"RUNG_MODE": "zero-edit", "RUNG_KNOBS": json.dumps(knobs), "PYTHONPATH": str(INSIDE)}
-        env |= {"RUNG_CHECKPOINT_DIR": str(out), "RUNG_CHECKPOINT_PATTERN": trial.case.pattern, "RUNG_CHECKPOINT": ""}
-    command = [str(BIN / "python"), str(trial.case.script), "--steps", str(trial.steps), "--out", str(out), *words]
+    _write_config(trial, trial.folder)
+    own = [str(trial.case.script), "--steps", str(trial.steps), "--out", str(trial.checkpoints)]
+    command = [str(BIN / "python"), *own, *trial.case.flags.split(), *words]
     if trial.case.memory and "--fixed" not in words:
         command = [str(BIN / "python"), "-c", LIMITED, trial.case.memory.removesuffix("g"), *command]
     began = time.monotonic()
     done = subprocess.run(
         command,
-        env=env,
+        env=_env(trial, words, knobs),
         cwd=trial.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -97,6 +102,29 @@ def _run(trial: Trial, words: tuple[str, ...] = (), knobs: Mapping[str, Any] | N
     return Run(done.returncode, done.stdout, time.monotonic() - began)
 
 
+def _env(trial: Trial, words: tuple[str, ...], knobs: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the environment of a script without Rung, or with knobs set on its live objects."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RUNG_")}
+    env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    if "--arc" in words:
+        env["PYTHONPATH"] = str(arc_folder())
+    if knobs is not None:
+        mode = "inside" if trial.case.attached else "zero-edit"
+        env |= {"RUNG_MODE": mode, "RUNG_KNOBS": json.dumps(knobs)}
+    if knobs is not None or trial.case.attached:
+        newest = words[words.index("--resume") + 1] if "--resume" in words else ""
+        env |= {"PYTHONPATH": str(INSIDE), "RUNG_CHECKPOINT": newest}
+        env |= {"RUNG_CHECKPOINT_DIR": str(trial.checkpoints), "RUNG_CHECKPOINT_PATTERN": trial.case.pattern}
+    return env
+
+
+def _write_config(trial: Trial, folder: Path) -> None:
+    """Write the script's own config file, if it has one."""
+    if trial.case.config:
+        folder.mkdir(exist_ok=True)
+        (folder / CONFIG).write_text(json.dumps(trial.case.config, indent=2), encoding="utf-8")
+
+
 LIMITED = (
     "import os, resource, sys; size = int(sys.argv[1]) * 2**30; "
     "resource.setrlimit(resource.RLIMIT_DATA, (size, size)); os.execv(sys.argv[2], sys.argv[2:])"
@@ -104,8 +132,8 @@ LIMITED = (
 
 
 def reference(trial: Trial) -> Result:
-    """Run the script without its fault, in FP32."""
-    run = _run(trial, ("--fixed",))
+    """Run the script without its fault, in FP32; a healthy one as it is."""
+    run = _run(trial, () if trial.case.healthy else ("--fixed",))
     return _result(trial, REFERENCE, [run], half=0)
 
 
@@ -124,6 +152,22 @@ def fp32(trial: Trial) -> Result:
     return _result(trial, "fp32", [run], half=0)
 
 
+def arc(trial: Trial) -> Result:
+    """Run the script with the controller of arc-training in its loop, as that package's own page says."""
+    run = _run(trial, ("--arc",))
+    return _result(trial, "arc", [run], half=trial.steps if trial.case.half else 0)
+
+
+@functools.cache
+def arc_folder() -> Path:
+    """Install arc-training beside the project's own packages, for the scripts only, and return its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="arc-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *ARC]
+    subprocess.run(command, check=True, timeout=SECONDS)
+    return folder
+
+
 def blind(trial: Trial) -> Result:
     """Add one rung of the ladder after the other, each time from the start, until the losses at the end are finite."""
     runs, knobs = [_run(trial, knobs={})], {}
@@ -133,7 +177,7 @@ def blind(trial: Trial) -> Result:
     for rung in [*rungs, {"precision": "native_fp16"}, {"precision": "fp32"}]:
         if _looks_well(runs[-1]):
             break
-        shutil.rmtree(trial.folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(trial.checkpoints, ignore_errors=True)
         knobs |= rung
         runs.append(_run(trial, knobs=knobs))
     whole = trial.steps if trial.case.half and knobs.get("precision") != "fp32" else 0
@@ -147,7 +191,7 @@ def _looks_well(run: Run) -> bool:
 
 
 def _newest(trial: Trial) -> Path | None:
-    found = list((trial.folder / "checkpoints").glob(trial.case.pattern))
+    found = list((trial.checkpoints).glob(trial.case.pattern))
     return max(found, key=lambda path: int(NUMBER.findall(path.name)[-1]), default=None)
 
 
@@ -170,17 +214,23 @@ def _result(trial: Trial, regimen: str, runs: list[Run], *, half: int) -> Result
 
 def default(trial: Trial) -> Result:
     """Run the script under Rung with the default ladder."""
-    return _rung(trial, "default", None)
+    return _rung(trial, "default", {})
 
 
 def auto(trial: Trial) -> Result:
     """Run the script under Rung with `ladder: auto`."""
-    return _rung(trial, "auto", "auto")
+    return _rung(trial, "auto", {"ladder": "auto"})
 
 
-def _rung(trial: Trial, regimen: str, ladder: str | None) -> Result:
+def off(trial: Trial) -> Result:
+    """Run the script under Rung with the default ladder and without trials."""
+    return _rung(trial, "off", {"trials": "off"})
+
+
+def _rung(trial: Trial, regimen: str, recovery: Mapping[str, Any]) -> Result:
     job = trial.folder / "job.yaml"
-    job.write_text(yaml.safe_dump(trial.case.job(trial.times, ladder)), encoding="utf-8")
+    job.write_text(yaml.safe_dump(trial.case.job(trial.times, recovery)), encoding="utf-8")
+    _write_config(trial, trial.folder / WORK)
     env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "RUNG_HOME": str(trial.folder / "home")}
     env["OMP_NUM_THREADS"] = "1"
     began = time.monotonic()
@@ -196,12 +246,13 @@ def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds
     """Return the result of a trial from the history of its job."""
     attempts = history["attempts"]
     done = [(_done(attempt), _sixteen(trial.case, attempt)) for attempt in attempts]
+    last = [attempt for attempt in attempts if not _lost(attempt)][-1]
     return Result(
         case=trial.case.name,
         regimen=regimen,
         times=trial.times,
         ended_well=history["job"]["state"] == "SUCCEEDED",
-        val_loss=value_in(Path(attempts[-1]["log"]).read_text(encoding="utf-8", errors="replace")),
+        val_loss=value_in(Path(last["log"]).read_text(encoding="utf-8", errors="replace")),
         launches=len(attempts),
         steps_lost=sum(attempt["steps_lost"] for attempt in attempts),
         seconds=round(seconds, 1),
@@ -209,7 +260,16 @@ def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds
         half_steps=sum(steps for steps, sixteen in done if sixteen),
         said=history["job"]["reason"],
         story=tuple(map(_attempt_line, attempts)),
+        said_word=history["job"].get("verdict"),
+        trials=sum(attempt.get("trial") is not None for attempt in attempts),
+        trial_steps=sum(_done(attempt) for attempt in attempts if _lost(attempt)),
     )
+
+
+def _lost(attempt: Mapping[str, Any]) -> bool:
+    """Return whether an attempt was a trial that did not win: the run does not go on from it."""
+    trial = attempt.get("trial")
+    return trial is not None and not trial.get("won")
 
 
 def _done(attempt: Mapping[str, Any]) -> int:
@@ -228,13 +288,17 @@ def _attempt_line(attempt: Mapping[str, Any]) -> str:
     changed = ", ".join(f"{name} {pair[0]} -> {pair[1]}" for name, pair in attempt["changed"].items())
     came = f"{fault['kind']} at {fault['step']}" if fault else attempt["outcome"]
     start = f"{attempt['number']} {attempt['rung'] or 'as it is'} [{changed}] from {attempt['planned_step'] or 0}"
-    return f"{start}: {came}; because {attempt['because']}"
+    trial = attempt.get("trial")
+    tried = f" (trial of {trial.get('candidate')}{', won' if trial.get('won') else ''})" if trial else ""
+    return f"{start}{tried}: {came}; because {attempt['because']}"
 
 
 REGIMENS: dict[str, Callable[[Trial], Result]] = {
     "default": default,
     "auto": auto,
+    "off": off,
     "restart": restart,
     "fp32": fp32,
     "blind": blind,
+    "arc": arc,
 }

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from tests.gauntlet.judging import Verdict
 
 # A script that runs without Rung does not report its steps.
-STEPS_UNKNOWN = ("restart",)
+STEPS_UNKNOWN = ("restart", "arc")
+# Trials have a least length, so their share of a shorter run says nothing.
+LONG_RUN = 2000
 
 
 def line(verdict: Verdict) -> str:
@@ -33,8 +35,8 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 def _figures(mine: Sequence[Verdict]) -> str:
     curable = [verdict for verdict in mine if verdict.case.curable]
-    hopeless = [verdict for verdict in mine if not verdict.case.curable]
-    recovered = f"{sum(verdict.recovered for verdict in curable)} of {len(curable)}"
+    hopeless = [verdict for verdict in mine if verdict.case.diagnosis]
+    recovered = f"{sum(verdict.cured for verdict in curable)} of {len(curable)}"
     named = f"{sum(verdict.named for verdict in hopeless)} of {len(hopeless)}" if hopeless else ""
     results = [verdict.result for verdict in curable]
     if not results:
@@ -46,6 +48,44 @@ def _figures(mine: Sequence[Verdict]) -> str:
     seconds = sum(result.seconds for result in results) / len(results)
     half = sum(result.half_steps for result in results) / max(1, sum(result.steps for result in results))
     return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost} | {seconds:.0f} | {half:.0%}"
+
+
+def shares(verdicts: Sequence[Verdict]) -> str:
+    """Return the markdown table of each side and family: what was cured, left alone and falsely called recovered."""
+    columns = ("regimen", "side", "family", "cured", "left alone", "false recovered", "steps on trials", "launches")
+    rows = [f"| {' | '.join((*columns, 'outside trials'))} |", "| --- " * (len(columns) + 1) + "|"]
+    kinds = dict.fromkeys((v.result.regimen, v.result.times, v.case.side) for v in verdicts)
+    for regimen, times, side in kinds:
+        mine = [v for v in verdicts if (v.result.regimen, v.result.times, v.case.side) == (regimen, times, side)]
+        for family in (*dict.fromkeys(v.case.family for v in mine), "all"):
+            some = [v for v in mine if family in (v.case.family, "all")]
+            rows.append(f"| {regimen} x{times} | {side} | {family} | {_shares(some)} |")
+    return "\n".join(rows)
+
+
+def _shares(mine: Sequence[Verdict]) -> str:
+    """Return the figures of some verdicts; steps and launches are means over the cases that can be cured."""
+    curable = [verdict for verdict in mine if verdict.case.curable]
+    healthy = [verdict for verdict in mine if verdict.case.healthy]
+    long = [verdict for verdict in curable if verdict.length >= LONG_RUN]
+    return " | ".join(
+        (
+            _of(sum(verdict.cured for verdict in curable), len(curable)),
+            _of(sum(verdict.left_alone for verdict in healthy), len(healthy)),
+            str(sum(verdict.false_recovered for verdict in mine)),
+            _mean([verdict.result.trial_steps / verdict.length for verdict in long], ".1%"),
+            _mean([verdict.result.launches for verdict in curable], ".2f"),
+            _mean([verdict.result.launches_outside_trials for verdict in curable], ".2f"),
+        )
+    )
+
+
+def _of(some: int, all_: int) -> str:
+    return f"{some} of {all_} ({some / all_:.0%})" if all_ else ""
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    return format(sum(values) / len(values), form) if values else ""
 
 
 def cases(verdicts: Sequence[Verdict]) -> str:
@@ -65,6 +105,8 @@ def _cell(verdict: Verdict | None) -> str:
     if verdict is None:
         return ""
     after = f"after {verdict.result.relaunches}"
+    if verdict.case.healthy:
+        return "left alone" if verdict.left_alone else f"**{verdict.off}** {after}"
     if not verdict.case.curable:
         return f"named {after}" if verdict.named else f"**not named** {after}"
-    return f"{verdict.off} {after}" if verdict.recovered else f"**{verdict.off}** {after}"
+    return f"{verdict.off} {after}" if verdict.cured else f"**{verdict.off}** {after}"

@@ -12,12 +12,17 @@ import pytest
 
 from rung.jobs.spec.load import parse_spec
 from tests.gauntlet import table
-from tests.gauntlet.catalog import CASES, CATALOG, SHARED, Case, chosen
+from tests.gauntlet.case import CASES, CONFIG, SCRIPTS, Case
+from tests.gauntlet.cases.tuned import LR
+from tests.gauntlet.catalog import CATALOG, SHARED, SIDES, chosen
+from tests.gauntlet.families import CHANNELS, FAMILIES, KINDS, case_of
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
 from tests.gauntlet.regimens import Trial, default, from_history
 
 CURABLE = Case("mask_constant", "a mask")
 HOPELESS = Case("sqrt_at_zero", "a root", diagnosis=("bug in the model",))
+HEALTHY = Case("healthy_kfold", "nothing", family="healthy", healthy=True, steps=2000)
+TOO_HIGH = Case("gpt_adam", "an lr", family="gpt", lr=True, steps=2000)
 RESULT = Result(
     case="mask_constant",
     regimen="default",
@@ -39,28 +44,93 @@ def verdict(of: Case = CURABLE, reference: float | None = 0.5, **changes: object
 # The cases
 
 
-def test_the_catalog_has_thirty_cases_of_four_frameworks_and_five_without_a_cure() -> None:
-    assert set(CASES.glob("*.py")) == {SHARED, *(case.script for case in CATALOG)}
-    assert len(CATALOG) >= 30
+ATTACHED = CASES / "family_attached.py"
+SCRIPT_FILES = sorted({*SHARED, *(case.script for case in CATALOG)})
+
+
+def test_the_catalog_has_a_hundred_cases_of_four_frameworks_and_five_without_a_cure() -> None:
+    assert set(CASES.glob("*.py")) == set(SCRIPT_FILES)
+    assert len({case.name for case in CATALOG}) == len(CATALOG) >= 100
     assert {case.framework for case in CATALOG} == {"torch", "HF Trainer", "Lightning", "Accelerate"}
-    assert sum(not case.curable for case in CATALOG) >= 5
+    assert sum(bool(case.diagnosis) for case in CATALOG) >= 5
 
 
-@pytest.mark.parametrize("script", [SHARED, *(case.script for case in CATALOG)], ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", sorted({*SCRIPT_FILES} - {ATTACHED}), ids=lambda script: script.stem)
 def test_a_case_does_not_use_rung_and_does_not_set_a_loss_to_nan(script: Path) -> None:
     text = script.read_text()
     nodes = [*ast.walk(ast.parse(text))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     modules = {(node.module or "").partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     assert "rung" not in text.lower()
-    assert names <= {"argparse", "glob", "lightning", "math", "os", "torch"}
-    assert modules <= {"accelerate", "case", "lightning", "torch", "transformers"}
+    assert names <= {"argparse", "copy", "glob", "json", "lightning", "math", "os", "random", "torch"}
+    shared = {path.stem for path in SHARED}
+    assert modules <= {"accelerate", "arc", "lightning", "torch", "transformers"} | shared
     assert "loss = float(" not in text
 
 
 @pytest.mark.parametrize("case", CATALOG, ids=lambda case: case.name)
-def test_the_job_file_of_a_case_is_valid_and_zero_edit(case: Case) -> None:
-    assert parse_spec(json.dumps(case.job(1)).encode()).knobs.mode == "zero-edit"
+def test_the_job_file_of_a_case_is_valid(case: Case) -> None:
+    spec = parse_spec(json.dumps(case.job(1)).encode())
+    assert spec.knobs.mode == case.knobs.get("mode", "zero-edit")
+
+
+# The families
+
+
+def test_a_name_of_a_family_says_everything_about_its_case() -> None:
+    case = case_of("gpt_adam_lr100_warmup_cosine_amp_flags_every10")
+    assert (case.family, case.lr, case.half, case.healthy) == ("gpt", True, True, False)
+    assert case.flags == (
+        "--model gpt --optimizer adam --lr-times 100 --log every10 --warmup --schedule cosine --precision float16"
+    )
+    assert case.arguments == "--lr {lr} --clip {clip} --precision {precision}"
+    assert case.knobs["lr"] == pytest.approx(LR["gpt"]["adam"] * 100)
+    assert case_of("hf_gpt_adam_lr100_zero_silent").script.stem == "family_hf"
+    assert case_of("cnn_sgd_noise_zero_epoch").healthy
+    with pytest.raises(ValueError, match="no name of a case"):
+        case_of("gpt_adam_lr100_telepathy_every10")
+
+
+def test_each_channel_reaches_the_script_with_the_lr_that_is_too_high() -> None:
+    high = pytest.approx(LR["cnn"]["sgd"] * 30)
+    zero, flags, config, attach = (case_of(f"cnn_sgd_lr30_clip_{way}_epoch") for way in CHANNELS)
+    assert not zero.knobs and not zero.arguments
+    assert (flags.knobs["lr"], flags.knobs["clip"]) == (high, 1.0)
+    assert config.config == {"lr": high, "clip": 1.0} and f"--config {CONFIG}" in config.flags
+    assert attach.attached and attach.script == ATTACHED and attach.knobs["lr"] == high
+
+
+def test_the_families_cover_the_models_optimizers_channels_and_logs() -> None:
+    words = {word for case in FAMILIES for word in case.name.split("_")}
+    assert words >= {*LR, "sgd", "momentum", "adam", "lr10", "lr30", "lr100", "lr1000", "warmup", "clip", "cosine"}
+    assert words >= {
+        "outliers",
+        "burst",
+        "late30",
+        "late100",
+        "noise",
+        "amp",
+        *CHANNELS,
+        "every1",
+        "every10",
+        "epoch",
+        "silent",
+    }
+    assert words >= {"hf", "lightning", "accelerate", *KINDS}
+    assert all(case.steps == 2000 for case in FAMILIES)
+
+
+def test_every_family_has_cases_on_both_sides_and_the_old_scripts_are_never_blind() -> None:
+    sides = {(case.family, case.side) for case in CATALOG}
+    families = {case.family for case in FAMILIES}
+    assert sides == {(SCRIPTS, "tune"), *((family, side) for family in families for side in SIDES)}
+    assert {case.side for case in chosen((), "blind")} == {"blind"}
+    assert {case.family for case in chosen((), family="gpt")} == {"gpt"}
+
+
+def test_the_side_of_a_name_never_changes() -> None:
+    sides = [case_of(f"healthy_{kind}_zero_every1").side for kind in KINDS]
+    assert sides == ["blind", "tune", "tune", "tune", "blind", "tune"]
 
 
 def test_an_unknown_case_is_refused_by_name() -> None:
@@ -73,7 +143,7 @@ def test_an_unknown_case_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "well", "recovered"),
+    ("value", "well", "cured"),
     [
         (0.5, True, True),
         (0.504, True, True),
@@ -84,14 +154,44 @@ def test_an_unknown_case_is_refused_by_name() -> None:
         (None, True, False),
     ],
 )
-def test_a_case_is_recovered_within_one_per_cent_of_the_healthy_run_or_better(
-    value: float | None, well: bool, recovered: bool
+def test_a_case_is_cured_within_one_per_cent_of_the_healthy_run_or_better(
+    value: float | None, well: bool, cured: bool
 ) -> None:
-    assert verdict(val_loss=value, ended_well=well).recovered is recovered
+    assert verdict(val_loss=value, ended_well=well).cured is cured
 
 
-def test_a_case_without_a_reference_is_not_recovered() -> None:
-    assert not verdict(reference=None).recovered
+def test_a_case_without_a_reference_is_not_cured() -> None:
+    assert not verdict(reference=None).cured
+
+
+def test_a_case_of_too_high_an_lr_is_cured_within_five_per_cent() -> None:
+    assert verdict(TOO_HIGH, val_loss=0.524).cured
+    assert not verdict(TOO_HIGH, val_loss=0.526).cured
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [({}, True), ({"launches": 2}, False), ({"val_loss": 0.49}, False), ({"ended_well": False}, False)],
+)
+def test_a_healthy_case_is_right_only_if_it_was_left_alone(changes: dict[str, object], left: bool) -> None:
+    assert verdict(HEALTHY, **{"launches": 1} | changes).right is left
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "false"),
+    [
+        ("recovered", 0.56, True),
+        ("recovered", math.nan, True),
+        ("recovered", None, True),
+        ("recovered", 0.54, False),
+        ("survived", 0.56, False),
+        (None, 0.56, False),
+    ],
+)
+def test_recovered_is_false_when_the_run_is_more_than_ten_per_cent_worse(
+    word: str | None, value: float | None, false: bool
+) -> None:
+    assert verdict(TOO_HIGH, said_word=word, val_loss=value).false_recovered is false
 
 
 def test_a_case_without_a_cure_is_right_only_if_it_fails_soon_with_the_right_diagnosis() -> None:
@@ -116,7 +216,15 @@ def test_results_are_stored_as_lines_the_newest_counts_and_references_get_no_ver
     assert read_results(file) == []
     file.write_text("".join(each.to_json() + "\n" for each in lines))
     (only,) = judge(read_results(file), CATALOG)
-    assert (only.result.val_loss, only.reference, only.recovered) == (0.41, 0.4, False)
+    assert (only.result.val_loss, only.reference, only.cured) == (0.41, 0.4, False)
+
+
+def test_results_from_before_there_were_trials_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    new = ("said_word", "trials", "trial_steps")
+    fields = json.loads(RESULT.to_json())
+    file.write_text(json.dumps({name: fields[name] for name in fields if name not in new}))
+    assert read_results(file) == [RESULT]
 
 
 # Counting
@@ -139,6 +247,38 @@ def test_a_history_gives_the_number_of_launches_and_the_steps_in_each_precision(
     result = from_history(Trial(CURABLE, 1, tmp_path), "default", history, 4.0)
     assert (result.launches, result.steps_lost, result.steps, result.half_steps) == (2, 10, 410, 60)
     assert result.ended_well and result.val_loss == 0.5
+
+
+def test_trials_that_did_not_win_are_counted_apart_and_the_last_word_is_the_winners(tmp_path: Path) -> None:
+    logs = {name: tmp_path / name for name in ("faulty", "winner", "loser")}
+    for name, value in (("faulty", "nan"), ("winner", "0.5"), ("loser", "9.0")):
+        logs[name].write_text(f"val_loss {value}\n")
+    won = {"round": 1, "candidate": "lower_lr x0.1", "won": True}
+    attempts = [
+        attempt(1, furthest_step=60, log=str(logs["faulty"]), trial=None),
+        attempt(2, planned_step=50, furthest_step=400, log=str(logs["winner"]), trial=won),
+        attempt(3, planned_step=50, furthest_step=150, log=str(logs["loser"]), trial={**won, "won": False}),
+    ]
+    job = {"state": "SUCCEEDED", "reason": "finished", "verdict": "recovered"}
+    result = from_history(Trial(CURABLE, 1, tmp_path), "default", {"job": job, "attempts": attempts}, 4.0)
+    assert (result.launches, result.trials, result.launches_outside_trials, result.trial_steps) == (3, 2, 1, 100)
+    assert (result.val_loss, result.said_word) == (0.5, "recovered")
+
+
+def test_the_shares_are_shown_for_each_side_and_family() -> None:
+    high = replace(TOO_HIGH, name="gpt_adam_lr10_zero_every1")
+    shown = table.shares(
+        [
+            verdict(high, launches=4, trials=2, trial_steps=200),
+            verdict(high, val_loss=0.6, said_word="recovered"),
+            verdict(replace(HEALTHY, name=high.name), launches=1),
+            verdict(steps=400),
+        ]
+    )
+    side = high.side
+    assert f"| default x1 | {side} | gpt | 1 of 2 (50%) |  | 1 | 5.0% | 3.00 | 2.00 |" in shown
+    assert f"| default x1 | {side} | healthy |  | 1 of 1 (100%) | 0 |  |  |  |" in shown
+    assert "| default x1 | tune | scripts | 1 of 1 (100%) |  | 0 |  | 2.00 | 2.00 |" in shown
 
 
 def test_the_tables_show_what_failed() -> None:
