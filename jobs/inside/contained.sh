@@ -42,7 +42,7 @@ _rung_value=
 
 export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
 # Says why, if zero-edit cannot reach the Python that trains.
-[ "${RUNG_MODE:-}" != zero-edit ] || python3 -I /rung/inside/rung_inside/hands_watch.py </dev/null &
+[ "${RUNG_MODE:-}" != zero-edit ] || python3 -I /rung/inside/rung_inside/hands_watch.py </dev/null 2>/dev/null &
 _rung_code=143
 if [ -z "$_rung_stop" ]; then
     "$@" </dev/null 2>&1 &

@@ -39,6 +39,9 @@ def diagnose(context: RungContext) -> Diagnosis:
         return _diagnose_unscaling(fault)
     if fault.kind is FaultKind.SCALE_THRASH:
         return Diagnosis((_R.INCREASE_GROWTH_INTERVAL,), "the scale grows too soon and falls back")
+    if from_scaler(fault) and fault.shape == "spike":
+        # Not what a replay shows: the step is finite in FP32, where nothing would skip it.
+        return Diagnosis((_R.RAISE_CLIP,), "the scaler skipped single updates, while the loss went on at its level")
     if fault.kind is FaultKind.SCALE_COLLAPSE or is_skip_warning(fault):
         return _diagnose_collapse(fault, context)
     return _diagnose_numbers(fault, context) if fault.kind in BAD_NUMBERS else OPEN
@@ -53,9 +56,12 @@ def blew_up_before(fault: Fault) -> bool:
 
 def is_skip_warning(fault: Fault) -> bool:
     """Return whether an early warning came from skipped steps and not from the loss."""
-    from_scaler = fault.kind is FaultKind.DIVERGENCE and ("skipped" in fault.note or "loss scale" in fault.note)
     # Without a replay, a few back-offs can come from gradients that grow because of too high an lr.
-    return from_scaler and (bool(fault.replay) or "in a row" in fault.note)
+    return from_scaler(fault) and (bool(fault.replay) or "in a row" in fault.note)
+
+
+def from_scaler(fault: Fault) -> bool:
+    return fault.kind is FaultKind.DIVERGENCE and ("skipped" in fault.note or "loss scale" in fault.note)
 
 
 def is_late_overflow(fault: Fault) -> bool:
@@ -93,7 +99,7 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
         if context.script_values.precision is Precision.NATIVE_FP16:
             return Diagnosis((_R.FP32,), "the script trains FP16 parameters, where Adam's eps rounds to 0")
     if fault.shape == "spike":
-        return Diagnosis((_R.RAISE_CLIP,), "the gradients jumped from one step to the next")
+        return Diagnosis((_R.RAISE_CLIP,), "the numbers jumped from one reading to the next")
     return OPEN
 
 

@@ -323,3 +323,14 @@ def test_a_rung_that_did_not_take_does_not_count_as_one_of_the_three_relaunches(
     end = decide(job, attempts, [], None)
     assert isinstance(end, Stop) and "NaN in FP32 too" not in end.diagnosis
     assert all("did not take" in dict(end.skipped)[rung] for rung in ("raise_clip", "lower_lr", "fp32"))
+
+
+def test_single_skipped_updates_are_clipped_whatever_the_replay_shows():
+    """0.1.0 lowered the lr three times for rare batches with enormous gradients, which the scaler skips."""
+    job = a_job(knobs={"precision": "amp_fp16"})
+    replay = {"weights": "finite", "inputs": "finite", "fp32": "finite", "step": "300"}
+    note = "the loss scale fell 5 times and never grew"
+    fault = a_fault(FaultKind.DIVERGENCE, 300, shape="spike", note=note, replay=replay)
+    decision = decide(job, [an_attempt(1, job.knobs, fault)], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung == "raise_clip"
+    assert "the scaler skipped single updates" in decision.because
