@@ -227,6 +227,11 @@ def off(trial: Trial) -> Result:
     return _rung(trial, "off", {"trials": "off"})
 
 
+def trials(trial: Trial) -> Result:
+    """Run the script under Rung with the default ladder and trials."""
+    return _rung(trial, "trials", {"trials": "on"})
+
+
 def _rung(trial: Trial, regimen: str, recovery: Mapping[str, Any]) -> Result:
     job = trial.folder / "job.yaml"
     job.write_text(yaml.safe_dump(trial.case.job(trial.times, recovery)), encoding="utf-8")
@@ -297,6 +302,7 @@ REGIMENS: dict[str, Callable[[Trial], Result]] = {
     "default": default,
     "auto": auto,
     "off": off,
+    "trials": trials,
     "restart": restart,
     "fp32": fp32,
     "blind": blind,
