@@ -84,6 +84,10 @@ class Detector:
         return found + self._take_reading(reading)
 
     @property
+    def has_candidates(self) -> bool:
+        return bool(self._candidates)
+
+    @property
     def needs_full_line(self) -> bool:
         """Tell whether the next line must be fed whole, because of the lines before it or the rules of the job file."""
         return self._builder.traceback.is_open or self._unwrapper.in_frame or bool(self._rules)

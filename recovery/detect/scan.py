@@ -7,9 +7,9 @@ line only the numbers are read. How the bytes are cut into chunks never changes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
-from rung.jobs.model.fault import Fault
+from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
@@ -24,9 +24,13 @@ _FAR = 1 << 62
 
 
 class Scan:
-    """Feeds one log to one detector. A quick scan finds only faults: no steps and no early warnings."""
+    """Feeds one log to one detector. A quick scan finds only faults: no steps and no early warnings.
 
-    def __init__(self, detector: Detector, *, quick: bool = False) -> None:
+    `decided` is the first fault of a kind in `latched` that decided at some line, so that it does not matter how much
+    of a log was read at a time.
+    """
+
+    def __init__(self, detector: Detector, *, quick: bool = False, latched: Set[FaultKind] = frozenset()) -> None:
         self.detector = detector
         self._quick = quick
         self._prefilter = Prefilter(values=quick)
@@ -35,6 +39,8 @@ class Scan:
         self._number = 1
         # Lines that a quick scan still has to read, with a keyword or not.
         self._reading_on = HEAD
+        self._latched = latched
+        self.decided: Fault | None = None
 
     def feed(self, chunk: bytes) -> list[Fault]:
         """Take the next bytes of the log; return the faults that the lines they complete bring."""
@@ -74,8 +80,15 @@ class Scan:
                     hit = next(hits, _FAR)
             elif raw:
                 found += detector.feed_numbers(Line(count, text_of(raw)))
+            if self._latched and self.decided is None and detector.has_candidates:
+                self._latch()
             at = end + 1
         return found
+
+    def _latch(self) -> None:
+        fault = self.detector.first_fault(ended=False)
+        if fault is not None and fault.kind in self._latched:
+            self.decided = fault
 
     def _scan_quickly(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
         """Take the lines with a hit and a few after each."""

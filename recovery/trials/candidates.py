@@ -51,6 +51,7 @@ def lower_lr(candidate: Candidate) -> Candidate | None:
 def run_order(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates in the order in which they run.
 
-    The most likely one runs last: it can go on without a stop. So a lower lr runs before a higher one.
+    The most likely one runs last: it can go on without a stop. So a lower lr runs before a higher one. The run as it is
+    runs first: what costs too much is left out from then on, and it must not be.
     """
-    return tuple(reversed(found))
+    return tuple(sorted(reversed(found), key=lambda each: each.rung is not None))

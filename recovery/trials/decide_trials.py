@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import RungName
-from rung.jobs.model.trial import Trial
+from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Climb, Decision, Relaunch, Wait, climb_of, decide
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import with_defaults
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import describe_change, describe_fault
+from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.compare import level
 from rung.recovery.trials.judge import choose, next_lower_lr, survivors
 from rung.recovery.trials.plan import plan_trials
@@ -74,13 +75,22 @@ def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
     if index is not None:
         return _launch(_fresh(trial, index), climb, _start(over))
     winner = choose(over, on_gpu=gpu is not None)
+    lower = _lower_lr(winner, over)
+    if lower is not None:
+        longer = replace(trial, candidates=(*trial.candidates, lower))
+        return _launch(_fresh(longer, len(trial.candidates)), climb, _start(over))
+    return Winner(winner) if winner is not None else None
+
+
+def _lower_lr(winner: Attempt | None, over: Sequence[Attempt]) -> Candidate | None:
+    """Return the next lower lr to try: the lowest one so far failed, or it won and is clearly better than the others."""
+    lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
+    lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
+    if lowest is not None and lowest.trial and lowest.fault is not None and not _was_machine(lowest):
+        return lower_lr(lowest.trial.candidate)
     if winner is None or winner.trial is None:
         return None
-    lower = next_lower_lr(winner.trial, [each.trial for each in over if each.trial])
-    if lower is None:
-        return Winner(winner)
-    longer = replace(trial, candidates=(*trial.candidates, lower))
-    return _launch(_fresh(longer, len(trial.candidates)), climb, _start(over))
+    return next_lower_lr(winner.trial, [each.trial for each in over if each.trial])
 
 
 def _was_machine(attempt: Attempt) -> bool:

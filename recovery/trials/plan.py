@@ -32,8 +32,9 @@ def plan_trials(job: Job, climb: Climb, decision: Relaunch) -> Trial | NoTrials:
     asked, last = job.spec.recovery.trials, climb.context.attempts[-1]
     if asked is None or decision.rung is None or climb.root.kind not in TRIED:
         return NoTrials()
-    if diagnose(climb.context).proven:
-        return NoTrials("the cause is proven, so no trials")
+    diagnosis = diagnose(climb.context)
+    if diagnosis.proven or diagnosis.verdict:
+        return NoTrials("the cause is proven, so no trials" if diagnosis.proven else "")
     why = _why_not(job, last)
     if why:
         return NoTrials(why)

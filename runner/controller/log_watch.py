@@ -45,12 +45,25 @@ class LogWatch:
             warning = warning.model_copy(update={"stop": False})
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
         self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
-        self._scan = Scan(self.detector)
         self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
         if warning is not None and not warning.stop:
             self.fails_clean_exit -= {FaultKind.DIVERGENCE}
+        self._scan = Scan(self.detector, latched=self.fails_clean_exit)
+
+    @property
+    def fault(self) -> Fault | None:
+        """Return the fault to act on while the attempt runs.
+
+        The first one that decided stays, even if the numbers are better by now: a slow reader must come to the same
+        decision as a quick one.
+        """
+        return self._scan.decided or self.detector.first_fault(ended=False)
+
+    @property
+    def decided(self) -> Fault | None:
+        return self._scan.decided
 
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
@@ -122,7 +135,7 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:
     """Return the fault that ended an attempt; None if it finished."""
     clean = observation.exit_code == 0
-    fault = watch.detector.first_fault(ended=True, clean_exit=clean)
+    fault = watch.decided or watch.detector.first_fault(ended=True, clean_exit=clean)
     # A run that exits with 0 has survived the errors in its log, unless its numbers are bad or one ended the training.
     if fault is not None and (not clean or fault.kind in watch.fails_clean_exit):
         return fault

@@ -217,7 +217,7 @@ class Supervisor:
         if job.state is JobState.STOPPING:
             return
         history = view.watch.detector.history
-        fault = view.watch.detector.first_fault(ended=False)
+        fault = view.watch.fault
         if fault is None and not attempt.is_trial:
             fault = self._judge.while_running(job, history)
         if fault is not None:

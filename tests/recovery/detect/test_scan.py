@@ -190,3 +190,18 @@ def test_line_numbers_are_right_across_many_chunks():
     raw = b"\n".join(rows) + b"\n"
     for quick in (False, True):
         assert wanted[0] + 1 == fast(raw, (5000,), quick=quick)[1][0].line
+
+
+def test_the_first_fault_that_decided_stays_however_much_is_read_at_a_time():
+    """A run that was quick enough to get past its blow-up was stopped for another fault, or for none."""
+    losses = [2.0] * 40 + [9e4 * 0.97**step for step in range(400)]
+    text = "".join(f"step {step} loss {loss:.6g}\n" for step, loss in enumerate(losses, 1)).encode()
+    decided = []
+    for size in (64, 1000, len(text)):
+        scan = Scan(Detector(), latched={FaultKind.DIVERGENCE})
+        for at in range(0, len(text), size):
+            scan.feed(text[at : at + size])
+        decided.append(scan.decided)
+    assert decided[0] is not None and decided[0].step is not None and decided[0].step < 60
+    assert decided == [decided[0]] * 3
+    assert scan.detector.first_fault(ended=False) is None

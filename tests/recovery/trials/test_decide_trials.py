@@ -50,8 +50,14 @@ def test_a_higher_lr_than_one_that_failed_is_not_tried() -> None:
     lowest = launched(fp32, clip)
     assert label(lowest) == "lower_lr x0.01"
     assert label(launched(fp32, clip, tried(lowest, 4, 1.0))) == "lower_lr x0.1"
-    end = next_trial(JOB, [FIRST, fp32, clip, tried(lowest, 4, 9.0, FAILED)], None)
-    assert isinstance(end, Winner)
+    # A lower one is tried instead, down to the lowest.
+    over = [fp32, clip, tried(lowest, 4, 9.0, FAILED)]
+    for expected in ("lower_lr x0.001", "lower_lr x0.0001"):
+        lower = launched(*over)
+        assert label(lower) == expected
+        over.append(tried(lower, len(over) + 2, 9.0, FAILED))
+    end = next_trial(JOB, [FIRST, *over], None)
+    assert isinstance(end, Winner) and end.attempt.number == 3
 
 
 def test_while_a_lower_lr_is_clearly_better_a_lower_one_still_is_tried() -> None:

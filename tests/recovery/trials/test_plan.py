@@ -103,7 +103,7 @@ def test_one_candidate_is_no_choice() -> None:
 def test_a_jump_of_a_run_that_was_well_is_compared_with_the_run_as_it_is() -> None:
     job = a_job_with_trials()
     jumped = faulty(job, 500, F.DIVERGENCE, "spike", healthy_loss=1.0)
-    assert "as it is" in labels(planned(job, jumped, checkpoints=[a_checkpoint(490)]))
+    assert labels(planned(job, jumped, checkpoints=[a_checkpoint(490)]))[0] == "as it is"
     from_the_start = faulty(job, 50, F.DIVERGENCE)
     assert "as it is" not in labels(planned(job, from_the_start))
 
@@ -112,6 +112,11 @@ def test_a_verdict_that_no_rung_helps_stands_without_trials() -> None:
     job = a_job_with_trials()
     one = faulty(job, 300, shape=None)
     assert one.fault is not None
+    replay = {"weights": "finite", "inputs": "finite", "fp32": "nonfinite", "step": "10"}
+    early = faulty(job, 10, shape=None)
+    assert early.fault is not None
+    bug = replace(early, fault=replace(early.fault, replay=replay))
+    assert decided(job, bug).rung == "lower_lr" and decided(job, bug).trial is None
     replay = {"weights": "finite", "inputs": "nonfinite", "step": "300"}
     bad_data = replace(one, fault=replace(one.fault, replay=replay))
     assert isinstance(decide_with_trials(job, [bad_data], [], None), Stop)

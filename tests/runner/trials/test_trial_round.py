@@ -203,5 +203,7 @@ def test_when_no_candidate_helps_the_table_says_so_and_the_ladder_ends(build: Bu
         world.until(lambda: world.last(job).number > attempt.number or world.job(job).ended)  # noqa: B023
     assert world.job(job).state is JobState.FAILED
     tables = [event.data for event in world.store.events(job) if event.kind == "trials"]
+    tried = [row["rung"] for row in tables[0]["table"]]
+    assert tried == ["fp32", "lower_lr x0.01", "raise_clip", "lower_lr x0.001", "lower_lr x0.0001"]
     assert len(tables) == 1 and tables[0]["because"] == "no candidate got past the fault"
     assert "no rung is left" in world.job(job).reason
