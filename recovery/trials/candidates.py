@@ -54,4 +54,5 @@ def run_order(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     The most likely one runs last: it can go on without a stop. So a lower lr runs before a higher one. The run as it is
     runs first: what costs too much is left out from then on, and it must not be.
     """
-    return tuple(sorted(reversed(found), key=lambda each: each.rung is not None))
+    as_it_is = [each for each in found if each.rung is None]
+    return (*as_it_is, *(each for each in reversed(found) if each.rung is not None))

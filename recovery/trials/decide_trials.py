@@ -83,7 +83,7 @@ def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
 
 
 def _lower_lr(winner: Attempt | None, over: Sequence[Attempt]) -> Candidate | None:
-    """Return the next lower lr to try: the lowest one so far failed, or it won and is clearly better than the others."""
+    """Return the next lower lr to try, if the lowest so far failed, or won and is clearly better than the others."""
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
     lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
     if lowest is not None and lowest.trial and lowest.fault is not None and not _was_machine(lowest):
