@@ -63,6 +63,7 @@ def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
     Scan(detector).feed("\n".join([*lines, ""]).encode())
 
     class Watched:
+        mode = "flags"
         pass
 
     watched = Watched()
