@@ -64,7 +64,6 @@ def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
 
     class Watched:
         mode = "flags"
-        pass
 
     watched = Watched()
     watched.detector = detector
