@@ -53,7 +53,7 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
     same_fault = [each for each in context.attempts if each.fault and each.fault.kind is root.kind]
     in_fp32 = [each.fault_step for each in same_fault if _is_fp32(each, context)]
     if root.kind is FaultKind.NAN_LOSS and in_fp32 and not is_later(in_fp32[-1], incident.furthest_fault_step):
-        text = f"NaN in FP32 too, at step {in_fp32[-1]}: precision is not the cause, the model or the data is"
+        text = f"NaN in FP32 too, at step {in_fp32[-1]}: precision is not the cause, but a bug in the model or the data"
     elif len(steps) > 2 and all(is_later(b, a) for a, b in pairwise(steps)):
         delayed = f"every rung only delayed it (steps {', '.join(map(str, steps))}); the cause is in the code"
         text = f"{describe_fault(fault)}: {delayed}"

@@ -57,11 +57,19 @@ def _is_behind(trial: Trial, readings: Readings, other: Attempt, step: int) -> b
 
 
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
-    """Return whether the last trial can go on: no other one is better, and no lower lr has to be tried."""
+    """Return whether the last trial can go on: no other one is better, and no lower lr has to be tried.
+
+    The run as it is goes on rather than any change that is not clearly better.
+    """
     if next_lower_lr(trial, [each.trial for each in others if each.trial]) is not None:
         return False
-    found = (compared(each.trial, trial) for each in survivors(others) if each.trial)
-    return not any(each is not None and each.is_lower for each in found)
+    for other in (each.trial for each in survivors(others) if each.trial):
+        found, change = compared(other, trial), compared(trial, other)
+        if found is not None and found.is_lower:
+            return False
+        if other.candidate.rung is None and change is not None and not change.is_lower:
+            return False
+    return True
 
 
 def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:

@@ -12,7 +12,7 @@ from rung.jobs.job import Attempt, Job, Verdict, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.monitors import learning
-from rung.recovery.monitors.learning import Judgement, LearningBaseline, LossHistory, window_after
+from rung.recovery.monitors.learning import MIN_WINDOW, Judgement, LearningBaseline, LossHistory, window_after
 from rung.recovery.trials.judge import best_level
 from rung.runner.context import Context
 from rung.runner.state import transitions
@@ -92,19 +92,23 @@ def untrained(line: Sequence[Attempt]) -> float | None:
 
 
 def judge_cure(job: Job, attempts: Sequence[Attempt], history: LossHistory, *, ended: bool) -> Judgement | None:
-    """Judge whether the last of a job's own runs has recovered from its fault; None: there was no fault."""
+    """Judge whether the last of a job's own runs has recovered from its fault; None: there was none, or it is no fault.
+
+    A run that is left alone has no fault: trials have shown that its jump is the script's own doing.
+    """
     line = main_line(attempts)
-    before = line[:-1]
+    before, now = line[:-1], line[-1]
     incident = incident_after(before, job.knobs)
-    if incident.root_fault is None:
+    if incident.root_fault is None or now.left_alone:
         return None
     faulty = next(attempt for attempt in before if attempt.number == incident.root_attempt)
     levels = (attempt.healthy_loss for attempt in reversed(before) if attempt.healthy_loss is not None)
+    to_fault = incident.furthest_fault_step - (faulty.resumed_step or 0)
+    # One that resumed beyond the fault has to be seen for as long.
+    window_end = max(window_after(incident.furthest_fault_step, to_fault), now.resume_point + MIN_WINDOW)
     baseline = LearningBaseline(
         fault_step=incident.furthest_fault_step,
-        window_end=window_after(
-            incident.furthest_fault_step, incident.furthest_fault_step - (faulty.resumed_step or 0)
-        ),
+        window_end=window_end,
         healthy=next(levels, None),
         untrained=untrained(line),
         best_trial=best_level(attempts),

@@ -125,6 +125,8 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
     if last.stepped_back and decision.knobs == last.asked:
         # After a fault of the machine, the same step back is tried again.
         decision = replace(decision, stepped_back=True)
+    if main_line(attempts)[-1].left_alone:
+        decision = replace(decision, left_alone=True)
     if decision.trial is not None:
         # A folder of its own, so that the job's checkpoints stay as they are.
         placement = replace(placement, residence=new_residence(attempts))

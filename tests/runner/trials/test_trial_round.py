@@ -12,6 +12,7 @@ import pytest
 from rung.jobs.job import Attempt, Outcome, main_line
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel, retry
+from rung.runner.seams.engine import FileEntry
 from tests.support.pretend import World
 
 Build = Callable[..., World]
@@ -207,3 +208,29 @@ def test_when_no_candidate_helps_the_table_says_so_and_the_ladder_ends(build: Bu
     assert tried == ["fp32", "lower_lr x0.01", "raise_clip", "lower_lr x0.001", "lower_lr x0.0001"]
     assert len(tables) == 1 and tables[0]["because"] == "no candidate got past the fault"
     assert "no rung is left" in world.job(job).reason
+
+
+def test_a_run_that_no_rung_changes_is_left_alone_to_its_end(build: Build) -> None:
+    """As in a curriculum: the loss jumps when the harder data begins. 0.1.0 called it a divergence three times."""
+    world = build()
+    asked = {"trials": {"steps": 100, "cost": "100%"}}
+    knobs = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
+    job = world.submit("a", "A100", recovery=asked, knobs=knobs, checkpoint={"every": 300})
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda step: 2.0 * 0.99**step, 320)
+    world.engine("ampere").files["checkpoints"] = [FileEntry("step_300.pt", 10, 301.0)]
+    world.engine("ampere").verdicts["step_300.pt"] = {"verdict": "healthy", "step": 300, "detail": ""}
+    write(world, job, lambda step: 5.0, 420, first=321)
+    world.until(lambda: world.last(job).is_trial)
+    assert world.store.attempts(job)[0].fault is not None
+    play(world, job, {"as it is": 1.5, **dict.fromkeys(["raise_clip", "lower_lr x0.1", "lower_lr x0.01", "fp32"], 1.5)})
+    alone = world.last(job)
+    assert (alone.rung, alone.left_alone, alone.asked) == (None, True, world.job(job).knobs)
+    assert "no rung changes it" in alone.because
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda step: 5.0, 900, first=alone.resume_point + 1)
+    world.turn(5)
+    assert world.is_running(job) and "not_learning" not in world.event_kinds(job)
+    world.engine("ampere").end(f"{job}/{alone.number}")
+    world.until(lambda: world.job(job).ended)
+    assert world.job(job).state is JobState.SUCCEEDED
