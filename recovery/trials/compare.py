@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import median
 
 Readings = Sequence[tuple[int, float]]
 
@@ -16,8 +16,11 @@ Readings = Sequence[tuple[int, float]]
 END = 1 / 3
 # Two losses within 1 % of each other are the same: the gauntlet calls a run within 1 % of the healthy one as good.
 SAME_LEVEL = 0.01
-# The mean difference of two runs without a difference is beyond two standard errors once in twenty times.
+# The difference of two runs without a difference is beyond two standard errors once in twenty times.
 ERRORS = 2.0
+# The standard error of a median, from the median distance to it: 1.4826 for the spread, 1.2533 for the median. A batch
+# whose loss is a million times too high changes neither.
+OF_A_MEDIAN = 1.4826 * 1.2533
 # With fewer common readings there is no noise to measure: only a difference beyond this share counts.
 FEW, FEW_SHARE = 3, 0.1
 
@@ -60,8 +63,9 @@ def compare(one: Readings, other: Readings, start: int, until: int) -> Compariso
     if not pairs:
         pairs = [(median(loss for _, loss in ours), median(theirs.values()))]
     differences = [mine - their for mine, their in pairs]
-    size = fmean(abs(their) for _, their in pairs)
+    size, middle = median(abs(their) for _, their in pairs), median(differences)
     if len(pairs) < FEW:
-        return Comparison(fmean(differences), FEW_SHARE * size)
-    error = stdev(differences) / math.sqrt(len(differences))
-    return Comparison(fmean(differences), max(ERRORS * error, SAME_LEVEL * size))
+        return Comparison(middle, FEW_SHARE * size)
+    spread = median(abs(each - middle) for each in differences)
+    error = OF_A_MEDIAN * spread / math.sqrt(len(differences))
+    return Comparison(middle, max(ERRORS * error, SAME_LEVEL * size))

@@ -40,6 +40,15 @@ def test_two_runs_without_a_difference_are_told_apart_in_few_of_a_hundred() -> N
     assert clear <= 8
 
 
+def test_a_batch_with_an_enormous_loss_hides_no_difference() -> None:
+    """One batch in fifty with labels in the wrong unit; the mean of the differences would show only that one."""
+    better, worse = course(1.0), course(1.3)
+    better[250] = worse[250] = (250, 1e8)
+    worse[251] = (251, 1e7)
+    found = compare(better, worse, *WINDOW)
+    assert found is not None and found.is_lower
+
+
 def test_less_than_a_hundredth_is_the_same_level() -> None:
     found = compare(course(1.0, spread=0.0), course(1.005, spread=0.0), *WINDOW)
     assert found is not None and not found.is_lower
