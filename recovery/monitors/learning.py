@@ -131,43 +131,90 @@ class LearningBaseline:
 
 def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> Judgement:
     """Return whether a relaunched run has been learning since the fault."""
-    fault_step, window_end, level = baseline.fault_step, baseline.window_end, baseline.healthy
-    last = history.last_step
+    fault_step, window_end, last = baseline.fault_step, baseline.window_end, history.last_step
     if last is None or (last < window_end and not ended):
         return Judgement(Verdict.TOO_EARLY, f"judged at step {window_end}")
     losses = history.between(fault_step, last + 1)
     if len(losses) < MIN_READINGS:
         return Judgement(Verdict.TOO_EARLY, f"only {len(losses)} readings since step {fault_step}")
-    third = len(losses) // 3
-    early, late = median(losses[:third]), median(losses[-third:])
-    span = f"steps {fault_step} to {last}"
-    spread = _spread(losses[-third:])
-    untrained = baseline.untrained
-    if untrained is not None and late > WRECKED * abs(untrained):
-        return Judgement(Verdict.NOT_LEARNING, f"the loss is {late:.4g} over {span}, {untrained:.4g} when it began")
-    margin, best = 2 * spread / math.sqrt(third), baseline.best_trial
-    if late < early - max(SAME_LEVEL * abs(early), margin):
-        fell = f"the loss fell from {early:.4g} to {late:.4g} over {span}"
-        if best is not None and late > best + max(SAME_LEVEL * abs(best), margin):
-            return Judgement(Verdict.LEVEL, f"{fell}, and is above the {best:.4g} of the best trial")
-        return Judgement(Verdict.LEARNING, fell)
-    # Before an early fault the run may have learned nothing yet.
-    doubtful = level is None or fault_step <= EARLY
-    flat = untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin)
-    if flat and doubtful and len(losses) >= ENOUGH:
-        because = f"the loss is {late:.4g} over {span}, no better than the {untrained:.4g} it began with"
-        return Judgement(Verdict.NOT_LEARNING, because)
-    if level is not None and late <= level + max(SAME_LEVEL * abs(level), 2 * spread / math.sqrt(MIN_READINGS)):
-        return Judgement(
-            Verdict.LEVEL, f"the loss is at {late:.4g} over {span}, no worse than {level:.4g} before the fault"
-        )
+    trend = _trend(losses, f"steps {fault_step} to {last}")
+    found = _ruined_or_falling(trend, baseline) or _still_untrained(trend, baseline) or _no_worse(trend, baseline)
+    if found is not None:
+        return found
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
-    began = untrained if untrained is not None else history.first_loss
-    if level is None and began is not None and late <= min(began - _required_fall(began, spread), early + 2 * margin):
-        return Judgement(Verdict.LEVEL, f"the loss stays at {late:.4g} over {span}, {began:.4g} when it began")
-    was = f", {level:.4g} before the fault" if level is not None else ""
-    return Judgement(Verdict.NOT_LEARNING, f"the loss no longer falls: {early:.4g} to {late:.4g} over {span}{was}")
+    return _level_or_not_learning(trend, baseline, history.first_loss)
+
+
+@dataclass(frozen=True)
+class _Trend:
+    """The level of the loss in the first and in the last third of some readings, and how much of it is noise."""
+
+    early: float
+    late: float
+    spread: float
+    margin: float
+    count: int
+    span: str
+
+
+def _trend(losses: list[float], span: str) -> _Trend:
+    third = len(losses) // 3
+    spread = _spread(losses[-third:])
+    return _Trend(
+        median(losses[:third]), median(losses[-third:]), spread, 2 * spread / math.sqrt(third), len(losses), span
+    )
+
+
+def _ruined_or_falling(trend: _Trend, baseline: LearningBaseline) -> Judgement | None:
+    late, untrained, best = trend.late, baseline.untrained, baseline.best_trial
+    if untrained is not None and late > WRECKED * abs(untrained):
+        because = f"the loss is {late:.4g} over {trend.span}, {untrained:.4g} when it began"
+        return Judgement(Verdict.NOT_LEARNING, because)
+    if late >= trend.early - max(SAME_LEVEL * abs(trend.early), trend.margin):
+        return None
+    fell = f"the loss fell from {trend.early:.4g} to {late:.4g} over {trend.span}"
+    if best is not None and late > best + max(SAME_LEVEL * abs(best), trend.margin):
+        return Judgement(Verdict.LEVEL, f"{fell}, and is above the {best:.4g} of the best trial")
+    return Judgement(Verdict.LEARNING, fell)
+
+
+def _still_untrained(trend: _Trend, baseline: LearningBaseline) -> Judgement | None:
+    late, untrained = trend.late, baseline.untrained
+    # Before an early fault the run may have learned nothing yet.
+    doubtful = baseline.healthy is None or baseline.fault_step <= EARLY
+    if untrained is None or not doubtful or trend.count < ENOUGH:
+        return None
+    if late < untrained - max(SAME_LEVEL * abs(untrained), trend.margin):
+        return None
+    because = f"the loss is {late:.4g} over {trend.span}, no better than the {untrained:.4g} it began with"
+    return Judgement(Verdict.NOT_LEARNING, because)
+
+
+def _no_worse(trend: _Trend, baseline: LearningBaseline) -> Judgement | None:
+    late, healthy, best = trend.late, baseline.healthy, baseline.best_trial
+    noise = 2 * trend.spread / math.sqrt(MIN_READINGS)
+    if healthy is not None and late <= healthy + max(SAME_LEVEL * abs(healthy), noise):
+        because = f"the loss is at {late:.4g} over {trend.span}, no worse than {healthy:.4g} before the fault"
+        return Judgement(Verdict.LEVEL, because)
+    if best is not None and late <= best + max(SAME_LEVEL * abs(best), noise):
+        because = f"the loss is at {late:.4g} over {trend.span}, no worse than {best:.4g} at the end of the best trial"
+        return Judgement(Verdict.LEVEL, because)
+    return None
+
+
+def _level_or_not_learning(trend: _Trend, baseline: LearningBaseline, first: float | None) -> Judgement:
+    late, healthy = trend.late, baseline.healthy
+    began = baseline.untrained if baseline.untrained is not None else first
+    if healthy is None and began is not None:
+        fallen = late <= min(began - _required_fall(began, trend.spread), trend.early + 2 * trend.margin)
+        if fallen:
+            return Judgement(
+                Verdict.LEVEL, f"the loss stays at {late:.4g} over {trend.span}, {began:.4g} when it began"
+            )
+    was = f", {healthy:.4g} before the fault" if healthy is not None else ""
+    because = f"the loss no longer falls: {trend.early:.4g} to {late:.4g} over {trend.span}{was}"
+    return Judgement(Verdict.NOT_LEARNING, because)
 
 
 def never_learned(history: LossHistory, untrained: float | None) -> Judgement | None:

@@ -110,6 +110,12 @@ def test_a_falling_loss_above_that_of_the_best_trial_is_not_known_to_learn():
         assert judge(losses(course, first=100), baseline, ended=False).verdict is expected
 
 
+def test_a_level_loss_no_worse_than_that_of_the_best_trial_is_no_fault():
+    for best, expected in ((3.0, Verdict.LEVEL), (2.0, Verdict.NOT_LEARNING), (None, Verdict.NOT_LEARNING)):
+        baseline = LearningBaseline(100, window_after(100, 50), None, None, best)
+        assert judge(losses(noisy(3.0, 400), first=100), baseline, ended=False).verdict is expected
+
+
 def test_a_run_without_a_fault_that_ends_no_better_than_untrained_never_learned():
     judgement = never_learned(losses(noisy(2.3, 400, 0.02)), 2.3)
     assert judgement is not None and "no better than the 2.3 it began with" in judgement.because
