@@ -54,6 +54,4 @@ def _report() -> None:
     if _State.has_ended or not (updates or _State.backwards or records.has_reported_hands()):
         return
     _State.has_ended = True
-    if not updates and _State.backwards:
-        _report_without()
     records.emit("end", updates=updates)

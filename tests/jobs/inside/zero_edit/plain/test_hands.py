@@ -51,6 +51,21 @@ def test_a_part_that_cannot_be_installed_and_updates_out_of_reach_are_no_hands(s
     assert (middle, end) == ("in the middle", "rung| end updates=0")
 
 
+FAILS_AT_ONCE = """
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+weight.sum().backward()
+raise ValueError("Attempting to unscale FP16 gradients.")
+"""
+
+
+def test_a_script_that_fails_in_its_first_step_has_hands(start: Start) -> None:
+    lines = start(sys.executable, "-c", FAILS_AT_ONCE).stdout.splitlines()
+    found = [line for line in lines if line.startswith(("rung| hands", "rung| end"))]
+    assert found[0].startswith("rung| hands torch=") and found[1:] == ["rung| end updates=0"]
+
+
 def test_a_process_that_only_loads_data_says_nothing(start: Start) -> None:
     done = start(sys.executable, "-c", "import torch", RUNG_HANDS_REPORTED="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
