@@ -54,7 +54,7 @@ class Outcome(StrEnum):
     FAULT = "fault"
     FELL_SHORT = "fell_short"
     CANCELLED = "cancelled"
-    # Rung stopped a healthy run: to try a faster precision or the first lr again, or because its trial was over.
+    # Rung stopped a healthy run: to try a faster precision or another lr, or because its trial was over.
     STOPPED = "stopped"
 
 
@@ -115,6 +115,12 @@ class Attempt:
     verdict_why: str = ""
     # Early warnings no longer stop it: trials have shown that no rung changes what they warn of.
     left_alone: bool = False
+    # Its last losses as (step, loss), where trials compare themselves with the run as it is.
+    readings: tuple[tuple[int, float], ...] = ()
+    # The step at which its loss was level after a cure, so that Rung stopped it to try a lower lr.
+    level_at: int | None = None
+    # The trials have shown that it gets through the steps up to this one, whatever an early warning would say of them.
+    tried_until: int = 0
     # This attempt went back to a faster precision or the original lr after enough clean steps.
     stepped_back: bool = False
     # What it is a trial of; None: the job's own run.

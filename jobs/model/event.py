@@ -63,6 +63,7 @@ class EventKind(StrEnum):
     NOT_LEARNING = "not_learning", True, "red"
     TRIALS = "trials", True, "cyan"
     STEPPING_BACK = "stepping_back", False
+    LEVEL = "level", True, "yellow"
     ENDED = "ended", False
     STOPPED = "stopped", True, "red"
     RETRIED = "retried", True

@@ -42,8 +42,7 @@ class Candidate:
 class Trial:
     """What an attempt is a trial of, over which steps, and what came of it.
 
-    All trials about one fault run from `start` to `until`. The candidate that is most likely to win runs last, because
-    the last one can go on without a stop.
+    All trials about one fault run from `start` to `until`. The candidates are listed with the most likely one first.
     """
 
     # The number of the attempt whose fault it is about.
@@ -55,6 +54,10 @@ class Trial:
     until: int
     # How many steps the trials that do not win may take together.
     bound: int
+    # The loss that shows a cure: the level before the fault, or one below that of the untrained model. None: not known.
+    goal: float | None = None
+    # Whether it can become the job's own run without a stop, if it wins. The first of them has nothing to win against.
+    may_go_on: bool = False
     # The losses over the window as (step, loss), and the time of a step; filled in when the trial ends.
     readings: tuple[tuple[int, float], ...] = ()
     ms: float | None = None
@@ -67,10 +70,6 @@ class Trial:
     @property
     def candidate(self) -> Candidate:
         return self.candidates[self.index]
-
-    @property
-    def is_last(self) -> bool:
-        return self.index == len(self.candidates) - 1
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "candidates": [each.to_dict() for each in self.candidates]}

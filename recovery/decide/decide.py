@@ -59,6 +59,8 @@ class Relaunch:
     trial: Trial | None = None
     # Trials have shown that no rung changes what an early warning found.
     left_alone: bool = False
+    # Trials have shown that the run gets through the steps up to this one.
+    tried_until: int = 0
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,12 @@ def _failed_in_trials(attempts: Sequence[Attempt], last: Attempt) -> dict[str, s
     return {
         each.trial.candidate.rung: f"in its trial, attempt {each.number}: {each.trial.verdict}"
         for each in trials
-        if each.trial and each.trial.candidate.rung and not each.trial.won
+        if each.trial and each.trial.candidate.rung and not each.trial.won and not _ended_by_machine(each)
     }
+
+
+def _ended_by_machine(attempt: Attempt) -> bool:
+    return attempt.host_lost or (attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA)
 
 
 def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], climb: Climb) -> Decision:

@@ -65,6 +65,9 @@ def incident_after(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
     for attempt in attempts:
         if attempt.fault is not None:
             incident = _after_fault(incident, attempt, attempt.fault)
+        elif attempt.level_at is not None:
+            # It is past its fault and was stopped to try a lower lr: its knobs are proven, and the fault is still that.
+            incident = replace(incident, proven_knobs=attempt.asked, pending_rung=None, rejected_rungs={})
         elif attempt.outcome is Outcome.STOPPED:
             # Rung stopped a healthy attempt, so its knobs are proven whatever happens after the step back.
             incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=incident.unbudgeted)

@@ -63,7 +63,7 @@ def decide_step_back(
     """Return the next launch of a job that steps back or whose step back failed; None for any other job."""
     last = attempts[-1]
     fault = last.fault
-    if last.outcome is Outcome.STOPPED:
+    if last.outcome is Outcome.STOPPED and last.level_at is None:
         decision = _step_back(job, attempts, checkpoints)
     elif last.stepped_back and fault is not None and TREATMENTS[fault.kind].budget in (Budget.LADDER, Budget.ONCE):
         decision = _fall_back(job, attempts, checkpoints)
@@ -86,7 +86,7 @@ def _fall_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sigh
     """Return to the knobs that cured the run."""
     fault = attempts[-1].fault
     assert fault is not None
-    cured = next(attempt.asked for attempt in reversed(attempts) if attempt.outcome is Outcome.STOPPED)
+    cured = next(each.asked for each in reversed(attempts) if each.outcome is Outcome.STOPPED and each.level_at is None)
     choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
     at = f" at step {fault.step}" if fault.step is not None else ""
     because = f"{fault.kind}{at} after stepping back: the knobs that had cured it again, for good; {choice.because}"

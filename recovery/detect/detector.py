@@ -36,14 +36,18 @@ class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress."""
 
     def __init__(
-        self, rules: Sequence[Rule] = (), warning: EarlyWarning | None = EARLY_WARNING, killed: FaultKind = _K.OOM
+        self,
+        rules: Sequence[Rule] = (),
+        warning: EarlyWarning | None = EARLY_WARNING,
+        killed: FaultKind = _K.OOM,
+        warns_after: int = 0,
     ) -> None:
         self._killed = killed  # what a line means that only says that a process was killed
         self._rules = Rules(rules)
         self._progress = ProgressTracker()
         self._candidates = FaultCandidates()
         self._builder = FaultBuilder()
-        self._numbers = NumericFaults(warning, self._candidates, self._builder)
+        self._numbers = NumericFaults(warning, self._candidates, self._builder, warns_after)
         self._unwrapper = Unwrapper()
         self._reader = LineReader()
         self._tail = Tail()

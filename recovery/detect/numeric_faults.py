@@ -24,9 +24,15 @@ _K = FaultKind
 
 
 class NumericFaults:
-    """Feeds the readings of one run to its monitors, and opens and drops the candidates that they show."""
+    """Feeds the readings of one run to its monitors, and opens and drops the candidates that they show.
 
-    def __init__(self, warning: EarlyWarning | None, candidates: FaultCandidates, builder: FaultBuilder) -> None:
+    Early warnings begin after step `warns_after`: what came before has been judged already.
+    """
+
+    def __init__(
+        self, warning: EarlyWarning | None, candidates: FaultCandidates, builder: FaultBuilder, warns_after: int = 0
+    ) -> None:
+        self._warns_after = warns_after
         self._candidates, self._builder, self._warning = candidates, builder, warning
         self._gradients = GradientMonitor()
         self.begin_course()
@@ -127,6 +133,8 @@ class NumericFaults:
 
     def _take_warning(self, step: int | None, reading: Reading) -> list[Fault]:
         """Let the early warning begin or end."""
+        if step is not None and step <= self._warns_after:
+            return []
         before, warned = self._warnings.active, self._warnings.see(step, reading)
         if before and not self._warnings.active:
             self._candidates.drop(_K.DIVERGENCE)

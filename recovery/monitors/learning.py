@@ -102,9 +102,9 @@ def healthy_level(history: LossHistory, began: int) -> float | None:
     return level if level <= start + margin else None
 
 
-def was_falling(history: LossHistory, began: int) -> bool | None:
-    """Return whether the loss still fell in the second half of the steps before a fault; None: too few readings."""
-    before = history.between(began // 2, began)
+def was_falling(history: LossHistory, until: int, since: int = 0) -> bool | None:
+    """Return whether the loss still fell in the second half of some steps; None: too few readings."""
+    before = history.between((since + until) // 2, until)
     if len(before) < MIN_READINGS:
         return None
     third = len(before) // 3
@@ -223,8 +223,10 @@ def never_learned(history: LossHistory, untrained: float | None) -> Judgement | 
     if last is None or len(losses) < ENOUGH:
         return None
     third = len(losses) // 3
-    late = median(losses[-third:])
-    margin = 2 * _spread(losses[-third:]) / math.sqrt(third)
+    late, spread = median(losses[-third:]), _spread(losses[-third:])
+    margin = 2 * spread / math.sqrt(third)
+    if 2 * spread >= abs(late):
+        return None  # a loss around zero, as that of a policy, has no level
     if untrained is not None and late >= untrained - max(SAME_LEVEL * abs(untrained), margin):
         because = f"the loss is {late:.4g} at step {last}, no better than the {untrained:.4g} it began with"
         return Judgement(Verdict.NOT_LEARNING, because)

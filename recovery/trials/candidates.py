@@ -5,14 +5,12 @@ The rules of recovery/decide name the candidates and their order; which of them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rung.jobs.job import Job
-from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import Candidate
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Climb
+from rung.recovery.decide.diagnose import diagnose
 from rung.recovery.decide.rung_choice import rung_options
 from rung.recovery.decide.rungs import LR_FACTOR
 
@@ -24,14 +22,19 @@ LOWEST_LR_SHARE = 1e-4
 def candidates(job: Job, climb: Climb, most: int) -> list[Candidate]:
     """Return the candidates, the most likely first: at most `most` of them."""
     found: list[Candidate] = []
-    for step, knobs in rung_options(job, climb.root, climb.context, climb.incident):
+    for step, knobs in _options(job, climb):
         found.append(Candidate(step.rung.value, knobs, _lr_share(step, climb, knobs)))
         lower = lower_lr(found[-1]) if not step.values else None
         found += [lower] if lower is not None else []
-    if climb.root.kind is FaultKind.DIVERGENCE and climb.context.attempts[-1].healthy_loss is not None:
-        # The loss of a run that was well jumped. It may fall again by itself: only the run as it is can show that.
-        found[1:1] = [Candidate(None, climb.incident.proven_knobs)]
     return found[:most]
+
+
+def _options(job: Job, climb: Climb) -> list[tuple[RungSpec, Knobs]]:
+    """Return the rungs that can be taken. Without a diagnosis, a run that has not learned yet lowers its lr first."""
+    found = rung_options(job, climb.root, climb.context, climb.incident)
+    if diagnose(climb.context).rungs or climb.context.attempts[-1].healthy_loss is not None:
+        return found
+    return sorted(found, key=lambda option: option[0].rung is not RungName.LOWER_LR)
 
 
 def _lr_share(step: RungSpec, climb: Climb, knobs: Knobs) -> float | None:
@@ -46,13 +49,3 @@ def lower_lr(candidate: Candidate) -> Candidate | None:
         return None
     knobs = candidate.knobs.but(lr=float(f"{lr * LR_FACTOR:.6g}"))
     return Candidate(candidate.rung, knobs, float(f"{share * LR_FACTOR:.4g}"))
-
-
-def run_order(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return the candidates in the order in which they run.
-
-    The most likely one runs last: it can go on without a stop. So a lower lr runs before a higher one. The run as it is
-    runs first: what costs too much is left out from then on, and it must not be.
-    """
-    as_it_is = [each for each in found if each.rung is None]
-    return (*as_it_is, *(each for each in reversed(found) if each.rung is not None))

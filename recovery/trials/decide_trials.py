@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import RungName
+from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import Candidate, Trial
-from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting
-from rung.recovery.decide.decide import BACKOFF, Climb, Decision, Relaunch, Wait, climb_of, decide
+from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting
+from rung.recovery.decide.decide import BACKOFF, Decision, Relaunch, Wait, climb_of, decide
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import with_defaults
-from rung.recovery.decide.treatments import TREATMENTS, Budget
+from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.trials.candidates import lower_lr
-from rung.recovery.trials.compare import level
-from rung.recovery.trials.judge import choose, next_lower_lr, survivors
+from rung.recovery.trials.judge import choose, meets_goal
+from rung.recovery.trials.own_run import own_run
 from rung.recovery.trials.plan import plan_trials
+from rung.recovery.trials.sequence import is_within_cost, lr_is_no_cause, may_go_on, next_index, run_order, was_machine
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ def open_trials(attempts: Sequence[Attempt]) -> list[Attempt]:
     return found
 
 
+def with_own_run(attempts: Sequence[Attempt], trials: Sequence[Attempt]) -> list[Attempt]:
+    """Return some trials about one fault, and the run as it is before them where it can be compared with them."""
+    trial = trials[0].trial if trials else None
+    own = own_run(attempts, trial) if trial is not None else None
+    return [own, *trials] if own is not None else list(trials)
+
+
 def decide_with_trials(
     job: Job,
     attempts: Sequence[Attempt],
@@ -54,73 +62,59 @@ def decide_with_trials(
     decision = decide(job, attempts, checkpoints, gpu, other_hosts, ledger)
     if not isinstance(decision, Relaunch) or open_trials(attempts):
         return decision
-    climb = climb_of(job, attempts, gpu, ledger)
-    planned = plan_trials(job, climb, decision)
+    planned = plan_trials(job, climb_of(job, attempts, gpu, ledger), decision)
     if isinstance(planned, Trial):
-        first = _launch(planned, climb, decision.checkpoint)
+        first = first_trial(attempts, planned, decision.checkpoint if planned.start else None)
         return replace(first, avoid=decision.avoid, skipped=decision.skipped, undone=decision.undone)
     return replace(decision, because=f"{decision.because}; {planned.why}") if planned.why else decision
 
 
+def first_trial(attempts: Sequence[Attempt], planned: Trial, checkpoint: Checkpoint | None) -> Relaunch:
+    """Return the launch of the first of the trials that are planned."""
+    first = run_order(len(planned.candidates))[0]
+    return _launch(attempts, replace(planned, index=first), checkpoint)
+
+
 def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaunch | Winner | None:
     """Return the next of the open trials, or the winner; None: no candidate helped."""
-    over, climb = open_trials(attempts), climb_of(job, attempts, gpu)
+    over = open_trials(attempts)
     trial = over[-1].trial
     assert trial is not None
-    failures = sum(map(_was_machine, over))
-    if _was_machine(over[-1]) and failures <= job.spec.recovery.infra_retries:
+    failures = sum(map(was_machine, over))
+    if was_machine(over[-1]) and failures <= job.spec.recovery.infra_retries:
         delay = min(BACKOFF[0] * 2 ** (failures - 1), BACKOFF[1])
-        return replace(_launch(_fresh(trial, trial.index), climb, _start(over)), delay=delay)
-    index = _next_index(trial, over)
+        return replace(_launch(attempts, _fresh(trial, trial.index), start_of(over)), delay=delay)
+    compared = with_own_run(attempts, over)
+    index = next_index(trial, compared)
     if index is not None:
-        return _launch(_fresh(trial, index), climb, _start(over))
-    winner = choose(over, on_gpu=gpu is not None)
+        return _launch(attempts, _fresh(trial, index), start_of(over))
+    winner = choose(compared, on_gpu=gpu is not None)
     lower = _lower_lr(winner, over)
     if lower is not None:
         longer = replace(trial, candidates=(*trial.candidates, lower))
-        return _launch(_fresh(longer, len(trial.candidates)), climb, _start(over))
+        return _launch(attempts, _fresh(longer, len(trial.candidates)), start_of(over))
     return Winner(winner) if winner is not None else None
 
 
 def _lower_lr(winner: Attempt | None, over: Sequence[Attempt]) -> Candidate | None:
-    """Return the next lower lr to try, if the lowest so far failed, or won and is clearly better than the others."""
+    """Return the next lower lr to try: the lowest so far has failed, or it won against a higher one."""
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
     lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
-    if lowest is not None and lowest.trial and lowest.fault is not None and not _was_machine(lowest):
+    if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
+        return None
+    won = winner is not None and winner.number == lowest.number and len(lowered) > 1
+    if won and is_within_cost(lowest.trial, over):
         return lower_lr(lowest.trial.candidate)
-    if winner is None or winner.trial is None:
-        return None
-    return next_lower_lr(winner.trial, [each.trial for each in over if each.trial])
-
-
-def _was_machine(attempt: Attempt) -> bool:
-    return attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA
-
-
-def _next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
-    """Return the next candidate to run: the last one, which is the most likely, when the others cost too much."""
-    left = [each for each in range(trial.index + 1, len(trial.candidates)) if not _is_hopeless(trial, each, over)]
-    if not left:
-        return None
-    spent = sum(max(0, (each.furthest_step or 0) - trial.start) for each in over)
-    return left[0] if spent + trial.until - trial.start <= trial.bound else left[-1]
-
-
-def _is_hopeless(trial: Trial, index: int, over: Sequence[Attempt]) -> bool:
-    """Return whether a lower lr than this candidate's has failed, so that this one would fail too."""
-    candidate = trial.candidates[index]
-    failed = (each.trial.candidate for each in over if each.trial and each.fault is not None and not _was_machine(each))
-    lowered = [each.knobs.lr for each in failed if each.rung == RungName.LOWER_LR and each.knobs.lr is not None]
-    lr = candidate.knobs.lr
-    return candidate.rung == RungName.LOWER_LR and lr is not None and any(lr > each for each in lowered)
+    failed = lowest.fault is not None and (winner is None or winner.trial is None or not meets_goal(winner.trial))
+    return lower_lr(lowest.trial.candidate) if failed else None
 
 
 def _fresh(trial: Trial, index: int) -> Trial:
     """Return the trial of a candidate that has not run yet, over the same steps."""
-    return Trial(trial.about, index, trial.candidates, trial.start, trial.fault_step, trial.until, trial.bound)
+    return replace(trial, index=index, readings=(), ms=None, verdict="", won=False, goes_on=False)
 
 
-def _start(over: Sequence[Attempt]) -> Checkpoint | None:
+def start_of(over: Sequence[Attempt]) -> Checkpoint | None:
     """Return the checkpoint that all trials about a fault start from."""
     first = over[0]
     if first.resumed_from is None:
@@ -128,55 +122,29 @@ def _start(over: Sequence[Attempt]) -> Checkpoint | None:
     return Checkpoint(first.resumed_from, first.planned_step or 0, 0.0, residence=first.checkpoint_from)
 
 
-def _launch(trial: Trial, climb: Climb, checkpoint: Checkpoint | None) -> Relaunch:
+def _launch(attempts: Sequence[Attempt], trial: Trial, checkpoint: Checkpoint | None) -> Relaunch:
     """Return the launch of a trial."""
     candidate = trial.candidate
-    change = describe_change(climb.context.now, with_defaults(candidate.knobs, climb.context.script_values))
-    number = f"trial {trial.index + 1} of {len(trial.candidates)}"
+    change = describe_change(*_values(attempts, trial, candidate.knobs))
+    number = f"trial {1 + len(open_trials(attempts))}, of at most {len(trial.candidates)}"
     what = f"{candidate.label} ({change})" if change else candidate.label
     place = f"from {checkpoint.name}" if checkpoint else "from scratch"
-    because = f"{describe_fault(climb.root)}: {number}, {place} to step {trial.until}: {what}"
+    because = f"{describe_cause(attempts, trial)}: {number}, {place} to step {trial.until}: {what}"
+    trial = replace(trial, may_go_on=may_go_on(trial, open_trials(attempts)))
     rung = RungName(candidate.rung) if candidate.rung else None
     return Relaunch(rung, candidate.knobs, checkpoint, because, trial=trial)
 
 
-# The winner
+def _values(attempts: Sequence[Attempt], trial: Trial, knobs: Knobs) -> tuple[Knobs, Knobs]:
+    """Return the values in force before the trials, and with some knobs in one of them."""
+    script_values = read_script_values(main_line(attempts))
+    about = next(each for each in attempts if each.number == trial.about)
+    return with_defaults(about.asked, script_values), with_defaults(knobs, script_values)
 
 
-def launch_winner(
-    job: Job, attempts: Sequence[Attempt], winner: Attempt, found: Sequence[Sighting], gpu: Gpu | None
-) -> Relaunch:
-    """Return the launch of the winner: from the newest checkpoint of its trial, else from where all trials began."""
-    climb, over = climb_of(job, attempts, gpu), open_trials(attempts)
-    assert winner.trial is not None
-    candidate = winner.trial.candidate
-    own = [each for each in found if isinstance(each, Checkpoint) and each.verdict in SOUND]
-    own = [each for each in own if each.step > winner.trial.start]
-    newest = max(own, key=lambda each: each.step, default=None)
-    place = (
-        f"it goes on from {newest.name} of its trial" if newest else "its trial saved nothing: it begins there again"
-    )
-    because = f"{describe_fault(climb.root)}: {why_won(winner, over)}; {place}"
-    rung = RungName(candidate.rung) if candidate.rung else None
-    left_alone = rung is None or winner.left_alone
-    return Relaunch(rung, candidate.knobs, newest or _start(over), because, left_alone=left_alone)
-
-
-def why_won(winner: Attempt, over: Sequence[Attempt]) -> str:
-    """Say what the trials have shown, with the losses that decided."""
-    trial = winner.trial
-    assert trial is not None
-    others = [each for each in over if each.number != winner.number and each.trial is not None]
-    seen = level(trial.readings, trial.start, trial.until)
-    loss = f"a loss of {seen:.4g}" if seen is not None else "no loss was seen"
-    rest = "; ".join(f"{each.trial.candidate.label}: {_came_to(each)}" for each in others if each.trial)
-    if trial.candidate.rung is None:
-        return f"no rung changes it ({loss} at step {trial.until} as it is; {rest}), so the run is left alone"
-    return f"{trial.candidate.label} won the trials with {loss} at step {trial.until} ({rest})"
-
-
-def _came_to(attempt: Attempt) -> str:
-    trial = attempt.trial
-    assert trial is not None
-    seen = level(trial.readings, trial.start, trial.until)
-    return f"{seen:.4g}" if seen is not None and attempt in survivors([attempt]) else trial.verdict or "no result"
+def describe_cause(attempts: Sequence[Attempt], trial: Trial) -> str:
+    """Say what the trials are about: the fault of a run, or its level loss."""
+    about = next(each for each in attempts if each.number == trial.about)
+    if about.fault is not None:
+        return describe_fault(about.fault)
+    return f"the loss is level at step {about.level_at}"

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.knobs import RungName
-from rung.jobs.model.trial import BEHIND, Candidate, Trial
-from rung.recovery.trials.candidates import lower_lr
+from rung.jobs.model.trial import BEHIND, Trial
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
 # Times of a step within a tenth of each other are the same.
@@ -22,8 +20,8 @@ class Progress(StrEnum):
 
     GOES_ON = "goes_on"  # its window is not over
     BEHIND = "behind"  # clearly worse than another one at half of the window
-    OVER = "over"  # its window is over
-    WINS = "wins"  # its window is over, and it becomes the job's own run
+    LEADS = "leads"  # its window is over, and no other one is better
+    OVER = "over"  # its window is over, and another one is better
 
 
 def survivors(over: Sequence[Attempt]) -> list[Attempt]:
@@ -36,33 +34,35 @@ def _reached(attempt: Attempt, trial: Trial) -> bool:
     return trial.verdict != BEHIND and ((attempt.furthest_step or 0) >= trial.until or attempt.exit_code == 0)
 
 
-def compared(one: Trial, other: Trial, until: int | None = None) -> Comparison | None:
-    return compare(one.readings, other.readings, one.start, one.until if until is None else until)
+def meets_goal(trial: Trial) -> bool:
+    """Return whether the loss at the end of a trial shows a cure."""
+    found = level(trial.readings, trial.start, trial.until)
+    return trial.goal is not None and found is not None and found <= trial.goal
+
+
+def compared(one: Trial, other: Trial) -> Comparison | None:
+    """Compare two trials over the end of their window; that of the run as it is may end before the others."""
+    window = min(one, other, key=lambda each: each.until)
+    return compare(one.readings, other.readings, window.start, window.until)
 
 
 def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attempt]) -> Progress:
     """Return what happens to a running trial that has come to `step`, beside the trials that are over."""
-    half = trial.start + (trial.until - trial.start) // 2
+    half = trial.fault_step + (trial.until - trial.fault_step) // 2
     if step < trial.until:
-        is_behind = step >= half and any(_is_behind(trial, readings, each, step) for each in survivors(others))
+        is_behind = step >= half and any(_is_behind(trial, readings, each, half) for each in survivors(others))
         return Progress.BEHIND if is_behind else Progress.GOES_ON
-    seen = replace(trial, readings=tuple(readings))
-    return Progress.WINS if trial.is_last and _leads(seen, others) else Progress.OVER
+    return Progress.LEADS if _leads(replace(trial, readings=tuple(readings)), others) else Progress.OVER
 
 
-def _is_behind(trial: Trial, readings: Readings, other: Attempt, step: int) -> bool:
+def _is_behind(trial: Trial, readings: Readings, other: Attempt, half: int) -> bool:
     assert other.trial is not None
-    found = compare(readings, other.trial.readings, trial.start, min(step, trial.until))
+    found = compare(readings, other.trial.readings, trial.fault_step, half)
     return found is not None and found.is_far_higher
 
 
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
-    """Return whether the last trial can go on: no other one is better, and no lower lr has to be tried.
-
-    The run as it is goes on rather than any change that is not clearly better.
-    """
-    if next_lower_lr(trial, [each.trial for each in others if each.trial]) is not None:
-        return False
+    """Return whether no other trial is better. The run as it is goes on rather than a change that is no better."""
     for other in (each.trial for each in survivors(others) if each.trial):
         found, change = compared(other, trial), compared(trial, other)
         if found is not None and found.is_lower:
@@ -82,7 +82,7 @@ def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
     unchanged = [each for each in tied if each.trial and each.trial.candidate.rung is None]
     if unchanged:
         return unchanged[0]
-    return (_fastest(tied) if on_gpu else tied)[-1]
+    return min(_fastest(tied) if on_gpu else tied, key=lambda each: each.trial.index if each.trial else 0)
 
 
 def best_level(attempts: Sequence[Attempt]) -> float | None:
@@ -113,20 +113,6 @@ def _fastest(tied: Sequence[Attempt]) -> list[Attempt]:
     return [each for each in tied if each.trial and (each.trial.ms or 0.0) <= SAME_SPEED * min(times)]
 
 
-def next_lower_lr(winner: Trial, others: Sequence[Trial]) -> Candidate | None:
-    """Return the next lower lr, if the winner has the lowest of those tried and is clearly better than the others."""
-    if winner.candidate.rung != RungName.LOWER_LR:
-        return None
-    lrs = {each.candidate.knobs.lr: each for each in others if each.candidate.rung == RungName.LOWER_LR}
-    tried = sorted(lr for lr in lrs if lr is not None and lr != winner.candidate.knobs.lr)
-    lr = winner.candidate.knobs.lr
-    if lr is None or not tried or tried[0] < lr:
-        return None
-    found = compared(winner, lrs[tried[0]])
-    # A higher lr without readings at the end failed before.
-    return lower_lr(winner.candidate) if found is None or found.is_lower else None
-
-
 @dataclass(frozen=True)
 class Row:
     """One line of the table of trials."""
@@ -145,6 +131,6 @@ def table(over: Sequence[Attempt], winner: Attempt | None) -> list[Row]:
 
 def _row(attempt: Attempt, trial: Trial, winner: Attempt | None) -> Row:
     reached = min(attempt.furthest_step or trial.start, trial.until)
-    loss = level(trial.readings, trial.start, trial.until)
+    loss = level(trial.readings, trial.start, trial.until) if attempt.fault is None else None
     won = winner is not None and attempt.number == winner.number
     return Row(trial.candidate.label, f"{trial.start}-{reached}", loss, trial.ms, "won" if won else trial.verdict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import FaultKind
@@ -11,13 +11,17 @@ from rung.jobs.spec.trials_spec import FEWEST_STEPS, Trials
 from rung.recovery.decide.decide import Climb, Relaunch
 from rung.recovery.decide.diagnose import blew_up_before, diagnose
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
-from rung.recovery.trials.candidates import candidates, run_order
+from rung.recovery.monitors.learning import SAME_LEVEL
+from rung.recovery.trials.candidates import candidates
 
 # Faults of the numbers: what cures them shows in the loss. A dtype error or a lack of memory needs no trial.
 TRIED = BAD_NUMBERS | {FaultKind.SCALE_COLLAPSE}
 # A run is judged over 300 steps beyond its fault (learning.MIN_WINDOW); a longer trial shows little more.
 LONGEST_STEPS = 300
 FEWEST_CANDIDATES = 2
+# Trials of a fault in the first steps begin from scratch. It costs little, and a checkpoint before the fault may hold
+# its cause: the state of Adam after an enormous gradient kept the loss of a small GPT three times as high.
+FIRST_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,10 @@ def plan_trials(job: Job, climb: Climb, decision: Relaunch) -> Trial | NoTrials:
     if why:
         return NoTrials(why)
     found = candidates(job, climb, asked.candidates)
-    start = decision.checkpoint.step if decision.checkpoint else 0
-    return _within_cost(asked, found, (start, _fault_step(climb, last)), last)
+    fault_step = _fault_step(climb, last)
+    start = decision.checkpoint.step if decision.checkpoint and fault_step > FIRST_STEPS else 0
+    planned = _within_cost(asked, found, (start, fault_step), last)
+    return replace(planned, goal=_goal(climb)) if isinstance(planned, Trial) else planned
 
 
 def _fault_step(climb: Climb, last: Attempt) -> int:
@@ -51,8 +57,17 @@ def _fault_step(climb: Climb, last: Attempt) -> int:
     return climb.incident.furthest_fault_step or last.fault_step
 
 
+def _goal(climb: Climb) -> float | None:
+    """Return the loss that shows a cure: the level before the fault, or else one below that of the untrained model."""
+    first, healthy = climb.context.attempts[0].first_loss, climb.context.attempts[-1].healthy_loss
+    if healthy is not None:
+        return healthy + SAME_LEVEL * abs(healthy)
+    return first - SAME_LEVEL * abs(first) if first is not None else None
+
+
 def _why_not(job: Job, last: Attempt) -> str:
-    if last.first_loss is None or last.furthest_step is None:
+    printed = last.first_loss is not None or (last.fault is not None and last.fault.kind is FaultKind.NAN_LOSS)
+    if not printed or last.furthest_step is None:
         return "no trials: no loss or no step was seen, so that they could not be compared"
     if job.spec.checkpoint.dir.startswith("/"):
         return "no trials: checkpoint.dir is an absolute path, so that a trial has no folder of its own"
@@ -65,11 +80,11 @@ def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], l
     to_fault = max(0, fault_step - start)
     bound = int(max(asked.cost * made, asked.candidates * FEWEST_STEPS))
     needed = to_fault + (asked.steps or FEWEST_STEPS)
-    # One of them wins and loses nothing; a loser is seen at half of its window.
-    count = min(len(found), 1 + int(bound / (needed / 2)))
+    # One of them wins and loses nothing.
+    count = min(len(found), 1 + bound // needed)
     if len(found) < FEWEST_CANDIDATES:
         return NoTrials("no trials: it is the only rung that can be tried")
     if count < FEWEST_CANDIDATES:
         return NoTrials(f"no trials: each would take {needed} steps, and they may take {bound} together")
     steps = asked.steps or max(FEWEST_STEPS, min(LONGEST_STEPS, bound // count - to_fault))
-    return Trial(last.number, 0, run_order(found[:count]), start, fault_step, fault_step + steps, bound)
+    return Trial(last.number, 0, tuple(found[:count]), start, fault_step, fault_step + steps, bound)

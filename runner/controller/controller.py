@@ -22,7 +22,9 @@ from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.decide import Decision, Relaunch, Wait
 from rung.recovery.decide.rung_stats import EMPTY, Ledger, read_ledger
 from rung.recovery.decide.step_back import decide_step_back
+from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import decide_with_trials
+from rung.recovery.trials.look_again import decide_look_again, latest_start
 from rung.runner.checkpoints.mirror import Mirror
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Clock, Context
@@ -35,6 +37,7 @@ from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.placement import Placer
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
+from rung.runner.trials.look_again import LookAgain
 from rung.runner.trials.trial_round import TrialRound
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.gate import because as gate_reason
@@ -69,7 +72,8 @@ class Controller:
         self._trials = TrialRound(self._context, self._checkpoint_search)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
         self._step_back = StepBack(self._context, self._checkpoint_search)
-        self._supervisor = Supervisor(self._context, self._why_stay, self._step_back.consider)
+        self._look_again = LookAgain(self._context, self._checkpoint_search, self._gpu)
+        self._supervisor = Supervisor(self._context, self._why_stay, self._on_healthy)
         self._orphans, self._probes = OrphanSweep(self._context), ProbeSweep(self._context)
         self._mirror = Mirror(self._context)
         self._gate, self._validation_runner = Gate(self._context), ValidationRunner(self._context)
@@ -177,6 +181,12 @@ class Controller:
             transitions.launching(self._store, job, attempt, at=self._context.now())
             self._checkpoint_search.forget(job.id)
 
+    # RUNNING
+
+    def _on_healthy(self, job: Job, history: LossHistory) -> None:
+        if not self._look_again.consider(job, history):
+            self._step_back.consider(job)
+
     # RECOVERING
 
     def _recover(self, job: Job) -> None:
@@ -190,12 +200,15 @@ class Controller:
         last = attempts[-1]
         if self._trials.advance(job, attempts, self._gpu(last)):
             return
-        checkpoints = self._checkpoint_search.find(job, attempts)
+        before = latest_start(last.level_at, last.readings) if last.level_at is not None else None
+        checkpoints = self._checkpoint_search.find(job, attempts, before=before)
         if checkpoints is None:
             return
         elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
-        decision = decide_step_back(job, main_line(attempts), checkpoints, elsewhere) or decide_with_trials(
-            job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job)
+        decision = (
+            decide_look_again(job, attempts, checkpoints, self._gpu(last), elsewhere)
+            or decide_step_back(job, main_line(attempts), checkpoints, elsewhere)
+            or decide_with_trials(job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job))
         )
         if isinstance(decision, Wait):
             self._checkpoint_search.wait(job, decision.because)

@@ -23,6 +23,7 @@ from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.logs.progress import Progress
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import healthy_level, was_falling
+from rung.recovery.trials.own_run import last_readings
 from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence
 
@@ -36,15 +37,19 @@ AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came af
 
 
 class LogWatch:
-    """Feeds the log of one attempt to a detector. `warns`: an early warning stops it, where the job says so."""
+    """Feeds the log of one attempt to a detector.
 
-    def __init__(self, log: Path, job: Job, *, warns: bool = True) -> None:
+    `warns`: an early warning stops it, where the job says so; `warns_after`: only after this step.
+    """
+
+    def __init__(self, log: Path, job: Job, *, warns: bool = True, warns_after: int = 0) -> None:
         self._log = LogFile(log)
         warning = job.spec.recovery.early_warning
         if warning is not None and not warns:
             warning = warning.model_copy(update={"stop": False})
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
-        self.detector = Detector(job.spec.recovery.rules, warning, killed=FaultKind.INFRA_FAULT)
+        rules = job.spec.recovery.rules
+        self.detector = Detector(rules, warning, killed=FaultKind.INFRA_FAULT, warns_after=warns_after)
         self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
@@ -127,8 +132,13 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
     history, began = watch.detector.history, fault.began
     if began is None:
         return replace(attempt, fault=fault)
+    diverged = fault.kind is FaultKind.DIVERGENCE
     return replace(
-        attempt, fault=fault, healthy_loss=healthy_level(history, began), was_falling=was_falling(history, began)
+        attempt,
+        fault=fault,
+        healthy_loss=healthy_level(history, began),
+        was_falling=was_falling(history, began),
+        readings=last_readings(history, history.last_step or 0) if diverged else (),
     )
 
 

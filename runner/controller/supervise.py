@@ -17,6 +17,7 @@ from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, Rung
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
+from rung.recovery.monitors.learning import LossHistory
 from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin, begin_here
 from rung.runner.context import Context
@@ -49,7 +50,7 @@ class Supervisor:
     """Supervises attempts. `why_stay` tells why a job stays with a lost host; `on_healthy` is called for good runs."""
 
     def __init__(
-        self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: Callable[[Job], None]
+        self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: Callable[[Job, LossHistory], None]
     ) -> None:
         self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
@@ -100,7 +101,7 @@ class Supervisor:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
             warns = not (attempt.is_trial or attempt.left_alone)
-            watch = log_watch.LogWatch(request.paths.log, job, warns=warns)
+            watch = log_watch.LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until)
             view = self._views[job.id] = AttemptView(attempt.number, watch)
         return view
 
@@ -231,7 +232,7 @@ class Supervisor:
             if self._trials.follow(job, attempt, history):
                 self.forget(job.id)  # from now on early warnings count
         elif job.state is JobState.RUNNING:
-            self._on_healthy(job)
+            self._on_healthy(job, history)
 
     def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView, *, at_once: bool = False) -> Attempt:
         """Write the progress seen in the log, at most once a second, and report knobs that did not take."""

@@ -125,7 +125,7 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
     }
     if attempt.planned_step is not None:
         variables["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
-    if attempt.trial is not None and not attempt.trial.is_last:
+    if attempt.trial is not None and not attempt.trial.may_go_on:
         # The last one can win and go on, so only the controller stops it.
         variables["RUNG_STOP_AT"] = attempt.trial.until
     if job.spec.checkpoint.every:

@@ -92,6 +92,7 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
     data["trial"] = Trial.from_dict(data["trial"]) if data.get("trial") else None
+    data["readings"] = tuple((int(step), float(loss)) for step, loss in data.get("readings", ()))
     if data.get("checkpoint_from"):
         host, residence = data["checkpoint_from"]
         data["checkpoint_from"] = (str(host), int(residence))

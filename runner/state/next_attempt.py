@@ -102,6 +102,7 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
         stepped_back=decision.stepped_back,
         trial=decision.trial,
         left_alone=decision.left_alone,
+        tried_until=decision.tried_until,
         **_resumed(decision.checkpoint, placement),
     )
 

@@ -186,11 +186,19 @@ def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str
         store.move(job.id, JobState.STOPPING, reason=because, at=at)
 
 
+def stopping_at_level(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(job.id, attempt.number, EventKind.LEVEL, {"because": because}, at=at)
+        # RUNNING -> STOPPING: its loss is level after a cure, so a lower lr is tried
+        store.move(job.id, JobState.STOPPING, reason=because, at=at)
+
+
 def stopped_in_health(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.STOPPED))
         record_end(store, attempt, Outcome.STOPPED, at=at)
-        # STOPPING -> RECOVERING: stopped in good health, to step back
+        # STOPPING -> RECOVERING: stopped in good health, to step back or to try a lower lr
         store.move(job.id, JobState.RECOVERING, reason=job.reason, at=at)
 
 

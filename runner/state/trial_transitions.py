@@ -9,8 +9,9 @@ from typing import Any
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
-from rung.recovery.trials.decide_trials import why_won
 from rung.recovery.trials.judge import table
+from rung.recovery.trials.own_run import is_own_run
+from rung.recovery.trials.winner import why_won
 from rung.runner.state.store import Store
 from rung.runner.state.transitions import record_end
 
@@ -39,7 +40,8 @@ def over(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 def won(store: Store, attempt: Attempt, others: Sequence[Attempt], *, at: float) -> Attempt:
     """Make a running trial the job's own run: the last one, which no other one beats."""
     assert attempt.trial is not None
-    winner = replace(attempt, trial=replace(attempt.trial, won=True, goes_on=True))
+    trial = replace(attempt.trial, won=True, goes_on=True)
+    winner = replace(attempt, trial=trial, tried_until=trial.until)
     data = trials_data([*others, winner], winner)
     with store.transaction():
         store.put_attempt(winner)
@@ -52,7 +54,7 @@ def record_table(store: Store, trials: Sequence[Attempt], winner: Attempt | None
     """Write the table of trials that are over; part of the transaction of the decision that they lead to."""
     last = trials[-1]
     store.add_event(last.job_id, last.number, EventKind.TRIALS, trials_data(trials, winner), at=at)
-    if winner is not None and winner.trial is not None:
+    if winner is not None and winner.trial is not None and not is_own_run(winner):
         store.put_attempt(replace(winner, trial=replace(winner.trial, won=True)))
 
 

@@ -9,7 +9,9 @@ from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.trials.decide_trials import Winner, launch_winner, next_trial, open_trials
+from rung.recovery.trials.decide_trials import Winner, next_trial, open_trials, with_own_run
+from rung.recovery.trials.own_run import is_own_run
+from rung.recovery.trials.winner import launch_winner
 from rung.runner.checkpoints.search import CheckpointSearch, residence_of
 from rung.runner.context import Context
 from rung.runner.state.next_attempt import Placement, carry_out, same_placement, write_decision
@@ -29,19 +31,20 @@ class TrialRound:
         if isinstance(step, Relaunch):
             carry_out(self._context.store, job, step, same_placement(over[-1]), at=self._context.now())
         elif isinstance(step, Winner):
-            self._launch_winner(job, attempts, step.attempt, gpu)
+            self._launch_winner(job, attempts, step.attempt)
         else:
             self._record_failure(over)
         return step is not None
 
-    def _launch_winner(self, job: Job, attempts: Sequence[Attempt], winner: Attempt, gpu: Gpu | None) -> None:
-        found = self._checkpoint_search.find(job, attempts, of_trial=winner)
+    def _launch_winner(self, job: Job, attempts: Sequence[Attempt], winner: Attempt) -> None:
+        of_trial = None if is_own_run(winner) else winner
+        found = self._checkpoint_search.find(job, attempts, of_trial=of_trial)
         if found is None:
             return  # the search runs
-        decision = launch_winner(job, attempts, winner, found, gpu)
+        decision = launch_winner(attempts, winner, found)
         store, at = self._context.store, self._context.now()
         with store.transaction():
-            record_table(store, open_trials(attempts), winner, at=at)
+            record_table(store, with_own_run(attempts, open_trials(attempts)), winner, at=at)
             write_decision(store, job, decision, _placement(decision, attempts, winner), at=at)
         self._checkpoint_search.forget(job.id)
 

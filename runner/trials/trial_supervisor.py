@@ -11,13 +11,12 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
 from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.trials.decide_trials import open_trials
+from rung.recovery.trials.decide_trials import open_trials, with_own_run
 from rung.recovery.trials.judge import Progress, progress
+from rung.recovery.trials.own_run import MOST_READINGS
+from rung.recovery.trials.sequence import next_index
 from rung.runner.context import Context
 from rung.runner.state import trial_transitions
-
-# More readings of a trial are thinned out by their step, so that those of all trials are at the same steps.
-MOST_READINGS = 400
 
 
 class TrialSupervisor:
@@ -30,9 +29,11 @@ class TrialSupervisor:
         if trial is None or step is None or job.state is not JobState.RUNNING:
             return False
         store, at = self._context.store, self._context.now()
-        found = progress(trial, readings_of(trial, history), step, self._others(attempt))
-        if found is Progress.WINS:
-            trial_transitions.won(store, self._with_result(attempt, history, SURVIVED), self._others(attempt), at=at)
+        others = self._others(attempt)
+        found = progress(trial, readings_of(trial, history), step, others)
+        survived = self._with_result(attempt, history, SURVIVED)
+        if found is Progress.LEADS and can_go_on(survived, others):
+            trial_transitions.won(store, survived, others, at=at)
             return True
         if found is not Progress.GOES_ON:
             verdict = BEHIND if found is Progress.BEHIND else SURVIVED
@@ -49,15 +50,15 @@ class TrialSupervisor:
         verdict = trial.verdict or (_failed(fault) if fault else SURVIVED)
         over = self._with_result(replace(attempt, fault=fault), history, verdict)
         if fault is None and not reached and job.state is not JobState.STOPPING and over.trial is not None:
-            finished = replace(over.trial, candidates=trial.candidates[: trial.index + 1])
-            if progress(finished, over.trial.readings, trial.until, self._others(attempt)) is Progress.WINS:
-                return trial_transitions.won(store, over, self._others(attempt), at=at)
+            others = self._others(attempt)
+            if progress(over.trial, over.trial.readings, trial.until, others) is Progress.LEADS:
+                return trial_transitions.won(store, over, others, at=at)
         trial_transitions.over(store, job, over, at=at)
         return None
 
     def _others(self, attempt: Attempt) -> list[Attempt]:
         attempts: Sequence[Attempt] = self._context.store.attempts(attempt.job_id)
-        return [each for each in open_trials(attempts) if each.number != attempt.number]
+        return with_own_run(attempts, open_trials(attempts))[:-1]
 
     def _with_result(self, attempt: Attempt, history: LossHistory, verdict: str) -> Attempt:
         trial = attempt.trial
@@ -71,8 +72,14 @@ class TrialSupervisor:
         )
 
 
+def can_go_on(attempt: Attempt, others: Sequence[Attempt]) -> bool:
+    """Return whether the best trial so far becomes the job's own run: no other one is left to try."""
+    trial = attempt.trial
+    return trial is not None and trial.may_go_on and next_index(trial, [*others, attempt]) is None
+
+
 def readings_of(trial: Trial, history: LossHistory) -> tuple[tuple[int, float], ...]:
-    """Return the readings of a trial over its window, few enough to store."""
+    """Return the readings of a trial over its window, few enough to store, and at the same steps for all trials."""
     found = history.readings(trial.start, trial.until)
     every = 1 + (trial.until - trial.start) // MOST_READINGS if len(found) > MOST_READINGS else 1
     return tuple((step, float(f"{loss:.6g}")) for step, loss in found if step % every == 0)

@@ -228,8 +228,8 @@ def off(trial: Trial) -> Result:
 
 
 def trials(trial: Trial) -> Result:
-    """Run the script under Rung with the default ladder and trials."""
-    return _rung(trial, "trials", {"trials": "on"})
+    """Run the script under Rung with trials, also of a run that ends without a fault and has learned nothing."""
+    return _rung(trial, "trials", {"trials": "on", "not_learning": "act"})
 
 
 def _rung(trial: Trial, regimen: str, recovery: Mapping[str, Any]) -> Result:
@@ -267,7 +267,7 @@ def from_history(trial: Trial, regimen: str, history: Mapping[str, Any], seconds
         story=tuple(map(_attempt_line, attempts)),
         said_word=history["job"].get("verdict"),
         trials=sum(attempt.get("trial") is not None for attempt in attempts),
-        trial_steps=sum(_done(attempt) for attempt in attempts if _lost(attempt)),
+        trial_steps=sum(_tried(attempt) for attempt in attempts if _lost(attempt)),
     )
 
 
@@ -282,6 +282,16 @@ def _done(attempt: Mapping[str, Any]) -> int:
     return max(0, (attempt["furthest_step"] or 0) - resumed)
 
 
+def _tried(attempt: Mapping[str, Any]) -> int:
+    """Return the steps of a trial up to its fault or its end.
+
+    What it makes in the split second until it is stopped is a hundred steps here, and none in a real training.
+    """
+    trial, fault = attempt["trial"], attempt["fault"]
+    end = fault["step"] if fault and fault["step"] is not None else trial["until"]
+    return max(0, min(_done(attempt), end - trial["start"]))
+
+
 def _sixteen(case: Case, attempt: Mapping[str, Any]) -> bool:
     precision = attempt["asked"]["precision"]
     return case.half if precision is None else precision in SIXTEEN
@@ -294,7 +304,7 @@ def _attempt_line(attempt: Mapping[str, Any]) -> str:
     came = f"{fault['kind']} at {fault['step']}" if fault else attempt["outcome"]
     start = f"{attempt['number']} {attempt['rung'] or 'as it is'} [{changed}] from {attempt['planned_step'] or 0}"
     trial = attempt.get("trial")
-    tried = f" (trial of {trial.get('candidate')}{', won' if trial.get('won') else ''})" if trial else ""
+    tried = f" (trial{', won' if trial.get('won') else ''})" if trial else ""
     return f"{start}{tried}: {came}; because {attempt['because']}"
 
 

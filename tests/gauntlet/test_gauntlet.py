@@ -254,10 +254,11 @@ def test_trials_that_did_not_win_are_counted_apart_and_the_last_word_is_the_winn
     for name, value in (("faulty", "nan"), ("winner", "0.5"), ("loser", "9.0")):
         logs[name].write_text(f"val_loss {value}\n")
     won = {"round": 1, "candidate": "lower_lr x0.1", "won": True}
+    lost = {**won, "won": False, "start": 50, "until": 150}
     attempts = [
         attempt(1, furthest_step=60, log=str(logs["faulty"]), trial=None),
         attempt(2, planned_step=50, furthest_step=400, log=str(logs["winner"]), trial=won),
-        attempt(3, planned_step=50, furthest_step=150, log=str(logs["loser"]), trial={**won, "won": False}),
+        attempt(3, planned_step=50, furthest_step=190, log=str(logs["loser"]), trial=lost),
     ]
     job = {"state": "SUCCEEDED", "reason": "finished", "verdict": "recovered"}
     result = from_history(Trial(CURABLE, 1, tmp_path), "default", {"job": job, "attempts": attempts}, 4.0)

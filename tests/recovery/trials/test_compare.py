@@ -16,7 +16,7 @@ def course(at_end: float, seed: int = 0, spread: float = 0.2, every: int = 1) ->
     return [(step, at_end * noise[step]) for step in range(0, 301, every)]
 
 
-def test_only_the_last_third_of_a_window_is_compared() -> None:
+def test_the_level_of_a_trial_is_that_of_the_last_third_of_its_window() -> None:
     readings = [(step, float(step)) for step in range(0, 401, 50)]
     assert end_of(readings, 0, 300) == [(200, 200.0), (250, 250.0), (300, 300.0)]
     assert level(readings, 0, 300) == 250.0
@@ -47,6 +47,16 @@ def test_a_batch_with_an_enormous_loss_hides_no_difference() -> None:
     worse[251] = (251, 1e7)
     found = compare(better, worse, *WINDOW)
     assert found is not None and found.is_lower
+
+
+def test_a_loss_that_soars_is_higher_though_its_own_spread_is_larger_than_the_difference() -> None:
+    """A run that blew up to 4 within a few steps beside one at 0.9 was told to be no worse: its spread hid it."""
+    level_one = [(step, 0.9) for step in range(31)]
+    soaring = [(step, 0.95 * 3 ** max(0, step - 20)) for step in range(31)]
+    found = compare(level_one, soaring, 0, 30)
+    assert found is not None and found.is_lower and found.difference > -found.noise
+    back = compare(soaring, level_one, 0, 30)
+    assert back is not None and not back.is_lower
 
 
 def test_less_than_a_hundredth_is_the_same_level() -> None:

@@ -36,54 +36,61 @@ def level_of(loss: float, trial: Trial, until: int) -> list[tuple[int, float]]:
 def test_a_trial_goes_on_to_the_end_of_its_window() -> None:
     trial = trial_of(launched())
     assert progress(trial, level_of(9.0, trial, 149), 149, []) is Progress.GOES_ON
-    assert progress(trial, level_of(9.0, trial, 150), 150, []) is Progress.OVER
+    assert progress(trial, level_of(9.0, trial, 150), 150, []) is Progress.LEADS
 
 
 def test_a_trial_that_is_clearly_behind_at_half_of_the_window_is_stopped() -> None:
     one = tried(launched(), 2, 1.0)
     trial = trial_of(launched(one))
-    assert progress(trial, level_of(3.0, trial, 74), 74, [one]) is Progress.GOES_ON
-    assert progress(trial, level_of(3.0, trial, 75), 75, [one]) is Progress.BEHIND
-    assert progress(trial, level_of(1.0, trial, 75), 75, [one]) is Progress.GOES_ON
+    # Half of the window is half of the steps beyond the fault, at step 50.
+    assert progress(trial, level_of(3.0, trial, 99), 99, [one]) is Progress.GOES_ON
+    assert progress(trial, level_of(3.0, trial, 100), 100, [one]) is Progress.BEHIND
+    assert progress(trial, level_of(1.0, trial, 100), 100, [one]) is Progress.GOES_ON
 
 
-def all_but_the_last(*losses: float) -> list[Attempt]:
+def test_what_comes_after_half_of_the_window_does_not_stop_a_trial_before_its_end() -> None:
+    """So that it does not matter when the controller looks."""
+    one = tried(launched(), 2, 1.0)
+    trial = trial_of(launched(one))
+    late = [*level_of(1.0, trial, 100), *((step, 9.0) for step in range(101, 150))]
+    assert progress(trial, late, 149, [one]) is Progress.GOES_ON
+
+
+def some_trials(*losses: float) -> list[Attempt]:
     over: list[Attempt] = []
     for number, loss in enumerate(losses, start=2):
         over.append(tried(launched(*over), number, loss))
     return over
 
 
-def test_the_last_trial_goes_on_without_a_stop_if_no_other_is_better() -> None:
-    over = all_but_the_last(2.0, 2.0, 2.0)
+def test_a_trial_leads_if_no_other_is_better() -> None:
+    over = some_trials(2.96, 2.96, 2.96)
     trial = trial_of(launched(*over))
-    assert trial.is_last
-    assert progress(trial, level_of(1.0, trial, 150), 150, over) is Progress.WINS
-    assert progress(trial, level_of(2.0, trial, 150), 150, over) is Progress.WINS
-    assert progress(trial, level_of(2.5, trial, 150), 150, over) is Progress.OVER
+    assert progress(trial, level_of(1.0, trial, 150), 150, over) is Progress.LEADS
+    assert progress(trial, level_of(2.96, trial, 150), 150, over) is Progress.LEADS
+    assert progress(trial, level_of(3.5, trial, 150), 150, over) is Progress.OVER
 
 
 def test_the_lowest_loss_beyond_the_noise_wins_and_among_equals_the_most_likely_one() -> None:
-    over = all_but_the_last(2.0, 1.0, 1.5)
-    last = tried(launched(*over), 5, 1.6)
-    won = choose([*over, last], on_gpu=False)
-    assert won is not None and won.number == 3
-    equal = tried(launched(*over), 5, 1.0)
-    won = choose([*over, equal], on_gpu=False)
-    assert won is not None and won.number == 5
+    second, first = some_trials(1.0, 2.0)
+    won = choose([second, first], on_gpu=False)
+    assert won is not None and won.number == 2
+    second, first = some_trials(1.0, 1.0)
+    won = choose([second, first], on_gpu=False)
+    assert won is not None and won.number == 3 and won.trial is not None and won.trial.index == 0
 
 
 def test_among_equals_on_a_gpu_the_fastest_wins() -> None:
-    over = all_but_the_last(1.0, 1.0, 1.0)
-    assert over[1].trial is not None
-    over[1] = replace(over[1], trial=replace(over[1].trial, ms=2.0))
-    for on_gpu, number in ((True, 3), (False, 4)):
+    over = some_trials(2.96, 2.96, 2.96)
+    assert over[2].trial is not None
+    over[2] = replace(over[2], trial=replace(over[2].trial, ms=2.0))
+    for on_gpu, number in ((True, 4), (False, 3)):
         won = choose(over, on_gpu=on_gpu)
         assert won is not None and won.number == number
 
 
 def test_a_trial_with_a_fault_or_one_that_was_behind_does_not_win() -> None:
-    over = all_but_the_last(1.0)
+    over = some_trials(1.0)
     failed = tried(launched(*over), 3, 0.1, a_fault(NAN, 60))
     behind = tried(launched(*over, failed), 4, 0.2, behind=True)
     assert survivors([*over, failed, behind]) == over
@@ -93,11 +100,11 @@ def test_a_trial_with_a_fault_or_one_that_was_behind_does_not_win() -> None:
 
 
 def test_the_table_shows_what_each_trial_came_to() -> None:
-    over = all_but_the_last(1.0)
+    over = some_trials(1.0)
     failed = tried(launched(*over), 3, 7.0, a_fault(NAN, 60))
     rows = table([*over, failed], over[0])
     assert [(row.rung, row.steps, row.verdict) for row in rows] == [
-        ("fp32", "0-150", "won"),
-        ("raise_clip", "0-60", "nan_loss at step 60"),
+        ("lower_lr x0.01", "0-150", "won"),
+        ("lower_lr x0.1", "0-60", "nan_loss at step 60"),
     ]
     assert rows[0].loss == 1.0 and rows[0].ms == 5.0 and rows[1].loss is None

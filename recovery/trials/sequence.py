@@ -1,0 +1,74 @@
+"""Decides which candidate runs next, and when no more is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rung.jobs.job import Attempt
+from rung.jobs.model.knobs import RungName
+from rung.jobs.model.trial import Trial
+from rung.recovery.decide.treatments import TREATMENTS, Budget
+from rung.recovery.trials.judge import meets_goal, survivors
+from rung.recovery.trials.own_run import is_own_run
+
+# So many rungs are always compared, where there are as many candidates.
+FEWEST_COMPARED = 2
+
+
+def next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
+    """Return the candidate to run after these trials; None: no more is needed, or the cost is spent."""
+    ran = [each for each in over if not is_own_run(each)]
+    done = {each.trial.index for each in ran if each.trial}
+    left = [index for index in run_order(len(trial.candidates)) if index not in done]
+    left = [index for index in left if not _is_hopeless(trial, index, ran)]
+    alive = survivors(ran)
+    cured = len(done) >= FEWEST_COMPARED and any(meets_goal(each.trial) for each in alive if each.trial)
+    if not left or cured:
+        return None
+    is_needed = not alive or len(done) < FEWEST_COMPARED
+    return left[0] if is_needed or is_within_cost(trial, ran) else None
+
+
+def is_within_cost(trial: Trial, ran: Sequence[Attempt]) -> bool:
+    """Return whether one more trial after these costs no more than all of them may."""
+    # What a trial makes until it is stopped does not count.
+    spent = sum(max(0, min(each.furthest_step or 0, trial.until) - trial.start) for each in ran)
+    return spent + trial.until - trial.start <= trial.bound
+
+
+def run_order(count: int) -> Sequence[int]:
+    """Return the order in which candidates run, which are listed with the most likely one first.
+
+    The most likely one runs second: it can go on without a stop, as soon as there is another rung to compare it with.
+    """
+    return range(count) if count < FEWEST_COMPARED else (1, 0, *range(2, count))
+
+
+def may_go_on(trial: Trial, over: Sequence[Attempt]) -> bool:
+    """Return whether the next trial can become the job's own run: it has another rung to be compared with."""
+    return len(over) + 1 >= min(FEWEST_COMPARED, len(trial.candidates))
+
+
+def _is_hopeless(trial: Trial, index: int, over: Sequence[Attempt]) -> bool:
+    """Return whether a lower lr than this candidate's has failed, so that this one would fail too."""
+    candidate = trial.candidates[index]
+    if candidate.rung == RungName.LOWER_LR and lr_is_no_cause(trial, over):
+        return True
+    failed = (each.trial.candidate for each in over if each.trial and each.fault is not None and not was_machine(each))
+    lowered = [each.knobs.lr for each in failed if each.rung == RungName.LOWER_LR and each.knobs.lr is not None]
+    lr = candidate.knobs.lr
+    return candidate.rung == RungName.LOWER_LR and lr is not None and any(lr > each for each in lowered)
+
+
+def lr_is_no_cause(trial: Trial, over: Sequence[Attempt]) -> bool:
+    """Return whether a lower lr has failed at the very step of the fault.
+
+    Only a step that is seen from inside is exact: a sparse log shows its first line for all that fail before it.
+    """
+    lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
+    failed = [each for each in lowered if each.fault is not None and each.hands == "" and not was_machine(each)]
+    return any(each.fault_step <= trial.fault_step for each in failed)
+
+
+def was_machine(attempt: Attempt) -> bool:
+    return attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA
