@@ -15,10 +15,10 @@ from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Climb, Decision, Relaunch, Wait, climb_of, decide
-from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import with_defaults
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import describe_change, describe_fault
+from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.compare import level
 from rung.recovery.trials.judge import choose, next_lower_lr, survivors
