@@ -87,7 +87,7 @@ def calibration_text(found: Calibration) -> str:
 def _not_known(found: Calibration) -> list[str]:
     if not found.not_known:
         return []
-    return [f"{found.not_known} more only survived: whether they learn is not known, so they count neither way."]
+    return [f"Not counted: {found.not_known} that only survived, because whether they learn is not known."]
 
 
 def calibration_data(found: Calibration) -> dict[str, Any]:
