@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from rung.jobs.job import Attempt, Outcome, main_line
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
-from rung.jobs.model.trial import AS_IT_IS, BEHIND, Trial
+from rung.jobs.model.trial import AS_IT_IS, Trial
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.evidence.tries import gpu_type_of, is_evidence, out_of_reach, split_at_manual_changes, took
 from rung.recovery.trials.compare import compare, level
@@ -120,7 +121,7 @@ def _entry(attempt: Attempt, trial: Trial, winner: Trial | None) -> Entry | None
         return Entry(rung, won=False, failed=True, beaten=True) if failed else None
     above, is_clear = _above(trial, winner)
     # If the run as it is wins, there was nothing to cure, and no rung has failed to cure it.
-    beaten = winner.candidate.rung is not None and (failed or is_clear or trial.verdict == BEHIND)
+    beaten = winner.candidate.rung is not None and (failed or is_clear)
     return Entry(rung, won=False, failed=failed, beaten=beaten, above=None if failed else above)
 
 
@@ -135,12 +136,8 @@ def _above(trial: Trial, winner: Trial) -> tuple[float | None, bool]:
 
 
 def _best(entries: Sequence[Entry]) -> Entry:
-    """Return the best entry of a rung: one that won, else one that did not fail, else the lowest loss."""
-    return min(entries, key=lambda each: (not each.won, each.failed, each.beaten, _or_infinite(each.above)))
-
-
-def _or_infinite(above: float | None) -> float:
-    return float("inf") if above is None else above
+    """Return the best entry of a rung: one that won, else one that was not beaten, else the lowest loss."""
+    return min(entries, key=lambda each: (not each.won, each.beaten, math.inf if each.above is None else each.above))
 
 
 def _known_at(tried: Sequence[Attempt]) -> float | None:

@@ -9,6 +9,7 @@ import pytest
 
 from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Precision
 from rung.jobs.model.trial import SURVIVED, Candidate, Trial
 from rung.recovery.evidence.calibration import RANGES, Calibration, calibrate
 from rung.recovery.ledger.chance import chance
@@ -56,6 +57,26 @@ def test_the_rules_of_that_decision_are_the_prior() -> None:
     assert second.chance == chance(OPEN * 0.9, 0, 0)
 
 
+def test_a_rung_that_is_taken_again_in_a_job_counts_its_first_time() -> None:
+    job, (first, second) = ran(1)
+    delayed = replace(second, fault=a_fault(NAN, 200), furthest_step=200)
+    tighter = job.knobs.but(clip=0.5)
+    third = _on(1, an_attempt(3, tighter, None, rung="raise_clip", verdict=Verdict.RECOVERED))
+    found = calibrate([(job, [first, delayed, third])]).predictions
+    assert [(each.attempt, each.chance.runs, each.recovered) for each in found] == [(2, 0, False), (3, 1, True)]
+
+
+def test_knobs_that_a_person_set_later_do_not_change_what_the_rules_said_then() -> None:
+    """A step that is finite in FP32 shows the precision at fault, unless the run is in FP32 already."""
+    job = a_job(knobs={"precision": "amp_fp16"})
+    wider = job.knobs.but(precision=Precision.FP32)
+    replay = {"weights": "finite", "inputs": "finite", "fp32": "finite"}
+    first = an_attempt(1, job.knobs, a_fault(NAN, replay=replay), by_person=True)
+    second = an_attempt(2, wider, a_fault(NAN), rung="fp32", effective=wider.to_dict())
+    (found,) = calibrate([(replace(job, knobs=wider), [first, second])]).predictions
+    assert found.chance == chance(DIAGNOSED, 0, 0)
+
+
 def test_a_run_that_only_survived_counts_neither_way() -> None:
     found = calibrate([ran(1, Verdict.SURVIVED), ran(2, Verdict.RECOVERED)])
     assert found.not_known == 1 and [each.chance.runs for each in found.predictions] == [0]
@@ -90,6 +111,14 @@ def test_trials_that_were_lost_before_lower_the_chance_and_a_rung_that_won_is_to
     by_trials, by_ladder = calibrate([(job, with_trials), (later, [failed, lowered])]).predictions
     assert (by_trials.by_trials, by_trials.recovered, by_trials.chance.runs) == (True, True, 0)
     assert (by_ladder.by_trials, by_ladder.chance) == (False, chance(OPEN * 0.9, 0, 1))
+
+
+def test_a_rung_that_the_ladder_takes_after_trials_without_a_winner_did_not_win_them() -> None:
+    job, (first, second) = ran(1)
+    about = Trial(1, 0, (Candidate("lower_lr", job.knobs.but(lr=1e-4), 0.1),), 0, 100, 200, 400, verdict="a fault")
+    failed = replace(an_attempt(2, job.knobs.but(lr=1e-4), a_fault(NAN), rung="lower_lr"), trial=about)
+    (found,) = calibrate([(job, [first, _on(1, failed), replace(second, number=3)])]).predictions
+    assert not found.by_trials
 
 
 def test_the_groups_hold_what_was_predicted_against_what_came() -> None:
