@@ -19,6 +19,8 @@ NO_PREDICTIONS = (
 )
 # The columns are few and short, so nothing is cut.
 WIDTH = 10_000
+# From this lead on it is shown as a factor.
+FACTOR = 9
 
 
 def ledger_text(rows: Sequence[Row]) -> str:
@@ -29,7 +31,7 @@ def ledger_text(rows: Sequence[Row]) -> str:
     headers = ("FAULT", "GPU", "RUNG", *counts, "TRIALS WON", "LEAD", "CHANCE")
     text = table(headers, [_ledger_cells(row) for row in rows], WIDTH)
     pairs = [
-        (row.fault, row.gpu, row.rung, each.rung, each.rounds, each.failed, _percent(each.lead))
+        (row.fault, row.gpu, row.rung, each.rung, each.rounds, each.failed, _lead(each.lead))
         for row in rows
         for each in row.won_against
     ]
@@ -41,7 +43,7 @@ def ledger_text(rows: Sequence[Row]) -> str:
 def _ledger_cells(row: Row) -> list[Any]:
     results = (row.survived, row.recovered, row.fell_short, row.failed, row.lost)
     trials = f"{row.wins} of {row.trials}" if row.trials else None
-    return [row.fault, row.gpu, row.rung, row.tries, _took(row), *results, trials, _percent(row.lead), _chance(row)]
+    return [row.fault, row.gpu, row.rung, row.tries, _took(row), *results, trials, _lead(row.lead), _chance(row)]
 
 
 def _took(row: Row) -> str:
@@ -53,6 +55,11 @@ def _took(row: Row) -> str:
 def _chance(row: Row) -> str | None:
     found = row.chance()
     return f"{_percent(found.mean)} ({100 * found.low:.0f}-{100 * found.high:.0f})" if found.runs else None
+
+
+def _lead(share: float | None) -> str | None:
+    """Return a lead as a percentage, or as a factor where it is large: a loss can be a million times too high."""
+    return f"x{1 + share:.0f}" if share is not None and share >= FACTOR else _percent(share)
 
 
 def _percent(share: float | None) -> str | None:

@@ -18,8 +18,10 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.ledger.row import Row
 from rung.runner.cli.main import cli, main
 from rung.runner.state.store import Store
+from rung.runner.views.ledger_tables import ledger_text
 
 SUBMITTED = Knobs(lr=1e-3)
 TITAN = Gpu("NVIDIA TITAN RTX", (7, 5))
@@ -111,6 +113,12 @@ def test_a_second_table_shows_who_won_trials_against_whom(home: Path) -> None:
     assert lines[5:] == [["nan_loss", "cpu", "lower_lr", "raise_clip", "1", "0", "50 %"]]
     row = json.loads(run_ladder("--json"))[0]
     assert row["won_against"] == [{"rung": "raise_clip", "rounds": 1, "failed": 0, "lead": 0.5}]
+
+
+def test_a_lead_is_a_percentage_or_a_factor() -> None:
+    row = Row(FaultKind.NAN_LOSS, "cpu", "lower_lr", trials=1, wins=1)
+    shown = [ledger_text([replace(row, lead=lead)]).split()[-2] for lead in (9000.0, None)]
+    assert shown == ["x9001", "-"] and " 61 % " in ledger_text([replace(row, lead=0.61)])
 
 
 # What was predicted, and what came
