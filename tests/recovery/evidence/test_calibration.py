@@ -100,7 +100,7 @@ def test_trials_that_were_lost_before_lower_the_chance_and_a_rung_that_won_is_to
 
     def trial(index: int, loss: float) -> Attempt:
         readings = tuple((step, loss) for step in range(200))
-        about = Trial(1, index, candidates, 0, 100, 200, 400, readings, 5.0, SURVIVED, won=index == 0)
+        about = Trial(1, index, candidates, 0, 100, 200, 400, readings=readings, verdict=SURVIVED, won=index == 0)
         made = an_attempt(index + 2, candidates[index].knobs, None, rung=candidates[index].rung)
         return _on(1, replace(made, trial=about, outcome=Outcome.STOPPED, furthest_step=200))
 

@@ -100,7 +100,7 @@ def test_a_second_table_shows_who_won_trials_against_whom(home: Path) -> None:
 
     def trial(index: int, loss: float) -> Attempt:
         readings = tuple((step, loss) for step in range(200))
-        about = Trial(1, index, candidates, 0, 100, 200, 400, readings, 5.0, "survived", won=index == 1)
+        about = Trial(1, index, candidates, 0, 100, 200, 400, readings=readings, verdict="survived", won=index == 1)
         candidate = candidates[index]
         made = Attempt("", index + 2, "here", candidate.knobs, candidate.rung, "because", trial=about)
         return replace(made, outcome=Outcome.STOPPED, furthest_step=200)
