@@ -29,8 +29,8 @@ def trial(number: int, candidate: Candidate, loss: float, fault: Fault | None = 
     """Return a trial of steps 80 to 200 that is over, with a loss that stays at one level."""
     reached = fields.pop("reached", fault.step if fault else 200)
     readings = tuple((step, loss) for step in range(80, reached + 1))
-    verdict = fields.pop("verdict", "a fault" if fault else SURVIVED)
-    about = Trial(1, 0, (candidate,), 80, 100, 200, 400, readings=readings, verdict=verdict, won=fields.pop("won", False))
+    verdict, won = fields.pop("verdict", "a fault" if fault else SURVIVED), fields.pop("won", False)
+    about = Trial(1, 0, (candidate,), 80, 100, 200, 400, readings=readings, verdict=verdict, won=won)
     made = an_attempt(number, candidate.knobs, fault, rung=candidate.rung, effective=candidate.knobs.to_dict())
     outcome = Outcome.FAULT if fault else Outcome.STOPPED
     return replace(made, **{"trial": about, "outcome": outcome, "furthest_step": reached, **fields})
