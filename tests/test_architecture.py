@@ -16,7 +16,15 @@ from tests.support.import_graph import FLOORS, ROOT, imported_files, imported_mo
 # import each other. "." are the modules beside the folders.
 ORDER: dict[str, list[tuple[str, ...]]] = {
     "jobs": [(".",), ("config_files",), ("spec",), ("model",)],
-    "recovery": [("validation",), ("trials",), ("detect", "decide"), ("monitors",), ("signatures",), ("logs",)],
+    "recovery": [
+        ("validation", "evidence"),
+        ("trials",),
+        ("detect", "decide"),
+        ("ledger",),
+        ("monitors",),
+        ("signatures",),
+        ("logs",),
+    ],
     "recovery/doctor": [(".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),

@@ -25,11 +25,11 @@ from rung.recovery.decide.checkpoint_choice import (
 from rung.recovery.decide.incident import Incident, incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.rung_choice import NoRung, choose_rung
-from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import RungContext, with_defaults
 from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import describe_change, describe_fault, no_rung_left, with_advice, with_resume_point
+from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 
 # Seconds to wait after an infra fault: the first wait, which doubles each time, and the longest.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rung.jobs.job import Job
 from rung.jobs.model.fault import Fault, FaultKind
@@ -12,9 +12,10 @@ from rung.jobs.spec.recovery_spec import DEFAULT_LADDER, RungSpec
 from rung.recovery.decide.diagnose import diagnose
 from rung.recovery.decide.diagnosis import Diagnosis
 from rung.recovery.decide.incident import Incident
-from rung.recovery.decide.rung_stats import EMPTY, gpu_type
 from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.recovery.decide.treatments import cannot_cure
+from rung.recovery.ledger.ledger import RulesOrder
+from rung.recovery.ledger.row import gpu_type
 
 
 @dataclass(frozen=True)
@@ -38,24 +39,29 @@ class NoRung:
 
 def rung_order(job: Job, root: Fault, context: RungContext) -> list[RungSpec]:
     """Return the rungs of a job in the order to try them; with `ladder: auto` the ledger ranks them."""
-    steps = _by_diagnosis(job, root, context)
+    steps = _by_rules(job, root, context)
     if not job.spec.recovery.auto:
         return steps
-    # The default ladder comes first, so that an empty ledger changes nothing.
-    steps = sorted(steps, key=lambda step: step.rung not in DEFAULT_LADDER)
     by_rung = {step.rung: step for step in steps}
-    diagnosed = steps[0].rung in diagnose(context).rungs
-    ranked = context.ledger.ranked(root.kind, gpu_type(context.gpu), list(by_rung), diagnosed=diagnosed)
+    ranked = context.ledger.ranked(root.kind, gpu_type(context.gpu), rules_order(job, root, context))
     return [by_rung[rung] for rung in ranked]
 
 
-def _by_diagnosis(job: Job, root: Fault, context: RungContext) -> list[RungSpec]:
+def rules_order(job: Job, root: Fault, context: RungContext) -> RulesOrder:
+    """Return the order of the rules alone, which stands for what is known before any run."""
+    rungs = [step.rung for step in _by_rules(job, root, context)]
+    return RulesOrder(rungs, diagnosed=bool(rungs) and rungs[0] in diagnose(context).rungs)
+
+
+def _by_rules(job: Job, root: Fault, context: RungContext) -> list[RungSpec]:
     """Return the rungs the diagnosis names, then the others in the order of the ladder."""
     ladder = list(job.spec.recovery.rungs)
     if root.kind is FaultKind.OOM and all(step.rung is not RungName.LOWER_BATCH for step in ladder):
         ladder.append(RungSpec(rung=RungName.LOWER_BATCH))
     ahead = [step for rung in diagnose(context).rungs for step in ladder if step.rung is rung]
-    return ahead + [step for step in ladder if step not in ahead]
+    steps = ahead + [step for step in ladder if step not in ahead]
+    # With `auto` the default ladder comes first, so that an empty ledger chooses as it does.
+    return sorted(steps, key=lambda step: job.spec.recovery.auto and step.rung not in DEFAULT_LADDER)
 
 
 def choose_rung(job: Job, root: Fault, context: RungContext, incident: Incident) -> ChosenRung | NoRung:
@@ -66,9 +72,13 @@ def choose_rung(job: Job, root: Fault, context: RungContext, incident: Incident)
     for step in rungs:
         knobs = options[step.rung]
         if isinstance(knobs, Knobs):
-            evidence = _ledger_evidence(job, root, context, step.rung, reasons)
-            why = evidence or _why(step.rung, rungs, diagnosis, incident)
-            return ChosenRung(step.rung, knobs, why, _passed_over(job, step.rung, reasons, evidence or diagnosis.why))
+            order = rules_order(job, root, context)
+            why = _why(step.rung, order, diagnosis, incident)
+            if job.spec.recovery.auto:
+                by_rules = next(rung for rung in order.rungs if rung not in reasons)
+                evidence = context.ledger.because(root.kind, gpu_type(context.gpu), order, step.rung, by_rules)
+                why = f"{why}, and {evidence}" if step.rung in (by_rules, *diagnosis.rungs) else evidence
+            return ChosenRung(step.rung, knobs, why, _passed_over(job, step.rung, reasons, why))
     return NoRung(tuple((rung.value, why) for rung, why in reasons.items()), diagnosis.verdict, diagnosis.advice)
 
 
@@ -93,26 +103,13 @@ def _option(step: RungSpec, context: RungContext, incident: Incident, diagnosis:
     return apply_rung(step, context)
 
 
-def _ledger_evidence(
-    job: Job, root: Fault, context: RungContext, chosen: RungName, reasons: Mapping[RungName, str]
-) -> str:
-    """Return a comparison of the chosen rung with the one that would be taken without a ledger."""
-    if not job.spec.recovery.auto:
-        return ""
-    without = rung_order(job, root, replace(context, ledger=EMPTY))
-    instead = next(step.rung for step in without if step.rung not in reasons)
-    evidence = context.ledger.because(root.kind, gpu_type(context.gpu), chosen, instead)
-    diagnosis = diagnose(context)
-    return f"{diagnosis.why}, and {evidence}" if evidence and chosen in diagnosis.rungs else evidence
-
-
-def _why(chosen: RungName, rungs: Sequence[RungSpec], diagnosis: Diagnosis, incident: Incident) -> str:
+def _why(chosen: RungName, order: RulesOrder, diagnosis: Diagnosis, incident: Incident) -> str:
     """Return why this rung is chosen: the diagnosis, or its place on the ladder."""
     if chosen in diagnosis.rungs:
         return diagnosis.why
     if incident.rejected_rungs:
         return "next on the ladder"
-    return "the lowest rung" if chosen is rungs[0].rung else "the lowest rung that can help"
+    return "the lowest rung" if chosen is order.rungs[0] else "the lowest rung that can help"
 
 
 def _passed_over(

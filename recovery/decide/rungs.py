@@ -13,7 +13,7 @@ from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import outside_channels, why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
-from rung.recovery.decide.rung_stats import EMPTY, Ledger
+from rung.recovery.ledger.ledger import EMPTY, Ledger
 
 # max_norm when a job clips already. Field reports go 5 -> 1 -> 0.5.
 CLIP_VALUES = (5.0, 1.0, 0.5)

@@ -15,10 +15,10 @@ from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Decision, Relaunch, Wait, climb_of, decide
-from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import with_defaults
 from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
+from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.judge import choose, meets_goal
 from rung.recovery.trials.own_run import own_run

@@ -20,8 +20,9 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.decide import Decision, Relaunch, Wait
-from rung.recovery.decide.rung_stats import EMPTY, Ledger, read_ledger
 from rung.recovery.decide.step_back import decide_step_back
+from rung.recovery.evidence.read_ledger import read_ledger
+from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import decide_with_trials
 from rung.recovery.trials.look_again import decide_look_again, latest_start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rung.jobs.job import Attempt, Outcome
+from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
@@ -136,7 +136,7 @@ def test_with_ladder_auto_a_job_gets_the_rung_that_helped_other_jobs_on_that_gpu
         faulty = Attempt(earlier, 1, "ampere", asked, None, "as submitted", by_person=True, gpus=gpus, fault=nan)
         cured = replace(faulty, number=2, asked=asked.but(lr=1e-4), rung="lower_lr", by_person=False, fault=None)
         with world.store.transaction():
-            for attempt in (faulty, replace(cured, outcome=Outcome.SUCCEEDED)):
+            for attempt in (faulty, replace(cured, outcome=Outcome.SUCCEEDED, verdict=Verdict.RECOVERED)):
                 world.store.put_attempt(attempt)
             world.store.move(earlier, JobState.CANCELLED, reason="long ago", at=1.0)
     job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto"})
@@ -145,7 +145,7 @@ def test_with_ladder_auto_a_job_gets_the_rung_that_helped_other_jobs_on_that_gpu
     world.engine("ampere").end(f"{job}/1", code=1)
     world.until(lambda: len(world.store.attempts(job)) == 2)
     assert world.last(job).rung == "lower_lr"
-    assert "9 of 9 runs with nan_loss on A100 went on after lower_lr here" in world.last(job).because
+    assert "9 of 9 runs with nan_loss on A100 recovered after lower_lr here (" in world.last(job).because
 
 
 # Cancel, retry, restart, unexpected errors

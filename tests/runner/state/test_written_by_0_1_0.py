@@ -54,6 +54,17 @@ def test_the_queue_prints_the_same(old_home: Path, rung: Callable[..., Any]) -> 
     assert comparable(json.loads(rung("queue", "--json").out)) == PRINTED["queue"]
 
 
+def test_the_ledger_counts_its_jobs_and_claims_nothing_that_was_not_seen(
+    old_home: Path, rung: Callable[..., Any]
+) -> None:
+    """Version 0.1.0 printed `took: 1`, though the script reports no knob."""
+    (row,) = json.loads(rung("ladder", "--json").out)
+    assert (row["fault"], row["rung"]) == ("fp16_overflow", "fp32")
+    assert (row["tries"], row["took"], row["survived"], row["lost"]) == (1, 0, 1, 5)
+    assert (row["not_known"], row["recovered"]) == (1, 0)
+    assert json.loads(rung("ladder", "--calibration", "--json").out)["not_known"] == 1
+
+
 @pytest.mark.parametrize("job", PRINTED["history"])
 def test_the_history_prints_the_same(old_home: Path, rung: Callable[..., Any], job: str) -> None:
     printed = json.loads(rung("history", job, "--json").out)
