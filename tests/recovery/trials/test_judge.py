@@ -7,21 +7,9 @@ from dataclasses import replace
 from rung.jobs.job import Attempt
 from rung.jobs.model.trial import Trial
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.trials.decide_trials import decide_with_trials, next_trial
 from rung.recovery.trials.judge import Progress, best_level, choose, progress, survivors, table
 from tests.support.jobs_in_trouble import a_fault
-from tests.support.trials_in_memory import NAN, a_job_with_trials, faulty, tried
-
-JOB = a_job_with_trials(recovery={"trials": {"steps": 100}})
-# The fault was seen long after the numbers went wrong, so that there is room for four trials.
-FIRST = faulty(JOB, furthest_step=10_000)
-
-
-def launched(*over: Attempt) -> Relaunch:
-    attempts = [FIRST, *over]
-    found = next_trial(JOB, attempts, None) if over else decide_with_trials(JOB, attempts, [], None)
-    assert isinstance(found, Relaunch) and found.trial is not None
-    return found
+from tests.support.trials_in_memory import FIRST, NAN, launched, tried
 
 
 def trial_of(decision: Relaunch) -> Trial:

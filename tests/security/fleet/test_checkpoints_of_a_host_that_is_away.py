@@ -6,23 +6,12 @@ In 0.1.0 the job began from scratch on the same host after `host_lost_after`, an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 # No copies here, and a host that is given up soon.
 FIELDS = {"checkpoint": {"mirror": "off"}, "recovery": {"host_lost_after": "5s"}}
-
-
-@pytest.fixture
-def campaign(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path_factory.mktemp("unseen"), fleet)
-    yield made
-    made.close()
 
 
 def aside(campaign: Campaign, job: str) -> list[str]:

@@ -14,6 +14,7 @@ from tests import pace
 
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
+LEAN = HERE.parents[3] / "lean"
 ASKED = {"RUNG_CHECKPOINT": "FOLDER/asked.pt", "RUNG_CHECKPOINT_STEP": "50"}
 
 CASES = {
@@ -55,7 +56,7 @@ def trained():
     finished = pace.run(
         [sys.executable, HERE / "forks.py"],
         input=json.dumps([[name, *case] for name, case in CASES.items()]),
-        env={**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1"},
+        env={**kept, "PYTHONPATH": f"{INSIDE}{os.pathsep}{LEAN}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         usual=300,
