@@ -34,7 +34,7 @@ def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
         "priority": job.spec.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
         "loss": finite_or_text(last.loss) if last else None,
-        "recoveries": sum(not attempt.by_person for attempt in attempts),
+        "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
         "attempt": last.number if last else None,
         "verdict": last.verdict if last else None,
         "submitted_at": job.created_at,

@@ -82,10 +82,10 @@ def test_a_trial_with_a_fault_or_one_that_was_behind_does_not_win() -> None:
 
 def test_the_table_shows_what_each_trial_came_to() -> None:
     over = all_but_the_last(1.0)
-    failed = tried(launched(*over), 3, 7.0, a_fault(NAN, 60))
+    failed = tried(launched(*over), 3, 0.5, a_fault(NAN, 149))
     rows = table([*over, failed], over[0])
     assert [(row.rung, row.steps, row.verdict) for row in rows] == [
         ("fp32", "0-150", "won"),
-        ("raise_clip", "0-60", "nan_loss at step 60"),
+        ("raise_clip", "0-149", "nan_loss at step 149"),
     ]
     assert rows[0].loss == 1.0 and rows[0].ms == 5.0 and rows[1].loss is None
