@@ -21,7 +21,7 @@ from rung.jobs.spec.load import load_spec
 from rung.runner.launch.submit import submit
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
-from rung.runner.views.history import history, with_series
+from rung.runner.views.history import history, queue, with_series
 from tests import pace
 
 TRAININGS = Path(__file__).parent / "trainings"
@@ -89,6 +89,11 @@ class Lab:
             data = with_series(history(store, store.find(name), self.paths))
         shown: dict[str, Any] = json.loads(json.dumps(data, default=str))
         return shown
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return a job's row of `rung queue --json`, without a new process and without reading its log."""
+        with closing(Store(self.paths.store)) as store:
+            return next(row for row in queue(store) if row["id"] == name)
 
     def controller(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
