@@ -131,7 +131,7 @@ def test_a_new_net_and_a_new_optimizer_begin_a_new_course(done):
     for record in records(case, "course"):
         index = next(index for index, line in enumerate(lines) if f"course number={record['number']} " in line)
         assert lines[index + 1].startswith(f"rung| step step={record['step']} "), "its first update is not lost"
-    assert len(records(case, "step")) == 64
+    assert len(records(case, "step")) == 84
     assert not records(done["taking_turns"], "course")
 
 
