@@ -160,14 +160,18 @@ def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
 
 
 def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> None:
-    knobs = (Candidate("fp32", Knobs()), Candidate("raise_clip", Knobs()))
-    trials = [Trial(1, index, knobs, 0, 50, 150, 400) for index in range(2)]
+    tried = (Candidate("lower_lr", Knobs(lr=0.01)), Candidate("raise_clip", Knobs(lr=0.1, clip=1.0)))
+    trials = [Trial(1, index, tried, 0, 50, 150, 400) for index in range(2)]
     with store.transaction():
         job = store.add_job(JobSpec(name="tried", run=("x",)), Path("/"), at=1.0)
-        store.put_attempt(Attempt(job.id, 1, "h", Knobs(), None, "as submitted", by_person=True))
+        store.put_attempt(Attempt(job.id, 1, "h", Knobs(lr=0.1), None, "as submitted", by_person=True))
         for number, trial in enumerate(trials, start=2):
-            store.put_attempt(Attempt(job.id, number, "h", Knobs(), trial.candidate.rung, "a trial", trial=trial))
+            asked = trial.candidate.knobs
+            store.put_attempt(Attempt(job.id, number, "h", asked, trial.candidate.rung, "a trial", trial=trial))
     assert queue(store)[0]["recoveries"] == 0
+    rows = history(store, job, HomePaths(Path("/h")))["attempts"]
+    # Each trial changes the run that failed, and not the trial before it.
+    assert [row["changed"] for row in rows[1:]] == [{"lr": [0.1, 0.01]}, {"clip": [None, 1.0]}]
     with store.transaction():
         store.put_attempt(replace(store.attempts(job.id)[-1], trial=replace(trials[-1], won=True, goes_on=True)))
     assert queue(store)[0]["recoveries"] == 1
