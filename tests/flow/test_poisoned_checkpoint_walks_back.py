@@ -12,13 +12,16 @@ def verdicts_in(history):
 
 
 @pytest.fixture(scope="module")
-def poisoned(tmp_path_factory):
-    """Run one recovery, and return the job's history and the folder of its checkpoints.
+def poisoned(tmp_path_factory, once):
+    """Return the history of one recovery and the folder of its checkpoints; the recovery runs once for all workers."""
+    return once("poisoned", lambda: recovered(Lab(tmp_path_factory.mktemp("poisoned"))))
 
-    The weights are NaN from step 41 on and the log shows it at step 80, so the files of step 50 to 80 hold NaN. Two
-    files in its folder were never whole.
+
+def recovered(lab):
+    """Run a job whose weights are NaN from step 41 on, and in whose folder two files were never whole.
+
+    The log shows the NaN at step 80, so the files of step 50 to 80 hold NaN.
     """
-    lab = Lab(tmp_path_factory.mktemp("poisoned"))
     name = lab.submit(lab.job("weights_nan", "--log-every 80 --steps 160", recovery={"ladder": ["fp32"]}))
     folder = lab.folder / "home" / "jobs" / name / "checkpoints"
     folder.mkdir(parents=True)
