@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from rung.jobs.config_files.location import BOM, KeyPath, ValueSpan, missing, names_in, not_a_single_value
 from rung.jobs.model.errors import ConfigFileError
 from rung.jobs.spec.precision_names import ScriptValue
@@ -17,6 +14,10 @@ MARK = "rung\u2063mark"
 
 
 def find_in_toml(text: str, path: KeyPath) -> ValueSpan:
+    # Only here: every command would wait for it, and few jobs have such a file.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     body = text.removeprefix(BOM)
     try:
         document = tomlkit.parse(body)

@@ -170,7 +170,11 @@ class Detector:
         if row.window is not None and only_words:
             # Where the numbers of the line are bad too, the message is about the same batch.
             return [] if reading is not None and reading.has_bad_number else self._numbers.hint(kind)
-        return self._add(kind, certainty_of(match), start=match.start)
+        certainty = certainty_of(match)
+        if certainty is Certainty.DECISIVE and self._progress.reports_its_end:
+            # A script that this exception ends says so before it. This one may have caught it and go on.
+            certainty = Certainty.AT_END
+        return self._add(kind, certainty, start=match.start)
 
     def _is_seen_inside(self, kind: FaultKind) -> bool:
         """Return whether records would show this fault by their numbers."""

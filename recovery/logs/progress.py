@@ -92,6 +92,11 @@ class ProgressTracker:
             self._updates,
         )
 
+    @property
+    def reports_its_end(self) -> bool:
+        """Return whether the job will say from inside when it ends, and has not said so yet."""
+        return self._hands == "" and self._updates is None
+
     def store(self, reading: Reading) -> None:
         """Store the values of a reading other than step and loss."""
         if reading.values:

@@ -131,6 +131,6 @@ def table(over: Sequence[Attempt], winner: Attempt | None) -> list[Row]:
 
 def _row(attempt: Attempt, trial: Trial, winner: Attempt | None) -> Row:
     reached = min(attempt.furthest_step or trial.start, trial.until)
-    loss = level(trial.readings, trial.start, trial.until) if attempt.fault is None else None
+    loss = level(trial.readings, trial.start, trial.until) if survivors([attempt]) else None
     won = winner is not None and attempt.number == winner.number
     return Row(trial.candidate.label, f"{trial.start}-{reached}", loss, trial.ms, "won" if won else trial.verdict)

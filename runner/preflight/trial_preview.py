@@ -1,4 +1,4 @@
-"""Shows which trials each fault of the numbers would bring, with the code that plans them."""
+"""Shows which trials each fault of the numbers would bring: it asks the code that decides about real ones."""
 
 from __future__ import annotations
 
@@ -7,29 +7,44 @@ from collections.abc import Iterator
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision
-from rung.recovery.decide.decide import climb_of
-from rung.recovery.trials.candidates import candidates
+from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
+from rung.recovery.decide.decide import Relaunch
+from rung.recovery.trials.decide_trials import decide_with_trials
 from rung.recovery.trials.plan import TRIED
 
-# A fault in the course of a run that had no lr or precision of its own in the job file.
-STEP = 1000
+# A fault late in a long run that saved shortly before, so that the bound on the cost leaves no candidate out.
+STEP = 1_000_000
+SAVED = Checkpoint("", STEP - 1, 0.0, HEALTHY)
+# The loss was at its level before the fault, and a script that is reached from inside has reported its own values.
+LOSS = 1.0
 SCRIPT_VALUES = {"lr": 1.0, "precision": Precision.AMP_FP16.value}
 
 
 def trial_candidates(job: Job) -> dict[str, list[str]]:
     """Return the candidates for each fault that trials decide about, the most likely first; empty without trials."""
-    asked = job.spec.recovery.trials
-    if asked is None:
+    if job.spec.recovery.trials is None:
         return {}
-    kinds = [kind for kind in FaultKind if kind in TRIED]
-    return {kind.value: _labels(job, kind, asked.candidates) for kind in kinds}
+    return {fault.kind.value: _labels(job, fault) for fault in _faults(job)}
 
 
-def _labels(job: Job, kind: FaultKind, most: int) -> list[str]:
-    fault = Fault(kind, "", step=STEP)
+def _faults(job: Job) -> Iterator[Fault]:
+    for kind in FaultKind:
+        if kind in TRIED and kind is not FaultKind.NOT_LEARNING:
+            yield Fault(kind, "", step=STEP)
+    if job.spec.recovery.not_learning == "act":
+        # A run that never learned. After another fault, the trials are about that one.
+        yield Fault(FaultKind.NOT_LEARNING, "", step=1, onset=1)
+
+
+def _labels(job: Job, fault: Fault) -> list[str]:
     inside = SCRIPT_VALUES if job.spec.knobs.mode == "zero-edit" else {}
-    attempt = Attempt(job.id, 1, "", job.knobs, None, "", fault=fault, furthest_step=STEP, effective=inside)
-    return [each.label for each in candidates(job, climb_of(job, [attempt], None), most)]
+    attempt = Attempt(
+        job.id, 1, "", job.knobs, None, "", effective=inside, furthest_step=STEP, first_loss=LOSS, healthy_loss=LOSS,
+        fault=fault,
+    )  # fmt: skip
+    decision = decide_with_trials(job, [attempt], [SAVED], None)
+    trial = decision.trial if isinstance(decision, Relaunch) else None
+    return [each.label for each in trial.candidates] if trial else []
 
 
 def trial_lines(job: Job) -> Iterator[str]:
@@ -38,4 +53,4 @@ def trial_lines(job: Job) -> Iterator[str]:
     if not found:
         yield "trial none (recovery.trials: off)"
     for kind, labels in found.items():
-        yield f"trial {kind}: {', '.join(labels) if labels else 'no rung to try'}"
+        yield f"trial {kind}: {', '.join(labels) if labels else 'none, one rung at most can be tried'}"

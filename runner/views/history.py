@@ -34,7 +34,7 @@ def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
         "priority": job.spec.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
         "loss": finite_or_text(last.loss) if last else None,
-        "recoveries": sum(not attempt.by_person for attempt in attempts),
+        "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
         "attempt": last.number if last else None,
         "verdict": last.verdict if last else None,
         "submitted_at": job.created_at,
@@ -46,10 +46,10 @@ def history(store: Store, job: Job, paths: HomePaths) -> dict[str, Any]:
     """Return a job with its attempts and its events."""
     attempts = store.attempts(job.id)
     following = [_goes_on_in(attempt, attempts) for attempt in attempts]
-    before: list[Attempt | None] = [None, *attempts[:-1]]
+    before = [_goes_on_from(attempt, attempts) for attempt in attempts]
     rows = [
         _attempt_row(job, attempt, previous, after, paths)
-        for previous, attempt, after in zip(before, attempts, following, strict=False)
+        for previous, attempt, after in zip(before, attempts, following, strict=True)
     ]
     events = [
         {"seq": e.seq, "at": e.at, "attempt": e.attempt, "kind": e.kind, "data": dict(e.data)}
@@ -94,6 +94,11 @@ def _series(log: Path) -> list[dict[str, Any]]:
         # The history has no curve then.
         return []
     return [finite_or_text(point._asdict()) for point in reader.figures().points]
+
+
+def _goes_on_from(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the job's own run that this attempt changes; each of several trials changes the same one."""
+    return next((each for each in reversed(main_line(attempts)) if each.number < attempt.number), None)
 
 
 def _goes_on_in(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 # The fleet is also a package that people run, so it is imported by its full name.
+from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 
 collect_ignore_glob = ["test_*.py"] if os.environ.get("RUNG_TEST_FLEET") == "off" else []
@@ -35,3 +37,11 @@ def fleet(whole_fleet: Fleet) -> Iterator[Fleet]:
     """Return the fleet, healthy and empty; undo afterwards what the test did to it."""
     yield whole_fleet
     whole_fleet.restore()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
+    """Return jobs on the fleet; their controllers end with the test."""
+    made = Campaign(tmp_path, fleet)
+    yield made
+    made.close()

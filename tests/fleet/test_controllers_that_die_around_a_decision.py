@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 from tests.support.dying import (
     FIELDS,
     RUNGS,
@@ -18,13 +13,6 @@ from tests.support.dying import (
     kill_around_decisions,
     outline,
 )
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def test_controllers_killed_after_a_decision_and_before_the_first_step_change_nothing(campaign: Campaign) -> None:

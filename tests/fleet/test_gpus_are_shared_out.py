@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
 ANY = ("TITANRTX:1", "P100:1", "A100:1")
 # Fails if another job runs on the same host: every host has one GPU.
 ALONE = "mkdir /slots/gpu || { echo two on one GPU; exit 3; }; echo step 1 loss 0.5; sleep 0.5; rmdir /slots/gpu"
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def test_of_two_jobs_for_the_only_a100_the_second_waits_with_a_reason(campaign: Campaign) -> None:

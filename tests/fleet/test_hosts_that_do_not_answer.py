@@ -15,8 +15,8 @@ from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 
-# How long the link is cut: longer than a keep-alive could hide.
-CUT_SECONDS = 60.0
+# How long the link is cut: longer than a keep-alive (10 s) or a full send buffer (30 s) could hide.
+CUT_SECONDS = 40.0
 
 
 class Scenario:
@@ -65,7 +65,7 @@ def test_an_unreachable_host_is_shown_and_the_job_keeps_its_state(scenario: Scen
         assert f"{host} is unreachable since " in scenario.shown
 
 
-def test_the_same_attempt_goes_on_after_a_cut_of_a_minute(scenario: Scenario) -> None:
+def test_the_same_attempt_goes_on_after_a_long_cut(scenario: Scenario) -> None:
     assert len(scenario.attempts[scenario.cut]) == 1
     kinds = [event.kind for event in scenario.campaign.store.events(scenario.cut)]
     assert kinds.count("unreachable") == kinds.count("reachable") == 1

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 STRANGER = Path(__file__).parents[1] / "flow" / "strangers" / "torch_mask.py"
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def test_zero_edit_detects_and_cures_a_fault_in_a_container(campaign: Campaign) -> None:

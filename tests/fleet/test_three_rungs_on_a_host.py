@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 SHIPPED = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def test_a_three_rung_recovery_in_containers_succeeds_and_every_attempt_resumes(campaign: Campaign) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,8 @@ import yaml
 
 from rung.jobs.job import main_line
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 SHIPPED = Path(__file__).parents[2] / "jobs" / "catalog" / "three-faults"
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 @pytest.mark.long

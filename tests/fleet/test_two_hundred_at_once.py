@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-
-import pytest
 
 from rung.jobs.model.state import ENDED, JobState
 from tests.fleet.campaign import Campaign
@@ -22,13 +19,6 @@ MOST_THREADS = 64
 MOST_MEGABYTES = 400
 # Prints a numbered line every two seconds until the file `finish` exists; one file ends all jobs.
 PRINTER = "i=0; while [ ! -e /all/finish ]; do i=$((i+1)); echo step $i loss 0.5; sleep 2; done; echo last line $i"
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def count(campaign: Campaign, *states: JobState) -> int:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 # Its loss falls, and ends 5 % worse in FP16. It takes long enough for both runs to overlap.
 LEARNS = """
@@ -18,13 +14,6 @@ worse=0; [ "$1" = fp32 ] || worse=5
 i=0; while [ $i -lt 15 ]; do i=$((i+1)); echo step $i loss 2.$((80-i))$worse; sleep 0.2; done
 echo val_loss: 1.0$worse
 """
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
 
 
 def test_both_runs_are_on_hosts_of_their_own_at_the_same_time(campaign: Campaign) -> None:

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.spec.load import load_spec
+from rung.runner.launch.submit import submit
+from rung.runner.state.home import make_home
+from rung.runner.state.store import Store
+from rung.runner.views.history import history, queue, with_series
 from tests import pace
 
 TRAININGS = Path(__file__).parent / "trainings"
@@ -59,8 +67,15 @@ class Lab:
         path.write_text(yaml.safe_dump(spec))
         return path
 
+    @property
+    def paths(self) -> HomePaths:
+        return HomePaths(self.folder / "home")
+
     def submit(self, job: Path) -> str:
-        return str(json.loads(self.rung("launch", str(job), "--json"))["id"])
+        """Submit a job like `rung launch`, but without a new process."""
+        make_home(self.paths)
+        with closing(Store(self.paths.store)) as store:
+            return submit(store, load_spec(job), job.absolute().parent, at=time.time()).id
 
     def run(self, job: Path) -> dict[str, Any]:
         """Submit a job, run a controller until the job ends, and return its history."""
@@ -69,8 +84,16 @@ class Lab:
         return self.history(name)
 
     def history(self, name: str) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads(self.rung("history", name, "--json"))
-        return data
+        """Return what `rung history --json` prints, without a new process."""
+        with closing(Store(self.paths.store)) as store:
+            data = with_series(history(store, store.find(name), self.paths))
+        shown: dict[str, Any] = json.loads(json.dumps(data, default=str))
+        return shown
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return a job's row of `rung queue --json`, without a new process and without reading its log."""
+        with closing(Store(self.paths.store)) as store:
+            return next(row for row in queue(store) if row["id"] == name)
 
     def controller(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -1,23 +1,25 @@
 """Makes the trainings of the tests start fast and run fast in FP16. The tests of the fleet do not use this.
 
-Every optimizer loads torch's compiler, which no training here uses. Outside a compiled function
-`torch._compile._disable_dynamo` returns a function unchanged; here it does so without loading the compiler first.
+Every optimizer loads torch's compiler, which no training here uses and which takes as long to load as torch itself.
+Outside a compiled function `torch._compile._disable_dynamo` returns a function unchanged, and a step of an optimizer
+only sets whether gradients are recorded; here both do so without loading the compiler first.
 
 On ARM the trainings run without oneDNN, which has no fast code for FP16 products there: two 64x64 matrices take 5 ms,
 and 0.2 ms with torch's own code. Both add in FP32 and round the sum to FP16.
 """
 
+import functools
 import importlib.machinery
 import os
 import sys
 
 
 class AfterImport:
-    """Finds torch._compile as Python does, and changes torch right after its import."""
+    """Finds modules of torch as Python does, and changes them right after their import."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "torch._compile":
+        if name not in CHANGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -25,16 +27,34 @@ class AfterImport:
 
             def loaded(module):
                 load(module)
-                module._disable_dynamo = handed_through
-                if os.uname().machine == "aarch64":
-                    sys.modules["torch._C"]._set_mkldnn_enabled(False)
+                CHANGES[name](module)
 
             spec.loader.exec_module = loaded
         return spec
+
+
+def change_compile(module):
+    module._disable_dynamo = handed_through
+    if os.uname().machine == "aarch64":
+        sys.modules["torch._C"]._set_mkldnn_enabled(False)
 
 
 def handed_through(function=None, recursive=True):
     return function if function is not None else handed_through
 
 
+def change_optimizer(module):
+    module._use_grad_for_differentiable = with_gradients_as_asked
+
+
+def with_gradients_as_asked(step):
+    @functools.wraps(step)
+    def stepping(optimizer, *arguments, **named):
+        with sys.modules["torch"].set_grad_enabled(optimizer.defaults["differentiable"]):
+            return step(optimizer, *arguments, **named)
+
+    return stepping
+
+
+CHANGES = {"torch._compile": change_compile, "torch.optim.optimizer": change_optimizer}
 sys.meta_path.insert(0, AfterImport)

@@ -8,7 +8,7 @@ The hosts here are fake; tests/security/fleet does it with real ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,24 +18,16 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.state import JobState
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.launch.submit import cancel, retry
-from tests.support.pretend import World
+from tests.support.pretend import Build, World, worlds
 
-Build = Callable[..., World]
 BOTH = ("A100", "P100")
 SOON = {"recovery": {"host_lost_after": 60}}
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made: list[World] = []
-
-    def world(**hosts: list[str]) -> World:
-        made.append(World(tmp_path, hosts or {"ampere": ["A100"], "pascal": ["P100"]}))
-        return made[-1]
-
-    yield world
-    for each in made:
-        each.close()
+    with worlds(tmp_path, ampere=["A100"], pascal=["P100"]) as build:
+        yield build
 
 
 def killed_and_away(world: World, *steps: int, **fields: object) -> str:

@@ -6,29 +6,20 @@ other. After a clock was set back by 90 s, ends were seen 90 s late and `rung ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel
-from tests.support.pretend import World
-
-Build = Callable[..., World]
+from tests.support.pretend import Build, World, worlds
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made: list[World] = []
-
-    def world(**hosts: list[str]) -> World:
-        made.append(World(tmp_path, hosts or {"ampere": ["A100"], "pascal": ["P100"]}))
-        return made[-1]
-
-    yield world
-    for each in made:
-        each.close()
+    with worlds(tmp_path, ampere=["A100"], pascal=["P100"]) as build:
+        yield build
 
 
 def running(world: World, **fields: object) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,20 @@ class World:
     def close(self) -> None:
         self.controller.close()
         self.store.close()
+
+
+Build = Callable[..., World]
+
+
+@contextmanager
+def worlds(folder: Path, **usual: list[str]) -> Iterator[Build]:
+    """Give a function that makes a world of these hosts, or of those it is asked for; all are closed at the end."""
+    made: list[World] = []
+
+    def build(**hosts: list[str]) -> World:
+        made.append(World(folder, hosts or usual))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.close()

@@ -9,6 +9,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
 from rung.recovery.decide.decide import Relaunch
+from rung.recovery.trials.decide_trials import decide_with_trials, next_trial
 from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt
 
 NAN = FaultKind.NAN_LOSS
@@ -40,3 +41,16 @@ def tried(decision: Relaunch, number: int, loss: float, fault: Fault | None = No
 
 def labels(trial: Trial) -> list[str]:
     return [each.label for each in trial.candidates]
+
+
+JOB = a_job_with_trials(recovery={"trials": {"steps": 100}})
+# The fault was seen long after the numbers went wrong, so that there is room for four trials.
+FIRST = faulty(JOB, furthest_step=10_000)
+
+
+def launched(*over: Attempt) -> Relaunch:
+    """Return the launch of the first trial of this job, or of the next one after these."""
+    attempts = [FIRST, *over]
+    found = next_trial(JOB, attempts, None) if over else decide_with_trials(JOB, attempts, [], None)
+    assert isinstance(found, Relaunch) and found.trial is not None
+    return found

@@ -74,6 +74,37 @@ def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
     assert "epoch-1.pt" not in attempt.saved
 
 
+HANDS, END = "rung| hands torch=2.9.0 python=3.11.7", "rung| end updates=20"
+CAUGHT = [
+    "Traceback (most recent call last):",
+    '  File "x.py", line 3, in <module>',
+    "RuntimeError: value cannot be converted to type at::Half without overflow",
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+    "Traceback (most recent call last):",
+    '  File "x.py", line 5, in <module>',
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+]
+
+
+def test_an_exception_that_a_script_with_hands_caught_does_not_stop_it_and_is_no_fault_once_it_goes_on():
+    for before in ([HANDS], [HANDS, *GOOD]):
+        assert follow([*before, *CAUGHT]).first_fault(ended=False) is None
+        ended = follow([*before, *CAUGHT]).first_fault(ended=True)
+        assert ended is not None and ended.kind is FaultKind.FP16_OVERFLOW
+    later = [STEP.format(step, 1.5) for step in range(21, 31)]
+    went_on = follow([HANDS, *GOOD, *CAUGHT, *later])
+    assert went_on.first_fault(ended=False) is None and went_on.first_fault(ended=True) is None
+    assert went_on.ending_exception() is None
+
+
+def test_an_exception_that_ended_the_script_is_acted_on_at_once():
+    for before in ([HANDS, *GOOD, END], GOOD):
+        fault = follow([*before, *CAUGHT]).first_fault(ended=False)
+        assert fault is not None and fault.kind is FaultKind.FP16_OVERFLOW
+
+
 def test_hands_are_unknown_until_a_process_of_the_job_says_so():
     assert follow(GOOD).progress.hands is None
     assert follow(["rung| hands torch=2.9.0+cu128 python=3.11.7"]).progress.hands == ""

@@ -11,22 +11,12 @@ from rung.jobs.model.fault import FaultKind
 from rung.recovery.decide.decide import Relaunch, Stop
 from rung.recovery.trials.decide_trials import Winner, decide_with_trials, next_trial, open_trials
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault
-from tests.support.trials_in_memory import NAN, a_job_with_trials, faulty, tried
+from tests.support.trials_in_memory import FIRST, JOB, NAN, faulty, launched, tried
 
 F = FaultKind
-JOB = a_job_with_trials(recovery={"trials": {"steps": 100}})
-# The fault was seen long after the numbers went wrong, so that there is room for four trials.
-FIRST = faulty(JOB, furthest_step=10_000)
 FAILED = a_fault(NAN, 60)
 # Above the goal of 2.94, and below it: the untrained model has a loss of 3.
 NO_CURE, CURE = 2.96, 2.0
-
-
-def launched(*over: Attempt) -> Relaunch:
-    attempts = [FIRST, *over]
-    found = next_trial(JOB, attempts, None) if over else decide_with_trials(JOB, attempts, [], None)
-    assert isinstance(found, Relaunch) and found.trial is not None
-    return found
 
 
 def winner(*over: Attempt) -> Attempt:

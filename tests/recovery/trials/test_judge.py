@@ -7,21 +7,9 @@ from dataclasses import replace
 from rung.jobs.job import Attempt
 from rung.jobs.model.trial import Trial
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.trials.decide_trials import decide_with_trials, next_trial
 from rung.recovery.trials.judge import Progress, best_level, choose, progress, survivors, table
 from tests.support.jobs_in_trouble import a_fault
-from tests.support.trials_in_memory import NAN, a_job_with_trials, faulty, tried
-
-JOB = a_job_with_trials(recovery={"trials": {"steps": 100}})
-# The fault was seen long after the numbers went wrong, so that there is room for four trials.
-FIRST = faulty(JOB, furthest_step=10_000)
-
-
-def launched(*over: Attempt) -> Relaunch:
-    attempts = [FIRST, *over]
-    found = next_trial(JOB, attempts, None) if over else decide_with_trials(JOB, attempts, [], None)
-    assert isinstance(found, Relaunch) and found.trial is not None
-    return found
+from tests.support.trials_in_memory import FIRST, NAN, launched, tried
 
 
 def trial_of(decision: Relaunch) -> Trial:
@@ -101,10 +89,10 @@ def test_a_trial_with_a_fault_or_one_that_was_behind_does_not_win() -> None:
 
 def test_the_table_shows_what_each_trial_came_to() -> None:
     over = some_trials(1.0)
-    failed = tried(launched(*over), 3, 7.0, a_fault(NAN, 60))
+    failed = tried(launched(*over), 3, 0.5, a_fault(NAN, 149))
     rows = table([*over, failed], over[0])
     assert [(row.rung, row.steps, row.verdict) for row in rows] == [
         ("lower_lr x0.01", "0-150", "won"),
-        ("lower_lr x0.1", "0-60", "nan_loss at step 60"),
+        ("lower_lr x0.1", "0-149", "nan_loss at step 149"),
     ]
     assert rows[0].loss == 1.0 and rows[0].ms == 5.0 and rows[1].loss is None

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.pretend import World
+from tests.support.pretend import Build, worlds
 
 FLEET = {"turing": ["TITANRTX"], "pascal": ["P100"], "ampere": ["A100"]}
-Build = Callable[..., World]
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made: list[World] = []
-
-    def world(**hosts: list[str]) -> World:
-        made.append(World(tmp_path, hosts or FLEET))
-        return made[-1]
-
-    yield world
-    for each in made:
-        each.close()
+    with worlds(tmp_path, **FLEET) as build:
+        yield build

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from rung.jobs.job import Attempt, Outcome, Verdict
@@ -11,10 +10,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.launch.submit import cancel, retry
-from tests.support.pretend import World
-
-Build = Callable[..., World]
-
+from tests.support.pretend import Build
 
 # Placement and leases
 

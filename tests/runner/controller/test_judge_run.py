@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from rung.jobs.job import Outcome, Verdict
 from rung.jobs.model.state import JobState
-from tests.support.pretend import World
+from tests.support.pretend import Build, World
 
-Build = Callable[..., World]
 KNOBS = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
 
 

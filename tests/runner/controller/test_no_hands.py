@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.state import JobState
-from tests.support.pretend import World
+from tests.support.pretend import Build, World
 
-Build = Callable[..., World]
 LOSSES = "".join(f"step {step} loss 2.0\n" for step in range(2, 12))
 NAN = "".join(f"step {step} loss nan\n" for step in range(12, 16))
 

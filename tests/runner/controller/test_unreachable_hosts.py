@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from rung.jobs.job import Outcome
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel, retry
 from rung.runner.seams.engine import Observation, Presence
-from tests.support.pretend import World
-
-Build = Callable[..., World]
+from tests.support.pretend import Build
 
 
 def test_an_unreachable_host_is_shown_and_nothing_is_stopped_or_started(build: Build) -> None:

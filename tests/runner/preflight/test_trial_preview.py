@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rung.jobs.job import Job
+from rung.jobs.model.fault import FaultKind
 from rung.jobs.spec.job_spec import JobSpec
+from rung.recovery.decide.decide import Relaunch
+from rung.recovery.trials.decide_trials import decide_with_trials
+from rung.recovery.trials.plan import TRIED
 from rung.runner.preflight.check_job import planned_job
 from rung.runner.preflight.trial_preview import trial_candidates, trial_lines
+from tests.support.jobs_in_trouble import a_checkpoint
+from tests.support.pretend import worlds
+from tests.support.trials_in_memory import faulty, labels
+
+ACT = {"trials": {"cost": "100%"}, "not_learning": "act"}
 
 
 def job(trials: Any = "on", **fields: Any) -> Job:
@@ -17,14 +30,44 @@ def job(trials: Any = "on", **fields: Any) -> Job:
 
 def test_every_numeric_fault_has_its_candidates() -> None:
     found = trial_candidates(job())
-    assert set(found) == {"nan_loss", "grad_nonfinite", "divergence", "not_learning", "scale_collapse"}
+    assert set(found) == {"nan_loss", "grad_nonfinite", "divergence", "scale_collapse"}
     assert found["nan_loss"] == ["raise_clip", "lower_lr x0.1", "lower_lr x0.01", "fp32"]
     assert "trial nan_loss: raise_clip, lower_lr x0.1, lower_lr x0.01, fp32" in list(trial_lines(job()))
+
+
+@pytest.mark.parametrize("kind", sorted(TRIED - {FaultKind.NOT_LEARNING}))
+@pytest.mark.parametrize("knobs", [{"mode": "zero-edit"}, {"mode": "inside", "lr": 0.1, "clip": 5.0}])
+def test_the_dry_run_shows_what_is_decided_after_each_fault(kind: FaultKind, knobs: dict[str, Any]) -> None:
+    asked = job(knobs=knobs)
+    effective = {"lr": 0.1, "precision": "amp_fp16"}
+    fault = faulty(asked, 5000, kind, None, furthest_step=5010, healthy_loss=0.5, effective=effective)
+    decision = decide_with_trials(asked, [fault], [a_checkpoint(4990)], None)
+    assert isinstance(decision, Relaunch) and decision.trial is not None
+    assert trial_candidates(asked)[kind] == labels(decision.trial)
+
+
+def test_the_dry_run_shows_what_a_run_that_never_learned_brings(tmp_path: Path) -> None:
+    noise = random.Random(0)
+    with worlds(tmp_path, ampere=["A100"]) as build:
+        world = build()
+        asked = {"knobs": {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}, "recovery": ACT}
+        name = world.submit("a", "A100", **asked)
+        world.until(lambda: world.is_running(name))
+        lines = "".join(f"step {step} loss {noise.gauss(2, 0.04):.6g}\n" for step in range(2, 301))
+        world.engine("ampere").append_log(f"{name}/1", lines.encode())
+        world.turn(3)
+        world.engine("ampere").end(f"{name}/1")
+        world.until(lambda: world.last(name).number == 2)
+        trial = world.last(name).trial
+        assert trial is not None
+        assert trial_candidates(world.job(name))["not_learning"] == labels(trial)
 
 
 def test_what_the_job_cannot_receive_is_no_candidate() -> None:
     flags = job(run="python train.py --lr {lr}", knobs={"lr": 0.1})
     assert trial_candidates(flags)["nan_loss"] == ["lower_lr x0.1", "lower_lr x0.01"]
+    once = job(run="python train.py --clip {clip}", knobs={"clip": 5.0})
+    assert "trial nan_loss: none, one rung at most can be tried" in list(trial_lines(once))
 
 
 def test_the_job_file_bounds_the_candidates() -> None:

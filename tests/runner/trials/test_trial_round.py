@@ -13,9 +13,8 @@ from rung.jobs.job import Attempt, Outcome, main_line
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel, retry
 from rung.runner.seams.engine import FileEntry
-from tests.support.pretend import World
+from tests.support.pretend import Build, World, worlds
 
-Build = Callable[..., World]
 # The loss that each candidate comes to, in the order in which they run; None: it is NaN at step 260.
 LOSSES: dict[str, float | None] = {"lower_lr x0.1": 1.4, "raise_clip": 1.0}
 # None of them comes down to the level of 2 before the fault, so that all four run.
@@ -24,15 +23,8 @@ NO_CURE: dict[str, float | None] = {"lower_lr x0.1": None, "raise_clip": 2.5, "l
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made: list[World] = []
-
-    def world(**hosts: list[str]) -> World:
-        made.append(World(tmp_path, hosts or {"ampere": ["A100"]}))
-        return made[-1]
-
-    yield world
-    for each in made:
-        each.close()
+    with worlds(tmp_path, ampere=["A100"]) as build:
+        yield build
 
 
 def submitted(world: World, saves: bool = True, **recovery: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
+from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.store import Store
 from rung.runner.views.history import history, queue, seconds_lost, steps_lost
@@ -155,6 +157,25 @@ def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
     assert data["attempts"] == []
     assert (data["job"]["host"], data["job"]["step"], data["job"]["loss"]) == (None, None, None)
     assert [row["id"] for row in queue(store)] == [job.id]
+
+
+def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> None:
+    tried = (Candidate("lower_lr", Knobs(lr=0.01)), Candidate("raise_clip", Knobs(lr=0.1, clip=1.0)))
+    trials = [Trial(1, index, tried, 0, 50, 150, 400) for index in range(2)]
+    with store.transaction():
+        job = store.add_job(JobSpec(name="tried", run=("x",)), Path("/"), at=1.0)
+        store.put_attempt(Attempt(job.id, 1, "h", Knobs(lr=0.1), None, "as submitted", by_person=True))
+        for number, trial in enumerate(trials, start=2):
+            asked = trial.candidate.knobs
+            store.put_attempt(Attempt(job.id, number, "h", asked, trial.candidate.rung, "a trial", trial=trial))
+    assert queue(store)[0]["recoveries"] == 0
+    rows = history(store, job, HomePaths(Path("/h")))["attempts"]
+    # Each trial changes the run that failed, and not the trial before it.
+    assert [row["changed"] for row in rows[1:]] == [{"lr": [0.1, 0.01]}, {"clip": [None, 1.0]}]
+    with store.transaction():
+        store.put_attempt(replace(store.attempts(job.id)[-1], trial=replace(trials[-1], won=True, goes_on=True)))
+    assert queue(store)[0]["recoveries"] == 1
+    assert history(store, job, HomePaths(Path("/h")))["job"]["recoveries"] == 1
 
 
 def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:

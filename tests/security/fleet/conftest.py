@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tests.fleet.conftest import campaign as campaign
 from tests.fleet.conftest import fleet as fleet
 from tests.fleet.conftest import whole_fleet as whole_fleet
 from tests.fleet.containers.conftest import attempts as attempts

@@ -6,23 +6,12 @@ In 0.1.0 the job began from scratch on the same host after `host_lost_after`, an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
-from tests.fleet.fleet import Fleet
 
 # No copies here, and a host that is given up soon.
-FIELDS = {"checkpoint": {"mirror": "off"}, "recovery": {"host_lost_after": "5s"}}
-
-
-@pytest.fixture
-def campaign(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Campaign]:
-    made = Campaign(tmp_path_factory.mktemp("unseen"), fleet)
-    yield made
-    made.close()
+FIELDS = {"checkpoint": {"mirror": "off"}, "recovery": {"host_lost_after": "3s"}}
 
 
 def aside(campaign: Campaign, job: str) -> list[str]:
@@ -43,7 +32,7 @@ def test_a_job_waits_for_the_checkpoints_of_a_host_that_went_away_while_it_recov
     campaign.wait(lambda: campaign.job(job).state is JobState.RECOVERING)
     campaign.fleet.hosts["ampere"].cut()
     campaign.wait(lambda: waits(campaign, job))
-    time.sleep(10)  # twice the time after which the host is given up
+    time.sleep(6)  # twice the time after which the host is given up
     assert waits(campaign, job) and campaign.job(job).state is JobState.RECOVERING
     assert len(campaign.attempts(job)) == 1
     assert "waiting_for_host" in [event.kind for event in campaign.store.events(job)]
@@ -70,7 +59,7 @@ def test_a_retry_after_a_cut_waits_as_well_and_a_person_can_give_the_host_up(cam
     campaign.fleet.hosts["ampere"].cut()
     campaign.rung("retry", waiting)
     campaign.wait(lambda: waits(campaign, waiting))
-    time.sleep(10)
+    time.sleep(6)
     assert campaign.job(waiting).state is JobState.QUEUED and len(campaign.attempts(waiting)) == 1
     campaign.rung("cancel", waiting)
     campaign.rung("retry", waiting, "--give-up-hosts")

@@ -24,6 +24,7 @@ import rung_inside
 pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 INSIDE = Path(rung_inside.__file__).parents[1]
+LEAN = Path(__file__).parents[3] / "lean"
 JOB = INSIDE.parent / "catalog" / "three-faults"
 OWN = {"lr": 2.0, "clip": None, "growth_interval": 2000, "precision": "amp_fp16"}
 # Stop the attempt after this many steps in a row without a finite loss.
@@ -59,7 +60,7 @@ class Attempt:
 def launch(folder: Path, checkpoint: str = "", **changes: Any) -> Attempt:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(INSIDE),
+        "PYTHONPATH": f"{INSIDE}{os.pathsep}{LEAN}",
         "RUNG_KNOBS": json.dumps({**OWN, **changes}),
         "RUNG_CHECKPOINT": str(folder / checkpoint) if checkpoint else "",
         "RUNG_CHECKPOINT_DIR": str(folder),

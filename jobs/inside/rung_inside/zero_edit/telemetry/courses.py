@@ -1,7 +1,8 @@
 """Finds where a new course of the training begins: another model, or another optimizer for the same one.
 
 A course is what one optimizer does, or several that take turns, as in a GAN. The losses of two courses have nothing to
-do with each other. Whether optimizers take turns shows only after some updates, so the first ones are held back.
+do with each other. Whether optimizers take turns shows only after some updates, so the first ones are held back. A
+second new optimizer for the same parameters is a habit, as in a script that makes one every epoch: its course goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ IN_A_ROW = 8
 MOST_IN_A_ROW = 64
 # What an update is: reported, only reported if it is bad, held back, or the one that shows that a course has begun.
 REPORTED, OTHER, HELD, NEW = "reported", "other", "held", "new"
+NEW_OPTIMIZER = "new_optimizer"
 
 
 class Source:
@@ -37,6 +39,11 @@ class Source:
         """Return whether both train a parameter; one that is gone may have left its id to another."""
         both = self.parameters.keys() & other.parameters.keys()
         return any(self.parameters[each]() is other.parameters[each]() is not None for each in both)
+
+    def is_within(self, other: Source) -> bool:
+        """Return whether the other trains every parameter of this one."""
+        seen = other.parameters
+        return all(each in seen and mine() is seen[each]() for each, mine in self.parameters.items())
 
 
 class Courses:
@@ -87,6 +94,12 @@ class Courses:
             return REPORTED
         if source.course:
             return self._place_known(source)
+        if self._made_anew(source):
+            # Those that are gone are forgotten, so that a script may do this for ever.
+            self._members = [each for each in self._members if each.optimizer() is not None]
+            self._join([source])
+            self._reporting, self._since_reporting = source, 0
+            return REPORTED
         if not self._new:
             self._new_start, self._new_updates, self._shared = step - 1, 0, False
         if source not in self._new:
@@ -99,6 +112,11 @@ class Courses:
             return HELD
         self.begin_new()
         return NEW
+
+    def _made_anew(self, source: Source) -> bool:
+        """Return whether this course began with a new optimizer for the same parameters, and this is another one."""
+        is_habit = self.why == NEW_OPTIMIZER and not self._new
+        return is_habit and any(source.is_within(each) for each in self._members)
 
     def _place_known(self, source: Source) -> str:
         self._join(self._new)
@@ -125,7 +143,7 @@ class Courses:
 
     def begin_new(self) -> None:
         """Begin the course that the newest updates belong to."""
-        self.why = "new_optimizer" if self._shared else "new_model"
+        self.why = NEW_OPTIMIZER if self._shared else "new_model"
         self.number += 1
         self._begin(self._new, self._new_start)
 

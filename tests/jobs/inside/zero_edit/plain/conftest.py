@@ -18,6 +18,7 @@ from tests import pace
 
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
+LEAN = HERE.parents[3] / "lean"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Trained:
 
 def environment(**variables: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNG_", "PYTHON"))}
-    return {**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables}
+    path = f"{INSIDE}{os.pathsep}{LEAN}"
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables}
 
 
 def all_of(cases: Mapping[str, Sequence[Any]], *modules: str) -> dict[str, Trained]:

@@ -128,10 +128,11 @@ def train_on(net, updates=20):
 
 
 def folds(folder):
-    """Train a new net in each fold, and keep all of them; then one of them further, with a new optimizer."""
+    """Train a new net in each fold, and keep all of them; then one of them further, twice with a new optimizer."""
     nets = [model() for _ in range(3)]
     kept = [train_on(net) for net in nets]
-    train_on(nets[-1], 4)
+    train_on(nets[-1], 12)
+    train_on(nets[-1], 12)
     return len(kept)
 
 

@@ -57,6 +57,24 @@ def test_a_new_optimizer_for_the_same_parameters_is_named_as_such():
     assert places("a" * 20 + "b" * 9, **optimizers)[1] == [(2, 21, "new_optimizer")]
 
 
+def test_an_optimizer_that_is_made_anew_in_every_epoch_goes_on_with_its_course():
+    body, head = Parameter(), Parameter()
+    anew = {name: Optimizer(body, head) for name in "abcd"} | {"e": Optimizer(head), "f": Optimizer(head, Parameter())}
+    text, begun = places("".join(name * 20 for name in "abcdef"), **anew)
+    # One that also trains a new head begins another course.
+    assert begun == [(2, 21, "new_optimizer"), (3, 101, "new_optimizer")]
+    assert text[40:100] == "r" * 60
+
+
+def test_epochs_without_end_leave_no_trace_of_their_optimizers():
+    shared, courses = Parameter(), Courses()
+    for epoch in range(100):
+        optimizer = Optimizer(shared)
+        for update in range(10):
+            courses.place(courses.source(optimizer), epoch * 10 + update + 1)
+    assert courses.number == 2 and len(courses._members) <= 2
+
+
 def test_two_new_optimizers_that_take_turns_begin_one_course():
     four = {**two(), "c": Optimizer(Parameter()), "d": Optimizer(Parameter())}
     text, begun = places("ab" * 10 + "cd" * 6, **four)

@@ -14,6 +14,7 @@ from tests import pace
 
 HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
+LEAN = HERE.parents[3] / "lean"
 ASKED = {"RUNG_CHECKPOINT": "FOLDER/asked.pt", "RUNG_CHECKPOINT_STEP": "50"}
 
 CASES = {
@@ -55,7 +56,7 @@ def trained():
     finished = pace.run(
         [sys.executable, HERE / "forks.py"],
         input=json.dumps([[name, *case] for name, case in CASES.items()]),
-        env={**kept, "PYTHONPATH": str(INSIDE), "OMP_NUM_THREADS": "1"},
+        env={**kept, "PYTHONPATH": f"{INSIDE}{os.pathsep}{LEAN}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         usual=300,
@@ -130,7 +131,7 @@ def test_a_new_net_and_a_new_optimizer_begin_a_new_course(done):
     for record in records(case, "course"):
         index = next(index for index, line in enumerate(lines) if f"course number={record['number']} " in line)
         assert lines[index + 1].startswith(f"rung| step step={record['step']} "), "its first update is not lost"
-    assert len(records(case, "step")) == 64
+    assert len(records(case, "step")) == 84
     assert not records(done["taking_turns"], "course")
 
 
