@@ -98,6 +98,16 @@ def test_the_trials_of_a_lost_host_do_not_count() -> None:
     assert isinstance(anew, Relaunch) and anew.trial is not None and anew.trial.index == 0
 
 
+def test_after_a_lost_host_every_candidate_takes_part_again() -> None:
+    """A trial that had survived there was taken for one that did not help, so that its rung was left out."""
+    first = launched()
+    over = tried(first, 2, 1.0)
+    lost = replace(tried(launched(over), 3, 1.0, a_fault(F.INFRA_FAULT, 30)), host_lost=True)
+    anew = decide_with_trials(JOB, [FIRST, over, lost], [], None)
+    assert isinstance(anew, Relaunch) and anew.trial is not None and first.trial is not None
+    assert anew.trial.candidates == first.trial.candidates
+
+
 def test_the_winner_goes_on_from_the_newest_checkpoint_of_its_trial() -> None:
     winner = tried(launched(), 2, 1.0)
     own = [replace(a_checkpoint(step), residence=("localhost", 2)) for step in (50, 100)]
