@@ -61,9 +61,9 @@ def _why_not(job: Job, last: Attempt) -> str:
 
 def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], last: Attempt) -> Trial | NoTrials:
     """Return the trials of as many candidates as the cost allows, over as many steps."""
-    (start, fault_step), made = span, last.furthest_step or 0
+    start, fault_step = span
     to_fault = max(0, fault_step - start)
-    bound = int(max(asked.cost * made, asked.candidates * FEWEST_STEPS))
+    bound = _most_steps(asked, last)
     needed = to_fault + (asked.steps or FEWEST_STEPS)
     # One of them wins and loses nothing; a loser is seen at half of its window.
     count = min(len(found), 1 + int(bound / (needed / 2)))
@@ -73,3 +73,10 @@ def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], l
         return NoTrials(f"no trials: each would take {needed} steps, and they may take {bound} together")
     steps = asked.steps or max(FEWEST_STEPS, min(LONGEST_STEPS, bound // count - to_fault))
     return Trial(last.number, 0, run_order(found[:count]), start, fault_step, fault_step + steps, bound)
+
+
+def _most_steps(asked: Trials, last: Attempt) -> int:
+    """Return how many steps the trials that do not win may take: a share of those left if known, else of those made."""
+    made = last.furthest_step or 0
+    counted = made if last.total_steps is None else max(0, last.total_steps - made)
+    return int(max(asked.cost * counted, asked.candidates * FEWEST_STEPS))

@@ -39,7 +39,7 @@ def old_home(home: Path) -> Path:
 
 
 # What later versions print in addition.
-ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "trial", "hands"}
+ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "trial", "hands", "total_steps"}
 
 
 def comparable(data: Any) -> Any:
