@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.trials_spec import FEWEST_STEPS, Trials
 from rung.recovery.decide.decide import Climb, Relaunch
 from rung.recovery.decide.diagnose import blew_up_before, diagnose
@@ -54,9 +56,17 @@ def _fault_step(climb: Climb, last: Attempt) -> int:
 def _why_not(job: Job, last: Attempt) -> str:
     if last.first_loss is None or last.furthest_step is None:
         return "no trials: no loss or no step was seen, so that they could not be compared"
-    if job.spec.checkpoint.dir.startswith("/"):
-        return "no trials: checkpoint.dir is an absolute path, so that a trial has no folder of its own"
-    return ""
+    shared = shared_folder(job.spec)
+    return f"no trials: {shared}" if shared else ""
+
+
+def shared_folder(spec: JobSpec) -> str:
+    """Return why a job never has trials, whatever its fault: they would all write into one folder; empty: it may."""
+    folder = PurePosixPath(spec.checkpoint.dir)
+    if not folder.is_absolute() and ".." not in folder.parts:
+        return ""
+    kind = "an absolute path" if folder.is_absolute() else "outside of the job's folder"
+    return f"checkpoint.dir is {kind}, so that a trial has no folder of its own; give a relative one, without `..`"
 
 
 def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], last: Attempt) -> Trial | NoTrials:
