@@ -100,6 +100,8 @@ class Attempt:
     resumed_step: int | None = None
     first_step: int | None = None
     furthest_step: int | None = None
+    # The steps of the whole run, where the log says it.
+    total_steps: int | None = None
     loss: float | None = None
     first_loss: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)

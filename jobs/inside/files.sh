@@ -9,6 +9,7 @@
 #   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
 #   copy FOLDER NAME TO          copy an entry into another folder of the job, without the links and pipes in it
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
+#   remove FOLDER                remove a folder of the job and all that is in it
 #   place IN FOLDER NAME OLD     move an entry from IN into FOLDER; one that was there goes to OLD
 
 set -eu
@@ -89,6 +90,11 @@ sums)
     [ -e "$1" ] || exit 0
     cd -P -- "$1"
     find "./$2" -type f ! -path "$_rung_break" -exec sha256sum {} + 2>/dev/null || :
+    ;;
+remove)
+    # The job may have closed folders of it to us: each is opened before find goes into it.
+    find "$1" -type d -exec chmod u+rwx {} \; 2>/dev/null || :
+    rm -rf -- "${1:?}"
     ;;
 place)
     mkdir -p -- "$2"

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from rung.jobs.model.errors import EngineError
+
 # The folder with the residences of a job: of all of them on a host, of its trials on this machine.
 STAYS = "stays"
 UNSAFE = re.compile(r"[^a-z0-9]+")
@@ -43,6 +45,10 @@ class AttemptPaths:
     def reserved(self) -> tuple[Path, ...]:
         """The folders of Rung in the job's folder; a checkpoint of the job is never there."""
         return self.folder.parent, self.job_folder / "mirror", self.job_folder / STAYS
+
+    def residence(self, number: int) -> Path:
+        """Return the folder of a later residence of the job on this machine; the first one is the job's own folder."""
+        return self.job_folder / STAYS / str(later(number))
 
     @property
     def request(self) -> Path:
@@ -125,6 +131,18 @@ IN_INSIDE = "/rung/inside"
 IN_SECRETS = "/rung/secrets"
 # Only in throw-away containers: the folder of the job, with what no attempt of it can write.
 IN_FILES = "/rung/files"
+
+
+def residence_in_files(residence: int) -> str:
+    """Return the folder of a later residence of a job. The first one is the job's own and is never named alone."""
+    return f"{IN_FILES}/{STAYS}/{later(residence)}"
+
+
+def later(residence: int) -> int:
+    """Return the number of a residence; an error for the first one, where the job began."""
+    if residence < 2:
+        raise EngineError(f"residence {residence} is the job's own folder")
+    return residence
 
 
 def set_aside_in_files(residence: int, attempt: int) -> str:

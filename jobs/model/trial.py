@@ -66,6 +66,8 @@ class Trial:
     won: bool = False
     # It won while it ran, and became the job's own run without a stop.
     goes_on: bool = False
+    # It did not win, and its folder with its checkpoints is gone.
+    folder_removed: bool = False
 
     @property
     def candidate(self) -> Candidate:

@@ -162,17 +162,18 @@ def climb_of(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None, ledger: Led
 
 
 def _failed_in_trials(attempts: Sequence[Attempt], last: Attempt) -> dict[str, str]:
-    """Return the rungs that were tried after the fault of this attempt and did not help, and how each trial ended."""
-    trials = [each for each in attempts if each.trial and each.trial.about == last.number and each.trial.verdict]
+    """Return the rungs that were tried after the fault of this attempt and did not help, and how each trial ended.
+
+    Trials that a lost host cut short have decided nothing: they begin anew, with all candidates.
+    """
+    cut_short = max((each.number for each in attempts if each.is_trial and each.host_lost), default=0)
+    since = [each for each in attempts if each.number > cut_short]
+    trials = [each for each in since if each.trial and each.trial.about == last.number and each.trial.verdict]
     return {
         each.trial.candidate.rung: f"in its trial, attempt {each.number}: {each.trial.verdict}"
         for each in trials
-        if each.trial and each.trial.candidate.rung and not each.trial.won and not _ended_by_machine(each)
+        if each.trial and each.trial.candidate.rung and not each.trial.won
     }
-
-
-def _ended_by_machine(attempt: Attempt) -> bool:
-    return attempt.host_lost or (attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA)
 
 
 def _decide(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting], climb: Climb) -> Decision:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rung.recovery.logs.reading import Reading
-from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, EpochCount, EpochStepEstimator
+from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, PLANNED_STEPS, EpochCount, EpochStepEstimator
 from rung.recovery.logs.training_bar import TrainingBar
 
 # A log can print new names without end; the oldest is dropped first.
@@ -40,6 +40,8 @@ class Progress:
     hands: str | None = None
     # The updates that the process with the most of them had made at its end; None: no process has said so.
     updates: int | None = None
+    # The steps of the whole run, where the log says it.
+    total: int | None = None
 
 
 class ProgressTracker:
@@ -61,6 +63,8 @@ class ProgressTracker:
         self._saved: dict[str, int] = {}
         self._hands: str | None = None
         self._updates: int | None = None
+        self._planned_total: int | None = None
+        self._bar_total: int | None = None
         # A log can have a bar and a named step, one counted per epoch and one over the run.
         self._bars, self._named = EpochCount(), EpochCount()
         self._epoch_steps = EpochStepEstimator()
@@ -90,6 +94,7 @@ class ProgressTracker:
             dict(self._saved),
             self._hands,
             self._updates,
+            self._bar_total if self._planned_total is None else self._planned_total,
         )
 
     @property
@@ -103,6 +108,8 @@ class ProgressTracker:
             self._values.update(reading.values)
             while len(self._values) > MAX_VALUES:
                 del self._values[next(iter(self._values))]
+            if PLANNED_STEPS in reading.values and not reading.is_record:
+                self._planned_total = int(reading.values[PLANNED_STEPS])
         # Free text counts only before the first step; later it can mean something else.
         if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
             self._resumed_step = reading.resumed_step
@@ -147,6 +154,9 @@ class ProgressTracker:
             self._has_named_steps = self._has_named_steps or (reading.step is not None and reading.total is None)
             self._keep_latest(reading)
         step = self._step_of(reading)
+        if reading.total is not None:
+            # A bar that has begun again, or counts inside an epoch, does not show the length of the run.
+            self._bar_total = reading.total if step == reading.step and not reading.in_epoch else None
         self._detect_redraw(reading, step)
         if step is not None and step < MAX_STEP:
             self._move_to(step)
@@ -189,7 +199,7 @@ class ProgressTracker:
 
     def _forget_steps(self) -> None:
         """Forget what lines before the training, or before its records, said about the step."""
-        self.step = self._first_step = self._furthest_step = None
+        self.step = self._first_step = self._furthest_step = self._bar_total = None
 
     def _keep_latest(self, reading: Reading) -> None:
         for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):

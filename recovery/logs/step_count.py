@@ -12,7 +12,8 @@ from rung.recovery.logs.reading import Reading
 
 # A larger number is not a step, and would not fit into a database integer.
 MAX_STEP = 10**15
-PLAN_NAMES = frozenset({"num_train_epochs", "total_optimization_steps"})
+PLANNED_STEPS = "total_optimization_steps"
+PLAN_NAMES = frozenset({"num_train_epochs", PLANNED_STEPS})
 # A bar draws at most ten times a second (tqdm's default); below this rate it shows every step.
 DRAWS_ALL = 8.0
 
@@ -87,7 +88,7 @@ class EpochStepEstimator:
     def plan(self, name: str, value: float) -> None:
         """Take a number about the length of the run, printed before its first step."""
         self._plan[name] = value
-        epochs, steps = self._plan.get("num_train_epochs"), self._plan.get("total_optimization_steps")
+        epochs, steps = self._plan.get("num_train_epochs"), self._plan.get(PLANNED_STEPS)
         if epochs and steps:
             self._low = self._high = steps / epochs
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.trials_spec import FEWEST_STEPS, Trials
 from rung.recovery.decide.decide import Climb, Relaunch
 from rung.recovery.decide.diagnose import blew_up_before, diagnose
@@ -69,16 +71,24 @@ def _why_not(job: Job, last: Attempt) -> str:
     printed = last.first_loss is not None or (last.fault is not None and last.fault.kind is FaultKind.NAN_LOSS)
     if not printed or last.furthest_step is None:
         return "no trials: no loss or no step was seen, so that they could not be compared"
-    if job.spec.checkpoint.dir.startswith("/"):
-        return "no trials: checkpoint.dir is an absolute path, so that a trial has no folder of its own"
-    return ""
+    shared = shared_folder(job.spec)
+    return f"no trials: {shared}" if shared else ""
+
+
+def shared_folder(spec: JobSpec) -> str:
+    """Return why a job never has trials, whatever its fault: they would all write into one folder; empty: it may."""
+    folder = PurePosixPath(spec.checkpoint.dir)
+    if not folder.is_absolute() and ".." not in folder.parts:
+        return ""
+    kind = "an absolute path" if folder.is_absolute() else "outside of the job's folder"
+    return f"checkpoint.dir is {kind}, so that a trial has no folder of its own; give a relative one, without `..`"
 
 
 def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], last: Attempt) -> Trial | NoTrials:
     """Return the trials of as many candidates as the cost allows, over as many steps."""
-    (start, fault_step), made = span, last.furthest_step or 0
+    start, fault_step = span
     to_fault = max(0, fault_step - start)
-    bound = int(max(asked.cost * made, asked.candidates * FEWEST_STEPS))
+    bound = _most_steps(asked, last)
     needed = to_fault + (asked.steps or FEWEST_STEPS)
     # One of them wins and loses nothing.
     count = min(len(found), 1 + bound // needed)
@@ -88,3 +98,10 @@ def _within_cost(asked: Trials, found: list[Candidate], span: tuple[int, int], l
         return NoTrials(f"no trials: each would take {needed} steps, and they may take {bound} together")
     steps = asked.steps or max(FEWEST_STEPS, min(LONGEST_STEPS, bound // count - to_fault))
     return Trial(last.number, 0, tuple(found[:count]), start, fault_step, fault_step + steps, bound)
+
+
+def _most_steps(asked: Trials, last: Attempt) -> int:
+    """Return how many steps the trials that do not win may take: a share of those left if known, else of those made."""
+    made = last.furthest_step or 0
+    counted = made if last.total_steps is None else max(0, last.total_steps - made)
+    return int(max(asked.cost * counted, asked.candidates * FEWEST_STEPS))

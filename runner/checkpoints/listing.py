@@ -71,7 +71,8 @@ def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
 
 
 def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: list[str]) -> list[CheckpointFolder]:
-    residences = {(attempt.host, attempt.residence): attempt for attempt in attempts}
+    there = [each for each in attempts if each.trial is None or not each.trial.folder_removed]
+    residences = {(attempt.host, attempt.residence): attempt for attempt in there}
     aside = {event.attempt for event in context.store.events(job.id) if event.kind == EventKind.SET_ASIDE}
     found: list[CheckpointFolder] = []
     for (host, residence), last in residences.items():

@@ -39,6 +39,7 @@ from rung.runner.placement.placement import Placer
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
 from rung.runner.trials.look_again import LookAgain
+from rung.runner.trials.trial_folders import TrialFolders
 from rung.runner.trials.trial_round import TrialRound
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.gate import because as gate_reason
@@ -71,6 +72,7 @@ class Controller:
         self._host_pool = HostPool(self._context)
         self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
         self._trials = TrialRound(self._context, self._checkpoint_search)
+        self._trial_folders = TrialFolders(self._context)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._look_again = LookAgain(self._context, self._checkpoint_search, self._gpu)
@@ -92,7 +94,11 @@ class Controller:
         self._probes.turn()
         self._survey_hosts(jobs)
         self._place(jobs)
-        return len(jobs) + validations
+        return len(jobs) + validations + self._trial_folders.turn(jobs)
+
+    def tidy(self) -> bool:
+        """Go on with what is left to remove after the last job has ended; False: there is nothing to wait for."""
+        return self._trial_folders.turn(()) > 0
 
     def _notice_gap(self) -> None:
         """Notice that the controller was paused or stopped: a host that was away before need not be away still."""

@@ -109,6 +109,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         resumed_step=progress.resumed_step,
         first_step=progress.first_step,
         furthest_step=progress.furthest_step,
+        total_steps=progress.total,
         loss=progress.loss,
         first_loss=watch.detector.history.first_loss,
         metrics=_measured(progress.values, success),

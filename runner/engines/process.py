@@ -150,6 +150,13 @@ class ProcessEngine:
         except OSError as error:
             raise EngineError(f"{folder}: {name} could not be copied there: {error.strerror or error}") from None
 
+    def remove_residence(self, request: Request, residence: int) -> None:
+        folder = request.paths.residence(residence)
+        try:
+            clear(folder)
+        except OSError as error:
+            raise EngineError(f"{folder}: could not be removed: {error.strerror}") from None
+
     def gpu(self) -> Gpu | None:
         """Return the first GPU of this machine, or None."""
         try:

@@ -15,6 +15,7 @@ from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
+from rung.recovery.trials.plan import shared_folder
 from rung.runner.checkpoints.verify import python_of
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch.file_values import with_file_values
@@ -69,6 +70,8 @@ def check_job(
         yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
+    if spec.recovery.trials is not None and (why := shared_folder(spec)):
+        yield CheckResult(True, f"recovery.trials has no effect: {why}")
     rungs = rung_changes(spec)
     for rung, (changes, note) in rungs.items():
         effect = f" would {'be skipped:' if isinstance(changes, str) else 'set'} {change_text(spec, changes)}"

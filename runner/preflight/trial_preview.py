@@ -10,7 +10,7 @@ from rung.jobs.model.knobs import Precision
 from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.decide_trials import decide_with_trials
-from rung.recovery.trials.plan import TRIED
+from rung.recovery.trials.plan import TRIED, shared_folder
 
 # A fault late in a long run that saved shortly before, so that the bound on the cost leaves no candidate out.
 STEP = 1_000_000
@@ -22,7 +22,7 @@ SCRIPT_VALUES = {"lr": 1.0, "precision": Precision.AMP_FP16.value}
 
 def trial_candidates(job: Job) -> dict[str, list[str]]:
     """Return the candidates for each fault that trials decide about, the most likely first; empty without trials."""
-    if job.spec.recovery.trials is None:
+    if job.spec.recovery.trials is None or shared_folder(job.spec):
         return {}
     return {fault.kind.value: _labels(job, fault) for fault in _faults(job)}
 
@@ -51,6 +51,6 @@ def trial_lines(job: Job) -> Iterator[str]:
     """Yield what the dry run says about trials."""
     found = trial_candidates(job)
     if not found:
-        yield "trial none (recovery.trials: off)"
+        yield f"trial none ({shared_folder(job.spec) if job.spec.recovery.trials else 'recovery.trials: off'})"
     for kind, labels in found.items():
         yield f"trial {kind}: {', '.join(labels) if labels else 'none, one rung at most can be tried'}"

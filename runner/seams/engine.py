@@ -127,6 +127,9 @@ class Engine(Protocol):
     def copy(self, source: Request, request: Request, name: str) -> None:
         """Copy a checkpoint of another residence of the job on this host into the attempt's own folder."""
 
+    def remove_residence(self, request: Request, residence: int) -> None:
+        """Remove the folder of a residence of the job on this host, if it is there; that of the first is refused."""
+
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         """Ask the whole attempt to end (TERM), or end it (KILL); `observe` shows when it is gone."""
 

@@ -62,6 +62,9 @@ class PatientController:
     def turn(self) -> int:
         return self.patiently(self._turn)
 
+    def tidy(self) -> bool:
+        return self.patiently(self._controller.tidy)
+
     def patiently(self, step: Callable[[], Result]) -> Result:
         return patiently(self._paths, step)
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -110,6 +111,7 @@ class Session:
             while not (job := controller.patiently(follower.show_new)).ended:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
+            _tidy(controller)
         except KeyboardInterrupt:
             click.echo(f"\n{job_id} goes on; `rung logs -f {job_id}` shows it, `rung controller` supervises it")
             return 130
@@ -160,6 +162,13 @@ class Session:
 
     def _follower(self, job_id: str) -> Follower:
         return Follower(self.store, self.paths, job_id, time.monotonic)
+
+
+def _tidy(controller: PatientController) -> None:
+    """Wait for what is being removed after the end of a job; the next controller does what is left."""
+    with suppress(KeyboardInterrupt):
+        while controller.tidy():
+            time.sleep(TURN_SECONDS)
 
 
 def _print_end(job: Job) -> int:

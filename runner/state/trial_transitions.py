@@ -58,6 +58,14 @@ def record_table(store: Store, trials: Sequence[Attempt], winner: Attempt | None
         store.put_attempt(replace(winner, trial=replace(winner.trial, won=True)))
 
 
+def folder_removed(store: Store, attempt: Attempt) -> None:
+    """Record that the folder of a trial is gone."""
+    (now,) = (each for each in store.attempts(attempt.job_id) if each.number == attempt.number)
+    assert now.trial is not None
+    with store.transaction():
+        store.put_attempt(replace(now, trial=replace(now.trial, folder_removed=True)))
+
+
 def trials_data(trials: Sequence[Attempt], winner: Attempt | None) -> dict[str, Any]:
     because = why_won(winner, trials) if winner else "no candidate got past the fault"
     return {"because": because, "table": [asdict(row) for row in table(trials, winner)]}

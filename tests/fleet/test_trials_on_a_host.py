@@ -37,3 +37,7 @@ def test_trials_on_a_host_decide_and_leave_nothing_behind(campaign: Campaign) ->
         assert attempt.resumed_step == (attempt.planned_step or 0)
     assert main_line(attempts)[-1].metrics["val_loss"] < spec["success"]["below"]
     assert campaign.store.leases() == []
+    # Only the folders of the job's own runs are left.
+    own = {attempt.residence for attempt in main_line(attempts)}
+    stays = campaign.fleet.hosts["ampere"].work / f".rung/{campaign.store.store_id}/jobs/{job}/stays"
+    campaign.wait(lambda: {int(path.name) for path in stays.iterdir()} == own)

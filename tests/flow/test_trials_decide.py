@@ -40,5 +40,8 @@ def test_the_lr_that_learns_best_wins_and_its_run_goes_on(lab):
     # A healthy run comes to 1.12.
     assert last["metrics"]["val_loss"] < 1.2
 
+    # Only the folder in which the winner goes on is left, and the logs of all.
+    assert [path.name for path in (lab.folder / "home" / "jobs").glob("*/stays/*")] == [str(last["stay"])]
+    assert len(list((lab.folder / "home" / "jobs").glob("*/attempts/*/log"))) == len(attempts)
     text = lab.rung("history", "trials")
     assert "RUNG" in text and "MS A STEP" in text and "won the trials with a loss of" in text

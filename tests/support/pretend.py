@@ -126,6 +126,10 @@ class PretendEngine:
         found = [entry for entry in self.files.get(folder_name(source), ()) if entry.name == name]
         self.files.setdefault(folder_name(request), []).extend(found)
 
+    def remove_residence(self, request: Request, residence: int) -> None:
+        self._reach("remove", f"{request.job_id}/{residence}")
+        self.files.pop(f"{residence}/{request.checkpoint_dir.name}", None)
+
     def deliver(self, request: Request, file: Path) -> None:
         self._reach("deliver", file.name)
 

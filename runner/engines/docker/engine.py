@@ -215,6 +215,9 @@ class DockerEngine:
     def copy(self, source: Request, request: Request, name: str) -> None:
         self._job_files.copy(self._with_resolved_volumes(source), self._with_resolved_volumes(request), name)
 
+    def remove_residence(self, request: Request, residence: int) -> None:
+        self._job_files.remove_residence(request, residence)
+
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         return self._job_files.fetch(self._with_resolved_volumes(request), entry, to)
 

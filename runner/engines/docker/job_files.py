@@ -14,7 +14,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from rung.jobs.model.errors import EngineError, HostError
-from rung.jobs.model.paths import IN_FILES, IN_INSIDE, HostPaths, set_aside_in_files
+from rung.jobs.model.paths import IN_FILES, IN_INSIDE, HostPaths, residence_in_files, set_aside_in_files
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import files_config, path_in_files
@@ -80,6 +80,10 @@ class JobFiles:
         """Copy a checkpoint of another residence of the job into the attempt's checkpoint folder."""
         folders = (path_in_files(source), path_in_files(request))
         self._run(request, "copy", folders[0], file_name(name), folders[1], writable=True, seconds=LONG_SECONDS)
+
+    def remove_residence(self, request: Request, residence: int) -> None:
+        """Remove the folder of a residence of the job, if it is there."""
+        self._run(request, "remove", residence_in_files(residence), writable=True, seconds=LONG_SECONDS)
 
     def deliver(self, request: Request, file: Path) -> None:
         """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""

@@ -158,3 +158,17 @@ def test_a_delivered_checkpoint_takes_the_place_of_an_old_one_which_is_kept(
         "11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437",
         "./step_6/new",
     ]
+
+
+def test_a_folder_is_removed_with_all_in_it_and_nothing_that_links_lead_to(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    (kept / "inner").mkdir(parents=True)
+    (folder / "to-a-folder").symlink_to(kept)
+    (folder / "closed" / "deeper").mkdir(parents=True)
+    (folder / "closed" / "deeper").chmod(0)
+    (folder / "closed").chmod(0)
+    for _ in range(2):
+        run("remove", folder)
+        assert not folder.exists() and (kept / "inner").is_dir()

@@ -181,3 +181,29 @@ def test_a_count_inside_an_epoch_becomes_a_count_over_the_run(name, total, epoch
         if done % every == 0:
             line = SHOWN[name].format(epoch0=epoch, epoch1=epoch + 1, done=done, total=total)
             assert follower.step(line) == step + 1
+
+
+def total(*lines):
+    follower = Follower()
+    for line in lines:
+        follower.step(line)
+    return follower.track.snapshot().total
+
+
+def batches(done, total=100, head=""):
+    return f"{head}{done}%|█ | {done}/{total} [00:01<00:01, 30it/s, loss=1]"
+
+
+def test_the_length_of_the_run_is_what_its_bar_or_its_plan_says():
+    assert total("step 5 loss 1.0") is None
+    assert total(batches(50)) == 100
+    assert total("  Total optimization steps = 1,200", "{'loss': 1.0, 'epoch': 0.1}") == 1200
+
+
+def test_a_bar_that_counts_an_epoch_is_not_the_length_of_the_run():
+    assert total(batches(50), batches(100), batches(1)) is None
+    assert total(batches(50, head="Epoch 1: ")) is None
+
+
+def test_a_bar_of_batches_is_not_the_length_of_a_run_whose_updates_are_counted_inside():
+    assert total(batches(50), "rung| step step=25 loss=1.0") is None

@@ -129,6 +129,16 @@ def test_the_trials_of_a_lost_host_do_not_count() -> None:
     assert isinstance(anew, Relaunch) and label(anew) == "lower_lr x0.01"
 
 
+def test_after_a_lost_host_every_candidate_takes_part_again() -> None:
+    """A trial that had survived there was taken for one that did not help, so that its rung was left out."""
+    first = launched()
+    over = tried(first, 2, 1.0)
+    lost = replace(tried(launched(over), 3, 1.0, a_fault(F.INFRA_FAULT, 30)), host_lost=True)
+    anew = decide_with_trials(JOB, [FIRST, over, lost], [], None)
+    assert isinstance(anew, Relaunch) and anew.trial is not None and first.trial is not None
+    assert anew.trial.candidates == first.trial.candidates
+
+
 def test_where_no_candidate_helps_the_ladder_goes_on_without_them() -> None:
     over: list[Attempt] = []
     while (found := next_trial(JOB, [FIRST, *over], None) if over else launched()) is not None:

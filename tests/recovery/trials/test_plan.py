@@ -77,6 +77,13 @@ def test_a_long_run_gets_longer_trials_within_its_share() -> None:
     assert (trial.start, trial.until - trial.fault_step, trial.bound) == (19_900, 300, 2000)
 
 
+def test_where_the_length_of_the_run_is_known_the_share_is_of_the_steps_that_are_left() -> None:
+    job = a_job_with_trials(recovery={"trials": {"cost": "10%"}})
+    bounds = [planned(job, faulty(job, 50, total_steps=total)).bound for total in (None, 20_050, 1000, 40)]
+    # Of few steps, 100 per candidate are always allowed.
+    assert bounds == [400, 2000, 400, 400]
+
+
 def test_fewer_candidates_where_the_way_to_the_fault_is_long() -> None:
     job = a_job_with_trials()
     assert labels(planned(job, faulty(job, 100, shape="spike"))) == ["raise_clip", "lower_lr x0.1", "lower_lr x0.01"]

@@ -223,6 +223,18 @@ def test_a_checkpoint_is_copied_to_the_folder_of_a_trial(attempts: Attempts, tmp
         attempts.engine.copy(source, trial, "gone")
 
 
+def test_only_the_folder_of_a_later_residence_is_removed(attempts: Attempts) -> None:
+    request = attempts.request("true")
+    stays = request.paths.job_folder / "stays"
+    for number in ("2", "3"):
+        (stays / number / "checkpoints").mkdir(parents=True)
+    for _ in range(2):
+        attempts.engine.remove_residence(request, 2)
+        assert [path.name for path in stays.iterdir()] == ["3"]
+    with pytest.raises(EngineError, match="residence 1 is the job's own folder"):
+        attempts.engine.remove_residence(request, 1)
+
+
 def test_the_gpu_is_read_from_the_driver(attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

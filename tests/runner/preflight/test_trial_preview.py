@@ -10,11 +10,13 @@ import pytest
 
 from rung.jobs.job import Job
 from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.decide_trials import decide_with_trials
 from rung.recovery.trials.plan import TRIED
-from rung.runner.preflight.check_job import planned_job
+from rung.runner.engines.process import ProcessEngine
+from rung.runner.preflight.check_job import check_job, planned_job
 from rung.runner.preflight.trial_preview import trial_candidates, trial_lines
 from tests.support.jobs_in_trouble import a_checkpoint
 from tests.support.pretend import worlds
@@ -77,3 +79,16 @@ def test_the_job_file_bounds_the_candidates() -> None:
 def test_without_trials_the_dry_run_says_so() -> None:
     assert trial_candidates(job("off")) == {}
     assert list(trial_lines(job("off"))) == ["trial none (recovery.trials: off)"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"), [("/data/ckpt", "an absolute path"), ("../ckpt", "outside of the job's folder")]
+)
+def test_a_folder_that_all_trials_would_share_is_said_before_the_run(folder: str, kind: str, tmp_path: Path) -> None:
+    shared = job(checkpoint={"dir": folder})
+    (line,) = trial_lines(shared)
+    assert trial_candidates(shared) == {} and line.startswith(f"trial none (checkpoint.dir is {kind}, so that a trial")
+    found = check_job(shared.spec, tmp_path, HomePaths(tmp_path), ProcessEngine(), {})
+    assert [
+        each.what for each in found if each.what.startswith(f"recovery.trials has no effect: checkpoint.dir is {kind}")
+    ]

@@ -39,7 +39,8 @@ def old_home(home: Path) -> Path:
 
 
 # What later versions print in addition.
-ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "trial", "hands", "readings", "level_at", "tried_until"}
+ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "hands"}
+ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps"}
 
 
 def comparable(data: Any) -> Any:
