@@ -49,9 +49,11 @@ def compared(one: Trial, other: Trial) -> Comparison | None:
 def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attempt]) -> Progress:
     """Return what happens to a running trial that has come to `step`, beside the trials that are over."""
     half = trial.fault_step + (trial.until - trial.fault_step) // 2
+    # Also if it is at its end by now: a slow reader must come to the same decision as a quick one.
+    if step >= half and any(_is_behind(trial, readings, each, half) for each in survivors(others)):
+        return Progress.BEHIND
     if step < trial.until:
-        is_behind = step >= half and any(_is_behind(trial, readings, each, half) for each in survivors(others))
-        return Progress.BEHIND if is_behind else Progress.GOES_ON
+        return Progress.GOES_ON
     return Progress.LEADS if _leads(replace(trial, readings=tuple(readings)), others) else Progress.OVER
 
 

@@ -47,12 +47,13 @@ class TrialSupervisor:
         reached = (attempt.furthest_step or 0) >= trial.until
         if fault is not None and reached and not climbs_ladder(fault):
             fault = None  # it was told to end there
-        verdict = trial.verdict or (_failed(fault) if fault else SURVIVED)
+        others = self._others(attempt)
+        found = progress(trial, readings_of(trial, history), trial.until, others)
+        verdict = trial.verdict or (_failed(fault) if fault else BEHIND if found is Progress.BEHIND else SURVIVED)
         over = self._with_result(replace(attempt, fault=fault), history, verdict)
-        if fault is None and not reached and job.state is not JobState.STOPPING and over.trial is not None:
-            others = self._others(attempt)
-            if progress(over.trial, over.trial.readings, trial.until, others) is Progress.LEADS:
-                return trial_transitions.won(store, over, others, at=at)
+        finished = fault is None and not reached and job.state is not JobState.STOPPING
+        if finished and found is Progress.LEADS:
+            return trial_transitions.won(store, over, others, at=at)
         trial_transitions.over(store, job, over, at=at)
         return None
 

@@ -34,6 +34,9 @@ def test_a_trial_that_is_clearly_behind_at_half_of_the_window_is_stopped() -> No
     assert progress(trial, level_of(3.0, trial, 99), 99, [one]) is Progress.GOES_ON
     assert progress(trial, level_of(3.0, trial, 100), 100, [one]) is Progress.BEHIND
     assert progress(trial, level_of(1.0, trial, 100), 100, [one]) is Progress.GOES_ON
+    # One that is read late was behind at half of the window all the same.
+    caught_up = [*level_of(3.0, trial, 100), *((step, 0.1) for step in range(101, 151))]
+    assert progress(trial, caught_up, 150, [one]) is Progress.BEHIND
 
 
 def test_what_comes_after_half_of_the_window_does_not_stop_a_trial_before_its_end() -> None:
@@ -56,7 +59,8 @@ def test_a_trial_leads_if_no_other_is_better() -> None:
     trial = trial_of(launched(*over))
     assert progress(trial, level_of(1.0, trial, 150), 150, over) is Progress.LEADS
     assert progress(trial, level_of(2.96, trial, 150), 150, over) is Progress.LEADS
-    assert progress(trial, level_of(3.5, trial, 150), 150, over) is Progress.OVER
+    ends_higher = [*level_of(2.96, trial, 100), *((step, 3.5) for step in range(101, 151))]
+    assert progress(trial, ends_higher, 150, over) is Progress.OVER
 
 
 def test_the_lowest_loss_beyond_the_noise_wins_and_among_equals_the_most_likely_one() -> None:

@@ -39,44 +39,42 @@ def marked(world: World, job: str) -> list[int]:
 
 def test_the_folders_of_losers_go_when_the_winner_runs_on_and_not_before(world: World) -> None:
     job = submitted(world)
-    for _ in range(3):
-        play_one(world, job, 9.0)
+    play_one(world, job, 9.0)
     world.turn(5)
     assert removed(world) == []
     play(world, job, LOSSES)
-    world.until(lambda: marked(world, job) == [2, 3, 4])
-    assert removed(world) == ["2", "3", "4"]
-    assert folders(world) == ["5/checkpoints", "checkpoints"]
+    world.until(lambda: marked(world, job) == [2])
+    assert removed(world) == ["2"]
+    assert folders(world) == ["3/checkpoints", "checkpoints"]
     world.turn(20)
-    assert removed(world) == ["2", "3", "4"], "each is removed once"
+    assert removed(world) == ["2"], "each is removed once"
     world.engine("ampere").calls.clear()
     rows, notes = checkpoint_rows(world.controller._context, world.job(job))
-    assert ([row.name for row in rows], notes) == (["step_40.pt", "step_40.pt"], [])
+    assert ([row.name for row in rows], notes) == (["step_240.pt", "step_240.pt"], [])
     listed = [name for what, name in world.engine("ampere").calls if what == "list_files"]
     assert len(listed) == 2, "nobody looks into a folder that is gone"
 
 
 def test_the_folder_in_which_another_winner_goes_on_is_kept(world: World) -> None:
     job = submitted(world)
-    while label(world.last(job)) != "lower_lr x0.1":
-        play_one(world, job, 9.0)
     world.until(lambda: world.is_running(job))
-    world.engine("ampere").save(f"{job}/{world.last(job).number}", 80, at=world.now)
+    assert label(world.last(job)) == "lower_lr x0.1"
+    world.engine("ampere").save(f"{job}/{world.last(job).number}", 280, at=world.now)
     play(world, job, {**LOSSES, "lower_lr x0.1": 0.5})
     winner = world.last(job)
-    world.until(lambda: len(marked(world, job)) == 3)
+    world.until(lambda: len(marked(world, job)) == 1)
     world.turn(5)
     assert str(winner.residence) not in removed(world) and "1" not in removed(world)
     world.engine("ampere").end(f"{job}/{winner.number}")
     world.until(lambda: world.job(job).ended)
     world.turn(5)
-    assert folders(world) == ["4/checkpoints", "checkpoints"]
+    assert folders(world) == ["2/checkpoints", "checkpoints"]
 
 
 def test_a_winner_that_begins_again_in_the_folder_of_the_job_leaves_its_own(world: World) -> None:
     job = submitted(world)
     play(world, job, {**LOSSES, "lower_lr x0.1": 0.5})
-    world.until(lambda: marked(world, job) == [2, 3, 4, 5])
+    world.until(lambda: marked(world, job) == [2, 3])
     assert folders(world) == ["checkpoints"]
 
 
@@ -119,7 +117,7 @@ def test_the_folders_on_a_lost_host_go_when_it_is_back_and_what_ran_there_has_en
     ampere = world.engine("ampere")
     ampere.away = True
     world.until(lambda: world.last(job).host == "other", turns=400)
-    play(world, job, LOSSES)
+    play(world, job, {"lower_lr x0.01": 1.4, "lower_lr x0.1": 1.0})
     over, lost = (each.residence for each in world.store.attempts(job) if each.trial and each.host == "ampere")
     assert removed(world) == []
     monkeypatch.setattr(ampere, "stop", lambda paths, force: None)
@@ -142,4 +140,4 @@ def test_a_host_that_cannot_remove_a_folder_is_asked_again_and_the_job_goes_on(
     world.turn(5)
     assert world.is_running(job) and marked(world, job) == []
     monkeypatch.undo()
-    world.until(lambda: marked(world, job) == [2, 3, 4])
+    world.until(lambda: marked(world, job) == [2])

@@ -1,0 +1,77 @@
+"""Tests that a cured run whose loss is level is stopped, a lower lr tried, and the better of the two goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rung.jobs.job import Outcome, main_line
+from rung.jobs.model.state import JobState
+from tests.runner.trials.test_trial_round import LOSSES, play, submitted, write
+from tests.support.pretend import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, {"ampere": ["A100"]})
+    yield made
+    made.close()
+
+
+def cured(world: World) -> str:
+    """Return a job whose lr was lowered by trials and whose loss is level from then on, with a checkpoint at 440."""
+    job = submitted(world)
+    play(world, job, {**LOSSES, "lower_lr x0.1": 0.5})
+    world.until(lambda: world.is_running(job))
+    noise, engine = random.Random(0), world.engine("ampere")
+    write(world, job, lambda _: noise.gauss(1.0, 0.01), 440, first=241)
+    engine.save(f"{job}/{world.last(job).number}", 440, at=world.now)
+    write(world, job, lambda _: noise.gauss(1.0, 0.01), 545, first=441)
+    return job
+
+
+def test_a_level_run_is_stopped_and_a_lower_lr_that_is_better_goes_on(world: World) -> None:
+    job = cured(world)
+    before = world.last(job)
+    world.until(lambda: world.last(job).number > before.number)
+    level = world.store.attempts(job)[before.number - 1]
+    assert (level.outcome, level.level_at) == (Outcome.STOPPED, 440)
+    assert "level" in world.event_kinds(job)
+    look = world.last(job)
+    assert look.is_trial and look.resumed_from == "step_240.pt" and look.asked.lr == pytest.approx(0.001)
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda _: 0.7, 440, first=241)
+    world.until(lambda: not world.last(job).is_trial)
+    assert world.engine("ampere").running() == [f"{job}/{look.number}"]
+    assert main_line(world.store.attempts(job))[-1].number == look.number
+
+
+def test_the_run_goes_on_as_it_is_where_a_lower_lr_is_no_better(world: World) -> None:
+    job = cured(world)
+    world.until(lambda: world.last(job).is_trial and world.is_running(job))
+    write(world, job, lambda _: 1.2, 440, first=241)
+    world.until(lambda: world.is_running(job) and not world.last(job).is_trial)
+    last = world.last(job)
+    assert (last.rung, last.left_alone, last.resumed_from) == (None, False, "step_440.pt")
+    assert last.asked.lr == pytest.approx(0.01) and "a lower lr is no better" in last.because
+    rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
+    assert [(row["rung"], row["verdict"]) for row in rows[-1]["table"]] == [
+        ("as it is", "won"),
+        ("lower_lr x0.1", "behind at half of the window"),
+    ]
+
+
+def test_a_controller_killed_at_a_look_comes_to_the_same_decision(world: World) -> None:
+    job = cured(world)
+    world.until(lambda: world.job(job).state is JobState.STOPPING or world.last(job).is_trial)
+    world.restart()
+    world.until(lambda: world.last(job).is_trial and world.is_running(job))
+    world.restart()
+    write(world, job, lambda _: 0.7, 440, first=241)
+    world.until(lambda: not world.last(job).is_trial)
+    assert world.last(job).asked.lr == pytest.approx(0.001)
+    starts = [name for what, name in world.engine("ampere").calls if what == "start"]
+    assert starts == [f"{job}/{number}" for number in range(1, world.last(job).number + 1)]
