@@ -134,6 +134,7 @@ def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> J
     fault_step, window_end, last = baseline.fault_step, baseline.window_end, history.last_step
     if last is None or (last < window_end and not ended):
         return Judgement(Verdict.TOO_EARLY, f"judged at step {window_end}")
+    last = last if ended else _enough_at(history, fault_step, window_end)
     losses = history.between(fault_step, last + 1)
     if len(losses) < MIN_READINGS:
         return Judgement(Verdict.TOO_EARLY, f"only {len(losses)} readings since step {fault_step}")
@@ -144,6 +145,13 @@ def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> J
     if last < window_end:
         return Judgement(Verdict.TOO_EARLY, f"the run ended at step {last}, before it could be judged at {window_end}")
     return _level_or_not_learning(trend, baseline, history.first_loss)
+
+
+def _enough_at(history: LossHistory, fault_step: int, window_end: int) -> int:
+    """Return the first step at which a run can be judged, so that it does not matter how fast its log is read."""
+    steps = [step for step, _ in history.readings(fault_step, history.last_step or 0)]
+    enough = steps[MIN_READINGS - 1] if len(steps) >= MIN_READINGS else window_end
+    return next((step for step in steps if step >= max(window_end, enough)), window_end)
 
 
 @dataclass(frozen=True)

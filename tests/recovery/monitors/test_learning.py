@@ -132,6 +132,22 @@ def test_a_run_that_is_flat_since_its_first_steps_never_learned():
     assert never_learned(losses(noisy(2.3, 20)), 2.3) is None
 
 
+def test_a_loss_around_zero_has_no_level_to_judge():
+    """As that of a policy: its median may be any number near zero, and says nothing."""
+    around_zero = [each - 1.0 for each in noisy(1.05, 1000, 0.1)]
+    assert never_learned(losses(around_zero), None) is None
+    assert never_learned(losses([each + 1.0 for each in around_zero]), None) is not None
+
+
+def test_a_running_one_is_judged_by_the_same_readings_however_far_its_log_was_read():
+    """A run was told not to learn by a reader that came late, and to be level by a quick one."""
+    course = noisy(1.0, 340, 0.02) + [3.0] * 160
+    early = judge(losses(course[:341]), LearningBaseline(37, 337, 1.0, 2.0), ended=False)
+    assert early.verdict is Verdict.LEVEL
+    assert judge(losses(course), LearningBaseline(37, 337, 1.0, 2.0), ended=False) == early
+    assert judge(losses(course), LearningBaseline(37, 337, 1.0, 2.0), ended=True).verdict is Verdict.NOT_LEARNING
+
+
 def test_whether_the_loss_still_fell_before_a_fault():
     assert was_falling(losses([5.0 * 0.99**i for i in range(200)]), 180) is True
     assert was_falling(losses([5.0 - 0.1 * i for i in range(20)] + noisy(2.9, 200, 0.02)), 210) is False
