@@ -41,6 +41,15 @@ class Ran:
     err: str
 
 
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Keep the umask of the tests: the command line, run in this process, makes its own files private."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
     """Return a function that does something slow once for all workers; the others wait for its result."""

@@ -58,7 +58,7 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
         delayed = f"every rung only delayed it (steps {', '.join(map(str, steps))}); the cause is in the code"
         text = f"{describe_fault(fault)}: {delayed}"
     elif incident.rungs_without_cure > 1:
-        text = f"{describe_fault(root)}: {incident.rungs_without_cure} rungs took effect and none cured it"
+        text = f"{describe_fault(root)}: {incident.rungs_without_cure} rungs were tried and none cured it"
     elif context.no_hands:
         return f"{describe_fault(root)}: no rung can be taken. {describe_no_hands(context.no_hands)}."
     else:
