@@ -17,11 +17,10 @@ from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Climb, Decision, Relaunch, Wait, climb_of, decide
 from rung.recovery.decide.rung_stats import EMPTY, Ledger
 from rung.recovery.decide.rungs import with_defaults
-from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.compare import level
-from rung.recovery.trials.judge import choose, next_lower_lr, survivors
+from rung.recovery.trials.judge import choose, next_lower_lr, survivors, to_repeat, was_machine
 from rung.recovery.trials.plan import plan_trials
 
 
@@ -62,15 +61,34 @@ def decide_with_trials(
     return replace(decision, because=f"{decision.because}; {planned.why}") if planned.why else decision
 
 
+def side_by_side(
+    job: Job, attempts: Sequence[Attempt], first: Relaunch, spare: int, gpu: Gpu | None
+) -> tuple[list[Relaunch], Relaunch]:
+    """Return the trials that run beside the job's own GPUs, as many as there is room for, and the one that runs there.
+
+    The last of them runs on the job's own GPUs: it is the most likely one, and can go on without a stop.
+    """
+    trial = first.trial
+    assert trial is not None
+    climb, last_index = climb_of(job, attempts, gpu), len(trial.candidates) - 1
+    affordable = trial.bound // (trial.until - trial.start)
+    count = min(spare, affordable, last_index)
+    beside = [_launch(_fresh(trial, index), climb, first.checkpoint) for index in range(count)]
+    # Those that would cost too much are left out, as in a row.
+    own = last_index if affordable <= spare and count else count
+    last = _launch(_fresh(trial, own), climb, first.checkpoint)
+    return beside, replace(last, skipped=first.skipped, undone=first.undone)
+
+
 def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaunch | Winner | None:
     """Return the next of the open trials, or the winner; None: no candidate helped."""
     over, climb = open_trials(attempts), climb_of(job, attempts, gpu)
     trial = over[-1].trial
     assert trial is not None
-    failures = sum(map(_was_machine, over))
-    if _was_machine(over[-1]) and failures <= job.spec.recovery.infra_retries:
+    failures, again = sum(map(was_machine, over)), to_repeat(over)
+    if again is not None and failures <= job.spec.recovery.infra_retries:
         delay = min(BACKOFF[0] * 2 ** (failures - 1), BACKOFF[1])
-        return replace(_launch(_fresh(trial, trial.index), climb, _start(over)), delay=delay)
+        return replace(_launch(_fresh(trial, again), climb, _start(over)), delay=delay)
     index = _next_index(trial, over)
     if index is not None:
         return _launch(_fresh(trial, index), climb, _start(over))
@@ -86,20 +104,17 @@ def _lower_lr(winner: Attempt | None, over: Sequence[Attempt]) -> Candidate | No
     """Return the next lower lr to try, if the lowest so far failed, or won and is clearly better than the others."""
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
     lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
-    if lowest is not None and lowest.trial and lowest.fault is not None and not _was_machine(lowest):
+    if lowest is not None and lowest.trial and lowest.fault is not None and not was_machine(lowest):
         return lower_lr(lowest.trial.candidate)
     if winner is None or winner.trial is None:
         return None
     return next_lower_lr(winner.trial, [each.trial for each in over if each.trial])
 
 
-def _was_machine(attempt: Attempt) -> bool:
-    return attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA
-
-
 def _next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
     """Return the next candidate to run: the last one, which is the most likely, when the others cost too much."""
-    left = [each for each in range(trial.index + 1, len(trial.candidates)) if not _is_hopeless(trial, each, over)]
+    begun = max(each.trial.index for each in over if each.trial)
+    left = [each for each in range(begun + 1, len(trial.candidates)) if not _is_hopeless(trial, each, over)]
     if not left:
         return None
     spent = sum(max(0, (each.furthest_step or 0) - trial.start) for each in over)
@@ -109,7 +124,7 @@ def _next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
 def _is_hopeless(trial: Trial, index: int, over: Sequence[Attempt]) -> bool:
     """Return whether a lower lr than this candidate's has failed, so that this one would fail too."""
     candidate = trial.candidates[index]
-    failed = (each.trial.candidate for each in over if each.trial and each.fault is not None and not _was_machine(each))
+    failed = (each.trial.candidate for each in over if each.trial and each.fault is not None and not was_machine(each))
     lowered = [each.knobs.lr for each in failed if each.rung == RungName.LOWER_LR and each.knobs.lr is not None]
     lr = candidate.knobs.lr
     return candidate.rung == RungName.LOWER_LR and lr is not None and any(lr > each for each in lowered)

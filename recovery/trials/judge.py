@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rung.jobs.job import Attempt
+from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import BEHIND, Candidate, Trial
+from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
@@ -46,6 +47,8 @@ def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attem
     if step < trial.until:
         is_behind = step >= half and any(_is_behind(trial, readings, each, step) for each in survivors(others))
         return Progress.BEHIND if is_behind else Progress.GOES_ON
+    if any(each.outcome is Outcome.PENDING for each in others):
+        return Progress.GOES_ON  # it is judged when those beside it are over, and loses nothing if it wins
     seen = replace(trial, readings=tuple(readings))
     return Progress.WINS if trial.is_last and _leads(seen, others) else Progress.OVER
 
@@ -56,6 +59,16 @@ def _is_behind(trial: Trial, readings: Readings, other: Attempt, step: int) -> b
     return found is not None and found.is_far_higher
 
 
+def to_repeat(over: Sequence[Attempt]) -> int | None:
+    """Return the first candidate whose last trial was ended by the machine; several may have run side by side."""
+    latest = {each.trial.index: each for each in over if each.trial}
+    return min((index for index, each in latest.items() if was_machine(each)), default=None)
+
+
+def was_machine(attempt: Attempt) -> bool:
+    return attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA
+
+
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
     """Return whether the last trial can go on: no other one is better, and no lower lr has to be tried.
 
@@ -63,6 +76,9 @@ def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
     """
     if next_lower_lr(trial, [each.trial for each in others if each.trial]) is not None:
         return False
+    again = to_repeat(others)
+    if again is not None and len([each for each in others if each.trial and each.trial.index == again]) == 1:
+        return False  # the machine ended one beside it, which is run again first
     for other in (each.trial for each in survivors(others) if each.trial):
         found, change = compared(other, trial), compared(trial, other)
         if found is not None and found.is_lower:
