@@ -70,16 +70,15 @@ class Placer:
 
     def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
-        kind = attempt.gpus[0].type if attempt.gpus else ""
-        view = next((each for each in self._host_pool.views({}) if each.host.name == attempt.host), None)
-        alike = [slot for slot in view.slots if slot.gpu.type == kind] if view is not None and kind else []
-        if len(alike) <= len(attempt.gpus) or self._somebody_waits(job):
+        # Two containers in the network of the host could want the same port.
+        if not attempt.gpus or job.spec.network == "host" or self._somebody_waits(job):
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None
+        slots = [slot for view in self._host_pool.views({}) if _is_usable(view, attempt) for slot in view.slots]
         taken = {lease.gpu for lease in self._context.store.leases() if lease.host == attempt.host}
-        free = [slot.gpu for slot in alike if slot.gpu.uuid not in taken and not slot.foreign_process]
-        return sets_of(free, len(attempt.gpus))[:most] if view is not None and not view.trouble else []
+        free = [slot.gpu for slot in slots if slot.gpu.uuid not in taken and not slot.foreign_process]
+        return sets_of([gpu for gpu in free if gpu.type == attempt.gpus[0].type], len(attempt.gpus))[:most]
 
     def _somebody_waits(self, job: Job) -> bool:
         others = [each for each in self._context.store.jobs(active=True) if each.id != job.id and each.spec.is_remote]
@@ -183,6 +182,10 @@ class Placer:
             transitions.launching(store, job, attempt, at=at)
         self._checkpoint_search.forget(job.id)
         self._host_pool.forget(placed.host)
+
+
+def _is_usable(view: HostView, attempt: Attempt) -> bool:
+    return view.host.name == attempt.host and not view.trouble
 
 
 def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:

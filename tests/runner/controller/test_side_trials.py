@@ -31,11 +31,12 @@ def build(tmp_path: Path) -> Iterator[Build]:
         each.close()
 
 
-def submitted(world: World, fault: int = 455, **recovery: Any) -> str:
+def submitted(world: World, fault: int = 455, network: str = "own", **recovery: Any) -> str:
     """Submit a job that comes to NaN, with a checkpoint at step 440 if that is before; return it with its trials."""
     asked = {"trials": {"steps": 100, "cost": "100%"}, **recovery}
     knobs = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
-    job = world.submit("a", "A100", recovery=asked, knobs=knobs, checkpoint={"every": 440})
+    shared = {"knobs": knobs, "checkpoint": {"every": 440}, "network": network}
+    job = world.submit("a", "A100", recovery=asked, **shared)
     world.until(lambda: world.is_running(job))
     write(world, job, 1, lambda step: 2.0 if step < fault - 5 else 2.0 * 3 ** (step - fault + 6), fault - 1)
     if fault > 440:
@@ -127,7 +128,7 @@ def test_the_job_waits_for_the_others_when_its_own_trial_fails_first(build: Buil
     assert "lower_lr x0.1 won" in world.last(job).because
 
 
-@pytest.mark.parametrize("why", ["another job waits", "somebody else uses them", "another job has them"])
+@pytest.mark.parametrize("why", ["another job waits", "somebody else uses them", "another job has them", "one network"])
 def test_without_spare_gpus_they_run_one_after_the_other(build: Build, why: str) -> None:
     world = build(ampere=["A100"] * 2, pascal=["P100"])
     if why == "another job waits":
@@ -135,10 +136,10 @@ def test_without_spare_gpus_they_run_one_after_the_other(build: Build, why: str)
         world.submit("waits", "P100")
     elif why == "another job has them":
         world.submit("other", "A100")
-    else:
+    elif why == "somebody else uses them":
         world.engine("ampere").foreign_processes = {"GPU-ampere-1": "python"}
     world.turn(5)
-    job = submitted(world)
+    job = submitted(world, network="host" if why == "one network" else "own")
     assert [label(each) for each in trials(world, job)] == CANDIDATES[:1]
 
 
