@@ -58,7 +58,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Orphan:
-    """An attempt that was given up: its host was unreachable, or it was a trial of a job that ended. It may still run."""
+    """An attempt that was given up: its host was unreachable, or its job ended beside it. It may still run there."""
 
     job_id: str
     attempt: int

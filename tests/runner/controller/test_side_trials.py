@@ -199,10 +199,12 @@ def test_a_lost_host_gives_up_all_of_them_and_they_begin_anew_elsewhere(build: B
         write(world, job, 4, lambda step: 2.0 if step < 60 else float("nan"), 62)
         world.until(lambda: world.job(job).state is JobState.RECOVERING)
     world.engine("ampere").away = True
+    world.until(lambda: world.last(job).host_lost, turns=400)
+    assert [each.host_lost for each in trials(world, job)] == [True] * 3, "all at once"
+    assert world.event_kinds(job).count("host_lost") == 1
     world.until(lambda: len(world.store.attempts(job)) > 4, turns=400)
     anew = world.last(job)
     assert anew.host == "other" and label(anew) == CANDIDATES[0]
-    assert all(each.host_lost for each in trials(world, job)[:3])
     assert {f"{job}/2", f"{job}/3"} <= set(world.leases().values())
     world.engine("ampere").away = False
     world.until(lambda: not running(world) and set(world.leases().values()) == {f"{job}/5"})
