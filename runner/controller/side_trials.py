@@ -42,17 +42,23 @@ class SideTrials:
         """Give every trial beside the last attempt of a job its turn."""
         if job.spec.recovery.trials is None or not job.spec.is_remote:
             return
-        for attempt in beside_last(self._context.store.attempts(job.id)):
-            self._turn(job, attempt, task_key(job.id, attempt.number))
+        for number in [each.number for each in self._beside(job)]:
+            # The turn of the one before may have given up all of them.
+            for attempt in [each for each in self._beside(job) if each.number == number]:
+                self._turn(job, attempt, task_key(job.id, number))
+
+    def _beside(self, job: Job) -> list[Attempt]:
+        return beside_last(self._context.store.attempts(job.id))
 
     def _turn(self, job: Job, attempt: Attempt, key: str) -> None:
         tasks = self._context.tasks
         task = tasks.take(key)
         if task is not None:
             error = task.error
-            task.on_error(job, attempt, error) if error is not None else task.on_result(
-                job, attempt, task.future.result()
-            )
+            if error is not None:
+                task.on_error(job, attempt, error)
+            else:
+                task.on_result(job, attempt, task.future.result())
         elif not tasks.busy(key) and not self._context.is_backing_off(key):
             self._ask(job, attempt, key)
 

@@ -227,6 +227,8 @@ class Store:
                 # Its GPUs are free only when it has certainly ended.
                 self.put_attempt(replace(trial, outcome=Outcome.CANCELLED, ended_at=at))
                 self.give_up(trial, at=at)
+                data = {"outcome": Outcome.CANCELLED, "exit_code": None, "furthest_step": trial.furthest_step}
+                self.add_event(job_id, trial.number, EventKind.ENDED, data, at=at)
             self.release(job_id)
         self.add_event(job_id, None, EventKind.STATE, {"from": before.state, "to": to, "reason": reason}, at=at)
         return job

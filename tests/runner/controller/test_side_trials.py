@@ -173,6 +173,8 @@ def test_a_cancelled_job_frees_gpus_only_when_what_ran_beside_is_gone(build: Bui
     world.engine("ampere").stop = stop  # type: ignore[method-assign]
     world.until(lambda: not world.leases())
     assert running(world) == [] and outcomes(world, job) == [Outcome.CANCELLED] * 4
+    ended = [event.attempt for event in world.store.events(job) if event.kind == "ended"]
+    assert sorted(number for number in ended if number) == [1, 2, 3, 4, 5]
     world.until(lambda: all(each.trial and each.trial.folder_removed for each in trials(world, job)))
 
 
