@@ -169,3 +169,8 @@ class Attempt:
 def main_line(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the job's own runs, without the trials."""
     return [attempt for attempt in attempts if not attempt.is_trial]
+
+
+def beside_last(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the trials that run beside the last attempt, on GPUs of their own."""
+    return [each for each in attempts[:-1] if each.is_trial and each.outcome is Outcome.PENDING]

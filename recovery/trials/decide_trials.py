@@ -23,7 +23,15 @@ from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.judge import choose, meets_goal
 from rung.recovery.trials.own_run import own_run
 from rung.recovery.trials.plan import plan_trials
-from rung.recovery.trials.sequence import is_within_cost, lr_is_no_cause, may_go_on, next_index, run_order, was_machine
+from rung.recovery.trials.sequence import (
+    is_within_cost,
+    lr_is_no_cause,
+    may_go_on,
+    next_index,
+    run_order,
+    to_repeat,
+    was_machine,
+)
 
 
 @dataclass(frozen=True)
@@ -75,15 +83,33 @@ def first_trial(attempts: Sequence[Attempt], planned: Trial, checkpoint: Checkpo
     return _launch(attempts, replace(planned, index=first), checkpoint)
 
 
+def side_by_side(attempts: Sequence[Attempt], first: Relaunch, spare: int) -> tuple[list[Relaunch], Relaunch]:
+    """Return the trials that run beside the job's own GPUs, as many as there is room for, and the one that runs there.
+
+    That is the most likely one: it can go on without a stop.
+    """
+    trial = first.trial
+    assert trial is not None
+    affordable = trial.bound // max(1, trial.until - trial.start)
+    count = min(spare, affordable, len(trial.candidates) - 1)
+    if count < 1:
+        return [], first
+    beside = [_launch(attempts, _fresh(trial, each), first.checkpoint, beside=each - 1) for each in range(1, count + 1)]
+    likely = _launch(attempts, _fresh(trial, 0), first.checkpoint, beside=count)
+    assert likely.trial is not None
+    likely = replace(likely, trial=replace(likely.trial, may_go_on=True), skipped=first.skipped, undone=first.undone)
+    return beside, likely
+
+
 def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaunch | Winner | None:
     """Return the next of the open trials, or the winner; None: no candidate helped."""
     over = open_trials(attempts)
     trial = over[-1].trial
     assert trial is not None
-    failures = sum(map(was_machine, over))
-    if was_machine(over[-1]) and failures <= job.spec.recovery.infra_retries:
+    failures, again = sum(map(was_machine, over)), to_repeat(over)
+    if again is not None and failures <= job.spec.recovery.infra_retries:
         delay = min(BACKOFF[0] * 2 ** (failures - 1), BACKOFF[1])
-        return replace(_launch(attempts, _fresh(trial, trial.index), start_of(over)), delay=delay)
+        return replace(_launch(attempts, _fresh(trial, again), start_of(over)), delay=delay)
     compared = with_own_run(attempts, over)
     index = next_index(trial, compared)
     if index is not None:
@@ -122,11 +148,11 @@ def start_of(over: Sequence[Attempt]) -> Checkpoint | None:
     return Checkpoint(first.resumed_from, first.planned_step or 0, 0.0, residence=first.checkpoint_from)
 
 
-def _launch(attempts: Sequence[Attempt], trial: Trial, checkpoint: Checkpoint | None) -> Relaunch:
-    """Return the launch of a trial."""
+def _launch(attempts: Sequence[Attempt], trial: Trial, checkpoint: Checkpoint | None, beside: int = 0) -> Relaunch:
+    """Return the launch of a trial; `beside`: how many are launched before it at the same time."""
     candidate = trial.candidate
     change = describe_change(*_values(attempts, trial, candidate.knobs))
-    number = f"trial {1 + len(open_trials(attempts))}, of at most {len(trial.candidates)}"
+    number = f"trial {1 + beside + len(open_trials(attempts))}, of at most {len(trial.candidates)}"
     what = f"{candidate.label} ({change})" if change else candidate.label
     place = f"from {checkpoint.name}" if checkpoint else "from scratch"
     because = f"{describe_cause(attempts, trial)}: {number}, {place} to step {trial.until}: {what}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rung.jobs.job import Attempt
+from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.trial import BEHIND, Trial
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
@@ -54,6 +54,8 @@ def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attem
         return Progress.BEHIND
     if step < trial.until:
         return Progress.GOES_ON
+    if any(each.outcome is Outcome.PENDING for each in others if each.is_trial):
+        return Progress.GOES_ON  # it is judged when those beside it are over, and loses nothing if it wins
     return Progress.LEADS if _leads(replace(trial, readings=tuple(readings)), others) else Progress.OVER
 
 

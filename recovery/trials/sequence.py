@@ -70,5 +70,11 @@ def lr_is_no_cause(trial: Trial, over: Sequence[Attempt]) -> bool:
     return any(each.fault_step <= trial.fault_step for each in failed)
 
 
+def to_repeat(over: Sequence[Attempt]) -> int | None:
+    """Return the first candidate whose last trial was ended by the machine; several may have run side by side."""
+    latest = {each.trial.index: each for each in over if each.trial}
+    return min((index for index, each in latest.items() if was_machine(each)), default=None)
+
+
 def was_machine(attempt: Attempt) -> bool:
     return attempt.fault is not None and TREATMENTS[attempt.fault.kind].budget is Budget.INFRA

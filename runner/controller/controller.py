@@ -31,6 +31,7 @@ from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Clock, Context
 from rung.runner.controller.orphans import OrphanSweep
 from rung.runner.controller.probe_sweep import ProbeSweep
+from rung.runner.controller.side_trials import SideTrials
 from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
@@ -71,9 +72,9 @@ class Controller:
         self._store = store
         self._host_pool = HostPool(self._context)
         self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
-        self._trials = TrialRound(self._context, self._checkpoint_search)
-        self._trial_folders = TrialFolders(self._context)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
+        self._trials = TrialRound(self._context, self._checkpoint_search, self._placer.spare_gpus)
+        self._side_trials, self._trial_folders = SideTrials(self._context, self._why_stay), TrialFolders(self._context)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._look_again = LookAgain(self._context, self._checkpoint_search, self._gpu)
         self._supervisor = Supervisor(self._context, self._why_stay, self._on_healthy)
@@ -90,6 +91,7 @@ class Controller:
         jobs = self._store.jobs(active=True)
         for job in jobs:
             self._guarded(job, self._turn)
+            self._guarded(job, self._side_trials.turn)
         self._orphans.turn()
         self._probes.turn()
         self._survey_hosts(jobs)
@@ -225,6 +227,10 @@ class Controller:
             self._carry_out(job, decision, attempts)
 
     def _carry_out(self, job: Job, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        if isinstance(decision, Relaunch) and decision.trial is not None:
+            if self._trials.begin(job, attempts, decision):
+                self._checkpoint_search.forget(job.id)
+            return
         residence = next_attempt.next_residence(attempts, attempts[-1].host)
         placement = replace(next_attempt.same_placement(attempts[-1]), residence=residence)
         next_attempt.carry_out(self._store, job, decision, placement, at=self._context.now())

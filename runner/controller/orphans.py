@@ -9,6 +9,7 @@ from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.context import Context
+from rung.runner.controller.side_trials import task_key
 from rung.runner.seams.engine import Engine, Observation, Presence
 from rung.runner.state import transitions
 from rung.runner.state.store import Orphan
@@ -28,10 +29,11 @@ GONE = {
 def stop_orphan(engine: Engine, paths: AttemptPaths) -> tuple[Observation, bool]:
     """Stop an attempt that no longer counts; return its state after that, and whether it had to be stopped."""
     observation = engine.observe(paths)
-    if observation.presence is not Presence.RUNNING:
+    if observation.presence not in (Presence.RUNNING, Presence.ABSENT):
         return observation, False
+    # One that is about to start finds the stop mark.
     engine.stop(paths, force=True)
-    return engine.observe(paths), True
+    return engine.observe(paths), observation.presence is Presence.RUNNING
 
 
 class OrphanSweep:
@@ -41,7 +43,10 @@ class OrphanSweep:
 
     def turn(self) -> None:
         for orphan in self._context.store.orphans():
-            key = f"stale {orphan.job_id} {orphan.attempt}"
+            key, beside = f"stale {orphan.job_id} {orphan.attempt}", task_key(orphan.job_id, orphan.attempt)
+            self._context.tasks.take(beside)
+            if self._context.tasks.busy(beside):
+                continue  # a trial that was given up while it was started, or asked
             task = self._context.tasks.take(key)
             if task is not None:
                 self._context.back_off(key, RETRY_SECONDS)

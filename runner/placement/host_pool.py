@@ -37,6 +37,10 @@ class HostPool:
             if old and not self._context.tasks.busy(key):
                 self._submit(key, host)
 
+    def is_fresh(self, host: str) -> bool:
+        """Tell whether the report of a host is new enough to choose a GPU by it."""
+        return self._context.steady() - self._surveyed_at.get(host, float("-inf")) < SURVEY_SECONDS
+
     def forget(self, host: str) -> None:
         """Have a host surveyed again before anything is placed there."""
         self._surveyed_at.pop(host, None)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from rung.jobs.job import Job
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
@@ -26,6 +26,7 @@ from rung.runner.placement.scheduler import (
     WaitingJob,
     candidates,
     place,
+    sets_of,
 )
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
@@ -66,6 +67,22 @@ class Placer:
         """Return the other hosts that could take a job, free or not."""
         others = [view for view in self._host_pool.views({}) if view.host.name != host]
         return candidates(self._waiting_job(job), others, self._incompatible)
+
+    def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
+        """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
+        # Two containers in the network of the host could want the same port.
+        if not attempt.gpus or job.spec.network == "host" or self._somebody_waits(job):
+            return []
+        if not self._host_pool.is_fresh(attempt.host):
+            return None
+        slots = [slot for view in self._host_pool.views({}) if _is_usable(view, attempt) for slot in view.slots]
+        taken = {lease.gpu for lease in self._context.store.leases() if lease.host == attempt.host}
+        free = [slot.gpu for slot in slots if slot.gpu.uuid not in taken and not slot.foreign_process]
+        return sets_of([gpu for gpu in free if gpu.type == attempt.gpus[0].type], len(attempt.gpus))[:most]
+
+    def _somebody_waits(self, job: Job) -> bool:
+        others = [each for each in self._context.store.jobs(active=True) if each.id != job.id and each.spec.is_remote]
+        return any(each.state is JobState.QUEUED or self.is_moving(each) for each in others)
 
     def is_ready(self, job: Job) -> bool:
         """Tell whether a job waits for a host and everything else is ready."""
@@ -165,6 +182,10 @@ class Placer:
             transitions.launching(store, job, attempt, at=at)
         self._checkpoint_search.forget(job.id)
         self._host_pool.forget(placed.host)
+
+
+def _is_usable(view: HostView, attempt: Attempt) -> bool:
+    return view.host.name == attempt.host and not view.trouble
 
 
 def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:

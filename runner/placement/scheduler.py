@@ -98,6 +98,11 @@ def candidates(job: WaitingJob, views: Sequence[HostView], incompatible: WhyInco
     return [view.host.name for view in views if allocation.fits(job, view)]
 
 
+def sets_of(gpus: Sequence[Gpu], size: int) -> list[tuple[Gpu, ...]]:
+    """Return as many sets of `size` GPUs as there are."""
+    return [tuple(gpus[first : first + size]) for first in range(0, len(gpus) - size + 1, size)]
+
+
 class _Allocation:
     """What is still free while the jobs are placed one after the other."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.job import Attempt, Job, beside_last, main_line
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
@@ -133,10 +133,21 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
         placement = replace(placement, residence=new_residence(attempts))
     attempt = next_attempt(job, last.number + 1, placement, decision, at)
     store.put_attempt(attempt)
-    store.lease(attempt, at=at)
+    store.lease(attempt, at=at, beside=bool(beside_last([*attempts, attempt])))
     store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
     # RECOVERING -> LAUNCHING: a rung was chosen
     store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
+
+
+def write_beside(store: Store, job: Job, decision: Relaunch, placement: Placement, *, at: float) -> None:
+    """Write a trial that runs beside the one that is written after it; part of the same transaction."""
+    attempts = store.attempts(job.id)
+    placement = replace(placement, residence=new_residence(attempts))
+    attempt = next_attempt(job, attempts[-1].number + 1, placement, decision, at)
+    store.put_attempt(attempt)
+    store.lease(attempt, at=at, beside=True)
+    data = _decision_data(decision, attempts[-1], attempt)
+    store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
 
 
 def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[str, object]:

@@ -10,12 +10,12 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rung.jobs.job import Attempt, Job, advance
+from rung.jobs.job import Attempt, Job, Outcome, advance, beside_last
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.errors import EngineError, StoreError, UsageError
 from rung.jobs.model.event import EventKind
@@ -58,7 +58,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Orphan:
-    """An attempt that was given up while its host was unreachable. It may still run there."""
+    """An attempt that was given up: its host was unreachable, or its job ended beside it. It may still run there."""
 
     job_id: str
     attempt: int
@@ -223,6 +223,12 @@ class Store:
         row = (to.value, reason, at, job_id)
         self._db.execute("UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", row)
         if job.ended:
+            for trial in beside_last(self.attempts(job_id)):
+                # Its GPUs are free only when it has certainly ended.
+                self.put_attempt(replace(trial, outcome=Outcome.CANCELLED, ended_at=at))
+                self.give_up(trial, at=at)
+                data = {"outcome": Outcome.CANCELLED, "exit_code": None, "furthest_step": trial.furthest_step}
+                self.add_event(job_id, trial.number, EventKind.ENDED, data, at=at)
             self.release(job_id)
         self.add_event(job_id, None, EventKind.STATE, {"from": before.state, "to": to, "reason": reason}, at=at)
         return job
@@ -259,9 +265,10 @@ class Store:
         data = json.dumps(codec.verdict_to_dict(verdict))
         self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?,?,?)", (job_id, fingerprint, data))
 
-    def lease(self, attempt: Attempt, *, at: float) -> None:
-        """Lease its GPUs to an attempt and end all other leases of the job. A GPU of another job is refused."""
-        self.release(attempt.job_id)
+    def lease(self, attempt: Attempt, *, at: float, beside: bool = False) -> None:
+        """Lease its GPUs to an attempt; end all other leases of the job unless it runs `beside` them."""
+        if not beside:
+            self.release(attempt.job_id)
         for gpu in attempt.gpus:
             row = (gpu.uuid, attempt.host, attempt.job_id, attempt.number, at)
             try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, Outcome, Verdict
+from rung.jobs.job import Attempt, Job, Outcome, Verdict, beside_last
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import describe_no_hands
@@ -117,6 +117,7 @@ def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: floa
         if attempt.fault is None:
             store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         record_end(store, lost, Outcome.FAULT, at=at)
+        _lose_beside(store, job, fault, at=at)
         if not job.cancel_requested:
             # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
             store.move(job.id, JobState.RECOVERING, reason=evidence, at=at)
@@ -128,11 +129,32 @@ def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: floa
         store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
 
 
+def trials_lost(store: Store, job: Job, away: float, *, at: float) -> None:
+    """Give up the trials beside the last attempt, which has ended, with their host: they begin anew elsewhere."""
+    last = store.attempts(job.id)[-1]
+    evidence = f"{last.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
+    with store.transaction():
+        store.put_attempt(replace(last, host_lost=True))
+        store.add_event(job.id, last.number, EventKind.HOST_LOST, {"because": evidence}, at=at)
+        _lose_beside(store, job, Fault(FaultKind.INFRA_FAULT, evidence), at=at)
+
+
+def _lose_beside(store: Store, job: Job, fault: Fault, *, at: float) -> None:
+    """Give up the trials beside the last attempt; part of a transaction."""
+    for trial in beside_last(store.attempts(job.id)):
+        lost = replace(trial, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)
+        store.put_attempt(lost)
+        store.give_up(lost, at=at)
+        record_end(store, lost, Outcome.FAULT, at=at)
+
+
 def orphan_gone(store: Store, orphan: Orphan, how: str, *, at: float) -> None:
     """Record that a lost attempt is certainly gone from its host; only now its GPUs are free."""
     with store.transaction():
         store.remove_orphan(orphan)
-        because = f"attempt {orphan.attempt} on {orphan.host}, given up while its host was away: {how}"
+        attempt = store.attempts(orphan.job_id)[orphan.attempt - 1]
+        why = "its host was away" if attempt.host_lost else "it ran beside another one, and the job ended"
+        because = f"attempt {orphan.attempt} on {orphan.host}, given up while {why}: {how}"
         store.add_event(orphan.job_id, orphan.attempt, EventKind.STALE_GONE, {"because": because}, at=at)
 
 

@@ -12,7 +12,7 @@ from rung.jobs.model.state import JobState
 from rung.recovery.trials.judge import table
 from rung.recovery.trials.own_run import is_own_run
 from rung.recovery.trials.winner import why_won
-from rung.runner.state.store import Store
+from rung.runner.state.store import Orphan, Store
 from rung.runner.state.transitions import record_end
 
 
@@ -28,13 +28,32 @@ def stopping(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 def over(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     """Record the end of a trial. Its fault is that of the candidate, and no fault of the job's own run."""
     assert attempt.trial is not None
-    outcome = Outcome.FAULT if attempt.fault else Outcome.STOPPED
     with store.transaction():
-        store.put_attempt(replace(attempt, outcome=outcome))
-        record_end(store, attempt, outcome, at=at)
+        _put_end(store, attempt, at=at)
         reason = f"the trial of {attempt.trial.candidate.label} is over: {attempt.trial.verdict}"
         # LAUNCHING, RUNNING or STOPPING -> RECOVERING: the next trial, or the decision
         store.move(job.id, JobState.RECOVERING, reason=reason, at=at)
+
+
+def _put_end(store: Store, attempt: Attempt, *, at: float) -> None:
+    outcome = Outcome.FAULT if attempt.fault else Outcome.STOPPED
+    store.put_attempt(replace(attempt, outcome=outcome))
+    record_end(store, attempt, outcome, at=at)
+
+
+def over_beside(store: Store, attempt: Attempt, *, at: float) -> None:
+    """Record the end of a trial that ran beside the last attempt: its GPUs are free, and the job's state stays."""
+    with store.transaction():
+        _put_end(store, attempt, at=at)
+        store.remove_orphan(Orphan(attempt.job_id, attempt.number, attempt.host, at))
+
+
+def fault_beside(store: Store, attempt: Attempt, *, at: float) -> None:
+    """Record the fault of a trial beside the last attempt; it is stopped."""
+    assert attempt.fault is not None
+    with store.transaction():
+        store.put_attempt(attempt)
+        store.add_event(attempt.job_id, attempt.number, EventKind.FAULT, attempt.fault.to_dict(), at=at)
 
 
 def won(store: Store, attempt: Attempt, others: Sequence[Attempt], *, at: float) -> Attempt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
@@ -14,7 +14,7 @@ from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import open_trials, with_own_run
 from rung.recovery.trials.judge import Progress, progress
 from rung.recovery.trials.own_run import MOST_READINGS
-from rung.recovery.trials.sequence import next_index
+from rung.recovery.trials.sequence import next_index, to_repeat
 from rung.runner.context import Context
 from rung.runner.state import trial_transitions
 
@@ -44,24 +44,45 @@ class TrialSupervisor:
         """Record the end of a trial; return the attempt if it finished the whole run and is the best so far."""
         trial, store, at = attempt.trial, self._context.store, self._context.now()
         assert trial is not None
+        over = self.result(attempt, history, fault)
         reached = (attempt.furthest_step or 0) >= trial.until
-        if fault is not None and reached and not climbs_ladder(fault):
-            fault = None  # it was told to end there
         others = self._others(attempt)
         found = progress(trial, readings_of(trial, history), trial.until, others)
-        verdict = trial.verdict or (_failed(fault) if fault else BEHIND if found is Progress.BEHIND else SURVIVED)
-        over = self._with_result(replace(attempt, fault=fault), history, verdict)
-        finished = fault is None and not reached and job.state is not JobState.STOPPING
+        finished = over.fault is None and not reached and job.state is not JobState.STOPPING
         if finished and found is Progress.LEADS:
             return trial_transitions.won(store, over, others, at=at)
         trial_transitions.over(store, job, over, at=at)
         return None
 
+    def judge_beside(self, attempt: Attempt, history: LossHistory) -> Attempt | None:
+        """Return a trial that runs beside the last attempt with its result, if it is behind or over."""
+        trial, step = attempt.trial, attempt.furthest_step
+        assert trial is not None
+        if step is None:
+            return None
+        ended = [each for each in self._others(attempt) if each.outcome is not Outcome.PENDING]
+        found = progress(trial, readings_of(trial, history), step, ended)
+        if found is Progress.GOES_ON:
+            return None
+        return self._with_result(attempt, history, BEHIND if found is Progress.BEHIND else SURVIVED)
+
+    def result(self, attempt: Attempt, history: LossHistory | None, fault: Fault | None) -> Attempt:
+        """Return a trial that has ended with its result; one that was told to end there has no fault."""
+        trial = attempt.trial
+        assert trial is not None
+        if fault is not None and (attempt.furthest_step or 0) >= trial.until and not climbs_ladder(fault):
+            fault = None
+        ended = [each for each in self._others(attempt) if each.outcome is not Outcome.PENDING]
+        is_behind = progress(trial, readings_of(trial, history), trial.until, ended) is Progress.BEHIND
+        verdict = trial.verdict or (_failed(fault) if fault else BEHIND if is_behind else SURVIVED)
+        return self._with_result(replace(attempt, fault=fault), history, verdict)
+
     def _others(self, attempt: Attempt) -> list[Attempt]:
         attempts: Sequence[Attempt] = self._context.store.attempts(attempt.job_id)
-        return with_own_run(attempts, open_trials(attempts))[:-1]
+        found = with_own_run(attempts, open_trials(attempts))
+        return [each for each in found if each.number != attempt.number]
 
-    def _with_result(self, attempt: Attempt, history: LossHistory, verdict: str) -> Attempt:
+    def _with_result(self, attempt: Attempt, history: LossHistory | None, verdict: str) -> Attempt:
         trial = attempt.trial
         assert trial is not None
         ended = attempt.ended_at or self._context.now()
@@ -75,13 +96,15 @@ class TrialSupervisor:
 
 def can_go_on(attempt: Attempt, others: Sequence[Attempt]) -> bool:
     """Return whether the best trial so far becomes the job's own run: no other one is left to try."""
-    trial = attempt.trial
-    return trial is not None and trial.may_go_on and next_index(trial, [*others, attempt]) is None
+    trial, over = attempt.trial, [*others, attempt]
+    if trial is None or not trial.may_go_on or to_repeat(over) is not None:
+        return False
+    return next_index(trial, over) is None
 
 
-def readings_of(trial: Trial, history: LossHistory) -> tuple[tuple[int, float], ...]:
+def readings_of(trial: Trial, history: LossHistory | None) -> tuple[tuple[int, float], ...]:
     """Return the readings of a trial over its window, few enough to store, and at the same steps for all trials."""
-    found = history.readings(trial.start, trial.until)
+    found = history.readings(trial.start, trial.until) if history is not None else []
     every = 1 + (trial.until - trial.start) // MOST_READINGS if len(found) > MOST_READINGS else 1
     return tuple((step, float(f"{loss:.6g}")) for step, loss in found if step % every == 0)
 

@@ -1,6 +1,7 @@
 """Tests trials on real hosts in trouble: a killed controller, a cancelled job and a lost host.
 
-Three jobs run at the same time, on one host each. The scenario runs once, and every test checks one result.
+Three jobs run at the same time, on one host each: the one whose host has three GPUs has its trials side by side. The
+scenario runs once, and every test checks one result.
 """
 
 from __future__ import annotations
@@ -50,25 +51,29 @@ class Scenario:
 
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
-        self.killed = campaign.submit("killed", "A100:1", **FIELDS)
+        campaign.fleet.hosts["ampere"].set_gpus(3)
         self.lost = campaign.submit("lost", "TITANRTX:1", "P100:1", **FIELDS)
         self.cancelled = campaign.submit("cancelled", "P100:1", **FIELDS)
-        self.jobs = (self.killed, self.lost, self.cancelled)
         campaign.control()
+        campaign.wait(lambda: all(campaign.attempts(job) for job in (self.lost, self.cancelled)))
+        # From now on nobody waits for a GPU.
+        self.killed = campaign.submit("killed", "A100:1", **FIELDS)
+        self.jobs = (self.killed, self.lost, self.cancelled)
         campaign.wait(lambda: all(self.waits(job, WAITING) for job in self.jobs))
-        self.before = self.containers()
+        campaign.wait(lambda: self.waits(self.killed, WAITING + 1, step=149))
+        self.before, self.leased = self.containers(), self.leases()
         campaign.kill_controller()
         campaign.control()
         campaign.rung("cancel", self.cancelled)
         campaign.fleet.hosts["turing"].cut()
-        self.go(self.killed)
+        self.go(self.killed, WAITING)
         campaign.wait(lambda: "trials" in self.kinds(self.killed))
         # The folders of the losers are left to the next controller.
         campaign.kill_controller()
         campaign.control()
         campaign.wait(lambda: campaign.job(self.cancelled).ended)
         campaign.wait(lambda: self.waits(self.lost, 2 * WAITING - 1))
-        self.go(self.lost)
+        self.go(self.lost, 2 * WAITING - 1)
         campaign.wait(lambda: "trials" in self.kinds(self.lost))
         campaign.fleet.hosts["turing"].reconnect()
         campaign.wait(lambda: not campaign.store.orphans())
@@ -81,14 +86,20 @@ class Scenario:
         campaign.wait(lambda: self.is_tidy(self.cancelled))
         self.attempts = {job: campaign.attempts(job) for job in self.jobs}
 
-    def waits(self, job: str, number: int) -> bool:
-        """Return whether the trial before the last waits in the middle of its window."""
-        return self.campaign.running(job, number) and self.campaign.steps(job, number)[-1] == 49
+    def waits(self, job: str, number: int, step: int = 49) -> bool:
+        """Return whether a trial waits after this step, and the store has it as started."""
+        assert not self.campaign.job(job).ended, self.campaign.shown()
+        started = [each for each in self.campaign.attempts(job) if each.number == number and each.started_at]
+        return bool(started) and self.campaign.steps(job, number)[-1:] == [step]
 
-    def go(self, job: str) -> None:
-        last = self.campaign.last(job)
-        folder = HostPaths(f"/home/{ACCOUNT}", self.campaign.store.store_id).job(job, last.residence)
-        self.campaign.fleet.hosts[last.host].run("touch", f"{folder}/go")
+    def go(self, job: str, number: int) -> None:
+        """Let the trial that waits go on."""
+        attempt = self.campaign.attempts(job)[number - 1]
+        folder = HostPaths(f"/home/{ACCOUNT}", self.campaign.store.store_id).job(job, attempt.residence)
+        self.campaign.fleet.hosts[attempt.host].run("touch", f"{folder}/go")
+
+    def leases(self) -> set[str]:
+        return {f"{lease.job_id}/{lease.attempt}" for lease in self.campaign.store.leases()}
 
     def kinds(self, job: str) -> list[str]:
         return [event.kind for event in self.campaign.store.events(job)]
@@ -133,8 +144,12 @@ def assert_decided(scenario: Scenario, job: str, attempts: list[Attempt]) -> Non
     assert losses == pytest.approx([2.678, 2.456, 2.012], abs=0.01)
 
 
-def test_no_attempt_runs_twice_and_no_two_of_a_job_at_once(scenario: Scenario) -> None:
-    assert scenario.before == {f"{job}/{WAITING}" for job in scenario.jobs}
+def test_no_attempt_runs_twice_and_each_has_its_own_gpu(scenario: Scenario) -> None:
+    one_each = {f"{job}/{WAITING}" for job in scenario.jobs}
+    # The last trial runs beside the one that waits, and the first one may be over.
+    beside = one_each | {f"{scenario.killed}/{WAITING + 1}"}
+    for found in (scenario.before, scenario.leased):
+        assert beside <= found <= beside | {f"{scenario.killed}/2"}
     assert scenario.during == {f"{job}/{scenario.attempts[job][-1].number}" for job in (scenario.killed, scenario.lost)}
     for job in scenario.jobs:
         count = Counter((event.kind, event.attempt) for event in scenario.campaign.store.events(job))
@@ -147,6 +162,7 @@ def test_a_controller_killed_in_the_middle_of_trials_comes_to_the_same_decision(
     attempts = scenario.attempts[scenario.killed]
     assert_decided(scenario, scenario.killed, attempts)
     assert [each.residence for each in attempts] == [1, 2, 3, 4]
+    assert len({each.gpus[0].uuid for each in attempts[1:]}) == 3, "they ran side by side"
     assert scenario.folders(scenario.killed) == {"ampere": {1, 4}}
 
 
