@@ -9,8 +9,8 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
 
 
-def follow(losses, warning=EarlyWarning()):  # noqa: B008
-    detector = Detector(warning=warning)
+def follow(losses, warning=EarlyWarning(), warns_after=0):  # noqa: B008
+    detector = Detector(warning=warning, warns_after=warns_after)
     for number, loss in enumerate(losses, 1):
         detector.feed(Line(number, f"rung| step step={number} loss={loss!r} lr=0.1"))
     return detector
@@ -31,6 +31,13 @@ def test_a_loss_that_rises_steeply_from_the_first_steps_is_a_divergence_with_a_d
 def test_a_run_that_one_step_ruined_is_a_divergence_with_a_spike():
     fault = follow([*healthy(60), *([3e9] * 8)]).first_fault(ended=False)
     assert fault is not None and (fault.shape, fault.began) == ("spike", 61)
+
+
+def test_what_came_before_warnings_begin_is_no_divergence_and_what_comes_after_is():
+    ruined = [*healthy(60), *([3e9] * 8)]
+    assert follow([*ruined, *healthy(60)], warns_after=68).first_fault(ended=False) is None
+    fault = follow([*healthy(128), *([3e9] * 8)], warns_after=68).first_fault(ended=False)
+    assert fault is not None and fault.began == 129
 
 
 def test_a_ruined_run_with_a_few_normal_losses_is_a_divergence():

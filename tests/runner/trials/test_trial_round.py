@@ -91,6 +91,21 @@ def test_the_second_trial_wins_and_goes_on_without_a_stop(build: Build) -> None:
     assert world.job(job).state is JobState.SUCCEEDED
 
 
+def test_what_the_winner_went_through_in_its_trial_does_not_stop_it_afterwards(build: Build) -> None:
+    """Ten batches of garbage lie in the window: the clipped run gets through them, and was stopped for them later."""
+    world = build()
+    job = submitted(world)
+    play_one(world, job, 1.4)
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda step: 3e9 if 300 <= step < 310 else 1.0, 356, first=241)
+    world.until(lambda: not world.last(job).is_trial)
+    world.turn(5)
+    last = world.last(job)
+    assert (last.number, last.tried_until) == (3, 355) and world.is_running(job)
+    write(world, job, lambda _: 3e9, 420, first=357)
+    world.until(lambda: world.store.attempts(job)[2].fault)
+
+
 def test_every_trial_has_a_folder_of_its_own_with_a_copy_of_the_checkpoint(build: Build) -> None:
     world = build()
     job = submitted(world)
