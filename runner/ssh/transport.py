@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import paramiko
@@ -80,6 +81,14 @@ class KeepalivePacketizer(Packetizer):
             self._silent = True
         elif now - max(self._heard, self._asked) > ASK_SECONDS and self._ask():
             self._asked = now
+
+    def close(self) -> None:
+        """Close the socket. Behind a jump host it is a channel of that connection, which may be gone as well.
+
+        An error here would end paramiko's thread before it wakes those who wait for an answer.
+        """
+        with suppress(EOFError, OSError, paramiko.SSHException):
+            super().close()
 
     # The handshake is timed by the clock: paramiko's timer is a thread that delays the end of the program.
 

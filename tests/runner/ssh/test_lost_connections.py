@@ -18,12 +18,24 @@ from rung.jobs.model.host import Host
 from rung.runner.ssh import dial, transport
 from rung.runner.ssh.connection import Connection
 from rung.runner.ssh.remote import SshRemote
-from rung.runner.ssh.transport import Transport
+from rung.runner.ssh.transport import KeepalivePacketizer, Transport
 from tests.support.sshd import Sshd
 
 NewSshd = Callable[..., Sshd]
 Reach = Callable[..., SshRemote]
 LONG = 180.0
+
+
+class GoneWithItsJumpHost:
+    """A socket that is a channel of a connection which is gone: paramiko raises when it is closed."""
+
+    def close(self) -> None:
+        raise EOFError
+
+
+def test_a_connection_whose_jump_host_is_gone_closes_without_an_error() -> None:
+    """It ended paramiko's thread before those who wait for an answer were woken."""
+    KeepalivePacketizer(GoneWithItsJumpHost()).close()
 
 
 def alive(remote: SshRemote) -> bool:
