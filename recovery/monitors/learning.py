@@ -184,6 +184,11 @@ def _ruined_or_falling(trend: _Trend, baseline: LearningBaseline) -> Judgement |
     fell = f"the loss fell from {trend.early:.4g} to {late:.4g} over {trend.span}"
     if best is not None and late > best + max(SAME_LEVEL * abs(best), trend.margin):
         return Judgement(Verdict.LEVEL, f"{fell}, and is above the {best:.4g} of the best trial")
+    if untrained is not None and late > untrained:
+        return Judgement(Verdict.LEVEL, f"{fell}, and is above the {untrained:.4g} it began with")
+    if untrained is None and baseline.healthy is None:
+        # A ruined run falls too. Without a level to hold it against, nobody knows.
+        return Judgement(Verdict.LEVEL, f"{fell}; neither its untrained loss nor its level before the fault was seen")
     return Judgement(Verdict.LEARNING, fell)
 
 

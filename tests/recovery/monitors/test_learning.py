@@ -39,7 +39,16 @@ def test_the_window_is_300_steps_or_three_times_the_time_to_the_fault():
 
 
 def test_a_falling_loss_is_learning():
-    assert verdict([5.0 * 0.99**i for i in range(400)]) is Verdict.LEARNING
+    falling = [5.0 * 0.99**i for i in range(400)]
+    assert verdict(falling, healthy=4.0) is Verdict.LEARNING
+    assert verdict(falling, untrained=6.0) is Verdict.LEARNING
+
+
+def test_a_falling_loss_without_a_level_to_hold_it_against_shows_nothing():
+    """A run that had blown up to 228,000 before the first line of its log fell to 136,000 and was called recovered."""
+    ruined = [2.28e5 * 0.998**i for i in range(400)]
+    assert verdict(ruined) is Verdict.LEVEL
+    assert verdict([4.0 * 0.999**i for i in range(400)], untrained=2.5) is Verdict.LEVEL
 
 
 def test_a_flat_loss_at_the_level_from_before_the_fault_shows_nothing():
@@ -106,7 +115,7 @@ def test_a_short_run_that_ends_at_the_untrained_level_is_not_learning():
 def test_a_falling_loss_above_that_of_the_best_trial_is_not_known_to_learn():
     course = [9.0 * 0.995**i for i in range(400)]
     for best, expected in ((0.5, Verdict.LEVEL), (9.0, Verdict.LEARNING), (None, Verdict.LEARNING)):
-        baseline = LearningBaseline(100, window_after(100, 50), None, None, best)
+        baseline = LearningBaseline(100, window_after(100, 50), None, 10.0, best)
         assert judge(losses(course, first=100), baseline, ended=False).verdict is expected
 
 
