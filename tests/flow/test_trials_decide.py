@@ -32,8 +32,8 @@ def test_the_lr_that_learns_best_wins_and_its_run_goes_on(lab):
     assert len({attempt["stay"] for attempt in trials}) == len(trials) >= 2
     for attempt in trials:
         trial = attempt["trial"]
-        # All but the last end by themselves when the next step begins, before the controller sees it.
-        if trial["index"] + 1 < len(trial["candidates"]):
+        # Those with nothing to win against end by themselves when the next step begins, before the controller sees it.
+        if not trial["may_go_on"]:
             assert attempt["furthest_step"] <= trial["until"] + 1
     last = attempts[-1]
     assert last["asked"]["lr"] == pytest.approx(0.01) and last["furthest_step"] == STEPS
