@@ -36,12 +36,14 @@ def test_the_lr_that_learns_best_wins_and_its_run_goes_on(lab):
         if not trial["may_go_on"]:
             assert attempt["furthest_step"] <= trial["until"] + 1
     last = attempts[-1]
-    assert last["asked"]["lr"] == pytest.approx(0.01) and last["furthest_step"] == STEPS
+    # When its loss is level, a lower lr may win against it.
+    assert last["asked"]["lr"] <= 0.01 and last["furthest_step"] == STEPS
     # A healthy run comes to 1.12.
     assert last["metrics"]["val_loss"] < 1.2
 
-    # Only the folder in which the winner goes on is left, and the logs of all.
-    assert [path.name for path in (lab.folder / "home" / "jobs").glob("*/stays/*")] == [str(last["stay"])]
+    # Only the folders in which winners went on are left, and the logs of all.
+    kept = {path.name for path in (lab.folder / "home" / "jobs").glob("*/stays/*")}
+    assert kept == {str(attempt["stay"]) for attempt in trials if attempt["trial"]["won"]}
     assert len(list((lab.folder / "home" / "jobs").glob("*/attempts/*/log"))) == len(attempts)
     text = lab.rung("history", "trials")
     assert "RUNG" in text and "MS A STEP" in text and "won the trials with a loss of" in text
