@@ -18,8 +18,8 @@ from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
-# NaN at step 21 without clipping and with the first lr. Every rung cures it, and clipping learns fastest. The trial
-# before the last waits at step 50, and whatever is not stopped waits at step 150, so that no test depends on speed.
+# NaN at step 21 without clipping and with the first lr. Every rung cures it, and clipping learns fastest. The trial of
+# a tenth of the lr waits at step 50, and whatever is not stopped waits at step 150, so that no test depends on speed.
 SCRIPT = """
 [ $# = 2 ] || set -- "$1" off
 echo "it began"
@@ -41,9 +41,11 @@ FIELDS = {
     "checkpoint": {"every": 100000},
     "recovery": {"trials": "on", "host_lost_after": "5s"},
 }
-TRIED = ["lower_lr x0.01", "lower_lr x0.1", "raise_clip"]
-# The trial that waits: the second of three.
-WAITING = 3
+# The trials and the losses they come to at step 133: in a row two are enough, side by side all of them run.
+IN_A_ROW = {"lower_lr x0.1": 2.456, "raise_clip": 2.012}
+SIDE_BY_SIDE = {"lower_lr x0.1": 2.456, "lower_lr x0.01": 2.678, "raise_clip": 2.012}
+# The attempt that waits: the first trial. The last of those side by side.
+WAITING, LAST = 2, 4
 
 
 class Scenario:
@@ -60,7 +62,7 @@ class Scenario:
         self.killed = campaign.submit("killed", "A100:1", **FIELDS)
         self.jobs = (self.killed, self.lost, self.cancelled)
         campaign.wait(lambda: all(self.waits(job, WAITING) for job in self.jobs))
-        campaign.wait(lambda: self.waits(self.killed, WAITING + 1, step=149))
+        campaign.wait(lambda: self.waits(self.killed, LAST, step=149))
         self.before, self.leased = self.containers(), self.leases()
         campaign.kill_controller()
         campaign.control()
@@ -72,8 +74,8 @@ class Scenario:
         campaign.kill_controller()
         campaign.control()
         campaign.wait(lambda: campaign.job(self.cancelled).ended)
-        campaign.wait(lambda: self.waits(self.lost, 2 * WAITING - 1))
-        self.go(self.lost, 2 * WAITING - 1)
+        campaign.wait(lambda: self.waits(self.lost, WAITING + 1))
+        self.go(self.lost, WAITING + 1)
         campaign.wait(lambda: "trials" in self.kinds(self.lost))
         campaign.fleet.hosts["turing"].reconnect()
         campaign.wait(lambda: not campaign.store.orphans())
@@ -130,26 +132,25 @@ def labels(attempts: list[Attempt]) -> list[str]:
     return [each.trial.candidate.label for each in attempts if each.trial is not None]
 
 
-def assert_decided(scenario: Scenario, job: str, attempts: list[Attempt]) -> None:
+def assert_decided(scenario: Scenario, job: str, attempts: list[Attempt], expected: dict[str, float]) -> None:
     """Assert that clipping won the trials, and that its run went on to the end."""
-    assert labels(attempts) == TRIED
+    assert labels(attempts) == list(expected)
     winner = attempts[-1]
     assert winner.trial is not None and winner.trial.won and winner.trial.goes_on
     assert (winner.rung, winner.furthest_step) == ("raise_clip", 200)
     assert scenario.campaign.job(job).state is JobState.SUCCEEDED
     (table,) = (event.data for event in scenario.campaign.store.events(job) if event.kind == "trials")
-    assert [row["verdict"] for row in table["table"]] == ["survived", "survived", "won"]
-    losses = [row["loss"] for row in table["table"]]
+    assert [row["verdict"] for row in table["table"]] == [*["survived"] * (len(expected) - 1), "won"]
     # The same losses as in any other run: the medians over the last third of the window, to step 133.
-    assert losses == pytest.approx([2.678, 2.456, 2.012], abs=0.01)
+    assert [row["loss"] for row in table["table"]] == pytest.approx(list(expected.values()), abs=0.01)
 
 
 def test_no_attempt_runs_twice_and_each_has_its_own_gpu(scenario: Scenario) -> None:
     one_each = {f"{job}/{WAITING}" for job in scenario.jobs}
-    # The last trial runs beside the one that waits, and the first one may be over.
-    beside = one_each | {f"{scenario.killed}/{WAITING + 1}"}
+    # The last trial runs beside the one that waits, and the one between them may be over.
+    beside = one_each | {f"{scenario.killed}/{LAST}"}
     for found in (scenario.before, scenario.leased):
-        assert beside <= found <= beside | {f"{scenario.killed}/2"}
+        assert beside <= found <= beside | {f"{scenario.killed}/{WAITING + 1}"}
     assert scenario.during == {f"{job}/{scenario.attempts[job][-1].number}" for job in (scenario.killed, scenario.lost)}
     for job in scenario.jobs:
         count = Counter((event.kind, event.attempt) for event in scenario.campaign.store.events(job))
@@ -160,7 +161,7 @@ def test_no_attempt_runs_twice_and_each_has_its_own_gpu(scenario: Scenario) -> N
 
 def test_a_controller_killed_in_the_middle_of_trials_comes_to_the_same_decision(scenario: Scenario) -> None:
     attempts = scenario.attempts[scenario.killed]
-    assert_decided(scenario, scenario.killed, attempts)
+    assert_decided(scenario, scenario.killed, attempts, SIDE_BY_SIDE)
     assert [each.residence for each in attempts] == [1, 2, 3, 4]
     assert len({each.gpus[0].uuid for each in attempts[1:]}) == 3, "they ran side by side"
     assert scenario.folders(scenario.killed) == {"ampere": {1, 4}}
@@ -169,7 +170,7 @@ def test_a_controller_killed_in_the_middle_of_trials_comes_to_the_same_decision(
 def test_a_job_cancelled_in_the_middle_of_trials_leaves_no_container_and_no_folder(scenario: Scenario) -> None:
     attempts = scenario.attempts[scenario.cancelled]
     assert scenario.campaign.job(scenario.cancelled).state is JobState.CANCELLED
-    assert labels(attempts) == TRIED[:2] and attempts[-1].outcome.value == "cancelled"
+    assert labels(attempts) == ["lower_lr x0.1"] and attempts[-1].outcome.value == "cancelled"
     assert scenario.folders(scenario.cancelled) == {"pascal": {1}}
 
 
@@ -177,9 +178,9 @@ def test_trials_on_a_lost_host_begin_anew_elsewhere_and_leave_nothing_on_either(
     attempts = scenario.attempts[scenario.lost]
     lost = attempts[WAITING - 1]
     assert (lost.host, lost.host_lost) == ("turing", True)
-    assert labels(attempts[:WAITING]) == TRIED[:2]
+    assert labels(attempts[:WAITING]) == ["lower_lr x0.1"]
     assert {each.host for each in attempts[WAITING:]} == {"pascal"}
-    assert_decided(scenario, scenario.lost, attempts[WAITING:])
+    assert_decided(scenario, scenario.lost, attempts[WAITING:], IN_A_ROW)
     assert scenario.folders(scenario.lost) == {"turing": {1}, "pascal": {main_line(attempts)[-1].residence}}
 
 
