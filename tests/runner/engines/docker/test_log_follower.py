@@ -176,7 +176,7 @@ def test_a_log_that_cannot_be_written_is_reported_and_no_line_is_lost(
     assert "cannot be written here" in follower.observation(NAME, paths).detail
     paths.log.rmdir()
     wait_until(lambda: text(paths) == "line 1\n")
-    assert follower.observation(NAME, paths).presence is Presence.RUNNING
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.RUNNING)
 
 
 def test_an_invalidated_observation_is_not_returned_again(
