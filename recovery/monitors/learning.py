@@ -132,6 +132,8 @@ class LearningBaseline:
 def judge(history: LossHistory, baseline: LearningBaseline, *, ended: bool) -> Judgement:
     """Return whether a relaunched run has been learning since the fault."""
     fault_step, window_end, last = baseline.fault_step, baseline.window_end, history.last_step
+    if last is None and ended:
+        return Judgement(Verdict.TOO_EARLY, "the last attempt printed no loss, so that nothing more is known")
     if last is None or (last < window_end and not ended):
         return Judgement(Verdict.TOO_EARLY, f"judged at step {window_end}")
     last = last if ended else _enough_at(history, fault_step, window_end)

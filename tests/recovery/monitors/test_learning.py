@@ -157,6 +157,12 @@ def test_a_running_one_is_judged_by_the_same_readings_however_far_its_log_was_re
     assert judge(losses(course), LearningBaseline(37, 337, 1.0, 2.0), ended=True).verdict is Verdict.NOT_LEARNING
 
 
+def test_a_run_that_ends_at_its_resume_point_is_told_as_one_without_a_loss():
+    """One that resumed at its last step ended with "judged at step 2300" of 2000."""
+    nothing = judge(LossHistory(), LearningBaseline(37, 337, 1.0, 2.0), ended=True)
+    assert nothing.verdict is Verdict.TOO_EARLY and "printed no loss" in nothing.because
+
+
 def test_whether_the_loss_still_fell_before_a_fault():
     assert was_falling(losses([5.0 * 0.99**i for i in range(200)]), 180) is True
     assert was_falling(losses([5.0 - 0.1 * i for i in range(20)] + noisy(2.9, 200, 0.02)), 210) is False
