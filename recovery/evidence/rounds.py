@@ -1,4 +1,4 @@
-"""Reads from the trials about one fault who won against whom, and by how much: on the same batches, at equal steps."""
+"""Reads from the trials about one fault which rung won against which, and by how much, at equal steps."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ FACTOR = 9
 
 
 def ledger_text(rows: Sequence[Row]) -> str:
-    """Return the ledger as a table, and a second one for who won trials against whom."""
+    """Return the ledger as a table, and a second one that shows which rung won trials against which."""
     if not rows:
         return NO_TRIES
     counts = ("TRIES", "TOOK", "SURVIVED", "RECOVERED", "FELL SHORT", "FAILED", "LOST")
