@@ -135,8 +135,8 @@ def _without_rung(attempt: Mapping[str, Any]) -> str:
 
 
 def _trial_of(attempt: Mapping[str, Any]) -> str:
-    trial = attempt["trial"]
-    return f"trial {trial['index'] + 1} of {len(trial['candidates'])}, " if trial else ""
+    # Its number is in the reason: candidates do not run in the order in which they are listed.
+    return "trial of " if attempt["trial"] else ""
 
 
 def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:

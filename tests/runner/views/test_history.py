@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from rung.jobs.job import Attempt, Job, Outcome
@@ -20,6 +21,7 @@ from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.store import Store
 from rung.runner.views.history import history, queue, seconds_lost, steps_lost
+from rung.runner.views.tables import history_text
 
 Rung = Callable[..., Any]
 QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}
@@ -172,6 +174,8 @@ def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> N
     rows = history(store, job, HomePaths(Path("/h")))["attempts"]
     # Each trial changes the run that failed, and not the trial before it.
     assert [row["changed"] for row in rows[1:]] == [{"lr": [0.1, 0.01]}, {"clip": [None, 1.0]}]
+    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h"))), diff=False))
+    assert "attempt 2 on h: trial of lower_lr\n" in text and "attempt 3 on h: trial of raise_clip\n" in text
     with store.transaction():
         store.put_attempt(replace(store.attempts(job.id)[-1], trial=replace(trials[-1], won=True, goes_on=True)))
     assert queue(store)[0]["recoveries"] == 1
