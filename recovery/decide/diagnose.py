@@ -17,6 +17,8 @@ from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
 
 _R = RungName
+# These say nothing about the first updates, even if their numbers went wrong there.
+_SEEN_LATER = (FaultKind.DIVERGENCE, FaultKind.NOT_LEARNING)
 # A dtype error after this many steps may come from values that grew; before, clipping cured none (0 of 104 settings).
 LONG_PROGRESS = 10_000
 # A scale that collapses this early is caused by an overflow in every batch, which only FP32 cures.
@@ -92,7 +94,7 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
         from_replay = read_replay(fault, context, wider_precisions(context))
         if from_replay is not None:
             return from_replay
-        if fault.began is not None and fault.began <= UNTRAINED and fault.kind is not FaultKind.DIVERGENCE:
+        if fault.began is not None and fault.began <= UNTRAINED and fault.kind not in _SEEN_LATER:
             return Diagnosis(
                 (_R.FP32, *rungs_for_first_updates(context)[0]), "too early for training to have caused it"
             )

@@ -119,7 +119,7 @@ class NumericFaults:
         if began:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:
-            self.history.add(step, reading.loss)
+            self.history.add(step, reading.loss, reading.lr)
         return []
 
     def _still_open(self) -> set[FaultKind]:

@@ -58,8 +58,13 @@ class LossHistory:
         self._seen = 0
         self._readings: list[tuple[int, float]] = []
         self.first_loss: float | None = None
+        self._highest_lr = 0.0
+        # The last step at which the lr was higher than ever, as in a warm-up; 0: no lr was seen to rise.
+        self.lr_rose_at = 0
 
-    def add(self, step: int, loss: float) -> None:
+    def add(self, step: int, loss: float, lr: float | None = None) -> None:
+        if lr is not None and lr > self._highest_lr:
+            self.lr_rose_at, self._highest_lr = step, lr
         if not math.isfinite(loss):
             return
         if self.first_loss is None:
@@ -98,7 +103,7 @@ def healthy_level(history: LossHistory, began: int) -> float | None:
     if len(before) < MIN_READINGS:
         return None
     start, level = median(before[: len(before) // 3]), median(before[-MIN_READINGS:])
-    margin = max(SAME_LEVEL * abs(start), 2 * _spread(before) / math.sqrt(MIN_READINGS))
+    margin = max(SAME_LEVEL * abs(start), 2 * spread_of(before) / math.sqrt(MIN_READINGS))
     return level if level <= start + margin else None
 
 
@@ -109,7 +114,7 @@ def was_falling(history: LossHistory, until: int, since: int = 0) -> bool | None
         return None
     third = len(before) // 3
     early, late = median(before[:third]), median(before[-third:])
-    return late < early - max(SAME_LEVEL * abs(early), 2 * _spread(before[-third:]) / math.sqrt(third))
+    return late < early - max(SAME_LEVEL * abs(early), 2 * spread_of(before[-third:]) / math.sqrt(third))
 
 
 def window_after(fault_step: int, steps_to_fault: int) -> int:
@@ -170,7 +175,7 @@ class _Trend:
 
 def _trend(losses: list[float], span: str) -> _Trend:
     third = len(losses) // 3
-    spread = _spread(losses[-third:])
+    spread = spread_of(losses[-third:])
     return _Trend(
         median(losses[:third]), median(losses[-third:]), spread, 2 * spread / math.sqrt(third), len(losses), span
     )
@@ -238,7 +243,7 @@ def never_learned(history: LossHistory, untrained: float | None) -> Judgement | 
     if last is None or len(losses) < ENOUGH:
         return None
     third = len(losses) // 3
-    late, spread = median(losses[-third:]), _spread(losses[-third:])
+    late, spread = median(losses[-third:]), spread_of(losses[-third:])
     margin = 2 * spread / math.sqrt(third)
     if 2 * spread >= abs(late):
         return None  # a loss around zero, as that of a policy, has no level
@@ -265,7 +270,7 @@ def _required_fall(began: float, spread: float) -> float:
     return min((1 - CONVERGED) * abs(began), max(FELL * abs(began), NOISES * spread))
 
 
-def _spread(losses: list[float]) -> float:
+def spread_of(losses: list[float]) -> float:
     """Return the spread of a noisy loss, as a standard deviation that outliers do not change (1.4826 x MAD)."""
     middle = median(losses)
     return 1.4826 * median(abs(loss - middle) for loss in losses)

@@ -61,7 +61,8 @@ class OnsetTracker:
         if early := _early_blow_up(past):
             return early
         losses: _Series = [reading[1] for reading in past]
-        norms: _Series = [reading[2] for reading in past]
+        # A NaN norm is no rise: it comes with a loss scaler that skips the update.
+        norms: _Series = [None if norm is None or math.isnan(norm) else norm for _, _, norm in past]
         starts = [
             start
             for series, floor in ((losses, LOSS_FLOOR), (norms, GRAD_NORM_FLOOR))

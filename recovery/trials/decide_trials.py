@@ -19,6 +19,7 @@ from rung.recovery.decide.rungs import with_defaults
 from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.ledger.ledger import EMPTY, Ledger
+from rung.recovery.monitors.learning import EARLY
 from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.judge import choose, meets_goal
 from rung.recovery.trials.own_run import own_run
@@ -115,24 +116,36 @@ def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
     if index is not None:
         return _launch(attempts, _fresh(trial, index), start_of(over))
     winner = choose(compared, on_gpu=gpu is not None)
-    lower = _lower_lr(winner, over)
+    lower = _lower_lr(winner, over, attempts)
     if lower is not None:
         longer = replace(trial, candidates=(*trial.candidates, lower))
         return _launch(attempts, _fresh(longer, len(trial.candidates)), start_of(over))
     return Winner(winner) if winner is not None else None
 
 
-def _lower_lr(winner: Attempt | None, over: Sequence[Attempt]) -> Candidate | None:
-    """Return the next lower lr to try: the lowest so far has failed, or it won against a higher one."""
+def _lower_lr(winner: Attempt | None, over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
+    """Return the next lower lr to try: the lowest so far has failed, or it won, or none of them learns."""
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
     lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
     if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
         return None
     won = winner is not None and winner.number == lowest.number and len(lowered) > 1
-    if won and is_within_cost(lowest.trial, over):
-        return lower_lr(lowest.trial.candidate)
-    failed = lowest.fault is not None and (winner is None or winner.trial is None or not meets_goal(winner.trial))
-    return lower_lr(lowest.trial.candidate) if failed else None
+    cured = winner is not None and winner.trial is not None and meets_goal(winner.trial)
+    about = next(each for each in attempts if each.number == lowest.trial.about)
+    # The run had learned nothing yet, and neither has any trial: the lr may be too high by more than was tried.
+    unlearned = lowest.trial.goal is not None and about.healthy_loss is None and not meets_goal(lowest.trial)
+    affordable = is_within_cost(lowest.trial, over) and (won or (unlearned and not cured))
+    return lower_lr(lowest.trial.candidate) if affordable or (lowest.fault is not None and not cured) else None
+
+
+def begins_anew(about: Attempt, trial: Trial) -> bool:
+    """Return whether a lower lr that wins a look begins from scratch, though its trial began from a checkpoint.
+
+    A young run has little to lose, and its state may be spoiled: a small GPT that had run for 600 steps with ten times
+    the right lr never came back to the healthy loss.
+    """
+    young = about.level_at is not None and about.level_at <= EARLY and about.resume_point == 0
+    return young and trial.start > 0 and trial.candidate.rung == RungName.LOWER_LR
 
 
 def _fresh(trial: Trial, index: int) -> Trial:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import BEHIND, Trial
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
@@ -61,8 +62,16 @@ def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attem
 
 def _is_behind(trial: Trial, readings: Readings, other: Attempt, half: int) -> bool:
     assert other.trial is not None
+    if trial.start == 0 and _has_lower_lr(trial, other.trial):
+        return False  # from scratch, a lower lr is behind at first, and may be ahead at the end of the window
     found = compare(readings, other.trial.readings, trial.fault_step, half)
     return found is not None and found.is_far_higher
+
+
+def _has_lower_lr(one: Trial, other: Trial) -> bool:
+    ours, theirs = one.candidate.knobs.lr, other.candidate.knobs.lr
+    unchanged = other.candidate.rung is None
+    return one.candidate.rung == RungName.LOWER_LR and (unchanged or theirs is None or (ours or 0.0) < theirs)
 
 
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:

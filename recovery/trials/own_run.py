@@ -43,6 +43,7 @@ def own_run(attempts: Sequence[Attempt], trial: Trial) -> Attempt | None:
         fault_step=trial.fault_step,
         until=until,
         bound=trial.bound,
+        goal=trial.goal,
         readings=about.readings,
         verdict=SURVIVED,
     )

@@ -11,6 +11,8 @@ from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.trials.judge import meets_goal, survivors
 from rung.recovery.trials.own_run import is_own_run
 
+# Far too high an lr fails in the first steps, whether it is a tenth lower or not.
+FIRST_STEPS = 50
 # So many rungs are always compared, where there are as many candidates.
 FEWEST_COMPARED = 2
 
@@ -61,13 +63,14 @@ def _is_hopeless(trial: Trial, index: int, over: Sequence[Attempt]) -> bool:
 
 
 def lr_is_no_cause(trial: Trial, over: Sequence[Attempt]) -> bool:
-    """Return whether a lower lr has failed at the very step of the fault.
+    """Return whether two lower learning rates have failed at one step, and not in the first steps of their trials.
 
     Only a step that is seen from inside is exact: a sparse log shows its first line for all that fail before it.
     """
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
     failed = [each for each in lowered if each.fault is not None and each.hands == "" and not was_machine(each)]
-    return any(each.fault_step <= trial.fault_step for each in failed)
+    steps = [each.fault_step for each in failed if each.fault_step > trial.start + FIRST_STEPS]
+    return len(steps) > len(set(steps))
 
 
 def to_repeat(over: Sequence[Attempt]) -> int | None:

@@ -9,7 +9,7 @@ from rung.jobs.model.knobs import RungName
 from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.compare import level
-from rung.recovery.trials.decide_trials import describe_cause, open_trials, start_of, with_own_run
+from rung.recovery.trials.decide_trials import begins_anew, describe_cause, open_trials, start_of, with_own_run
 from rung.recovery.trials.judge import survivors
 from rung.recovery.trials.own_run import is_own_run
 
@@ -29,6 +29,9 @@ def launch_winner(attempts: Sequence[Attempt], winner: Attempt, found: Sequence[
         left_alone = winner.level_at is None
         return Relaunch(None, candidate.knobs, choice.checkpoint, f"{why}; {choice.because}", left_alone=left_alone)
     rung = RungName(candidate.rung) if candidate.rung else None
+    about = next(each for each in attempts if each.number == winner.trial.about)
+    if begins_anew(about, winner.trial):
+        return Relaunch(rung, candidate.knobs, None, f"{why}; it is early in the run, so it begins from scratch")
     own = [each for each in found if isinstance(each, Checkpoint) and each.verdict in SOUND]
     newest = max((each for each in own if each.step > winner.trial.start), key=lambda each: each.step, default=None)
     place = (

@@ -192,8 +192,8 @@ class Controller:
 
     # RUNNING
 
-    def _on_healthy(self, job: Job, history: LossHistory) -> None:
-        if not self._look_again.consider(job, history):
+    def _on_healthy(self, job: Job, attempt: Attempt, history: LossHistory) -> None:
+        if not self._look_again.consider(job, attempt, history):
             self._step_back.consider(job)
 
     # RECOVERING

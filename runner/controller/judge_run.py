@@ -13,6 +13,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.monitors import learning
 from rung.recovery.monitors.learning import MIN_WINDOW, Judgement, LearningBaseline, LossHistory, window_after
+from rung.recovery.trials.first_look import untrained_loss
 from rung.recovery.trials.judge import best_level
 from rung.runner.context import Context
 from rung.runner.state import transitions
@@ -68,10 +69,12 @@ class RunJudge:
 
     def _without_fault(self, job: Job, attempt: Attempt, history: LossHistory) -> Attempt | Fault:
         """Judge a run without a fault. One that never learned is told as such, or is a fault where the job says so."""
-        judgement = learning.never_learned(history, untrained(main_line(self._attempts(job))))
+        line = main_line(self._attempts(job))
+        judgement = learning.never_learned(history, untrained_loss(line[0]))
         if judgement is None or job.spec.success is not None or attempt.left_alone:
             return attempt
-        if job.spec.recovery.not_learning == "act":
+        # Where a lower lr was tried while it ran, trials from the beginning would only repeat that.
+        if job.spec.recovery.not_learning == "act" and all(each.level_at is None for each in line):
             # From the beginning: nothing that it saved is worth keeping.
             return Fault(FaultKind.NOT_LEARNING, judgement.because, step=1, onset=1)
         return _with_word(attempt, Verdict.NOT_LEARNING, judgement.because)
@@ -82,13 +85,6 @@ class RunJudge:
 
 def _with_word(attempt: Attempt, word: Verdict, why: str) -> Attempt:
     return replace(attempt, verdict=word, verdict_why=why)
-
-
-def untrained(line: Sequence[Attempt]) -> float | None:
-    """Return the loss of the untrained model: that of the first update, never of a line after a blow-up."""
-    first = line[0]
-    seen_at_once = first.first_step is not None and first.first_step <= 1
-    return first.first_loss if seen_at_once or first.healthy_loss is not None else None
 
 
 def judge_cure(job: Job, attempts: Sequence[Attempt], history: LossHistory, *, ended: bool) -> Judgement | None:
@@ -110,7 +106,7 @@ def judge_cure(job: Job, attempts: Sequence[Attempt], history: LossHistory, *, e
         fault_step=incident.furthest_fault_step,
         window_end=window_end,
         healthy=next(levels, None),
-        untrained=untrained(line),
+        untrained=untrained_loss(line[0]),
         best_trial=best_level(attempts),
     )
     return learning.judge(history, baseline, ended=ended)

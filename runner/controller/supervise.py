@@ -34,6 +34,7 @@ PROGRESS_SECONDS = 1.0
 # Between two observations of an attempt on a host, times the number of attempts, so that many of them load it less.
 POLL_SECONDS = 0.01
 BACK_OFF_SECONDS = 1.0
+OnHealthy = Callable[[Job, Attempt, LossHistory], None]
 
 
 @dataclass
@@ -49,9 +50,7 @@ class AttemptView:
 class Supervisor:
     """Supervises attempts. `why_stay` tells why a job stays with a lost host; `on_healthy` is called for good runs."""
 
-    def __init__(
-        self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: Callable[[Job, LossHistory], None]
-    ) -> None:
+    def __init__(self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: OnHealthy) -> None:
         self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
         self._set_aside = CheckpointMover(context)
@@ -232,7 +231,7 @@ class Supervisor:
             if self._trials.follow(job, attempt, history):
                 self.forget(job.id)  # from now on early warnings count
         elif job.state is JobState.RUNNING:
-            self._on_healthy(job, history)
+            self._on_healthy(job, attempt, history)
 
     def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView, *, at_once: bool = False) -> Attempt:
         """Write the progress seen in the log, at most once a second, and report knobs that did not take."""

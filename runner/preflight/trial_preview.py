@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision
 from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
 from rung.recovery.decide.decide import Relaunch
+from rung.recovery.monitors.level_loss import FIRST_LOOK
 from rung.recovery.trials.decide_trials import decide_with_trials
+from rung.recovery.trials.first_look import first_look
 from rung.recovery.trials.plan import TRIED, shared_folder
 
 # A fault late in a long run that saved shortly before, so that the bound on the cost leaves no candidate out.
@@ -32,7 +35,7 @@ def _faults(job: Job) -> Iterator[Fault]:
         if kind in TRIED and kind is not FaultKind.NOT_LEARNING:
             yield Fault(kind, "", step=STEP)
     if job.spec.recovery.not_learning == "act":
-        # A run that never learned. After another fault, the trials are about that one.
+        # A run that does not learn from the beginning. After another fault, the trials are about that one.
         yield Fault(FaultKind.NOT_LEARNING, "", step=1, onset=1)
 
 
@@ -42,9 +45,16 @@ def _labels(job: Job, fault: Fault) -> list[str]:
         job.id, 1, "", job.knobs, None, "", effective=inside, furthest_step=STEP, first_loss=LOSS, healthy_loss=LOSS,
         fault=fault,
     )  # fmt: skip
-    decision = decide_with_trials(job, [attempt], [SAVED], None)
+    decision = _look(job, attempt) or decide_with_trials(job, [attempt], [SAVED], None)
     trial = decision.trial if isinstance(decision, Relaunch) else None
     return [each.label for each in trial.candidates] if trial else []
+
+
+def _look(job: Job, attempt: Attempt) -> Relaunch | None:
+    """Return the look at a run that is seen not to learn while it goes on; None for any other fault."""
+    if attempt.fault is None or attempt.fault.kind is not FaultKind.NOT_LEARNING:
+        return None
+    return first_look(job, [replace(attempt, fault=None, level_at=FIRST_LOOK)], None)
 
 
 def trial_lines(job: Job) -> Iterator[str]:

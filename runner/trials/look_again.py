@@ -1,6 +1,7 @@
-"""Stops a cured run whose loss is level, so that a lower lr is tried from one of its checkpoints.
+"""Stops a run whose loss is level, so that a lower lr is tried.
 
-Where the run has not reported the checkpoints that it saved, one is looked for while it goes on.
+A run without a fault is looked at early, from scratch; a cured one also later, from one of its checkpoints. Where it
+has not reported the checkpoints that it saved, one is looked for while it goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.gpu import Gpu
 from rung.recovery.monitors.learning import LossHistory
+from rung.recovery.trials.first_look import doubtful_steps
 from rung.recovery.trials.look_again import has_saved, latest_start, level_steps, look_again
 from rung.recovery.trials.own_run import last_readings
 from rung.runner.checkpoints.search import CheckpointSearch
@@ -26,12 +28,16 @@ class LookAgain:
         # The last level step of each attempt from which nothing could be tried.
         self._passed: dict[tuple[str, int], int] = {}
 
-    def consider(self, job: Job, history: LossHistory) -> bool:
+    def consider(self, job: Job, last: Attempt, history: LossHistory) -> bool:
         """Stop a running job whose loss is level; False: it falls, or there is nothing to try."""
         if job.spec.recovery.trials is None:
             return False
-        attempts = self._context.store.attempts(job.id)[job.settled :]
-        last, gpu = attempts[-1], self._gpu(attempts[-1])
+        attempts, gpu = [*self._context.store.attempts(job.id)[job.settled : -1], last], self._gpu(last)
+        doubtful = next(iter(doubtful_steps(job, attempts, history, gpu)), None)
+        if doubtful is not None:
+            because = f"the loss is level at step {doubtful} and still high: a lower lr is tried from scratch"
+            self._stop(job, replace(last, level_at=doubtful, readings=last_readings(history, doubtful)), because)
+            return True
         key = (job.id, last.number)
         passed = self._passed.get(key, 0)
         step = next((step for step in level_steps(job, attempts, history, gpu) if step > passed), None)
@@ -48,5 +54,8 @@ class LookAgain:
                 self._passed[key] = step
                 return False
         because = f"the loss is level at step {step} after a cure: a lower lr is tried from an earlier checkpoint"
-        transitions.stopping_at_level(self._context.store, job, stopped, because, at=self._context.now())
+        self._stop(job, stopped, because)
         return True
+
+    def _stop(self, job: Job, stopped: Attempt, because: str) -> None:
+        transitions.stopping_at_level(self._context.store, job, stopped, because, at=self._context.now())

@@ -90,16 +90,23 @@ def test_while_a_lower_lr_wins_a_lower_one_still_is_tried() -> None:
     assert winner(*over).number == 4 and winner(*over).asked.lr == pytest.approx(1e-6)
 
 
-def test_a_lower_lr_that_fails_at_the_very_step_of_the_fault_shows_that_the_lr_is_not_its_cause() -> None:
-    same = replace(tried(launched(), 2, 9.0, a_fault(NAN, 50)), hands="")
-    over = [same]
-    for _ in range(2):
-        over.append(replace(tried(launched(*over), len(over) + 2, 9.0, a_fault(NAN, 50)), hands=""))
-    assert [each.rung for each in over] == ["lower_lr", "raise_clip", "fp32"]
+def all_fail_at(step: int, count: int) -> list[Attempt]:
+    """Return so many trials that Rung sees from inside, all of which fail at one step."""
+    over: list[Attempt] = []
+    for number in range(2, 2 + count):
+        over.append(replace(tried(launched(*over), number, 9.0, a_fault(NAN, step)), hands=""))
+    return over
+
+
+def test_two_lower_learning_rates_that_fail_at_one_step_show_that_the_lr_is_not_the_cause() -> None:
+    over = all_fail_at(60, 4)
+    assert [each.rung for each in over] == ["lower_lr", "raise_clip", "fp32", "lower_lr"]
     assert next_trial(JOB, [FIRST, *over], None) is None
+    # Far too high an lr fails in the first steps, whether it is a tenth lower or not.
+    assert label(launched(*all_fail_at(50, 4))) == "lower_lr x0.0001"
     # In a sparse log the step is that of its next line: what failed before may have failed later than the fault.
     sparse = [replace(each, hands=None) for each in over]
-    assert label(launched(*sparse)) == "lower_lr x0.001"
+    assert label(launched(*sparse)) == "lower_lr x0.0001"
 
 
 def test_a_third_one_is_left_out_when_the_trials_cost_too_much() -> None:

@@ -89,13 +89,13 @@ def stopped(at: int = 450, every: int = 1) -> list[Attempt]:
     return [*attempts[:-1], replace(level_one, furthest_step=at + 30)]
 
 
-def test_a_tenth_of_the_lr_is_tried_over_the_steps_before() -> None:
+def test_a_third_of_the_lr_is_tried_over_the_steps_before() -> None:
     attempts = stopped()
     found = look_again(JOB, attempts, [a_checkpoint(300), a_checkpoint(400)], None)
     assert found is not None and found.trial is not None and found.checkpoint == a_checkpoint(300)
     assert (found.trial.start, found.trial.until, found.rung) == (300, 450, "lower_lr")
-    assert found.knobs.lr == pytest.approx((attempts[-1].asked.lr or 0) / 10)
-    assert found.trial.may_go_on
+    assert found.knobs.lr == pytest.approx((attempts[-1].asked.lr or 0) * 0.3)
+    assert not found.trial.may_go_on  # a young run begins anew if it wins
     assert "the loss is level at step 450: trial 1, of at most 1, from step_300.pt to step 450" in found.because
 
 
@@ -141,8 +141,20 @@ def test_a_lower_lr_that_is_no_better_is_dropped_and_the_run_goes_on_as_it_is() 
 
 
 def test_a_lower_lr_that_is_better_wins() -> None:
-    found = next_trial(JOB, looked(0.8), None)
+    attempts = looked(0.8)
+    found = next_trial(JOB, attempts, None)
     assert isinstance(found, Winner) and found.attempt.number == 3
+    anew = launch_winner(attempts, found.attempt, [a_checkpoint(440)])
+    assert (anew.rung, anew.checkpoint, anew.knobs) == ("lower_lr", None, found.attempt.asked)
+    assert "it is early in the run, so it begins from scratch" in anew.because
+
+
+def test_a_run_that_is_no_longer_young_goes_on_from_the_trial_that_won() -> None:
+    attempts = stopped(at=1500)
+    look = look_again(JOB, attempts, [a_checkpoint(1390)], None)
+    assert look is not None and look.trial is not None and look.trial.may_go_on
+    won = tried(look, 3, 0.8)
+    assert launch_winner([*attempts, won], won, [a_checkpoint(1440)]).checkpoint == a_checkpoint(1440)
 
 
 def test_the_next_look_comes_at_three_times_the_step() -> None:

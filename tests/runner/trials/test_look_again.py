@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rung.jobs.job import Outcome, main_line
+from rung.jobs.job import Outcome, Verdict, main_line
 from rung.jobs.model.state import JobState
 from tests.runner.trials.test_trial_round import LOSSES, play, submitted, write
 from tests.support.pretend import World
@@ -41,7 +41,7 @@ def test_a_level_run_is_stopped_and_a_lower_lr_that_is_better_goes_on(world: Wor
     assert (level.outcome, level.level_at) == (Outcome.STOPPED, 440)
     assert "level" in world.event_kinds(job)
     look = world.last(job)
-    assert look.is_trial and look.resumed_from == "step_240.pt" and look.asked.lr == pytest.approx(0.001)
+    assert look.is_trial and look.resumed_from == "step_240.pt" and look.asked.lr == pytest.approx(0.003)
     world.until(lambda: world.is_running(job))
     write(world, job, lambda _: 0.7, 440, first=241)
     world.until(lambda: not world.last(job).is_trial)
@@ -60,7 +60,7 @@ def test_the_run_goes_on_as_it_is_where_a_lower_lr_is_no_better(world: World) ->
     rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
     assert [(row["rung"], row["verdict"]) for row in rows[-1]["table"]] == [
         ("as it is", "won"),
-        ("lower_lr x0.1", "behind at half of the window"),
+        ("lower_lr x0.3", "behind at half of the window"),
     ]
 
 
@@ -72,6 +72,42 @@ def test_a_controller_killed_at_a_look_comes_to_the_same_decision(world: World) 
     world.restart()
     write(world, job, lambda _: 0.7, 440, first=241)
     world.until(lambda: not world.last(job).is_trial)
-    assert world.last(job).asked.lr == pytest.approx(0.001)
+    assert world.last(job).asked.lr == pytest.approx(0.003)
     starts = [name for what, name in world.engine("ampere").calls if what == "start"]
     assert starts == [f"{job}/{number}" for number in range(1, world.last(job).number + 1)]
+
+
+def young(world: World) -> str:
+    """Return a job that is asked to act on a loss that never falls, and whose loss is level from the beginning."""
+    knobs = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
+    job = world.submit("a", "A100", recovery={"trials": "on", "not_learning": "act"}, knobs=knobs)
+    world.until(lambda: world.is_running(job))
+    noise = random.Random(0)
+    write(world, job, lambda _: noise.gauss(2.0, 0.02), 260, first=1)
+    world.until(lambda: world.last(job).is_trial)
+    return job
+
+
+def test_a_young_run_whose_loss_never_falls_is_looked_at_from_scratch(world: World) -> None:
+    job = young(world)
+    first, look = world.store.attempts(job)[0], world.last(job)
+    assert (first.outcome, first.level_at, first.fault) == (Outcome.STOPPED, 200, None)
+    assert look.resumed_from is None and look.asked.lr == pytest.approx(0.001)
+    play(world, job, {"lower_lr x0.01": 1.9, "lower_lr x0.1": 1.0})
+    last = world.last(job)
+    assert world.engine("ampere").running() == [f"{job}/{last.number}"]
+    assert last.asked.lr == pytest.approx(0.01) and last.trial is not None and last.trial.goes_on
+
+
+def test_a_young_run_goes_on_where_no_lower_lr_is_better(world: World) -> None:
+    job = young(world)
+    world.engine("ampere").save(f"{job}/1", 240)
+    play(world, job, {"lower_lr x0.01": 2.0, "lower_lr x0.1": 2.0, "lower_lr x0.001": 2.0})
+    last = world.last(job)
+    assert (last.rung, last.asked.lr, last.resumed_from) == (None, pytest.approx(0.1), "step_240.pt")
+    # Its end is no fault: a lower lr has been tried already.
+    world.until(lambda: world.is_running(job))
+    write(world, job, lambda _: 2.0, 400, first=241)
+    world.engine("ampere").end(f"{job}/{last.number}")
+    world.until(lambda: world.job(job).ended)
+    assert (world.job(job).state, world.last(job).verdict) == (JobState.SUCCEEDED, Verdict.NOT_LEARNING)
