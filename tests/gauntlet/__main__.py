@@ -10,13 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.gauntlet import table
+from tests.gauntlet import qualifying, table
 from tests.gauntlet.case import Case
 from tests.gauntlet.catalog import CATALOG, SIDES, chosen
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results
 from tests.gauntlet.regimens import REGIMENS, Trial, reference
 
 LONG = 10
+RUNS = {**REGIMENS, qualifying.CLIPPED: qualifying.clipped}
 # A few cases of different kinds, for a quick look.
 SHORT = (
     "mask_constant",
@@ -32,13 +33,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.gauntlet", description=__doc__)
     parser.add_argument("case", nargs="*", help="cases by name (default: all)")
     parser.add_argument("--regimen", action="append", choices=[*REGIMENS], help="may be given several times")
-    parser.add_argument("--side", choices=SIDES, help="one half: rules may be changed for tune, never for blind")
+    parser.add_argument("--side", choices=SIDES, help="one side: rules may be changed for tune, never for blind")
+    parser.add_argument("--fresh", action="store_true", help="the second list only")
     parser.add_argument("--family", help="one family only")
     parser.add_argument("--short", action="store_true", help="a few cases only")
     parser.add_argument("--long", action="store_true", help=f"at {LONG} times the steps: is it durable?")
     parser.add_argument("--results", type=Path, help="a file to add each result to, as a JSON line")
     parser.add_argument("--resume", action="store_true", help="leave out what is in that file already")
     parser.add_argument("--table", action="store_true", help="run nothing, print that file's tables as markdown")
+    parser.add_argument("--references", action="store_true", help="run without Rung, say which cases do not qualify")
     parser.add_argument("--scratch", type=Path, help="keep homes and checkpoints of all runs in this folder")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     return parser.parse_args()
@@ -56,7 +59,7 @@ class Gauntlet:
     def run(self, case: Case, regimen: str, times: int) -> None:
         if not self.has(case, REFERENCE, times):
             self._keep(self._in_a_folder(case, REFERENCE, times, reference))
-        result = self._in_a_folder(case, regimen, times, REGIMENS[regimen])
+        result = self._in_a_folder(case, regimen, times, RUNS[regimen])
         self._keep(result)
         for verdict in judge(self._known, [case]):
             if verdict.result is result:
@@ -95,7 +98,7 @@ def _fits(case: Case, regimen: str, times: int) -> bool:
 def main() -> None:
     args = arguments()
     try:
-        cases = chosen(SHORT if args.short else tuple(args.case), args.side, args.family)
+        cases = chosen(SHORT if args.short else tuple(args.case), args.side, args.family, fresh=args.fresh)
     except KeyError as error:
         sys.exit(f"gauntlet: there is no case {error}; there are: {', '.join(case.name for case in CATALOG)}")
     results = args.results or Path(tempfile.mkdtemp()) / "results.jsonl"
@@ -103,12 +106,30 @@ def main() -> None:
     gauntlet = Gauntlet(results, args.scratch, read_results(results))
     if not args.table:
         times = LONG if args.long else 1
-        wanted = [(case, regimen, times) for regimen in args.regimen or REGIMENS for case in cases]
+        wanted = [(case, regimen, times) for case, regimen in _wanted(args, cases)]
         todo = [each for each in wanted if _fits(*each) and not (args.resume and gauntlet.has(*each))]
         with ThreadPoolExecutor(args.workers) as workers:
             list(workers.map(lambda each: gauntlet.run(*each), todo))
-    verdicts = gauntlet.verdicts(cases)
-    print(f"\n{table.summary(verdicts)}\n\n{table.shares(verdicts)}\n\n{table.cases(verdicts)}")
+    show = _print_left_out if args.references else _print_tables
+    show(cases, gauntlet.verdicts(cases))
+
+
+def _wanted(args: argparse.Namespace, cases: tuple[Case, ...]) -> list[tuple[Case, str]]:
+    if args.references:
+        return qualifying.wanted(cases)
+    return [(case, regimen) for regimen in args.regimen or REGIMENS for case in cases]
+
+
+def _print_left_out(cases: tuple[Case, ...], verdicts: list[Verdict]) -> None:
+    found = list(qualifying.left_out(cases, verdicts))
+    print(f"\n{len(cases) - len(found)} of {len(cases)} qualify; leave out:")
+    for case, reason in found:
+        print(f"{case.name} {reason}")
+
+
+def _print_tables(cases: tuple[Case, ...], verdicts: list[Verdict]) -> None:
+    shown = [verdict for verdict in verdicts if verdict.result.regimen in REGIMENS]
+    print(f"\n{table.regimens(shown)}\n\n{table.summary(shown)}\n\n{table.cases(shown)}")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Verdict:
     @property
     def cured(self) -> bool:
         within = WITHIN_LR if self.case.lr else WITHIN
-        return self.result.ended_well and self._no_worse_than(within)
+        return self.result.ended_well and self.no_worse_than(within)
 
     @property
     def left_alone(self) -> bool:
@@ -83,9 +83,10 @@ class Verdict:
     def false_recovered(self) -> bool:
         """Return whether Rung called a run recovered that is clearly worse than the healthy one."""
         known = self.reference is not None
-        return known and self.result.said_word == "recovered" and not self._no_worse_than(FALSE_ABOVE)
+        return known and self.result.said_word == "recovered" and not self.no_worse_than(FALSE_ABOVE)
 
-    def _no_worse_than(self, share: float) -> bool:
+    def no_worse_than(self, share: float) -> bool:
+        """Return whether the held-out loss is at most this share above the healthy run's."""
         value = self.result.val_loss
         if value is None or self.reference is None or not math.isfinite(value):
             return False

@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.gauntlet import gradient_rules
-from tests.gauntlet.case import Case
+from tests.gauntlet.case import Case, start_of
+from tests.gauntlet.catalog import CATALOG
 from tests.gauntlet.families import case_of
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
 from tests.gauntlet.regimens import SECONDS, Trial, reference
-from tests.gauntlet.scripts import SINGLE
 
 RESULTS = Path(__file__).with_name("other_rungs.jsonl")
 AS_IT_IS = "as it is"
@@ -48,18 +48,11 @@ cnn_momentum_lr30_zero_silent
 recommender_momentum_lr10_zero_every1
 rnn_adam_lr30_zero_every10
 """
-# A burst or a late restart of the lr comes at 70 % of the run: of 2,000 steps, 100 healthy ones are left before it.
-LATE_FAULTS, START = ("_burst_", "_late"), 0.65
 
 
 def case_named(name: str) -> Case:
-    """Return a single script's case, or the one of a family that the name describes, in the catalog or not."""
-    return next((case for case in SINGLE if case.name == name), None) or case_of(name)
-
-
-def start_of(case: Case) -> int:
-    """Return the step of the checkpoint that all rules start from; 0: from scratch."""
-    return int(case.steps * START) if any(each in case.name for each in LATE_FAULTS) else 0
+    """Return the catalog's case of this name, or one that is not listed and that the name describes."""
+    return next((case for case in CATALOG if case.name == name), None) or case_of(name)
 
 
 def run(trial: Trial, rule: str, checkpoint: Path | None) -> Result:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.gauntlet.catalog import SIDES
 from tests.gauntlet.judging import Verdict
 
 # A script that runs without Rung does not report its steps.
 STEPS_UNKNOWN = ("restart", "arc")
+# Rung's own regimens, and the others, which have no trials and call no run recovered.
+BY_RUNG = ("trials", "off", "default", "auto")
+ORDER = (*BY_RUNG, "arc", "blind", "fp32", "restart")
 # Trials have a least length, so their share of a shorter run says nothing.
 LONG_RUN = 2000
 
@@ -50,20 +54,20 @@ def _figures(mine: Sequence[Verdict]) -> str:
     return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost} | {seconds:.0f} | {half:.0%}"
 
 
-def shares(verdicts: Sequence[Verdict]) -> str:
-    """Return the markdown table of each side and family: what was cured, left alone and falsely called recovered."""
-    columns = ("regimen", "side", "family", "cured", "left alone", "false recovered", "steps on trials", "launches")
-    rows = [f"| {' | '.join((*columns, 'outside trials'))} |", "| --- " * (len(columns) + 1) + "|"]
-    kinds = dict.fromkeys((v.result.regimen, v.result.times, v.case.side) for v in verdicts)
-    for regimen, times, side in kinds:
-        mine = [v for v in verdicts if (v.result.regimen, v.result.times, v.case.side) == (regimen, times, side)]
-        for family in (*dict.fromkeys(v.case.family for v in mine), "all"):
-            some = [v for v in mine if family in (v.case.family, "all")]
-            rows.append(f"| {regimen} x{times} | {side} | {family} | {_shares(some)} |")
+def regimens(verdicts: Sequence[Verdict]) -> str:
+    """Return the markdown table of each side and regimen: what was cured, left alone and falsely called recovered."""
+    columns = ("side", "regimen", "cured", "healthy runs left alone", "called recovered and more than 10 % worse")
+    columns += ("steps on trials", "launches, all", "launches without trials")
+    rows = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
+    kinds = {(v.case.side, v.result.times, v.result.regimen) for v in verdicts}
+    for side, times, regimen in sorted(kinds, key=lambda kind: (SIDES.index(kind[0]), kind[1], ORDER.index(kind[2]))):
+        mine = [v for v in verdicts if (v.case.side, v.result.times, v.result.regimen) == (side, times, regimen)]
+        name = regimen if times == 1 else f"{regimen} x{times}"
+        rows.append(f"| {side} | {name} | {_shares(mine, by_rung=regimen in BY_RUNG)} |")
     return "\n".join(rows)
 
 
-def _shares(mine: Sequence[Verdict]) -> str:
+def _shares(mine: Sequence[Verdict], *, by_rung: bool) -> str:
     """Return the figures of some verdicts; steps and launches are means over the cases that can be cured."""
     curable = [verdict for verdict in mine if verdict.case.curable]
     healthy = [verdict for verdict in mine if verdict.case.healthy]
@@ -72,8 +76,8 @@ def _shares(mine: Sequence[Verdict]) -> str:
         (
             _of(sum(verdict.cured for verdict in curable), len(curable)),
             _of(sum(verdict.left_alone for verdict in healthy), len(healthy)),
-            str(sum(verdict.false_recovered for verdict in mine)),
-            _mean([verdict.result.trial_steps / verdict.length for verdict in long], ".1%"),
+            str(sum(verdict.false_recovered for verdict in mine)) if by_rung else "",
+            _mean([verdict.result.trial_steps / verdict.length for verdict in long], ".1%") if by_rung else "",
             _mean([verdict.result.launches for verdict in curable], ".2f"),
             _mean([verdict.result.launches_outside_trials for verdict in curable], ".2f"),
         )

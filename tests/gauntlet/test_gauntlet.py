@@ -12,12 +12,13 @@ import pytest
 
 from rung.jobs.spec.load import parse_spec
 from tests.gauntlet import table
-from tests.gauntlet.case import CASES, CONFIG, SCRIPTS, Case
+from tests.gauntlet.case import CASES, CONFIG, Case
 from tests.gauntlet.cases.tuned import LR
-from tests.gauntlet.catalog import CATALOG, SHARED, SIDES, chosen
+from tests.gauntlet.catalog import CATALOG, SHARED, chosen
 from tests.gauntlet.families import CHANNELS, FAMILIES, KINDS, case_of
+from tests.gauntlet.fresh import FRESH
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
-from tests.gauntlet.regimens import Trial, default, from_history
+from tests.gauntlet.regimens import REGIMENS, Trial, default, from_history
 
 CURABLE = Case("mask_constant", "a mask")
 HOPELESS = Case("sqrt_at_zero", "a root", diagnosis=("bug in the model",))
@@ -101,7 +102,7 @@ def test_each_channel_reaches_the_script_with_the_lr_that_is_too_high() -> None:
 
 
 def test_the_families_cover_the_models_optimizers_channels_and_logs() -> None:
-    words = {word for case in FAMILIES for word in case.name.split("_")}
+    words = {word for case in (*FAMILIES, *FRESH) for word in case.name.split("_")}
     assert words >= {*LR, "sgd", "momentum", "adam", "lr10", "lr30", "lr100", "lr1000", "warmup", "clip", "cosine"}
     assert words >= {
         "outliers",
@@ -117,20 +118,39 @@ def test_the_families_cover_the_models_optimizers_channels_and_logs() -> None:
         "silent",
     }
     assert words >= {"hf", "lightning", "accelerate", *KINDS}
-    assert all(case.steps == 2000 for case in FAMILIES)
+    assert all(case.steps == 2000 for case in (*FAMILIES, *FRESH))
 
 
-def test_every_family_has_cases_on_both_sides_and_the_old_scripts_are_never_blind() -> None:
-    sides = {(case.family, case.side) for case in CATALOG}
-    families = {case.family for case in FAMILIES}
-    assert sides == {(SCRIPTS, "tune"), *((family, side) for family in families for side in SIDES)}
+def test_only_the_second_list_has_blind_cases_and_they_are_most_of_it() -> None:
+    assert {case.side for case in CATALOG if not case.fresh} == {"tune"}
+    blind = [case for case in FRESH if case.side == "blind"]
+    assert 0.55 < len(blind) / len(FRESH) < 0.8
+    assert {case.family for case in blind} == {*LR, "hf", "lightning", "accelerate", "healthy"}
+    assert {case.healthy for case in FRESH if case.side == "tune"} == {True, False}
+
+
+def test_one_case_in_six_of_the_second_list_is_healthy() -> None:
+    assert 0.1 < sum(case.healthy for case in FRESH) / len(FRESH) < 0.25
+
+
+@pytest.mark.parametrize("case", FRESH, ids=lambda case: case.name)
+def test_a_case_of_the_second_list_can_be_seen_and_reached(case: Case) -> None:
+    assert not case.name.endswith(("flags_silent", "config_silent"))
+    assert case.framework != "HF Trainer" or "_zero_" in case.name
+    assert case.framework != "Lightning" or case.name.endswith("zero_silent")
+    assert case.framework != "Accelerate" or not case.attached
+    assert not (case.half and case.config)
+
+
+def test_cases_are_chosen_by_side_family_and_list() -> None:
     assert {case.side for case in chosen((), "blind")} == {"blind"}
     assert {case.family for case in chosen((), family="gpt")} == {"gpt"}
+    assert chosen((), fresh=True) == FRESH
 
 
 def test_the_side_of_a_name_never_changes() -> None:
-    sides = [case_of(f"healthy_{kind}_zero_every1").side for kind in KINDS]
-    assert sides == ["blind", "tune", "tune", "tune", "blind", "tune"]
+    sides = [replace(case_of(f"healthy_{kind}_zero_every1"), fresh=True).side for kind in KINDS]
+    assert sides == ["blind", "blind", "blind", "tune", "tune", "blind"]
 
 
 def test_an_unknown_case_is_refused_by_name() -> None:
@@ -266,20 +286,30 @@ def test_trials_that_did_not_win_are_counted_apart_and_the_last_word_is_the_winn
     assert (result.val_loss, result.said_word) == (0.5, "recovered")
 
 
-def test_the_shares_are_shown_for_each_side_and_family() -> None:
-    high = replace(TOO_HIGH, name="gpt_adam_lr10_zero_every1")
-    shown = table.shares(
+def test_one_table_has_a_row_for_each_side_and_regimen() -> None:
+    blind = replace(TOO_HIGH, name="gpt_blind", fresh=True)
+    assert blind.side == "blind"
+    shown = table.regimens(
         [
-            verdict(high, launches=4, trials=2, trial_steps=200),
-            verdict(high, val_loss=0.6, said_word="recovered"),
-            verdict(replace(HEALTHY, name=high.name), launches=1),
-            verdict(steps=400),
+            verdict(blind, regimen="restart", launches=1, val_loss=math.nan),
+            verdict(blind, regimen="trials", launches=4, trials=2, trial_steps=200),
+            verdict(blind, regimen="trials", val_loss=0.6, said_word="recovered"),
+            verdict(replace(HEALTHY, name=blind.name, fresh=True), regimen="trials", launches=1),
+            verdict(regimen="off"),
+            verdict(regimen="default", times=10),
         ]
     )
-    side = high.side
-    assert f"| default x1 | {side} | gpt | 1 of 2 (50%) |  | 1 | 5.0% | 3.00 | 2.00 |" in shown
-    assert f"| default x1 | {side} | healthy |  | 1 of 1 (100%) | 0 |  |  |  |" in shown
-    assert "| default x1 | tune | scripts | 1 of 1 (100%) |  | 0 |  | 2.00 | 2.00 |" in shown
+    assert shown.splitlines()[2:] == [
+        "| tune | off | 1 of 1 (100%) |  | 0 |  | 2.00 | 2.00 |",
+        "| tune | default x10 | 1 of 1 (100%) |  | 0 | 0.0% | 2.00 | 2.00 |",
+        "| blind | trials | 1 of 2 (50%) | 1 of 1 (100%) | 1 | 5.0% | 3.00 | 2.00 |",
+        "| blind | restart | 0 of 1 (0%) |  |  |  | 1.00 | 1.00 |",
+    ]
+    assert {line.count("|") for line in shown.splitlines()} == {9}
+
+
+def test_the_table_has_an_order_for_every_regimen() -> None:
+    assert {*table.ORDER} == {*REGIMENS}
 
 
 def test_the_tables_show_what_failed() -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from tests.gauntlet import other_rungs
+from tests.gauntlet.case import LATE_FAULTS, start_of
 from tests.gauntlet.catalog import CATALOG
 from tests.gauntlet.gradient_rules import RULES, Rule
 from tests.gauntlet.judging import judge, read_results
-from tests.gauntlet.other_rungs import LATE_FAULTS, NAMES, RESULTS, case_named, run, start_of, table
+from tests.gauntlet.other_rungs import NAMES, RESULTS, case_named, run, table
 from tests.gauntlet.regimens import Trial
 
 CASES = [case_named(name) for name in NAMES.split()]

@@ -1,4 +1,4 @@
-"""The tasks of the families: a small GPT, a CNN, a recommender and a recurrent net, each with its own data.
+"""The tasks of the families: a small GPT, a CNN, a recommender, a recurrent net and an autoencoder, each with its data.
 
 Batch `number` is drawn with a seed of its own, so a resumed run sees the same batches. Each task has noise that no
 model can learn, as real data has.
@@ -143,5 +143,27 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(x)[0][:, -1]).squeeze(1)
 
 
-DATA = {"gpt": Text, "cnn": Images, "recommender": Clicks, "rnn": Sums}
-MODELS = {"gpt": Gpt, "cnn": cnn, "recommender": Recommender, "rnn": Recurrent}
+class Signals:
+    """Twenty-four sensors that show four hidden sources, bent and noisy; the target is the input itself."""
+
+    def __init__(self):
+        self.mixing = torch.randn(4, 24, generator=seeded(1))
+
+    def batch(self, number, size=32):
+        generator = seeded(1000 + number)
+        sources = torch.randn(size, 4, generator=generator)
+        x = torch.tanh(sources @ self.mixing) + 0.5 * torch.randn(size, 24, generator=generator)
+        return x, x
+
+    @staticmethod
+    def loss(out, y):
+        return F.mse_loss(out.float(), y)
+
+
+def autoencoder():
+    encoder = nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 4)
+    return nn.Sequential(*encoder, nn.Linear(4, 48), nn.ReLU(), nn.Linear(48, 24))
+
+
+DATA = {"gpt": Text, "cnn": Images, "recommender": Clicks, "rnn": Sums, "autoencoder": Signals}
+MODELS = {"gpt": Gpt, "cnn": cnn, "recommender": Recommender, "rnn": Recurrent, "autoencoder": autoencoder}
