@@ -1,4 +1,4 @@
-"""Tests small-gpt: with an lr a hundred times too high, trials find the right one, and the run ends as well as with it."""
+"""Tests small-gpt: its lr is a hundred times too high, trials find the right one, and the run ends as well."""
 
 import sys
 

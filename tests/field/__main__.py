@@ -56,7 +56,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", nargs="*", choices=there, metavar="NAME", help=f"of {', '.join(there)}; all of them")
     parser.add_argument("--where", choices=("here", "fleet", "gpu"), default="here", help="default: here")
     parser.add_argument("--size", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
-    parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="default: fp32; a job that fails in FP32 too has its own")
+    parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--results", type=Path, help="the folder for rows, histories and logs; default: .bench/field/WHERE"
     )

@@ -65,7 +65,7 @@ class Size:
 
 SIZES = {
     "cpu": Size(width=32, layers=1, heads=2, length=16, batch=8, steps=1000, lr=1.0, save_every=25, story=100_000),
-    "gpu": Size(width=256, layers=4, heads=8, length=128, batch=64, steps=2000, lr=0.1, save_every=50, story=1_000_000),
+    "gpu": Size(width=256, layers=2, heads=4, length=128, batch=64, steps=2000, lr=0.3, save_every=50, story=1_000_000),
 }
 
 
