@@ -44,15 +44,21 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup ## Watch a real FP16 training fail three times and recover (no GPU needed)
+demo: setup ## Watch real FP16 trainings fail and recover: three faults in one run, then an lr that trials find (no GPU needed)
 	@rung launch -f jobs/catalog/three-faults/job.yaml
 	@echo
 	@rung history --diff three-faults
 	@echo
+	@echo "The next one fails without an error: its learning rate is a hundred times too high. Short trials find the right one."
+	@rung launch -f jobs/catalog/small-gpt/job.yaml
+	@echo
+	@rung history small-gpt
+	@echo
 	@echo "Look next:"
 	@echo "  make queue                        all jobs"
 	@echo "  make logs JOB=three-faults        the log of its last attempt"
-	@echo "  jobs/catalog/three-faults         the training script and its job file"
+	@echo "  make logs JOB=small-gpt           the log of the small GPT, with a passage that it wrote"
+	@echo "  jobs/catalog/three-faults         the training script and its job file; jobs/catalog/small-gpt likewise"
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
 # Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.

@@ -56,7 +56,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", nargs="*", choices=there, metavar="NAME", help=f"of {', '.join(there)}; all of them")
     parser.add_argument("--where", choices=("here", "fleet", "gpu"), default="here", help="default: here")
     parser.add_argument("--size", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
-    parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="what to compare with; default: fp32")
+    parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="default: fp32")
     parser.add_argument(
         "--results", type=Path, help="the folder for rows, histories and logs; default: .bench/field/WHERE"
     )
@@ -77,10 +77,11 @@ def run_there(jobs: list[str], options: argparse.Namespace) -> Iterator[Row]:
 
 def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[Row]:
     """Run each job and its reference at the place, and yield its row when both have ended."""
+    references = {job: REPORTS[job].reference or options.reference for job in jobs}
     files = {
         job: [
             prepare(REPORTS[job].folder, options.results / "jobs", options.size, variant, where.fields_for(job))
-            for variant in (None, options.reference)
+            for variant in (None, references[job])
         ]
         for job in jobs
     }
@@ -93,7 +94,7 @@ def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[
             for job, pair in files.items():
                 if file in pair and all(each in ended for each in pair):
                     ran, reference = (ended[each] for each in pair)
-                    yield judge(REPORTS[job], ran, reference, options.reference, (where.name, options.size))
+                    yield judge(REPORTS[job], ran, reference, references[job], (where.name, options.size))
 
 
 def read(kept: Path) -> list[Row]:

@@ -8,33 +8,36 @@ from typing import Any
 import pytest
 
 from tests.field.jobfile import changed
-from tests.field.reports import REPORTS
+from tests.field.reports import REPORTS, Report
 from tests.field.rows import Row, judge, markdown
 
 REPORT = REPORTS["mmgcn"]
+LEVEL_REPORT = Report("mmgcn", ("divergence", "level"), "step 1", 0.1, "fixed", may_be_lower=True)
 FAULT = {"kind": "nan_loss", "evidence": "step 1 loss inf"}
 
 
 def attempt(fault: dict[str, str] | None, value: float | None, rung: str | None = None) -> dict[str, Any]:
     metrics = {} if value is None else {"val_auc": value}
     times = {"started_at": 100.0, "ended_at": 160.0, "host": "here"}
-    return {"fault": fault, "metrics": metrics, "rung": rung, "steps_lost": 20 if fault else 0, **times}
+    return {"number": 1, "fault": fault, "metrics": metrics, "rung": rung, "steps_lost": 20 if fault else 0, **times}
 
 
 def history(*attempts: dict[str, Any], state: str = "SUCCEEDED") -> dict[str, Any]:
     job = {"name": "mmgcn", "state": state, "reason": "why", "success": {"metric": "val_auc", "above": 0.8}}
-    return {"job": job, "attempts": list(attempts)}
+    return {"job": job, "attempts": list(attempts), "events": []}
 
 
 GOOD = history(attempt(FAULT, None), attempt(None, 0.905, "fp32"))
 REFERENCE = history(attempt(None, 0.9))
 
 
-def judged(folder: Path, ran: dict[str, Any], reference: dict[str, Any], said: str = REPORT.words) -> Row:
+def judged(
+    folder: Path, ran: dict[str, Any], reference: dict[str, Any], said: str = REPORT.words, report: Report = REPORT
+) -> Row:
     (folder / "log").write_text(f"step 1\nValueError: {said}\n")
     first = {**ran["attempts"][0], "log": str(folder / "log")}
     logged = {**ran, "attempts": [first, *ran["attempts"][1:]]}
-    return judge(REPORT, logged, reference, "fp32", ("here", "cpu"))
+    return judge(report, logged, reference, "fp32", ("here", "cpu"))
 
 
 def test_a_job_that_fails_as_reported_and_comes_near_its_reference_has_no_troubles(tmp_path: Path) -> None:
@@ -68,6 +71,22 @@ def test_every_difference_from_the_report_is_a_trouble(
 def test_a_first_log_without_the_words_of_the_report_is_a_trouble(tmp_path: Path) -> None:
     expected = ("its first log does not say what the report's did: Training loss is nan",)
     assert judged(tmp_path, GOOD, REFERENCE, "loss went away").troubles == expected
+
+
+@pytest.mark.parametrize(("value", "troubles"), [(0.98, ()), (0.7, ()), (1.0, ("not within 10 % of its reference",))])
+def test_a_first_attempt_that_was_only_seen_to_be_level_counts_where_the_report_says_so(
+    tmp_path: Path, value: float, troubles: tuple[str, ...]
+) -> None:
+    ran = history(attempt(None, None), {**attempt(None, value, "lower_lr"), "number": 2})
+    level = {"kind": "level", "attempt": 1, "data": {}}
+    assert judged(tmp_path, {**ran, "events": [level]}, REFERENCE, report=LEVEL_REPORT).troubles == troubles
+
+
+@pytest.mark.parametrize("events", [[], [{"kind": "level", "attempt": 2, "data": {}}]])
+def test_a_first_attempt_without_a_fault_that_was_not_level_is_a_trouble(tmp_path: Path, events: list[Any]) -> None:
+    ran = history(attempt(None, None), {**attempt(None, 0.9, "lower_lr"), "number": 2})
+    expected = ("failed first with no fault, not with divergence or level",)
+    assert judged(tmp_path, {**ran, "events": events}, REFERENCE, report=LEVEL_REPORT).troubles == expected
 
 
 SPEC = {"name": "a", "run": "python train.py --size cpu --lr {lr}", "knobs": {"mode": "zero-edit"}, "envs": {"A": "1"}}
