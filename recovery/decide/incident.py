@@ -83,7 +83,9 @@ def _after_fault(before: Incident, attempt: Attempt, fault: Fault) -> Incident:
         return _after_other_fault(incident, attempt, fault)
     incident = replace(incident, fault_steps=(*incident.fault_steps, step))
     if incident.root_fault is None:
-        return _with_root(replace(incident, pending_rung=None), attempt, fault, step)
+        # A rung without a fault before it is a lower lr that won a look: it is kept.
+        kept = incident.proven_knobs if attempt.rung is None or attempt.stepped_back else attempt.asked
+        return _with_root(replace(incident, pending_rung=None, proven_knobs=kept), attempt, fault, step)
     if incident.pending_rung is None:
         return _same_knobs_again(incident, attempt, fault)
     ignored = _why_ignored(incident, attempt)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from rung.recovery.monitors.learning import MOSTLY_LEARNED, LossHistory, spread_of, was_falling
+from rung.recovery.monitors.learning import (
+    MIN_READINGS,
+    MOSTLY_LEARNED,
+    SAME_LEVEL,
+    LossHistory,
+    spread_of,
+    was_falling,
+)
 
 # The first look comes after twice the length of a trial; each next one half as far again. Ten times the right lr was
 # seen from 200 steps on, in each of four models with SGD, momentum and Adam.
@@ -31,6 +38,16 @@ def is_level_and_high(history: LossHistory, step: int, untrained: float | None) 
     With five times the right lr or less, none of eight trainings was; with twenty times, all but those that end well.
     """
     late = history.between(step // 2, step)
-    if not is_level(history, step) or 2 * spread_of(late) >= abs(median(late)):
-        return False  # a loss around zero, as that of a policy, has no level
-    return untrained is None or median(late) >= MOSTLY_LEARNED * untrained
+    if len(late) < MIN_READINGS or history.lr_rose_at > step // 2 or 2 * spread_of(late) >= abs(median(late)):
+        return False  # too early to tell; and a loss around zero, as that of a policy, has no level
+    high = untrained is None or median(late) >= MOSTLY_LEARNED * untrained
+    return high and (is_level(history, step) or _is_no_new_low(history, step))
+
+
+def _is_no_new_low(history: LossHistory, step: int) -> bool:
+    """Return whether a loss has been as low before: one that blew up falls for long, and has not learned anything."""
+    third = step // 6
+    late = history.between(step - third, step)
+    before = [history.between(first, first + third) for first in range(0, step // 2, max(1, third))]
+    lowest = min((median(losses) for losses in before if losses), default=None)
+    return bool(late) and lowest is not None and median(late) >= (1 - SAME_LEVEL) * lowest

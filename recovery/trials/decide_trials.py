@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
-from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.model.trial import Trial
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Decision, Relaunch, Wait, climb_of, decide
 from rung.recovery.decide.rungs import with_defaults
@@ -20,13 +20,11 @@ from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.learning import EARLY
-from rung.recovery.trials.candidates import lower_lr
-from rung.recovery.trials.judge import choose, meets_goal
+from rung.recovery.trials.judge import choose
 from rung.recovery.trials.own_run import own_run
 from rung.recovery.trials.plan import plan_trials
 from rung.recovery.trials.sequence import (
-    is_within_cost,
-    lr_is_no_cause,
+    lower_lr_to_try,
     may_go_on,
     next_index,
     run_order,
@@ -116,26 +114,11 @@ def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
     if index is not None:
         return _launch(attempts, _fresh(trial, index), start_of(over))
     winner = choose(compared, on_gpu=gpu is not None)
-    lower = _lower_lr(winner, over, attempts)
+    lower = lower_lr_to_try(winner, over, attempts)
     if lower is not None:
         longer = replace(trial, candidates=(*trial.candidates, lower))
         return _launch(attempts, _fresh(longer, len(trial.candidates)), start_of(over))
     return Winner(winner) if winner is not None else None
-
-
-def _lower_lr(winner: Attempt | None, over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
-    """Return the next lower lr to try: the lowest so far has failed, or it won, or none of them learns."""
-    lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
-    lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
-    if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
-        return None
-    won = winner is not None and winner.number == lowest.number and len(lowered) > 1
-    cured = winner is not None and winner.trial is not None and meets_goal(winner.trial)
-    about = next(each for each in attempts if each.number == lowest.trial.about)
-    # The run had learned nothing yet, and neither has any trial: the lr may be too high by more than was tried.
-    unlearned = lowest.trial.goal is not None and about.healthy_loss is None and not meets_goal(lowest.trial)
-    affordable = is_within_cost(lowest.trial, over) and (won or (unlearned and not cured))
-    return lower_lr(lowest.trial.candidate) if affordable or (lowest.fault is not None and not cured) else None
 
 
 def begins_anew(about: Attempt, trial: Trial) -> bool:

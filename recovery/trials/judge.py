@@ -76,13 +76,26 @@ def _has_lower_lr(one: Trial, other: Trial) -> bool:
 
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
     """Return whether no other trial is better. The run as it is goes on rather than a change that is no better."""
-    for other in (each.trial for each in survivors(others) if each.trial):
-        found, change = compared(other, trial), compared(trial, other)
+    for attempt in survivors(others):
+        assert attempt.trial is not None
+        found, change = compared(attempt.trial, trial), compared(trial, attempt.trial)
         if found is not None and found.is_lower:
             return False
-        if other.candidate.rung is None and change is not None and not change.is_lower:
+        if _is_kept_at_a_tie(attempt, trial) and change is not None and not change.is_lower:
             return False
     return True
+
+
+def _is_kept_at_a_tie(attempt: Attempt, change: Trial) -> bool:
+    """Return whether this is the run as it is, which goes on rather than a change that is no better.
+
+    One that was level from the beginning does not: a lower lr that has learned as much from scratch goes on falling.
+    """
+    trial = attempt.trial
+    if trial is None or trial.candidate.rung is not None:
+        return False
+    level_from_the_start = attempt.level_at is not None and trial.start == 0
+    return not (level_from_the_start and (change.goal is None or meets_goal(change)))
 
 
 def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
@@ -92,9 +105,10 @@ def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
         return None
     best = min(alive, key=lambda each: _level(each))
     tied = [each for each in alive if each is best or not _is_lower(best, each)]
-    unchanged = [each for each in tied if each.trial and each.trial.candidate.rung is None]
-    if unchanged:
-        return unchanged[0]
+    unchanged = next((each for each in tied if each.trial and each.trial.candidate.rung is None), None)
+    if unchanged is not None:
+        tied = [each for each in tied if each.trial and not _is_kept_at_a_tie(unchanged, each.trial)]
+        tied = [each for each in tied if each is not unchanged] or [unchanged]
     return min(_fastest(tied) if on_gpu else tied, key=lambda each: each.trial.index if each.trial else 0)
 
 

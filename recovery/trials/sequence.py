@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.knobs import RungName
-from rung.jobs.model.trial import Trial
+from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.treatments import TREATMENTS, Budget
+from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.judge import meets_goal, survivors
 from rung.recovery.trials.own_run import is_own_run
 
@@ -71,6 +72,21 @@ def lr_is_no_cause(trial: Trial, over: Sequence[Attempt]) -> bool:
     failed = [each for each in lowered if each.fault is not None and each.hands == "" and not was_machine(each)]
     steps = [each.fault_step for each in failed if each.fault_step > trial.start + FIRST_STEPS]
     return len(steps) > len(set(steps))
+
+
+def lower_lr_to_try(winner: Attempt | None, over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
+    """Return the next lower lr to try: the lowest so far has failed, or it won, or none of them learns."""
+    lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
+    lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
+    if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
+        return None
+    won = winner is not None and winner.number == lowest.number and len(lowered) > 1
+    cured = winner is not None and winner.trial is not None and meets_goal(winner.trial)
+    about = next(each for each in attempts if each.number == lowest.trial.about)
+    # The run had learned nothing yet, and neither has any trial: the lr may be too high by more than was tried.
+    unlearned = lowest.trial.goal is not None and about.healthy_loss is None and not meets_goal(lowest.trial)
+    affordable = is_within_cost(lowest.trial, over) and (won or (unlearned and not cured))
+    return lower_lr(lowest.trial.candidate) if affordable or (lowest.fault is not None and not cured) else None
 
 
 def to_repeat(over: Sequence[Attempt]) -> int | None:

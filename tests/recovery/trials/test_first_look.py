@@ -73,3 +73,10 @@ def test_a_tenth_and_a_hundredth_of_the_lr_are_tried_from_scratch_over_the_same_
     assert (found.trial.start, found.trial.until, found.trial.goal) == (0, 300, pytest.approx(2.94))
     assert "the loss is level at step 300: trial 1, of at most 2, from scratch to step 300" in found.because
     assert first_look(JOB, [FIRST], None) is None
+
+
+def test_a_loss_that_falls_from_a_blow_up_has_not_learned() -> None:
+    """It falls all the time, and is never lower than in its first steps."""
+    blown_up = course(lambda step: 2.7 if step < 60 else 3 + 400 / step, 460)
+    assert steps(blown_up, replace(FIRST, first_loss=None)) == [200, 300, 450]
+    assert steps(course(lambda step: 2.7 - step / 300, 460), replace(FIRST, first_loss=None)) == []

@@ -77,13 +77,13 @@ def test_a_controller_killed_at_a_look_comes_to_the_same_decision(world: World) 
     assert starts == [f"{job}/{number}" for number in range(1, world.last(job).number + 1)]
 
 
-def young(world: World) -> str:
-    """Return a job that is asked to act on a loss that never falls, and whose loss is level from the beginning."""
+def young(world: World, loss: float = 2.0) -> str:
+    """Return a job that is asked to act on a loss that never falls: 2 at its first step, and level from then on."""
     knobs = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
     job = world.submit("a", "A100", recovery={"trials": "on", "not_learning": "act"}, knobs=knobs)
     world.until(lambda: world.is_running(job))
     noise = random.Random(0)
-    write(world, job, lambda _: noise.gauss(2.0, 0.02), 260, first=1)
+    write(world, job, lambda step: 2.0 if step == 1 else noise.gauss(loss, 0.02), 260, first=1)
     world.until(lambda: world.last(job).is_trial)
     return job
 
@@ -111,3 +111,22 @@ def test_a_young_run_goes_on_where_no_lower_lr_is_better(world: World) -> None:
     world.engine("ampere").end(f"{job}/{last.number}")
     world.until(lambda: world.job(job).ended)
     assert (world.job(job).state, world.last(job).verdict) == (JobState.SUCCEEDED, Verdict.NOT_LEARNING)
+
+
+def test_a_lower_lr_that_has_learned_as_much_as_a_level_run_goes_on(world: World) -> None:
+    job = young(world, 1.5)
+    play(world, job, {"lower_lr x0.01": 1.9, "lower_lr x0.1": 1.5})
+    last = world.last(job)
+    assert last.asked.lr == pytest.approx(0.01) and last.trial is not None and last.trial.goes_on
+
+
+def test_a_fault_after_a_look_lowers_the_lr_that_won_it(world: World) -> None:
+    job = young(world)
+    play(world, job, {"lower_lr x0.01": 1.9, "lower_lr x0.1": 1.0})
+    number = world.last(job).number
+    world.engine("ampere").save(f"{job}/{number}", 380)
+    write(world, job, lambda step: 1.2 - step / 1000 if step < 400 else float("nan"), 403, first=201)
+    world.until(lambda: world.last(job).number > number)
+    trial = world.last(job).trial
+    assert trial is not None
+    assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.001, 0.0001}
