@@ -19,6 +19,7 @@ import torch
 from rung_inside.numerics import finite
 from rung_inside.numerics.nested_tensors import map_tensors, tensors_in
 from rung_inside.patching import patch
+from rung_inside.places.find import unwrapped
 from rung_inside.zero_edit.hooks.forward import unwatched
 
 # The list of suspended autocasts, while a forward runs in FP32.
@@ -28,18 +29,6 @@ HALVES = (torch.float16, torch.bfloat16)
 
 class CannotRun(Exception):
     """This forward needs other processes, or has no gradient to check."""
-
-
-def unwrapped(module: Any) -> Any:
-    """Return the module without wrappers that compile it or communicate with other ranks."""
-    for _ in range(8):
-        inner = getattr(module, "_orig_mod", None)
-        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = module.module
-        if inner is None:
-            return module
-        module = inner
-    return module
 
 
 def _check_one_process(module: Any) -> None:
