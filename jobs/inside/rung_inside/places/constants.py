@@ -59,9 +59,13 @@ def _replace(owner: Any, name: str, least: float) -> None:
     if original is None or hasattr(original, "_rung_constants"):
         return
     is_where, begin = name == "where", 2 if name == "__setitem__" else 1
+    is_binary = name not in FILLING
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
+        # Most operations have two tensors, and no number to look at.
+        if is_binary and len(args) == 2 and isinstance(args[1], torch.Tensor) and args[1].ndim:
+            return original(*args, **kwargs)
         first = args[0] if args else None
         dtype = first.dtype if isinstance(first, torch.Tensor) else None
         if is_where or dtype is None or "dtype" in kwargs:

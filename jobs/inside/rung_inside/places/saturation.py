@@ -14,7 +14,10 @@ from rung_inside.numerics.nested_tensors import map_tensors
 from rung_inside.places import counting
 
 LIMIT = float(torch.finfo(torch.float16).max)
+INFINITE = float("inf")
 WIDE = (torch.float32, torch.float64)
+# The limit as a tensor, by device and dtype: making one at each call would cost as much as using it.
+_limits: dict[Any, Any] = {}
 
 
 class _Counter:
@@ -76,12 +79,19 @@ def _saturated(tensor: Any, dtype: Any) -> Any:
     if tensor.dtype not in WIDE or not tensor.numel():
         return tensor
     with torch.no_grad():
-        peak = torch.linalg.vector_norm(tensor.detach(), float("inf"))
-        infinite = torch.isinf(peak)
+        peak = torch.linalg.vector_norm(tensor.detach(), INFINITE)
+        infinite = peak == INFINITE
         # FP16 holds infinity. It is what the FP32 code computed, so it stays.
-        bound = torch.where(infinite, peak, torch.full_like(peak, LIMIT))
-        _counter.add((peak > LIMIT) & ~infinite)
+        bound = torch.where(infinite, peak, _limit(peak))
+        _counter.add((peak > LIMIT) ^ infinite)
     return _Saturate.apply(tensor, bound, dtype or tensor.dtype)  # type: ignore[no-untyped-call]
+
+
+def _limit(like: Any) -> Any:
+    key = (like.device, like.dtype)
+    if key not in _limits:
+        _limits[key] = torch.full_like(like, LIMIT)
+    return _limits[key]
 
 
 def widened(value: Any) -> Any:
