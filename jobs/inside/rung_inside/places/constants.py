@@ -6,8 +6,10 @@ NaN fit and stay. Named functions are replaced, and only if it is asked: a Torch
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -34,12 +36,14 @@ LIMIT_OF_WIDER = 1e38
 # So many different lines of a script are reported.
 MOST_LINES = 8
 
+_is_on = [False]
 _clamped = [0]
 _noted: set[tuple[str, int]] = set()
 
 
 def install() -> None:
     """Replace the functions, once."""
+    _is_on[0] = True
     for names, least in ((FILLING, 0.0), (COMPARING, 0.0), (ADDING, 0.0), (MULTIPLYING, LIMIT_OF_WIDER)):
         for owner in (torch.Tensor, torch):
             for name in names:
@@ -47,6 +51,17 @@ def install() -> None:
                     _replace(owner, name, least)
     for owner, name in ((torch.nn.functional, "pad"), (torch.nn.functional, "threshold"), (torch, "full")):
         _replace(owner, name, 0.0)
+
+
+@contextlib.contextmanager
+def tried() -> Iterator[None]:
+    """Clamp constants for a while."""
+    before = _is_on[0]
+    install()
+    try:
+        yield
+    finally:
+        _is_on[0] = before
 
 
 def count() -> int:
@@ -70,7 +85,7 @@ def _replace(owner: Any, name: str, least: float) -> None:
         dtype = first.dtype if isinstance(first, torch.Tensor) else None
         if is_where or dtype is None or "dtype" in kwargs:
             dtype = _dtype_of(args, kwargs)
-        if dtype in LIMITS:
+        if dtype in LIMITS and _is_on[0]:
             # The first is the tensor, or a size; an index may be any number.
             fitting = _fitting if getattr(first, "ndim", 1) else _fitting_number
             args = (*args[:begin], *[fitting(each, dtype, least, name) for each in args[begin:]])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rung_inside.contract import records
@@ -41,10 +42,25 @@ def start(asked_constants: Any, asked_places: Any) -> None:
         constants.install()
     _now.names = str(asked_places).split(",") if asked_places else []
     if _now.names:
-        autocast_state.install()
-        fp32_calls.install()
+        _install()
     if find.LOSS in _now.names:
         loss_code.install()
+
+
+def _install() -> None:
+    autocast_state.install()
+    fp32_calls.install()
+
+
+def tried(root: Any, names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
+    """Compute these places of a model in FP32 for a while, if they can be places."""
+    _install()
+    model, found = find.unwrapped(root), []
+    for name in names:
+        module, is_whole = find.find_module(root, name), name.endswith(find.WHOLE)
+        if module is not None and not find.why_not(root, module, is_whole=is_whole):
+            found.append(fp32_calls.Place(module, is_whole=is_whole, is_root=module is model))
+    return fp32_calls.tried(found)
 
 
 def has_places() -> bool:

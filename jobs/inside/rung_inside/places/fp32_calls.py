@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -87,6 +87,19 @@ def add(place: Place) -> None:
         if type(part) not in _patched and type(part) is not torch.nn.Module:
             _patched.add(type(part))
             wrap_call(type(part), call)
+
+
+@contextlib.contextmanager
+def tried(places: Iterable[Place]) -> Iterator[None]:
+    """Make modules places for a while, beside those that are."""
+    before = dict(_places)
+    for place in places:
+        add(place)
+    try:
+        yield
+    finally:
+        _places.clear()
+        _places.update(before)
 
 
 def place_of(module: Any) -> Place | None:

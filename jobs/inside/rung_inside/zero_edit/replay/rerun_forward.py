@@ -149,9 +149,9 @@ def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:
     return finite.all_sane(tensors_in(output)), bad[0] if bad else ""
 
 
-def gradients_finite(call: Any) -> bool:
-    """Return whether the gradients of the outputs are finite in FP32; `.grad` is not changed."""
-    output, held = forward(call, wide=True, grads=True)
+def gradients_finite(call: Any, *, wide: bool = True) -> bool:
+    """Return whether the gradients of the outputs are finite, in FP32 or as in the script; `.grad` is not changed."""
+    output, held = forward(call, wide=wide, grads=True)
     wanted = [each for each in held.values() if each.requires_grad]
     ends = [each for each in tensors_in(output) if each.requires_grad and each.is_floating_point()]
     if not ends or not wanted:
