@@ -65,7 +65,7 @@ def _find_places(call: Any, reference: list[Any]) -> tuple[str, ...] | None:
     for _ in range(MOST_PLACES):
         with fp16_places.tried(call.module, places):
             culprit = _first_bad(call)
-            if culprit is None and _holds(call, reference):
+            if culprit is None and _equals(call, reference):
                 return tuple(places)
         grown = _with_place(places, culprit) if culprit is not None else _grown(places, model)
         if grown is None:
@@ -90,6 +90,10 @@ def _grown(places: list[str], model: str) -> list[str] | None:
 
 
 def _holds(call: Any, reference: list[Any]) -> bool:
+    return _first_bad(call) is None and _equals(call, reference)
+
+
+def _equals(call: Any, reference: list[Any]) -> bool:
     """Return whether the outputs are finite and those of FP32, as the places and constants are now."""
     outputs = _outputs(call, wide=False)
     if outputs is None or len(outputs) != len(reference) or not finite.all_sane(outputs):
@@ -149,9 +153,11 @@ def _watched(model: Any, found: list[str]) -> Iterator[None]:
 
         return hook
 
-    def leave(_module: Any, _args: Any, output: Any) -> None:
+    def leave(module: Any, _args: Any, output: Any) -> None:
         name = calling.pop()
-        if not found and not finite.all_sane(tensors_in(output)):
+        # A module may keep a tensor for the loss, such as a penalty.
+        kept = [each for each in vars(module).values() if isinstance(each, torch.Tensor)]
+        if not found and not finite.all_sane([*tensors_in(output), *kept]):
             found.append(name)
 
     handles = []

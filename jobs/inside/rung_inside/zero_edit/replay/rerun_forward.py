@@ -160,12 +160,16 @@ def gradients_finite(call: Any, *, wide: bool = True) -> bool:
     if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad:
         total = loss
     else:
-        total = torch.stack([_probe(each).float() for each in ends]).sum()
+        total = torch.stack([_probe(each, wide=wide) for each in ends]).sum()
     found = torch.autograd.grad(total, wanted, allow_unused=True)
     return finite.all_finite(each for each in found if each is not None)
 
 
-def _probe(end: torch.Tensor) -> torch.Tensor:
+def _probe(end: torch.Tensor, *, wide: bool) -> torch.Tensor:
     # Not a plain sum: for a softmax that is always 1.
     weights = torch.randn(end.shape, device=end.device, dtype=end.dtype)
-    return torch.where(torch.isfinite(end), end * weights, torch.zeros_like(end)).sum()
+    if not wide:
+        # As small as the gradients of a mean loss: whether FP16 can hold them must not depend on the probe.
+        end = end.float()
+        weights = weights.float() / (end.numel() * end.detach().abs().nan_to_num().max().clamp(min=1.0))
+    return torch.where(torch.isfinite(end), end * weights, torch.zeros_like(end)).sum().float()

@@ -13,6 +13,7 @@ CURES = {
     "masks": "clamp_constants",
     "large_layer": "fp32_modules:1.*",
     "after_the_model": "fp32_modules:loss",
+    "penalty": "fp32_modules:1",
     "broken": None,
 }
 
