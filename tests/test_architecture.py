@@ -49,6 +49,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("rung_inside/zero_edit/hooks",),
         ("rung_inside/zero_edit/knobs", "rung_inside/zero_edit/resume"),
         ("rung_inside/zero_edit", "rung_inside/attach"),
+        ("rung_inside/places",),
         ("rung_inside/patching",),
         ("rung_inside/numerics", "rung_inside/contract"),
     ],

@@ -27,6 +27,9 @@ class RungName(StrEnum):
     BF16 = "bf16"
     SKIP_DATA = "skip_data"
     LOWER_BATCH = "lower_batch"
+    # Used only if named.
+    CLAMP_CONSTANTS = "clamp_constants"
+    FP32_MODULES = "fp32_modules"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Knobs:
     params: str | None = None
     # "FIRST-LAST": numbers of the updates to skip, both included.
     skip: str | None = None
+    # "clamp": numbers that do not fit a tensor's 16-bit dtype become the limit of that dtype.
+    constants: str | None = None
+    # The places that compute in FP32 while the rest stays in FP16, separated by commas: "head.norm,loss".
+    fp32_modules: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "precision": self.precision.value if self.precision else None}

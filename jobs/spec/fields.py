@@ -12,6 +12,8 @@ from rung.jobs.model.terminal_text import hidden_character
 # The context for a spec from the store. It was accepted once: rules that came later do not apply to it.
 STORED = {"stored": True}
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
+# Module names as torch has them. A comma separates places in a record.
+PLACE = re.compile(r"[^\s,*=\"'.]+(?:\.[^\s,*=\"'.]+)*(?:\.\*)?")
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 
 
@@ -65,7 +67,15 @@ def not_bool(value: Any) -> Any:
     return value
 
 
+def _place(text: str) -> str:
+    if not PLACE.fullmatch(text):
+        raise ValueError("give `loss`, the name of a module such as head.norm, or head.norm.* for all that is in it")
+    return text
+
+
 Line = Annotated[str, AfterValidator(no_control)]
+# A place that computes in FP32 while the rest of the run stays in FP16.
+Place = Annotated[str, Field(max_length=200), AfterValidator(_place)]
 # What people read in tables and type in commands.
 Name = Annotated[Line, AfterValidator(visible)]
 Size = Annotated[str, AfterValidator(_size)]

@@ -13,7 +13,10 @@ from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.knob_spec import KnobSpec
 from rung.jobs.spec.precision_names import SWITCHES, script_value_for
 
-PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16)\}")
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16|fp32_modules)\}")
+
+# Knobs that no script has a setting for.
+ONLY_INSIDE = ("constants", "fp32_modules")
 
 
 class TakesKnobs(Protocol):
@@ -57,7 +60,8 @@ def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | Non
     """Return why this knob (set to this value) cannot reach the script; None if it can."""
     if not channels(spec, knob):
         carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
-        return f"the job cannot receive {knob}: {carried}"
+        needs = "; it needs zero-edit or rung_inside.attach" if knob in ONLY_INSIDE else ""
+        return f"the job cannot receive {knob}: {carried}{needs}"
     if knob == "precision" and value is not None and spec.knobs.mode == "flags":
         return _why_precision_unreachable(spec, Precision(value))
     return None

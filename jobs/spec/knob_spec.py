@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision
-from rung.jobs.spec.fields import Line, Model, PositiveFloat, PositiveInt, on_off
+from rung.jobs.spec.fields import Line, Model, Place, PositiveFloat, PositiveInt, on_off
 from rung.jobs.spec.precision_names import FRAMEWORKS, SWITCHES
 from rung.jobs.spec.yaml_reader import nearest
 
 # torch's own defaults, for job files that do not state these knobs.
 DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
 FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
+# More places than any model needs; whoever needs more wants fp32.
+MOST_PLACES = 256
 # What a placeholder or a key of a file may be set to.
 PLACEHOLDERS = (*KNOB_NAMES, *SWITCHES, "checkpoint", "checkpoint_dir")
 
@@ -38,6 +40,18 @@ def _single_value(value: Any) -> Any:
     if isinstance(value, (dict, list)) or value is None:
         raise ValueError("give a text, a number, or yes or no")
     return value
+
+
+def _place_list(value: Any) -> Any:
+    """Take one place or a list of them; `off` and an empty list mean none."""
+    value = on_off(value)
+    return [value] if isinstance(value, str) else value or None
+
+
+def _each_once(places: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if places is not None and len(set(places)) < len(places):
+        raise ValueError("each place may stand in the list once")
+    return places
 
 
 ConfigFile = Annotated[Line, AfterValidator(_config_file)]
@@ -75,6 +89,16 @@ class KnobSpec(Model):
     batch: PositiveInt | None = Field(None, description="Batch size, halved when memory runs out.")
     accumulation: PositiveInt | None = Field(None, description="Gradient accumulation, doubled when batch is halved.")
 
+    constants: Annotated[Literal["clamp"] | None, BeforeValidator(on_off)] = Field(
+        None, description="clamp: numbers that do not fit a tensor's 16-bit dtype become the limit of that dtype."
+    )
+    fp32_modules: Annotated[tuple[Place, ...] | None, BeforeValidator(_place_list), AfterValidator(_each_once)] = Field(
+        None,
+        max_length=MOST_PLACES,
+        description="Places that compute in FP32 while the rest stays in FP16: loss, a module's own code (head.norm), "
+        "or a module with all that is in it (head.norm.*).",
+    )
+
     @field_validator("files", mode="before")
     @classmethod
     def _keys(cls, value: Any) -> Any:
@@ -86,6 +110,8 @@ class KnobSpec(Model):
     def knobs(self) -> Knobs:
         """Return the knobs of the first attempt; with zero-edit, knobs that are not stated stay the script's own."""
         stated = {name: getattr(self, name) for name in KNOB_NAMES if getattr(self, name, None) is not None}
+        if self.fp32_modules is not None:
+            stated["fp32_modules"] = ",".join(self.fp32_modules)
         return Knobs(**(stated if self.mode == "zero-edit" else DEFAULTS | stated))
 
 

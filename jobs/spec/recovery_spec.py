@@ -19,7 +19,7 @@ from pydantic import (
 
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import RungName
-from rung.jobs.spec.fields import Model, Name, PositiveFloat, PositiveInt, duration, not_bool, on_off
+from rung.jobs.spec.fields import Model, Name, Place, PositiveFloat, PositiveInt, duration, not_bool, on_off
 from rung.jobs.spec.trials_spec import Trials
 from rung.jobs.spec.validation_spec import off_as_text
 
@@ -30,7 +30,7 @@ DEFAULT_LADDER = (
     RungName.NATIVE_FP16,
     RungName.FP32,
 )
-# `ladder: auto` may use these too.
+# `ladder: auto` may use these too. clamp_constants and fp32_modules are used only where a ladder names them.
 FURTHER_RUNGS = (RungName.FP32_PARAMS, RungName.BF16, RungName.SKIP_DATA, RungName.LOWER_BATCH)
 AUTO = "auto"
 CLEAN_STEPS = re.compile(r"(?:after\s+)?([0-9]{1,15})(?:\s+clean)?(?:\s+steps?)?")
@@ -89,6 +89,18 @@ class RungSpec(Model):
 
     rung: RungName
     values: tuple[PositiveFloat, ...] = ()
+    # For fp32_modules: the places that compute in FP32.
+    places: tuple[Place, ...] = ()
+
+    @model_validator(mode="after")
+    def _fitting(self) -> RungSpec:
+        if self.places and self.rung is not RungName.FP32_MODULES:
+            raise ValueError(f"{self.rung}: only fp32_modules takes places")
+        if self.values and self.rung in (RungName.FP32_MODULES, RungName.CLAMP_CONSTANTS):
+            raise ValueError(f"{self.rung} takes no numbers")
+        if len(set(self.places)) < len(self.places):
+            raise ValueError("each place may stand in the list once")
+        return self
 
 
 class EarlyWarning(Model):
@@ -216,5 +228,6 @@ def _rung(item: Any) -> Any:
     if isinstance(item, dict) and len(item) == 1:
         ((name, values),) = item.items()
         if name != "rung":
-            return {"rung": name, "values": values if isinstance(values, list) else [values]}
+            field = "places" if name == RungName.FP32_MODULES else "values"
+            return {"rung": name, field: values if isinstance(values, list) else [values]}
     return item

@@ -175,6 +175,27 @@ def _lower_batch(step: RungSpec, context: RungContext) -> Knobs | str:
     return context.proven_knobs.but(batch=batch // 2, accumulation=(context.now.accumulation or 1) * 2)
 
 
+def _clamp_constants(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.constants == "clamp":
+        return "constants are already clamped"
+    # Also in bf16, which cannot hold the lowest number of FP32.
+    if context.now.precision is Precision.FP32:
+        return "the run is in fp32, where every constant of a script fits"
+    return context.proven_knobs.but(constants="clamp")
+
+
+def _fp32_modules(step: RungSpec, context: RungContext) -> Knobs | str:
+    if context.now.precision in (Precision.BF16, Precision.FP32):
+        return f"the run is in {context.now.precision}, not in FP16"
+    if not step.places:
+        return "the job file names no places: write {fp32_modules: [head.norm, loss]}"
+    present = context.now.fp32_modules.split(",") if context.now.fp32_modules else []
+    places = [*present, *(place for place in step.places if place not in present)]
+    if places == present:
+        return f"{', '.join(step.places)}: already in FP32"
+    return context.proven_knobs.but(fp32_modules=",".join(places))
+
+
 RUNGS: dict[RungName, ApplyRung] = {
     RungName.RAISE_CLIP: _raise_clip,
     RungName.LOWER_LR: _lower_lr,
@@ -185,4 +206,6 @@ RUNGS: dict[RungName, ApplyRung] = {
     RungName.BF16: _bf16,
     RungName.SKIP_DATA: _skip_data,
     RungName.LOWER_BATCH: _lower_batch,
+    RungName.CLAMP_CONSTANTS: _clamp_constants,
+    RungName.FP32_MODULES: _fp32_modules,
 }

@@ -120,6 +120,8 @@ MADE_FOR: dict[RungName, tuple[frozenset[FaultKind], str]] = {
     ),
     _R.SKIP_DATA: (BAD_NUMBERS, "it only leaves out the batches around a spike"),
     _R.LOWER_BATCH: (frozenset({FaultKind.OOM}), "it only saves memory"),
+    _R.CLAMP_CONSTANTS: (BAD_NUMBERS | OUT_OF_RANGE, "it only changes constants that FP16 cannot hold"),
+    _R.FP32_MODULES: (BAD_NUMBERS | OUT_OF_RANGE, "it only changes the range of numbers in some places"),
 }
 
 

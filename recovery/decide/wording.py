@@ -13,6 +13,9 @@ from rung.recovery.decide.incident import Incident, is_later
 from rung.recovery.decide.rungs import RungContext
 from rung.recovery.decide.treatments import TREATMENTS
 
+# Knobs that no script has: "not set" before says nothing to a person.
+RUNG_ONLY = ("params", "skip", "constants", "fp32_modules")
+
 
 def describe_fault(fault: Fault) -> str:
     """Name a fault, with its step and its note."""
@@ -28,7 +31,7 @@ def describe_change(before: Knobs, after: Knobs) -> str:
     """List the changes; `before` are the values in force, including those of the script itself."""
     changes = after.changes_from(before).items()
     return ", ".join(
-        f"{name} {new}" if name in ("params", "skip") else f"{name} {_value(name, old)} -> {new}"
+        f"{name} {new}" if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
         for name, (old, new) in changes
         if new is not None
     )

@@ -37,8 +37,9 @@ def test_changes_list_only_the_knobs_that_differ(before: Knobs, after: Knobs) ->
     assert all(old != new for old, new in changes.values())
 
 
-def test_the_contract_has_eight_knobs() -> None:
-    assert KNOB_NAMES == ("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip")
+def test_the_contract_has_ten_knobs() -> None:
+    names = "lr clip growth_interval precision batch accumulation params skip constants fp32_modules"
+    assert tuple(names.split()) == KNOB_NAMES
 
 
 @given(any_knobs)

@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert made.recovery.max_attempts == 8
     assert made.knobs.knobs().to_dict() == {
         "lr": None, "clip": None, "growth_interval": 2000, "precision": "amp_fp16", "batch": None, "accumulation": None,
-        "params": None, "skip": None,
+        "params": None, "skip": None, "constants": None, "fp32_modules": None,
     }  # fmt: skip
     assert (made.checkpoint.dir, made.checkpoint.pattern, made.workdir) == ("checkpoints", "step_*.pt", ".")
 
@@ -86,10 +86,47 @@ def test_a_rung_may_have_its_own_values() -> None:
     ]  # fmt: skip
 
 
-def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> None:
+def test_places_are_read_from_the_knobs_and_from_the_ladder_and_survive_the_store() -> None:
+    made = spec(
+        knobs={"mode": "zero-edit", "constants": "clamp", "fp32_modules": ["head.norm", "loss"]},
+        recovery={"ladder": ["clamp_constants", {"fp32_modules": ["layers.3.attention.*", "loss"]}]},
+    )
+    assert (made.knobs.knobs().constants, made.knobs.knobs().fp32_modules) == ("clamp", "head.norm,loss")
+    assert [step.places for step in made.recovery.rungs] == [(), ("layers.3.attention.*", "loss")]
+    assert JobSpec.model_validate_json(made.model_dump_json()) == made
+    off = spec(knobs={"constants": False, "fp32_modules": False}).knobs.knobs()
+    assert (off.constants, off.fp32_modules) == (None, None)
+    assert spec(recovery={"ladder": [{"fp32_modules": "loss"}]}).recovery.rungs[0].places == ("loss",)
+    assert spec(knobs={"fp32_modules": "loss"}).knobs.knobs().fp32_modules == "loss"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"knobs": {"fp32_modules": ["head norm"]}}, "name of a module"),
+        ({"knobs": {"fp32_modules": ["a,b"]}}, "name of a module"),
+        ({"knobs": {"fp32_modules": ["a*"]}}, "name of a module"),
+        ({"knobs": {"fp32_modules": ["head..norm"]}}, "name of a module"),
+        ({"knobs": {"fp32_modules": ["loss", "loss"]}}, "once"),
+        ({"knobs": {"fp32_modules": [1]}}, "string"),
+        ({"knobs": {"fp32_modules": 1}}, "tuple"),
+        ({"knobs": {"constants": "widen"}}, "clamp"),
+        ({"recovery": {"ladder": [{"fp32_modules": [2.0]}]}}, "string"),
+        ({"recovery": {"ladder": [{"fp32_modules": ["loss", "loss"]}]}}, "once"),
+        ({"recovery": {"ladder": [{"clamp_constants": [1.0]}]}}, "takes no numbers"),
+        ({"recovery": {"ladder": [{"rung": "raise_clip", "places": ["loss"]}]}}, "only fp32_modules takes places"),
+    ],
+)
+def test_a_place_that_cannot_be_meant_is_refused(fields: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        spec(**fields)
+
+
+def test_a_ladder_called_auto_has_every_rung_but_two_and_stays_auto_in_the_store() -> None:
     made = spec(recovery={"ladder": "auto"})
     assert made.recovery.auto and not spec().recovery.auto
-    assert {step.rung for step in made.recovery.rungs} == set(RungName)
+    only_named = {RungName.CLAMP_CONSTANTS, RungName.FP32_MODULES}
+    assert {step.rung for step in made.recovery.rungs} == set(RungName) - only_named
     assert [step.rung for step in made.recovery.rungs][:5] == [step.rung for step in spec().recovery.rungs]
     assert JobSpec.model_validate_json(made.model_dump_json()) == made
 

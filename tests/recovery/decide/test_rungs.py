@@ -39,6 +39,8 @@ BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)
         ("fp32_params", BASE, BASE.but(params="fp32")),
         ("bf16", BASE, BASE.but(precision=Precision.BF16)),
         ("lower_batch", BASE, BASE.but(batch=4, accumulation=2)),
+        ("clamp_constants", BASE, BASE.but(constants="clamp")),
+        ("clamp_constants", BASE.but(precision=Precision.BF16), BASE.but(precision=Precision.BF16, constants="clamp")),
     ],
 )
 def test_a_rung_changes_its_knob_and_no_other(rung, before, after):
@@ -62,6 +64,11 @@ def test_a_rung_changes_its_knob_and_no_other(rung, before, after):
         ("skip_data", BASE, "not known"),
         ("lower_batch", BASE.but(batch=None), "no batch"),
         ("lower_batch", BASE.but(batch=1), "cannot be halved"),
+        ("clamp_constants", BASE.but(constants="clamp"), "already clamped"),
+        ("clamp_constants", BASE.but(precision=Precision.FP32), "in fp32"),
+        ("fp32_modules", BASE, "names no places"),
+        ("fp32_modules", BASE.but(precision=Precision.FP32), "in fp32, not in FP16"),
+        ("fp32_modules", BASE.but(precision=Precision.BF16), "in bf16, not in FP16"),
     ],
 )
 def test_a_rung_that_cannot_be_taken_gives_a_reason(rung, knobs, reason):
@@ -125,6 +132,24 @@ def test_data_that_is_already_skipped_is_not_skipped_again():
 def test_a_script_that_takes_only_flags_cannot_receive_fp32_params_or_skip_data(rung):
     answer = taken(rung, BASE, mode="flags", fault=a_fault(FaultKind.NAN_LOSS, shape="spike"))
     assert isinstance(answer, str) and "cannot receive" in answer
+
+
+def with_places(*places: str, knobs: Knobs = BASE, mode: str = "zero-edit") -> Knobs | str:
+    job = a_job(knobs={"mode": mode})
+    return apply_rung(RungSpec(rung=RungName.FP32_MODULES, places=places), RungContext(job.spec, knobs, job.knobs))
+
+
+def test_fp32_modules_adds_its_places_to_those_that_are_in_fp32():
+    assert with_places("head.norm", "loss") == BASE.but(fp32_modules="head.norm,loss")
+    before = BASE.but(fp32_modules="first.*,loss")
+    assert with_places("head.norm", "loss", knobs=before) == BASE.but(fp32_modules="first.*,loss,head.norm")
+    assert "already in FP32" in str(with_places("loss", knobs=before))
+
+
+def test_a_script_that_takes_only_flags_cannot_receive_places_or_clamped_constants():
+    for answer in (with_places("loss", mode="flags"), taken("clamp_constants", BASE, mode="flags")):
+        assert isinstance(answer, str) and answer.endswith("it needs zero-edit or rung_inside.attach")
+    assert isinstance(with_places("loss", mode="inside"), Knobs)
 
 
 def test_every_rung_name_has_a_rung():

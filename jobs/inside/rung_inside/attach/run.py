@@ -16,6 +16,7 @@ from rung_inside.attach import checkpoint, native_fp16
 from rung_inside.attach.base_lr import base_lr, set_base_lr
 from rung_inside.contract import asked_knobs, records
 from rung_inside.numerics import grad_norm, precision
+from rung_inside.places import fp16_places, fp32_calls
 
 # The updates of all runs of this process.
 _updates = [0]
@@ -23,6 +24,7 @@ _updates = [0]
 
 @atexit.register
 def _report_end() -> None:
+    fp16_places.report()
     if _updates[0] or records.has_reported_hands():
         records.emit("end", updates=_updates[0])
 
@@ -57,14 +59,18 @@ class Run:
     def _set_precision(self) -> None:
         """Cast the model and make the scaler for the precision wanted."""
         self._precision = self._wanted.get("precision")
-        precision.cast_parameters(self.model, self._precision)
+        fp16_places.start(self._wanted.get("constants"), self._wanted.get("fp32_modules"))
+        fp16_places.attach(self.model)
+        # A model whose own code computes in FP32 takes its inputs as they are.
+        halve_inputs = not fp16_places.is_place(self.model)
+        precision.cast_parameters(self.model, self._precision, halve_inputs=halve_inputs)
         self.scaler = precision.make_scaler(self.device_type, self._precision, self._wanted)
         self._autocast_seen: torch.dtype | None = None
         # Read in the forward of the model, where autocast matters, whoever turned it on.
         self.model.register_forward_pre_hook(self._see_autocast)
 
     def _see_autocast(self, *_: Any) -> None:
-        self._autocast_seen = precision.live_autocast(self.device_type)
+        self._autocast_seen = fp32_calls.script_autocast(self.device_type)
 
     def _keep_knobs_after_loads(self) -> None:
         asked_knobs.after_load(self.optimizer, self._apply)
@@ -87,6 +93,7 @@ class Run:
             "clip": "off" if self.clip is None else float(self.clip),
             "growth_interval": self.scaler.get_growth_interval() if self.scaler.is_enabled() else None,
             "precision": self._live_precision(),
+            **fp16_places.effective(),
         }
 
     def _live_precision(self) -> str:
@@ -115,6 +122,7 @@ class Run:
         if last is not None and step >= last:
             sys.exit(0)  # a trial is over
         self.backward(loss)
+        fp16_places.end_update()
         self._report_knobs()
         lr = records.short(float(self.optimizer.param_groups[0]["lr"]))
         scale = self.scaler.get_scale() if self.scaler.is_enabled() else None

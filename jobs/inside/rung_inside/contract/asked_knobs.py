@@ -11,7 +11,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-NAMES = ("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip")
+NAMES = (
+    *("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip"),
+    *("constants", "fp32_modules"),
+)
 # init_scale is no knob, but a script may give it.
 SCRIPT_NAMES = (*NAMES, "init_scale")
 PRECISIONS = ("amp_fp16", "native_fp16", "bf16", "fp32")

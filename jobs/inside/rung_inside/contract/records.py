@@ -8,6 +8,11 @@ Only the first rank of a distributed run writes. The kinds, and what each tells 
     course number=2 step=501 why=WORD           from this step on the losses are those of another course (WORD:
                                                 new_model, new_optimizer)
     step step=7 loss=... [optimizer=2]          an update; `optimizer` where it is not the one that is followed
+    places updates=64 ran=head.norm:64,loss:64 saturated=0 clamped=0
+                                                how often each place ran in FP32, in how many updates numbers were
+                                                saturated on their way out, and how many constants were clamped
+    constant value=-1e+09 function=masked_fill file=train.py line=12
+                                                a line of the script whose number was clamped, once for each line
     knobs, resumed, saved, metric, replay, note, usage
 """
 

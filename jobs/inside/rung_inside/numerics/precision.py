@@ -20,11 +20,12 @@ AUTOCAST = {"amp_fp16": torch.float16, "bf16": torch.bfloat16}
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def cast_parameters(model: torch.nn.Module, precision: str | None) -> None:
+def cast_parameters(model: torch.nn.Module, precision: str | None, *, halve_inputs: bool = True) -> None:
     """Give the parameters the dtype that a precision needs; None leaves them as the script made them."""
     if precision == "native_fp16":
         model.half()
-        model.register_forward_pre_hook(_halve_inputs)
+        if halve_inputs:
+            model.register_forward_pre_hook(_halve_inputs)
         model.register_forward_hook(_float_outputs)
     elif precision == "fp32":
         model.float()

@@ -39,3 +39,11 @@ def test_a_saved_state_is_reported_and_the_chosen_state_replaces_the_one_of_the_
 
 def test_the_replay_is_in_fp32_even_if_the_forward_pass_enters_autocast(trained):
     assert "weights=finite inputs=finite fp32=finite" in trained.records("replay", "too_large")[0]
+
+
+def test_a_place_is_in_fp32_although_the_forward_pass_enters_autocast(trained):
+    assert trained.knobs("in_fp32")["fp32_modules"] == "Linear,loss"
+    assert trained.records("places", "in_fp32")[-1] == "updates=8 ran=Linear:8,loss:8 saturated=0"
+    assert "loss=nan" in trained.records("step", "too_large")[0]
+    first = trained.records("step", "in_fp32")[0]
+    assert "loss=inf" not in first and "loss=nan" not in first and first.endswith("skipped=0")

@@ -55,6 +55,7 @@ def main():
         run(name, lambda: train(half=True), knobs)
     run("arguments", lambda: train(clip=False), {"clip": 0.25, "accumulation": 2})
     run("too_large", lambda: train(unit=1e6), {})
+    run("in_fp32", lambda: train(unit=1e6), {"fp32_modules": "Linear,loss"})
     run("own_load", lambda: train(load=STATE))
     chosen = {"RUNG_CHECKPOINT": STATE, "RUNG_CHECKPOINT_STEP": "8", "RUNG_CHECKPOINT_DIR": FOLDER}
     run("resumed", lambda: train(load="no_such_state"), {}, **chosen)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from rung_inside.patching import patch
+from rung_inside.patching.module_call import wrap_call
+from rung_inside.places import counting, fp16_places
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import param_dtype
 
@@ -75,22 +77,7 @@ def _patch_class(cls: Any) -> None:
     if cls in _patched or cls is torch.nn.Module:
         return
     _patched.add(cls)
-    class_call = cls.__dict__.get("__call__")
-
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
-        # Looked up at each call: tracers replace Module.__call__ for a while.
-        return _call_module(class_call or _next_call(cls, self), self, args, kwargs)
-
-    cls.__call__ = __call__
-
-
-def _next_call(cls: Any, module: Any) -> Callable[..., Any]:
-    call = super(cls, module).__call__
-
-    def unbound(_module: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
-
-    return unbound
+    wrap_call(cls, _call_module)
 
 
 def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
@@ -98,7 +85,7 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
     if getattr(_thread, "in_root", False) or module not in run_state.models:
         return call(module, *args, **kwargs)
     _thread.in_root = True
-    if not param_dtype.is_asked():
+    if not param_dtype.is_asked() and not fp16_places.has_places():
         try:
             run_state.publish("forward", module, args, kwargs)
             return call(module, *args, **kwargs)
@@ -108,7 +95,7 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
         args, kwargs = patch.quietly(param_dtype.cast_inputs, module, args, kwargs) or (args, kwargs)
         run_state.publish("forward", module, args, kwargs)
         with param_dtype.bf16_autocast(module):
-            result = call(module, *args, **kwargs)
+            result = fp16_places.call_root(call, module, args, kwargs)
     finally:
         _thread.in_root = False
     changed = patch.quietly(param_dtype.cast_outputs, result)
@@ -121,6 +108,7 @@ def unwatched() -> Iterator[None]:
     before = getattr(_thread, "in_root", False)
     _thread.in_root = True
     try:
-        yield
+        with counting.paused():
+            yield
     finally:
         _thread.in_root = before

@@ -18,6 +18,7 @@ import torch
 
 from rung_inside.numerics import fp16_master_weights, precision
 from rung_inside.patching import patch
+from rung_inside.places import fp16_places
 from rung_inside.zero_edit import run_state
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
@@ -129,6 +130,9 @@ def cast_inputs(module: Any, args: Any, kwargs: Any) -> Any:
     cast_model(module)
     wanted = run_state.asked_knob("precision")
     if wanted == "native_fp16":
+        # A model whose own code computes in FP32 takes its inputs as they are.
+        if fp16_places.is_place(module):
+            return None
         return _convert(args, torch.float16), _convert(kwargs, torch.float16)
     if wanted == "fp32":
         return _convert(args, torch.float32), _convert(kwargs, torch.float32)

@@ -18,8 +18,9 @@ from rung_inside.contract import records
 from rung_inside.numerics import finite, grad_norm
 from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
+from rung_inside.places.find import LOSS
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.replay import rerun_forward
+from rung_inside.zero_edit.replay import cure, rerun_forward
 
 MOST_REPLAYS = 8
 # Skipped updates in a row with finite losses: more than a scaler needs to find its scale.
@@ -64,6 +65,8 @@ class _State:
         # Kept alive from the first bad number on, so that a script that ends cannot free the model first.
         self.held: Any = None
         self.skipped = 0
+        # Whether a replay has found a cure.
+        self.is_cured = False
         # The norm of each model's weights before its first update, as a tensor on its device.
         self.norms: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -194,8 +197,22 @@ def _rerun(call: Call, grads: bool) -> dict[str, str]:
     if grads:
         result["grads"] = _gradients(call)
     elif not where and result["fp32"] in (FINITE, NONFINITE) and _now.held is not None:
-        where = "loss"
-    return {**result, "where": where} if where else result
+        where = LOSS
+    found = {**result, "where": where} if where else result
+    return {**found, **_cure(call, where)} if result["fp32"] == FINITE else found
+
+
+def _cure(call: Call, where: str) -> dict[str, str]:
+    """Return the smallest change that cures the step in FP16, where there is one."""
+    # Once: the search runs the forward a dozen times.
+    if call.is_fp32 or _now.is_cured:
+        return {}
+    found = patch.quietly(cure.find_cure, call)
+    # A model that is well shows nothing of the code after it, unless its loss was seen to be bad.
+    if found is None or (found.places == (LOSS,) and where != LOSS):
+        return {}
+    _now.is_cured = True
+    return dict(found.fields())
 
 
 def _outputs(call: Call, *, wide: bool) -> tuple[str, str]:

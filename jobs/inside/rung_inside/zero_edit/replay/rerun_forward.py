@@ -19,6 +19,7 @@ import torch
 from rung_inside.numerics import finite
 from rung_inside.numerics.nested_tensors import map_tensors, tensors_in
 from rung_inside.patching import patch
+from rung_inside.places.find import unwrapped
 from rung_inside.zero_edit.hooks.forward import unwatched
 
 # The list of suspended autocasts, while a forward runs in FP32.
@@ -28,18 +29,6 @@ HALVES = (torch.float16, torch.bfloat16)
 
 class CannotRun(Exception):
     """This forward needs other processes, or has no gradient to check."""
-
-
-def unwrapped(module: Any) -> Any:
-    """Return the module without wrappers that compile it or communicate with other ranks."""
-    for _ in range(8):
-        inner = getattr(module, "_orig_mod", None)
-        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = module.module
-        if inner is None:
-            return module
-        module = inner
-    return module
 
 
 def _check_one_process(module: Any) -> None:
@@ -160,9 +149,9 @@ def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:
     return finite.all_sane(tensors_in(output)), bad[0] if bad else ""
 
 
-def gradients_finite(call: Any) -> bool:
-    """Return whether the gradients of the outputs are finite in FP32; `.grad` is not changed."""
-    output, held = forward(call, wide=True, grads=True)
+def gradients_finite(call: Any, *, wide: bool = True) -> bool:
+    """Return whether the gradients of the outputs are finite, in FP32 or as in the script; `.grad` is not changed."""
+    output, held = forward(call, wide=wide, grads=True)
     wanted = [each for each in held.values() if each.requires_grad]
     ends = [each for each in tensors_in(output) if each.requires_grad and each.is_floating_point()]
     if not ends or not wanted:
@@ -171,12 +160,16 @@ def gradients_finite(call: Any) -> bool:
     if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad:
         total = loss
     else:
-        total = torch.stack([_probe(each).float() for each in ends]).sum()
+        total = torch.stack([_probe(each, wide=wide) for each in ends]).sum()
     found = torch.autograd.grad(total, wanted, allow_unused=True)
     return finite.all_finite(each for each in found if each is not None)
 
 
-def _probe(end: torch.Tensor) -> torch.Tensor:
+def _probe(end: torch.Tensor, *, wide: bool) -> torch.Tensor:
     # Not a plain sum: for a softmax that is always 1.
     weights = torch.randn(end.shape, device=end.device, dtype=end.dtype)
-    return torch.where(torch.isfinite(end), end * weights, torch.zeros_like(end)).sum()
+    if not wide:
+        # As small as the gradients of a mean loss: whether FP16 can hold them must not depend on the probe.
+        end = end.float()
+        weights = weights.float() / (end.numel() * end.detach().abs().nan_to_num().max().clamp(min=1.0))
+    return torch.where(torch.isfinite(end), end * weights, torch.zeros_like(end)).sum().float()

@@ -10,6 +10,7 @@ import torch
 from rung_inside.contract import records
 from rung_inside.numerics import precision
 from rung_inside.patching import on_exit
+from rung_inside.places import fp16_places
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import autocast, grad_clip, lr_factor, param_dtype
 
@@ -70,6 +71,7 @@ def read_knobs(optimizer: Any) -> dict[str, Any]:
         "precision": _precision(optimizer, autocast.take_seen_dtype(), scaler is not None),
         "params": _params(optimizer) if run_state.asked_knob("params") is not None else None,
         "skip": run_state.asked_knob("skip"),
+        **fp16_places.effective(),
         **_framework_knobs,
     }
 

@@ -176,7 +176,9 @@ def test_a_script_that_ends_itself_still_reports_its_last_update(done):
 
 def test_an_overflow_of_fp16_alone_is_reported_with_its_module(done):
     replay = records(done["overflowing"], "replay")[0]
+    assert replay.pop("cost").endswith("%") and replay.pop("cure") == "fp32_modules:1"
     assert replay == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
+    assert not any("cure" in each for each in records(done["overflowing"], "replay")[1:])
 
 
 def test_a_replay_reports_weights_that_grew_in_the_first_updates(done):

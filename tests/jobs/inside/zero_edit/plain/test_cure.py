@@ -1,0 +1,37 @@
+"""Tests that a replay finds the smallest cure of a step that overflows in FP16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+CURES = {
+    "norm_by_hand": "fp32_modules:1",
+    "two_of_them": "fp32_modules:1.1,4",
+    "masks": "clamp_constants",
+    "large_layer": "fp32_modules:1.*",
+    "after_the_model": "fp32_modules:loss",
+    "penalty": "fp32_modules:1",
+    "broken": None,
+}
+
+
+@pytest.fixture(scope="module")
+def searched(train: Callable[..., Any], once: Callable[..., Any]) -> Any:
+    return once("cures", lambda: train({name: (name, {}) for name in CURES}, "cure_searches"))
+
+
+@pytest.mark.parametrize("name", CURES)
+def test_the_smallest_cure_is_found_and_the_run_is_unchanged(searched: Any, name: str) -> None:
+    assert not searched[name].error and not searched[name].records("note")
+    result = searched[name].result
+    assert result["cure"] == CURES[name]
+    assert result["unchanged"] and result["after"] == ["torch.float16"]
+
+
+def test_the_price_is_told_where_places_were_run(searched: Any) -> None:
+    assert searched["two_of_them"].result["cost"].endswith("%")
+    assert searched["masks"].result["cost"] == "0.0%"
+    assert searched["after_the_model"].result["cost"] is None
