@@ -334,3 +334,9 @@ def test_single_skipped_updates_are_clipped_whatever_the_replay_shows():
     decision = decide(job, [an_attempt(1, job.knobs, fault)], [], None)
     assert isinstance(decision, Relaunch) and decision.rung == "raise_clip"
     assert "the scaler skipped single updates" in decision.because
+
+
+def test_a_run_that_never_learned_does_not_point_at_the_precision() -> None:
+    """Its onset is the first step, as for a NaN that the untrained model computes; that one is cured in FP32."""
+    assert first(nan(1, F.NOT_LEARNING, onset=1)) is not R.FP32
+    assert first(nan(1, F.NAN_LOSS, onset=1)) is R.FP32

@@ -117,3 +117,8 @@ def test_a_spike_after_the_end_of_the_warm_up_is_a_spike():
     for step in range(1, 61):
         run_up.add(step, 0.5 if step < 58 else 1e6 ** (step - 57), None, min(1.0, step / 20))
     assert run_up.locate(61, is_bad_value=True) == (58, "spike")
+
+
+def test_nan_norms_beside_a_loss_at_its_level_are_no_rise():
+    norms = [1.0 + 0.1 * (n % 3) for n in range(60)] + [math.nan] * 10
+    assert trace(noisy(70), norms, is_bad_value=False) == (None, None)
