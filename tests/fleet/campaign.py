@@ -81,6 +81,10 @@ class Campaign:
         (self.folder / f"work-{name}").mkdir(exist_ok=True)
         return f"work-{name}"
 
+    def away_for_long(self) -> str:
+        """Return a `host_lost_after` that is over soon, but is longer than a busy machine keeps a host waiting."""
+        return f"{pace.seconds(10):.0f}s"
+
     def finish(self, job_id: str) -> None:
         """End a job on the host of its last attempt; this works also while the link to the host is cut."""
         last = self.last(job_id)

@@ -39,7 +39,8 @@ class Away:
 
     def __init__(self, campaign: Campaign) -> None:
         self.campaign, hosts = campaign, campaign.fleet.hosts
-        patience = {"recovery": {"host_lost_after": "5s"}, "checkpoint": {"mirror_every": 1}}
+        away = campaign.away_for_long()
+        patience = {"recovery": {"host_lost_after": away}, "checkpoint": {"mirror_every": 1}}
         self.cut = campaign.train("cut", "A100:1", "P100:1", **patience)
         campaign.control()
         campaign.wait(lambda: campaign.running(self.cut))

@@ -39,7 +39,6 @@ FIELDS = {
     "run": ["sh", "-c", SCRIPT, "job", "{lr}", "{clip}"],
     "knobs": {"lr": 0.01, "clip": "off"},
     "checkpoint": {"every": 100000},
-    "recovery": {"trials": "on", "host_lost_after": "5s"},
 }
 # The trials and the losses they come to at step 133: in a row two are enough, side by side all of them run.
 IN_A_ROW = {"lower_lr x0.1": 2.456, "raise_clip": 2.012}
@@ -54,12 +53,13 @@ class Scenario:
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
         campaign.fleet.hosts["ampere"].set_gpus(3)
-        self.lost = campaign.submit("lost", "TITANRTX:1", "P100:1", **FIELDS)
-        self.cancelled = campaign.submit("cancelled", "P100:1", **FIELDS)
+        fields = FIELDS | {"recovery": {"trials": "on", "host_lost_after": campaign.away_for_long()}}
+        self.lost = campaign.submit("lost", "TITANRTX:1", "P100:1", **fields)
+        self.cancelled = campaign.submit("cancelled", "P100:1", **fields)
         campaign.control()
         campaign.wait(lambda: all(campaign.attempts(job) for job in (self.lost, self.cancelled)))
         # From now on nobody waits for a GPU.
-        self.killed = campaign.submit("killed", "A100:1", **FIELDS)
+        self.killed = campaign.submit("killed", "A100:1", **fields)
         self.jobs = (self.killed, self.lost, self.cancelled)
         campaign.wait(lambda: all(self.waits(job, WAITING) for job in self.jobs))
         campaign.wait(lambda: self.waits(self.killed, LAST, step=149))
