@@ -83,7 +83,7 @@ class Campaign:
 
     def away_for_long(self) -> str:
         """Return a `host_lost_after` that is over soon, but is longer than a busy machine keeps a host waiting."""
-        return f"{pace.seconds(10):.0f}s"
+        return f"{pace.seconds(20):.0f}s"
 
     def finish(self, job_id: str) -> None:
         """End a job on the host of its last attempt; this works also while the link to the host is cut."""
