@@ -62,10 +62,10 @@ demo: setup ## Watch real FP16 trainings fail and recover: three faults in one r
 	@echo "  make submit JOB=your-job.yaml     a job of your own (docs/job-file.md)"
 
 # Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.
-# Many tests mostly wait, so there are more workers than cores. Those of the fleet wait most, but each of their workers
-# has hosts of its own.
+# Many tests mostly wait, so there are more workers than cores. Each worker of the fleet has hosts of its own: there a
+# third worker on two cores made the whole slower.
 PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
-FLEET_PARALLEL := -n 3 --dist loadfile
+FLEET_PARALLEL := -n 2 --dist loadfile
 FLEET_TESTS := tests/fleet tests/security/fleet
 NO_FLEET := $(addprefix --ignore=,$(FLEET_TESTS))
 

@@ -74,8 +74,8 @@ class Scenario:
         campaign.kill_controller()
         campaign.control()
         campaign.wait(lambda: campaign.job(self.cancelled).ended)
-        campaign.wait(lambda: self.waits(self.lost, WAITING + 1))
-        self.go(self.lost, WAITING + 1)
+        campaign.wait(lambda: self.waits(self.lost, self.newest_on("pascal", self.lost)))
+        self.go(self.lost, self.newest_on("pascal", self.lost))
         campaign.wait(lambda: "trials" in self.kinds(self.lost))
         campaign.fleet.hosts["turing"].reconnect()
         campaign.wait(lambda: not campaign.store.orphans())
@@ -93,6 +93,10 @@ class Scenario:
         assert not self.campaign.job(job).ended, self.campaign.shown()
         started = [each for each in self.campaign.attempts(job) if each.number == number and each.started_at]
         return bool(started) and self.campaign.steps(job, number)[-1:] == [step]
+
+    def newest_on(self, host: str, job: str) -> int:
+        """Return the number of a job's newest attempt on a host; 0: none is there yet."""
+        return max((each.number for each in self.campaign.attempts(job) if each.host == host), default=0)
 
     def go(self, job: str, number: int) -> None:
         """Let the trial that waits go on."""
@@ -176,11 +180,10 @@ def test_a_job_cancelled_in_the_middle_of_trials_leaves_no_container_and_no_fold
 
 def test_trials_on_a_lost_host_begin_anew_elsewhere_and_leave_nothing_on_either(scenario: Scenario) -> None:
     attempts = scenario.attempts[scenario.lost]
-    lost = attempts[WAITING - 1]
-    assert (lost.host, lost.host_lost) == ("turing", True)
-    assert labels(attempts[:WAITING]) == ["lower_lr x0.1"]
-    assert {each.host for each in attempts[WAITING:]} == {"pascal"}
-    assert_decided(scenario, scenario.lost, attempts[WAITING:], IN_A_ROW)
+    first, then = ([each for each in attempts if each.host == host] for host in ("turing", "pascal"))
+    assert attempts == [*first, *then]
+    assert first[-1].host_lost and labels(first) == ["lower_lr x0.1"]
+    assert_decided(scenario, scenario.lost, then, IN_A_ROW)
     assert scenario.folders(scenario.lost) == {"turing": {1}, "pascal": {main_line(attempts)[-1].residence}}
 
 
