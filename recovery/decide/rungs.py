@@ -131,7 +131,10 @@ def _native_fp16(step: RungSpec, context: RungContext) -> Knobs | str:
 def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:
     if context.now.precision is Precision.FP32:
         return "the run is already in fp32"
-    return context.proven_knobs.but(precision=Precision.FP32)
+    matmul = context.spec.recovery.fp32 if context.gpu is not None and context.gpu.has_tf32 else None
+    if matmul is not None and _why_out_of_reach(context, "matmul", matmul):
+        matmul = None  # the script decides
+    return context.proven_knobs.but(precision=Precision.FP32, matmul=matmul)
 
 
 def _fp32_params(step: RungSpec, context: RungContext) -> Knobs | str:

@@ -14,7 +14,8 @@ from rung.recovery.decide.rungs import RungContext
 from rung.recovery.decide.treatments import TREATMENTS
 
 # Knobs that no script has: "not set" before says nothing to a person.
-RUNG_ONLY = ("params", "skip", "constants", "fp32_modules")
+RUNG_ONLY = ("params", "skip", "constants", "fp32_modules", "matmul")
+SPELLED_OUT = {("matmul", "tf32"): "matmuls in TF32", ("matmul", "strict"): "matmuls strictly in FP32"}
 
 
 def describe_fault(fault: Fault) -> str:
@@ -31,7 +32,7 @@ def describe_change(before: Knobs, after: Knobs) -> str:
     """List the changes; `before` are the values in force, including those of the script itself."""
     changes = after.changes_from(before).items()
     return ", ".join(
-        f"{name} {new}" if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
+        SPELLED_OUT.get((name, new), f"{name} {new}") if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
         for name, (old, new) in changes
         if new is not None
     )
