@@ -10,7 +10,7 @@ from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
-from rung.recovery.decide.rungs import RungContext
+from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit
 from rung.recovery.decide.treatments import TREATMENTS
 
 # Knobs that no script has: "not set" before says nothing to a person.
@@ -67,7 +67,8 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
         return f"{describe_fault(root)}: no rung can be taken. {describe_no_hands(context.no_hands)}."
     else:
         text = f"{describe_fault(root)}: no rung is left"
-    return with_advice(text, root)
+    too_large = why_fp32_does_not_fit(context)
+    return with_advice(f"{text}; {too_large}" if too_large else text, root)
 
 
 def _is_fp32(attempt: Attempt, context: RungContext) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.knobs import Knobs, Precision
 from rung.recovery.evidence.read_ledger import read_ledger
 from rung.recovery.evidence.tries import Result, tries
 from rung.recovery.ledger.ledger import EMPTY
