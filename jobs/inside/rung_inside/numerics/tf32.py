@@ -1,8 +1,8 @@
 """Sets whether matmuls and convolutions of FP32 tensors compute in TF32, and reads what is in force.
 
-Only GPUs from sm_80 on have TF32. torch 2.9 has new names for these settings (`fp32_precision`), and refuses to read the
-old ones (`allow_tf32`) after a new one was set. Setting an old one sets the new one too, so the old ones are set, and
-the new ones are read.
+Only GPUs from sm_80 on have TF32. torch 2.9 has new names for these settings (`fp32_precision`), and refuses to read
+the old ones (`allow_tf32`) after a new one was set. Setting an old one sets the new one too, so the old ones are set,
+and the new ones are read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def hold() -> None:
 
 def effective() -> dict[str, str]:
     """Return the knob as it is in force; nothing where it is not asked, or where the GPU has no choice."""
-    cuda = torch.cuda
+    cuda: Any = torch.cuda
     if not _asked or not cuda.is_initialized() or cuda.get_device_capability() < CAPABILITY:
         return {}
     # The libraries below torch obey this variable, whatever torch says.

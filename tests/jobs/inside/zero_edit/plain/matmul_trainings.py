@@ -1,4 +1,4 @@
-"""Small trainings that do not know Rung, for the knob matmul; each returns torch's settings as its last step saw them."""
+"""Small trainings that do not know Rung, for the knob matmul; each returns the settings that its last step saw."""
 
 from __future__ import annotations
 

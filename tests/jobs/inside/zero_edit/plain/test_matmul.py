@@ -1,4 +1,4 @@
-"""Tests that the knob matmul decides whether FP32 matmuls compute in TF32, whatever the script sets, and is read back."""
+"""Tests that the knob matmul decides whether FP32 computes matmuls in TF32, whatever the script sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that a replay finds out whether FP32 fits the memory, survives where it does not, and leaves the run as it is."""
+"""Tests that a replay finds out whether FP32 fits the memory, and leaves the run as it is where it does not."""
 
 from __future__ import annotations
 
