@@ -7,6 +7,7 @@ and the new ones are read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from typing import Any
@@ -27,7 +28,8 @@ def start(asked: Any) -> None:
 def hold() -> None:
     """Set it again where the script has changed it since."""
     if _asked and _in_force() != _asked[0]:
-        with warnings.catch_warnings():
+        # A torch that cannot be set must not end the run; the value that is read back tells it.
+        with contextlib.suppress(Exception), warnings.catch_warnings():
             # torch 2.9 warns of the old names.
             warnings.simplefilter("ignore")
             _set(_asked[0] == TF32)
@@ -43,13 +45,12 @@ def effective() -> dict[str, str]:
 
 
 def _set(on: bool) -> None:
-    matmul, others = _matmul(), _others()
-    if on and not matmul:
+    if on and not _matmul():
         torch.backends.cuda.matmul.allow_tf32 = True
-    elif not on and matmul:
+    elif not on and _matmul():
         # Not by `allow_tf32`: after a script's own "medium" torch would take that for a mix of old and new names.
         torch.set_float32_matmul_precision("highest")
-    if others != {on}:
+    if _others() != {on}:
         torch.backends.cudnn.allow_tf32 = on
 
 
