@@ -177,7 +177,7 @@ def _examine(grads: bool) -> dict[str, str]:
     }
     if weights:
         # With weights that are not finite every forward is bad and shows nothing.
-        _now.memory = _now.memory or patch.quietly(memory.read, call.device)
+        _now.memory = _now.memory or patch.quietly(memory.read, call)
         with rerun_forward.preserved_state(call.device):
             result.update(_rerun(call, grads))
         if result["fp32"] == FINITE and not call.is_fp32:
