@@ -12,11 +12,11 @@ NOISE = re.compile(
     r"NVIDIA|TESLA|GEFORCE|QUADRO|GRID|DGX|PCIE|SXM\d*|NVL\d*|HBM\d\w*|\d+[GT]B|MAX|Q|LAPTOP|MOBILE|GPU"
     r"|GENERATION|WITH|DESIGN|BLACKWELL|PASCAL|TURING|SERVER|WORKSTATION|EDITION"
 )
-# The first GPUs with TF32, which has FP32's range and FP16's 10 bits of mantissa.
-TF32_CAPABILITY = (8, 0)
 WORD = re.compile(r"[A-Z0-9]+")
 # The last digit is the minor version: sm_75, sm_120, compute_90, sm_90a.
 ARCH = re.compile(r"(sm|compute)_([0-9]{1,2})([0-9])([a-z]?)")
+# The first GPUs with TF32, which has FP32's range and FP16's 10 bits of mantissa.
+TF32_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)

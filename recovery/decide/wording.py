@@ -7,7 +7,7 @@ from itertools import pairwise
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import describe_no_hands
-from rung.jobs.model.knobs import Knobs, Precision, not_taken
+from rung.jobs.model.knobs import Knobs, Precision, RungName, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
 from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit
@@ -67,7 +67,8 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
         return f"{describe_fault(root)}: no rung can be taken. {describe_no_hands(context.no_hands)}."
     else:
         text = f"{describe_fault(root)}: no rung is left"
-    too_large = why_fp32_does_not_fit(context)
+    on_ladder = any(step.rung is RungName.FP32 for step in context.spec.recovery.rungs)
+    too_large = why_fp32_does_not_fit(context) if on_ladder else None
     return with_advice(f"{text}; {too_large}" if too_large else text, root)
 
 

@@ -108,6 +108,9 @@ def test_a_job_whose_last_rung_is_fp32_ends_with_that_reason():
     assert isinstance(end, Stop)
     assert f"no rung is left; {TOO_LARGE}ran out of it. What to do" in end.diagnosis
     assert end.skipped == (("fp32", f"{TOO_LARGE}ran out of it"),)
+    without = a_job(recovery={"ladder": ["native_fp16"]})
+    end = decide(without, [an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40, replay=RAN_OUT))], [], A100)
+    assert isinstance(end, Stop) and "no rung is left. What to do" in end.diagnosis
 
 
 def test_what_did_not_fit_is_remembered_until_the_gpu_is_larger_or_the_batch_smaller():

@@ -29,7 +29,8 @@ class Memory(NamedTuple):
 def read(call: Any) -> Memory | None:
     """Return the memory of a GPU as it is before a replay, which uses some itself; None on the CPU."""
     device, cuda = call.device, torch.cuda
-    if device.type != "cuda":
+    # Tensors have had it since torch 2.0.
+    if device.type != "cuda" or not hasattr(torch.Tensor, "untyped_storage"):
         return None
     gradients = [each.grad for each in call.module.parameters() if each.grad is not None]
     used = cuda.memory_allocated(device) - sum(each.numel() * each.element_size() for each in gradients)
