@@ -42,7 +42,8 @@ class Fault:
     shape: str | None = None
     # What the line alone does not show, as a sentence for a person: why it is this fault, or which rule matched.
     note: str = ""
-    # The result of a replay of the failing step, if the job made one: weights, inputs, fp32 ("finite" or not), where.
+    # The result of a replay of the failing step, if the job made one: weights, inputs, fp32 ("finite" or not), where,
+    # and whether FP32 fits the memory.
     replay: Mapping[str, str] = field(default_factory=dict)
     # The innermost line of the script in the traceback, as `file:line: text`.
     source: str = ""

@@ -15,6 +15,8 @@ NOISE = re.compile(
 WORD = re.compile(r"[A-Z0-9]+")
 # The last digit is the minor version: sm_75, sm_120, compute_90, sm_90a.
 ARCH = re.compile(r"(sm|compute)_([0-9]{1,2})([0-9])([a-z]?)")
+# The first GPUs with TF32, which has FP32's range and FP16's 10 bits of mantissa.
+TF32_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Gpu:
     def fp16_tensor_cores(self) -> bool:
         """Return whether FP16 is many times faster than FP32; Pascal (sm_60) has no tensor cores."""
         return self.capability >= (7, 0)
+
+    @property
+    def has_tf32(self) -> bool:
+        return self.capability >= TF32_CAPABILITY
 
 
 def gpu_type(name: str) -> str:

@@ -51,6 +51,8 @@ class Knobs:
     constants: str | None = None
     # The places that compute in FP32 while the rest stays in FP16, separated by commas: "head.norm,loss".
     fp32_modules: str | None = None
+    # What matmuls and convolutions of FP32 numbers compute in, on GPUs that have a choice: "tf32" or "strict".
+    matmul: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "precision": self.precision.value if self.precision else None}
@@ -69,6 +71,8 @@ class Knobs:
 
 
 KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Knobs))
+# Knobs that only change how fast a rung runs: a rung has taken effect without them.
+SPEED_ONLY = frozenset({"matmul"})
 
 
 def same_value(asked: Any, effective: Any) -> bool:

@@ -160,6 +160,10 @@ class Recovery(Model):
         tuple(RungSpec(rung=name) for name in DEFAULT_LADDER),
         description="Rungs in order: a name, or {name: [values]}; auto: all of them, ordered by what helped before.",
     )
+    fp32: Literal["tf32", "strict"] = Field(
+        "tf32",
+        description="What the rung fp32 computes matmuls in on sm_80 and newer; strict: FP32 itself, but slower.",
+    )
     max_attempts: PositiveInt = Field(8, description="Hard bound on launches of the job for faults of its own.")
     infra_retries: Annotated[int, BeforeValidator(not_bool), Field(ge=0)] = Field(
         3, description="Further launches for faults of the machine, counted apart."

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.knobs import Knobs, RungName, not_taken
+from rung.jobs.model.knobs import SPEED_ONLY, Knobs, RungName, not_taken
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
 from rung.recovery.monitors.levels import blew_up
@@ -129,7 +129,7 @@ def _same_knobs_again(incident: Incident, attempt: Attempt, fault: Fault) -> Inc
 
 def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
     """Return which knob of the pending rung did not reach the job; None where all did."""
-    changed = attempt.asked.changes_from(incident.proven_knobs)
+    changed = attempt.asked.changes_from(incident.proven_knobs).keys() - SPEED_ONLY
     ignored = {name: pair for name, pair in not_taken(attempt.asked, attempt.effective).items() if name in changed}
     if not ignored:
         return None

@@ -131,7 +131,30 @@ def _native_fp16(step: RungSpec, context: RungContext) -> Knobs | str:
 def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:
     if context.now.precision is Precision.FP32:
         return "the run is already in fp32"
-    return context.proven_knobs.but(precision=Precision.FP32)
+    if too_large := why_fp32_does_not_fit(context):
+        return too_large
+    matmul = context.spec.recovery.fp32 if context.gpu is not None and context.gpu.has_tf32 else None
+    if matmul is not None and _why_out_of_reach(context, "matmul", matmul):
+        matmul = None  # the script decides
+    return context.proven_knobs.but(precision=Precision.FP32, matmul=matmul)
+
+
+def why_fp32_does_not_fit(context: RungContext) -> str | None:
+    """Return what a replay has shown of FP32's memory, with this batch and on no smaller a GPU; None: it may fit."""
+    if context.now.precision is Precision.FP32:
+        return None
+    here = context.gpu.memory if context.gpu is not None else 0
+    for attempt in context.attempts:
+        replay = attempt.fault.replay if attempt.fault is not None else {}
+        there = attempt.gpus[0].memory if attempt.gpus else here
+        if attempt.asked.batch != context.proven_knobs.batch or there < here:
+            continue
+        shown = f"FP32 as a whole does not fit the GPU's memory: the replay of step {replay.get('step', '?')}"
+        if replay.get("fp32") == "oom":
+            return f"{shown} ran out of it"
+        if replay.get("fits") == "no":
+            return f"{shown} shows that it needs {replay.get('needs', '?')} or more of {replay.get('limit', '?')}"
+    return None
 
 
 def _fp32_params(step: RungSpec, context: RungContext) -> Knobs | str:

@@ -19,7 +19,7 @@ SCRIPT_VALUE = "the script's own"
 def faster_knobs(first: Knobs, now: Knobs) -> Knobs | None:
     """Return the knobs to go back to: the original precision, or the original lr where the precision is unchanged."""
     if (now.precision, now.params) != (first.precision, first.params):
-        return now.but(precision=first.precision, params=first.params)
+        return now.but(precision=first.precision, params=first.params, matmul=first.matmul)
     return now.but(lr=first.lr) if now.lr != first.lr else None
 
 

@@ -7,14 +7,15 @@ from itertools import pairwise
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import describe_no_hands
-from rung.jobs.model.knobs import Knobs, Precision, not_taken
+from rung.jobs.model.knobs import Knobs, Precision, RungName, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
-from rung.recovery.decide.rungs import RungContext
+from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit
 from rung.recovery.decide.treatments import TREATMENTS
 
 # Knobs that no script has: "not set" before says nothing to a person.
-RUNG_ONLY = ("params", "skip", "constants", "fp32_modules")
+RUNG_ONLY = ("params", "skip", "constants", "fp32_modules", "matmul")
+SPELLED_OUT = {("matmul", "tf32"): "matmuls in TF32", ("matmul", "strict"): "matmuls strictly in FP32"}
 
 
 def describe_fault(fault: Fault) -> str:
@@ -31,7 +32,7 @@ def describe_change(before: Knobs, after: Knobs) -> str:
     """List the changes; `before` are the values in force, including those of the script itself."""
     changes = after.changes_from(before).items()
     return ", ".join(
-        f"{name} {new}" if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
+        SPELLED_OUT.get((name, new), f"{name} {new}") if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
         for name, (old, new) in changes
         if new is not None
     )
@@ -66,7 +67,9 @@ def no_rung_left(fault: Fault, root: Fault, context: RungContext, incident: Inci
         return f"{describe_fault(root)}: no rung can be taken. {describe_no_hands(context.no_hands)}."
     else:
         text = f"{describe_fault(root)}: no rung is left"
-    return with_advice(text, root)
+    on_ladder = any(step.rung is RungName.FP32 for step in context.spec.recovery.rungs)
+    too_large = why_fp32_does_not_fit(context) if on_ladder else None
+    return with_advice(f"{text}; {too_large}" if too_large else text, root)
 
 
 def _is_fp32(attempt: Attempt, context: RungContext) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from rung.jobs.job import Attempt, Outcome, Verdict, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import Knobs, not_taken
+from rung.jobs.model.knobs import SPEED_ONLY, Knobs, not_taken
 from rung.recovery.decide.incident import Incident, incident_after
 from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.ledger.row import gpu_type
@@ -125,7 +125,7 @@ def out_of_reach(with_rung: Sequence[Attempt], proven: Knobs) -> bool:
 
 def _changed(with_rung: Sequence[Attempt], proven: Knobs) -> set[str]:
     changes = with_rung[0].asked.changes_from(proven)
-    return {name for name, (_, asked) in changes.items() if asked is not None}
+    return {name for name, (_, asked) in changes.items() if asked is not None} - SPEED_ONLY
 
 
 def _seen(with_rung: Sequence[Attempt]) -> Mapping[str, Any]:

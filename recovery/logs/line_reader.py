@@ -31,7 +31,7 @@ _SETTINGS = re.compile(
     re.IGNORECASE,
 )
 # The fields of a replay record that are kept.
-REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where")
+REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where", "fits", "needs", "limit")
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
 FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
@@ -82,7 +83,7 @@ def rung_changes(spec: JobSpec) -> dict[str, tuple[str | Changes, str]]:
     }
 
 
-def _first_knobs(spec: JobSpec, step: RungSpec) -> tuple[Knobs | str, str]:
+def _first_knobs(spec: JobSpec, step: RungSpec, gpu: Gpu | None = None) -> tuple[Knobs | str, str]:
     """Return the knobs after a rung or why it is skipped, and a note where its values are known only in the run."""
     knobs = spec.knobs.knobs()
     if step.rung is RungName.SKIP_DATA:
@@ -91,7 +92,7 @@ def _first_knobs(spec: JobSpec, step: RungSpec) -> tuple[Knobs | str, str]:
     if step.rung is RungName.LOWER_LR and spec.knobs.mode == "zero-edit" and knobs.lr is None:
         after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
         return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
-    return apply_rung(step, RungContext(spec, knobs, knobs)), ""
+    return apply_rung(step, RungContext(spec, knobs, knobs, gpu=gpu)), ""
 
 
 def change_text(spec: JobSpec, changes: str | Changes) -> str:
@@ -124,7 +125,7 @@ class LadderPreview:
 
     def _rung(self, step: RungSpec) -> RungPreview:
         spec, knobs = self._job.spec, self._job.knobs
-        after, note = _first_knobs(spec, step)
+        after, note = _first_knobs(spec, step, next(iter(self._first.gpus), None))
         if isinstance(after, str):
             return RungPreview(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")

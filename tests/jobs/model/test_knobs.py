@@ -37,8 +37,8 @@ def test_changes_list_only_the_knobs_that_differ(before: Knobs, after: Knobs) ->
     assert all(old != new for old, new in changes.values())
 
 
-def test_the_contract_has_ten_knobs() -> None:
-    names = "lr clip growth_interval precision batch accumulation params skip constants fp32_modules"
+def test_the_contract_has_eleven_knobs() -> None:
+    names = "lr clip growth_interval precision batch accumulation params skip constants fp32_modules matmul"
     assert tuple(names.split()) == KNOB_NAMES
 
 

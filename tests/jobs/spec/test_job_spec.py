@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert made.recovery.max_attempts == 8
     assert made.knobs.knobs().to_dict() == {
         "lr": None, "clip": None, "growth_interval": 2000, "precision": "amp_fp16", "batch": None, "accumulation": None,
-        "params": None, "skip": None, "constants": None, "fp32_modules": None,
+        "params": None, "skip": None, "constants": None, "fp32_modules": None, "matmul": None,
     }  # fmt: skip
     assert (made.checkpoint.dir, made.checkpoint.pattern, made.workdir) == ("checkpoints", "step_*.pt", ".")
 
@@ -129,6 +129,12 @@ def test_a_ladder_called_auto_has_every_rung_but_two_and_stays_auto_in_the_store
     assert {step.rung for step in made.recovery.rungs} == set(RungName) - only_named
     assert [step.rung for step in made.recovery.rungs][:5] == [step.rung for step in spec().recovery.rungs]
     assert JobSpec.model_validate_json(made.model_dump_json()) == made
+
+
+def test_fp32_may_be_asked_to_be_strict() -> None:
+    assert (spec().recovery.fp32, spec(recovery={"fp32": "strict"}).recovery.fp32) == ("tf32", "strict")
+    with pytest.raises(ValueError, match="'tf32' or 'strict'"):
+        spec(recovery={"fp32": "bf16"})
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,78 @@ def test_a_gpu_without_tensor_cores_goes_to_fp32_early():
     assert first_rung(F.FP16_OVERFLOW, gpu=A100) is RungName.NATIVE_FP16
 
 
+@pytest.mark.parametrize(
+    ("gpu", "asked", "change"),
+    [
+        (A100, "tf32", "precision amp_fp16 -> fp32, matmuls in TF32)"),
+        (A100, "strict", "precision amp_fp16 -> fp32, matmuls strictly in FP32)"),
+        (P100, "tf32", "precision amp_fp16 -> fp32)"),
+        (None, "strict", "precision amp_fp16 -> fp32)"),
+    ],
+)
+def test_the_sentence_says_what_matmuls_of_fp32_compute_in(gpu, asked, change):
+    job = a_job(recovery={"fp32": asked})
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40))], [], gpu)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.FP32
+    assert change in decision.because
+
+
+def test_fp32_that_helped_is_kept_where_its_matmuls_are_not_in_tf32():
+    job = a_job()
+    one = an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40))
+    wider = decide(job, [one], [], A100)
+    live = {"precision": "fp32", "matmul": "strict"}
+    decision = decide(job, [one, carried_out(2, wider, a_fault(F.NAN_LOSS, 900), effective=live)], [], A100)
+    assert isinstance(decision, Relaunch) and decision.undone == ()
+    assert (decision.knobs.precision, decision.knobs.matmul) == (Precision.FP32, "tf32")
+
+
+TOO_LARGE = "FP32 as a whole does not fit the GPU's memory: the replay of step 40 "
+RAN_OUT = {"step": "40", "weights": "finite", "inputs": "finite", "fp32": "oom"}
+FITS_NOT = {**RAN_OUT, "fp32": "finite", "fits": "no", "needs": "30.0GiB", "limit": "24.0GiB"}
+
+
+@pytest.mark.parametrize(
+    ("replay", "reason"),
+    [
+        (RAN_OUT, f"{TOO_LARGE}ran out of it"),
+        (FITS_NOT, f"{TOO_LARGE}shows that it needs 30.0GiB or more of 24.0GiB"),
+    ],
+)
+def test_fp32_is_skipped_where_it_does_not_fit_the_memory(replay, reason):
+    job = a_job(recovery={"ladder": ["fp32", "bf16"]})
+    fault = a_fault(F.SCALE_COLLAPSE, 40, replay=replay)
+    decision = decide(job, [an_attempt(1, job.knobs, fault)], [], A100)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.BF16
+    assert decision.skipped == (("fp32", reason),)
+    assert decide(job, [an_attempt(1, job.knobs, replace(fault, replay={**FITS_NOT, "fits": "yes"}))], [], P100) == (
+        decide(job, [an_attempt(1, job.knobs, replace(fault, replay={**RAN_OUT, "fp32": "finite"}))], [], P100)
+    )
+
+
+def test_a_job_whose_last_rung_is_fp32_ends_with_that_reason():
+    job = a_job(recovery={"ladder": ["fp32"]})
+    end = decide(job, [an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40, replay=RAN_OUT))], [], A100)
+    assert isinstance(end, Stop)
+    assert f"no rung is left; {TOO_LARGE}ran out of it. What to do" in end.diagnosis
+    assert end.skipped == (("fp32", f"{TOO_LARGE}ran out of it"),)
+    without = a_job(recovery={"ladder": ["native_fp16"]})
+    end = decide(without, [an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40, replay=RAN_OUT))], [], A100)
+    assert isinstance(end, Stop) and "no rung is left. What to do" in end.diagnosis
+
+
+def test_what_did_not_fit_is_remembered_until_the_gpu_is_larger_or_the_batch_smaller():
+    job = a_job(recovery={"ladder": ["raise_clip", "fp32"]}, knobs={"batch": 8})
+    small, large = replace(A100, memory=24 * 2**30), replace(A100, memory=80 * 2**30)
+    one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS, 100, replay=RAN_OUT), gpus=(small,))
+    two = an_attempt(2, job.knobs.but(clip=1.0), a_fault(F.NAN_LOSS, 100), rung="raise_clip", gpus=(small,))
+    assert isinstance(decide(job, [one, two], [], small), Stop)
+    elsewhere = decide(job, [one, two], [], large)
+    assert isinstance(elsewhere, Relaunch) and elsewhere.rung is RungName.FP32
+    halved = decide(job, [replace(one, asked=job.knobs.but(batch=16)), two], [], small)
+    assert isinstance(halved, Relaunch) and halved.rung is RungName.FP32
+
+
 def test_rungs_below_the_chosen_one_are_skipped_with_reasons():
     job = a_job()
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.UNSCALE_ERROR, 0))], [], None)

@@ -11,16 +11,17 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.rungs import RUNGS, RungContext, apply_rung
-from tests.support.jobs_in_trouble import a_fault, a_job
+from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt
 
 
 def taken(
-    rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", **context: Any
+    rung: str, knobs: Knobs, values: tuple[float, ...] = (), mode: str = "zero-edit", fp32: str = "tf32", **context: Any
 ) -> Knobs | str:
-    job = a_job(knobs={"mode": mode})
+    job = a_job(knobs={"mode": mode}, recovery={"fp32": fp32}, run=RUN)
     return apply_rung(RungSpec(rung=RungName(rung), values=values), RungContext(job.spec, knobs, job.knobs, **context))
 
 
+RUN = "python train.py --precision {precision}"
 BASE = Knobs(lr=1e-3, clip=5.0, growth_interval=2000, batch=8, accumulation=1)
 
 
@@ -94,6 +95,25 @@ def test_bf16_is_taken_only_on_gpus_that_have_it(capability, takes):
     answer = taken("bf16", BASE, gpu=Gpu("NVIDIA GPU", capability))
     assert isinstance(answer, Knobs) is takes
     assert takes or "has no bf16" in answer
+
+
+@pytest.mark.parametrize(("capability", "has"), [((6, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
+@pytest.mark.parametrize("asked", ["tf32", "strict"])
+@pytest.mark.parametrize("mode", ["zero-edit", "inside"])
+def test_fp32_says_what_matmuls_compute_in_where_the_gpu_has_tf32(capability, has, asked, mode):
+    answer = taken("fp32", BASE, mode=mode, fp32=asked, gpu=Gpu("NVIDIA GPU", capability))
+    assert answer == BASE.but(precision=Precision.FP32, matmul=asked if has else None)
+
+
+def test_fp32_leaves_matmuls_to_a_script_that_takes_only_flags():
+    answer = taken("fp32", BASE, mode="flags", gpu=Gpu("NVIDIA A100", (8, 0)))
+    assert answer == BASE.but(precision=Precision.FP32)
+
+
+def test_fp32_leaves_matmuls_to_a_script_without_hands():
+    attempt = an_attempt(1, BASE, None, hands="isolated; flag -I")
+    answer = taken("fp32", BASE, gpu=Gpu("NVIDIA A100", (8, 0)), attempts=(attempt,))
+    assert answer == BASE.but(precision=Precision.FP32)
 
 
 @pytest.mark.parametrize(

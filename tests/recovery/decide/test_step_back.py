@@ -52,6 +52,10 @@ def test_no_step_back_is_due_for_a_run_that_is_not_known_to_learn() -> None:
     assert not is_due(job(), [faulty(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
 
 
+def test_a_step_back_leaves_matmuls_as_they_were() -> None:
+    assert faster_knobs(FIRST, FP32.but(matmul="tf32")) == FIRST
+
+
 def test_a_step_back_happens_once() -> None:
     again = replace(cured(9000), number=4, rung=None)
     assert not is_due(job(), [faulty(), stopped(), back(), again])

@@ -50,6 +50,9 @@ def test_a_replay_of_a_bad_batch_does_not_belong_to_a_later_fault():
 def test_a_replay_record_is_read_only_in_its_known_keys_and_cut_in_length():
     reading = read('rung| replay step=3 fp32=failed where="a b" password=x')
     assert reading is not None and dict(reading.replay) == {"step": "3", "fp32": "failed", "where": "a b"}
+    memory = {"fits": "no", "needs": "30.0GiB", "limit": "24.0GiB"}
+    reading = read("rung| replay " + " ".join(f"{name}={text}" for name, text in memory.items()))
+    assert reading is not None and dict(reading.replay) == memory
     longest = read("rung| replay where=" + "x" * 5000)
     assert longest is not None and len(longest.replay["where"]) == 255
     assert read("rung| replay password=x") is None

@@ -10,7 +10,7 @@ import pytest
 from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.knobs import Knobs, Precision
 from rung.recovery.evidence.read_ledger import read_ledger
 from rung.recovery.evidence.tries import Result, tries
 from rung.recovery.ledger.ledger import EMPTY
@@ -69,6 +69,14 @@ def test_a_change_of_two_knobs_took_only_if_both_were_seen() -> None:
     second = an_attempt(2, halved, None, rung="lower_batch", effective={"batch": 4})
     assert only([first, second]).not_known == 1
     assert only([first, replace(second, effective={"batch": 4, "accumulation": 2})]).took == 1
+
+
+def test_fp32_took_whether_or_not_its_matmuls_were_in_tf32() -> None:
+    widened = OWN.but(precision=Precision.FP32, matmul="tf32")
+    second = an_attempt(2, widened, None, rung="fp32", effective={"precision": "fp32", "matmul": "strict"})
+    assert only([faulty(), second]).took == 1
+    assert only([faulty(), replace(second, effective={"precision": "fp32"})]).took == 1
+    assert only([faulty(), replace(second, effective={"precision": "amp_fp16", "matmul": "tf32"})]).not_taken == 1
 
 
 def test_a_change_that_did_not_take_counts_as_a_try_and_shows_nothing_about_the_rung() -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rung.jobs.job import Job
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.decide import Relaunch
@@ -37,11 +38,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ladder(folder: Path, **fields: Any) -> tuple[Job, LadderPreview]:
+def ladder(folder: Path, place: Placement = HERE, **fields: Any) -> tuple[Job, LadderPreview]:
     spec = JobSpec.model_validate({"name": "a", "run": RUN, "knobs": KNOBS, **fields})
     job = planned_job(spec, 1)
     home = (HomePaths(folder / "home"), {"PATH": "/bin"})
-    return job, LadderPreview(job, asked_by_person(job, (), (), HERE), home, folder)
+    return job, LadderPreview(job, asked_by_person(job, (), (), place), home, folder)
 
 
 def by_name(preview: LadderPreview) -> dict[str, RungPreview]:
@@ -107,6 +108,22 @@ def test_zero_edit_shows_the_lr_as_a_factor_of_the_script_lr(folder: Path) -> No
     assert rungs["raise_clip"].inside == ("clip",)
     assert "clip the script's own -> 1.0" in next(rungs["raise_clip"].lines())
     assert "known when there is one" in next(rungs["skip_data"].lines())
+
+
+@pytest.mark.parametrize(
+    ("capability", "asked", "shown"),
+    [((8, 0), "tf32", " -> tf32"), ((8, 0), "strict", " -> strict"), ((7, 5), "tf32", None)],
+)
+def test_the_gpu_of_the_first_attempt_decides_what_fp32_multiplies_in(
+    folder: Path, capability: tuple[int, int], asked: str, shown: str | None
+) -> None:
+    place = Placement("ampere", (Gpu("NVIDIA GPU", capability),))
+    knobs, recovery = {"mode": "zero-edit"}, {"ladder": ["bf16", "fp32"], "fp32": asked}
+    _, preview = ladder(folder, place, run="python t.py", knobs=knobs, recovery=recovery)
+    rungs = by_name(preview)
+    (first, *_) = rungs["fp32"].lines()
+    assert first.endswith(f"fp32, matmul the script's own{shown}" if shown else "-> fp32")
+    assert bool(rungs["bf16"].skipped) is (capability < (8, 0))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from rung_inside.attach import checkpoint, native_fp16
 from rung_inside.attach.base_lr import base_lr, set_base_lr
 from rung_inside.contract import asked_knobs, records
-from rung_inside.numerics import grad_norm, precision
+from rung_inside.numerics import grad_norm, precision, tf32
 from rung_inside.places import fp16_places, fp32_calls
 
 # The updates of all runs of this process.
@@ -59,6 +59,7 @@ class Run:
     def _set_precision(self) -> None:
         """Cast the model and make the scaler for the precision wanted."""
         self._precision = self._wanted.get("precision")
+        tf32.start(self._wanted.get("matmul"))
         fp16_places.start(self._wanted.get("constants"), self._wanted.get("fp32_modules"))
         fp16_places.attach(self.model)
         # A model whose own code computes in FP32 takes its inputs as they are.
@@ -94,6 +95,7 @@ class Run:
             "growth_interval": self.scaler.get_growth_interval() if self.scaler.is_enabled() else None,
             "precision": self._live_precision(),
             **fp16_places.effective(),
+            **tf32.effective(),
         }
 
     def _live_precision(self) -> str:
@@ -108,6 +110,7 @@ class Run:
     @contextlib.contextmanager
     def autocast(self) -> Iterator[None]:
         """Compute the forward pass and the loss in the precision wanted."""
+        tf32.hold()
         with precision.autocast(self.device_type, self._precision):
             self._see_autocast()
             yield

@@ -13,7 +13,7 @@ from typing import Any
 
 NAMES = (
     *("lr", "clip", "growth_interval", "precision", "batch", "accumulation", "params", "skip"),
-    *("constants", "fp32_modules"),
+    *("constants", "fp32_modules", "matmul"),
 )
 # init_scale is no knob, but a script may give it.
 SCRIPT_NAMES = (*NAMES, "init_scale")

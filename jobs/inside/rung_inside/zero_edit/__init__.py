@@ -25,6 +25,7 @@ PARTS = (
     ("torch", "zero_edit.knobs.param_dtype"),
     # Before the hook that records the dtypes of autocasts: it must see them as the script enters them.
     ("torch", "zero_edit.knobs.keep_fp16"),
+    ("torch", "zero_edit.knobs.matmul"),
     ("torch", "zero_edit.hooks.loss_functions"),
     ("torch", "zero_edit.knobs.autocast"),
     ("torch", "zero_edit.hooks.grad_scaler"),

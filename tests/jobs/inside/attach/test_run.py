@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 import rung_inside
 import torch
 from rung_inside.attach import checkpoint
-from rung_inside.numerics import grad_norm
+from rung_inside.numerics import grad_norm, tf32
 
 RecordsOf = Callable[[str], list[dict[str, str]]]
 Ask = Callable[..., None]
@@ -36,6 +36,30 @@ def test_each_precision_is_set_on_the_live_objects_and_read_back(
     assert run.scaler.is_enabled() == (precision == "amp_fp16")
     assert [record["precision"] for record in records_of("knobs")] == [precision]
     assert ("scale" in records_of("step")[0]) == (precision == "amp_fp16")
+
+
+@pytest.fixture
+def on_ampere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pretend a GPU with TF32, and put torch's settings back."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    yield
+    tf32.start("strict")
+    tf32.start(None)
+    torch.backends.cudnn.allow_tf32 = True
+
+
+@pytest.mark.parametrize("asked", ["tf32", "strict"])
+def test_fp32_multiplies_as_asked_and_reads_it_back(
+    asked: str, trained: Any, ask: Ask, records_of: RecordsOf, on_ampere: None
+) -> None:
+    ask(precision="fp32", matmul=asked)
+    made = trained()
+    run = attach(made)
+    torch.backends.cudnn.allow_tf32 = asked == "strict"
+    made.steps(run, 0, 2)
+    assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == (asked == "tf32")
+    assert records_of("knobs")[-1]["matmul"] == asked
 
 
 def test_a_run_from_scratch_reports_step_0(trained: Any, ask: Ask, records_of: RecordsOf) -> None:

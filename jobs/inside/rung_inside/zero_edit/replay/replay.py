@@ -20,14 +20,14 @@ from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
 from rung_inside.places.find import LOSS
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.replay import cure, rerun_forward
+from rung_inside.zero_edit.replay import cure, memory, rerun_forward
 
 MOST_REPLAYS = 8
 # Skipped updates in a row with finite losses: more than a scaler needs to find its scale.
 SKIPPED = 8
 # Smallest growth of the norm of the weights that is reported.
 GROWN = 2.0
-FINITE, NONFINITE, FAILED, UNKNOWN = "finite", "nonfinite", "failed", "unknown"
+FINITE, NONFINITE, FAILED, UNKNOWN, OOM = "finite", "nonfinite", "failed", "unknown", "oom"
 # Exceptions that are not about numbers.
 _OUTSIDE = (OSError, ImportError, SyntaxError, NameError, MemoryError, KeyboardInterrupt)
 
@@ -67,6 +67,10 @@ class _State:
         self.skipped = 0
         # Whether a replay has found a cure.
         self.is_cured = False
+        # The memory before the first forward that was run again, whose peak was that of the run alone; None: no GPU.
+        self.memory: memory.Memory | None = None
+        # Whether FP32 fits it, once that is measured.
+        self.fp32_memory: dict[str, str] = {}
         # The norm of each model's weights before its first update, as a tensor on its device.
         self.norms: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -173,9 +177,19 @@ def _examine(grads: bool) -> dict[str, str]:
     }
     if weights:
         # With weights that are not finite every forward is bad and shows nothing.
+        _now.memory = _now.memory or patch.quietly(memory.read, call)
         with rerun_forward.preserved_state(call.device):
             result.update(_rerun(call, grads))
+        if result["fp32"] == FINITE and not call.is_fp32:
+            result.update(_fp32_memory(call))
     return result
+
+
+def _fp32_memory(call: Call) -> dict[str, str]:
+    """Return whether a training in FP32 fits the memory, as far as it is known; measured once."""
+    if _now.memory is not None and not _now.fp32_memory:
+        _now.fp32_memory = patch.quietly(memory.of_fp32, call, _now.memory) or {}
+    return _now.fp32_memory
 
 
 def _growth(module: Any) -> dict[str, str]:
@@ -220,9 +234,14 @@ def _outputs(call: Call, *, wide: bool) -> tuple[str, str]:
         good, where = rerun_forward.first_bad(call, wide=wide)
     except rerun_forward.CannotRun:
         return UNKNOWN, ""
-    except Exception:
-        return FAILED, ""
-    return _label(good), where
+    except Exception as error:
+        if not memory.ran_out(error):
+            return FAILED, ""
+    else:
+        return _label(good), where
+    # Here the exception is gone, and with it what its frames held.
+    memory.give_back(call.device)
+    return OOM, ""
 
 
 def _gradients(call: Call) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rung_inside.contract import records
-from rung_inside.numerics import precision
+from rung_inside.numerics import precision, tf32
 from rung_inside.patching import on_exit
 from rung_inside.places import fp16_places
 from rung_inside.zero_edit import run_state
@@ -72,6 +72,7 @@ def read_knobs(optimizer: Any) -> dict[str, Any]:
         "params": _params(optimizer) if run_state.asked_knob("params") is not None else None,
         "skip": run_state.asked_knob("skip"),
         **fp16_places.effective(),
+        **tf32.effective(),
         **_framework_knobs,
     }
 
