@@ -16,10 +16,9 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.rungs import LR_FACTOR, RungContext, apply_rung, with_defaults
 from rung.recovery.decide.script_values import read_script_values
-from rung.recovery.monitors.learning import MIN_READINGS, SAME_LEVEL, LossHistory
+from rung.recovery.monitors.learning import SAME_LEVEL, LossHistory
 from rung.recovery.monitors.level_loss import is_level_and_high, look_steps
 from rung.recovery.trials.candidates import lower_lr
-from rung.recovery.trials.compare import FEW_SHARE
 from rung.recovery.trials.decide_trials import first_trial
 from rung.recovery.trials.plan import shared_folder
 
@@ -82,14 +81,7 @@ def first_look(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
         return None
     hundredth = lower_lr(tenth)
     found = (tenth,) if hundredth is None else (tenth, hundredth)
-    planned = Trial(last.number, 0, found, 0, 0, last.level_at, MOST_TRIALS * last.level_at, goal=_goal(line))
+    untrained, until = untrained_loss(line[0]), last.level_at
+    goal = untrained - SAME_LEVEL * abs(untrained) if untrained is not None else None
+    planned = Trial(last.number, 0, found, 0, 0, until, MOST_TRIALS * until, goal=goal)
     return first_trial(attempts, planned, None)
-
-
-def _goal(line: Sequence[Attempt]) -> float | None:
-    """Return the loss below which a lower lr has learned; None: the untrained loss is not known."""
-    untrained, seen = untrained_loss(line[0]), line[-1].readings
-    if untrained is None and len(seen) < MIN_READINGS:
-        # A few lines of a log show nothing but a clear difference.
-        return (1 - FEW_SHARE) * seen[-1][1]
-    return untrained - SAME_LEVEL * abs(untrained) if untrained is not None else None
