@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rung.recovery.monitors.learning import (
@@ -17,6 +17,8 @@ from rung.recovery.monitors.learning import (
 # The first look comes after twice the length of a trial; each next one half as far again. Ten times the right lr was
 # seen from 200 steps on, in each of four models with SGD, momentum and Adam.
 FIRST_LOOK, NEXT_LOOK = 200, 1.5
+# A loss that was so many times that of the untrained model, or of its own level, as often as this, has soared.
+SOARED, OFTEN = 10.0, 2
 
 
 def look_steps(begun: int, last: int) -> Iterator[int]:
@@ -35,14 +37,27 @@ def is_level(history: LossHistory, step: int, since: int = 0) -> bool:
 def is_level_and_high(history: LossHistory, step: int, untrained: float | None) -> bool:
     """Return whether the loss of a young run is level although it has not come down to half of the untrained model's.
 
+    One that soared in its first steps and came down again has not learned either, however low it is.
     From a fifth to five times the right lr, none of eight trainings was. With twenty times, three were, three ended in
     NaN, and two came to half of the untrained loss all the same.
     """
     late = history.between(step // 2, step)
     if len(late) < MIN_READINGS or history.lr_rose_at > step // 2 or 2 * spread_of(late) >= abs(median(late)):
         return False  # too early to tell; and a loss around zero, as that of a policy, has no level
-    high = untrained is None or median(late) >= MOSTLY_LEARNED * untrained
+    high = (
+        untrained is None or median(late) >= MOSTLY_LEARNED * untrained or _soared(history.between(0, step), untrained)
+    )
     return high and (is_level(history, step) or _is_no_new_low(history, step))
+
+
+def has_spikes(history: Sequence[tuple[int, float]], step: int) -> bool:
+    """Return whether single losses soared in the second half of some steps, as those of batches with outliers do."""
+    late = [loss for at, loss in history if step // 2 <= at <= step]
+    return bool(late) and _soared(late, median(late))
+
+
+def _soared(losses: list[float], level: float) -> bool:
+    return level > 0 and sum(loss > SOARED * level for loss in losses) >= OFTEN
 
 
 def _is_no_new_low(history: LossHistory, step: int) -> bool:

@@ -80,3 +80,16 @@ def test_a_loss_that_falls_from_a_blow_up_has_not_learned() -> None:
     blown_up = course(lambda step: 2.7 if step < 60 else 3 + 400 / step, 460)
     assert steps(blown_up, replace(FIRST, first_loss=None)) == [200, 300, 450]
     assert steps(course(lambda step: 2.7 - step / 300, 460), replace(FIRST, first_loss=None)) == []
+
+
+def test_a_loss_that_soared_at_first_has_not_learned_however_low_it_is() -> None:
+    assert steps(course(lambda step: 60.0 if 3 <= step <= 5 else 0.3, 460)) == [200, 300, 450]
+    assert steps(course(lambda step: 60.0 if step == 3 else 0.3, 460)) == []
+
+
+@pytest.mark.parametrize(("spike", "tried"), [(3e6, ["raise_clip"]), (3.3, [])])
+def test_a_run_with_spikes_is_also_tried_with_a_clip(spike: float, tried: list[str]) -> None:
+    history = course(lambda step: spike if step % 50 == 33 else 3.0, 300)
+    found = first_look(JOB, [replace(FIRST, level_at=300, readings=last_readings(history, 300))], None)
+    assert found is not None and found.trial is not None
+    assert labels(found.trial) == [*tried, "lower_lr x0.1", "lower_lr x0.01"]
