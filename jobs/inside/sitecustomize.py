@@ -1,7 +1,7 @@
 """Starts zero-edit and the measuring of usage: Python imports this file when it starts.
 
-Without RUNG_MODE=zero-edit and RUNG_USAGE it does nothing. It always runs the sitecustomize that it hides, if there is
-one. Any Python 3 must be able to read this file, also one that is too old for Rung.
+Without RUNG_MODE (zero-edit, or watch: it reads and changes nothing) and RUNG_USAGE it does nothing. It always runs the
+sitecustomize that it hides, if there is one. Any Python 3 must be able to read this file, also one that is too old.
 """
 
 import os
@@ -13,7 +13,8 @@ OLDEST = (3, 8)
 def _start() -> None:
     if os.environ.get("RUNG_USAGE"):
         _measure()
-    if os.environ.get("RUNG_MODE") != "zero-edit":
+    mode = os.environ.get("RUNG_MODE")
+    if mode not in ("zero-edit", "watch") or (mode == "watch" and sys.version_info < OLDEST):
         return
     if sys.version_info < OLDEST:
         _write("rung| hands none why=python_too_old python=%d.%d\n" % sys.version_info[:2])
@@ -23,6 +24,8 @@ def _start() -> None:
 
         zero_edit.start()
     except Exception as error:
+        if mode == "watch":
+            return  # the log is still there to be read
         text = "{}: {}".format(type(error).__name__, error).replace("\\", "/").replace('"', "'")
         _write('rung| hands none why=not_started error="%s"\n' % " ".join(text.split())[:200])
 

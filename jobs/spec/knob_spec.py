@@ -66,6 +66,11 @@ class KnobSpec(Model):
         description="flags: only what `run` or `envs` has a {placeholder} for; inside: the script imports rung_inside; "
         "zero-edit: set on the live objects of a script that knows nothing of Rung.",
     )
+    watch: Literal["inside", "log"] = Field(
+        "inside",
+        description="With mode flags: inside: losses, norms and values in force are also read inside a script that "
+        "imports torch, and nothing is changed there; log: only what the script prints.",
+    )
     lr: PositiveFloat | None = Field(None, description="Learning rate.")
     clip: Annotated[PositiveFloat | None, BeforeValidator(on_off)] = Field(
         None, description="max_norm of gradient clipping; off or null: no clipping."

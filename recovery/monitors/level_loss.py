@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rung.recovery.monitors.learning import (
@@ -17,9 +17,8 @@ from rung.recovery.monitors.learning import (
 # The first look comes after twice the length of a trial; each next one half as far again. Ten times the right lr was
 # seen from 200 steps on, in each of four models with SGD, momentum and Adam.
 FIRST_LOOK, NEXT_LOOK = 200, 1.5
-# A log with one line an epoch shows after four lines whether it falls. With the right lr, each of five models was at
-# least 3 % below its second and third line then; with twenty times as much, one in three was not, and most had NaN.
-FEW_READINGS = 4
+# A loss that was so many times that of the untrained model, or of its own level, as often as this, has soared.
+SOARED, OFTEN = 10.0, 2
 
 
 def look_steps(begun: int, last: int) -> Iterator[int]:
@@ -38,23 +37,27 @@ def is_level(history: LossHistory, step: int, since: int = 0) -> bool:
 def is_level_and_high(history: LossHistory, step: int, untrained: float | None) -> bool:
     """Return whether the loss of a young run is level although it has not come down to half of the untrained model's.
 
+    One that soared in its first steps and came down again has not learned either, however low it is.
     From a fifth to five times the right lr, none of eight trainings was. With twenty times, three were, three ended in
     NaN, and two came to half of the untrained loss all the same.
     """
-    late, seen = history.between(step // 2, step), history.between(0, step)
-    high = untrained is None or (bool(late) and median(late) >= MOSTLY_LEARNED * untrained)
-    if not high or history.lr_rose_at > step // 2:
-        return False  # it has learned; or it is too early to tell
-    if FEW_READINGS <= len(seen) < MIN_READINGS:
-        return _is_level_in_few(seen)
-    if len(late) < MIN_READINGS or 2 * spread_of(late) >= abs(median(late)):
+    late = history.between(step // 2, step)
+    if len(late) < MIN_READINGS or history.lr_rose_at > step // 2 or 2 * spread_of(late) >= abs(median(late)):
         return False  # too early to tell; and a loss around zero, as that of a policy, has no level
-    return is_level(history, step) or _is_no_new_low(history, step)
+    high = (
+        untrained is None or median(late) >= MOSTLY_LEARNED * untrained or _soared(history.between(0, step), untrained)
+    )
+    return high and (is_level(history, step) or _is_no_new_low(history, step))
 
 
-def _is_level_in_few(losses: list[float]) -> bool:
-    """Return whether the last of a few losses is no lower than those before it; the first steps do not count."""
-    return 0 < (1 - SAME_LEVEL) * min(losses[1:-1]) <= losses[-1]
+def has_spikes(history: Sequence[tuple[int, float]], step: int) -> bool:
+    """Return whether single losses soared in the second half of some steps, as those of batches with outliers do."""
+    late = [loss for at, loss in history if step // 2 <= at <= step]
+    return bool(late) and _soared(late, median(late))
+
+
+def _soared(losses: list[float], level: float) -> bool:
+    return level > 0 and sum(loss > SOARED * level for loss in losses) >= OFTEN
 
 
 def _is_no_new_low(history: LossHistory, step: int) -> bool:

@@ -12,20 +12,20 @@ from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.incident import incident_after
-from rung.recovery.decide.rungs import LR_FACTOR, RungContext, apply_rung, with_defaults
+from rung.recovery.decide.rungs import LR_FACTOR, RungContext, apply_rung
 from rung.recovery.decide.script_values import read_script_values
-from rung.recovery.monitors.learning import MIN_READINGS, SAME_LEVEL, LossHistory
-from rung.recovery.monitors.level_loss import is_level_and_high, look_steps
+from rung.recovery.monitors.learning import SAME_LEVEL, LossHistory
+from rung.recovery.monitors.level_loss import has_spikes, is_level_and_high, look_steps
 from rung.recovery.trials.candidates import lower_lr
-from rung.recovery.trials.compare import FEW_SHARE
 from rung.recovery.trials.decide_trials import first_trial
 from rung.recovery.trials.plan import shared_folder
 
 # Later, trials from scratch would take too long, and a healthy run may have come to its level.
 LATEST_STEP = 450
-# As many trials as long as this may run that do not win: two, and one of a still lower lr.
+# As many trials as long as this may run that do not win: of a lower lr twice, and of a clip or of a still lower lr.
 MOST_TRIALS = 3
 
 
@@ -59,16 +59,31 @@ def candidate_with_lower_lr(
     job: Job, line: Sequence[Attempt], gpu: Gpu | None, factor: float = LR_FACTOR
 ) -> Candidate | None:
     """Return a candidate with a share of the run's lr; None where that is too low, or cannot reach the script."""
-    step = next((each for each in job.spec.recovery.rungs if each.rung is RungName.LOWER_LR), None)
-    script_values = read_script_values(line)
-    context = RungContext(job.spec, line[-1].asked, job.knobs, script_values, gpu=gpu, attempts=tuple(line))
+    step, context = _rung(job, RungName.LOWER_LR), _context(job, line, gpu)
     if step is None or step.values:
         return None
     knobs = apply_rung(step.model_copy(update={"values": (factor,)}), context)
-    now = with_defaults(line[-1].asked, script_values).lr
+    now = context.now.lr
     if not isinstance(knobs, Knobs) or not knobs.lr or not now:
         return None
     return Candidate(RungName.LOWER_LR.value, knobs, float(f"{knobs.lr / now:.4g}"))
+
+
+def _with_clip(job: Job, line: Sequence[Attempt], gpu: Gpu | None) -> tuple[Candidate, ...]:
+    """Return a clipped candidate for a run with spikes; none where that cannot reach the script."""
+    step, last = _rung(job, RungName.RAISE_CLIP), line[-1]
+    if step is None or not has_spikes(last.readings, last.level_at or 0):
+        return ()
+    knobs = apply_rung(step, _context(job, line, gpu))
+    return (Candidate(RungName.RAISE_CLIP.value, knobs),) if isinstance(knobs, Knobs) else ()
+
+
+def _rung(job: Job, name: RungName) -> RungSpec | None:
+    return next((each for each in job.spec.recovery.rungs if each.rung is name), None)
+
+
+def _context(job: Job, line: Sequence[Attempt], gpu: Gpu | None) -> RungContext:
+    return RungContext(job.spec, line[-1].asked, job.knobs, read_script_values(line), gpu=gpu, attempts=tuple(line))
 
 
 def first_look(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaunch | None:
@@ -81,15 +96,9 @@ def first_look(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
     if tenth is None:
         return None
     hundredth = lower_lr(tenth)
-    found = (tenth,) if hundredth is None else (tenth, hundredth)
-    planned = Trial(last.number, 0, found, 0, 0, last.level_at, MOST_TRIALS * last.level_at, goal=_goal(line))
+    lower = (tenth,) if hundredth is None else (tenth, hundredth)
+    found = (*_with_clip(job, line, gpu), *lower)
+    untrained, until = untrained_loss(line[0]), last.level_at
+    goal = untrained - SAME_LEVEL * abs(untrained) if untrained is not None else None
+    planned = Trial(last.number, 0, found, 0, 0, until, MOST_TRIALS * until, goal=goal)
     return first_trial(attempts, planned, None)
-
-
-def _goal(line: Sequence[Attempt]) -> float | None:
-    """Return the loss below which a lower lr has learned; None: the untrained loss is not known."""
-    untrained, seen = untrained_loss(line[0]), line[-1].readings
-    if untrained is None and len(seen) < MIN_READINGS:
-        # A few lines of a log show nothing but a clear difference.
-        return (1 - FEW_SHARE) * seen[-1][1]
-    return untrained - SAME_LEVEL * abs(untrained) if untrained is not None else None

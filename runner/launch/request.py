@@ -20,6 +20,7 @@ from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.files.inside import INSIDE
 from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
 from rung.runner.seams.engine import Container, Engine, Request
@@ -117,7 +118,7 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
     variables: dict[str, Any] = {
         "RUNG_JOB": job.id,
         "RUNG_ATTEMPT": attempt.number,
-        "RUNG_MODE": job.spec.knobs.mode,
+        "RUNG_MODE": mode_inside(job.spec.knobs),
         "RUNG_KNOBS": json.dumps(attempt.asked.to_dict()),
         "RUNG_CHECKPOINT": str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else "",
         "RUNG_CHECKPOINT_DIR": checkpoint_dir,
@@ -131,6 +132,11 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
     if job.spec.checkpoint.every:
         variables["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
     return {name: str(value) for name, value in variables.items()}
+
+
+def mode_inside(knobs: KnobSpec) -> str:
+    """Return what the code inside the job does: with flags it may read, and sets nothing."""
+    return "watch" if knobs.mode == "flags" and knobs.watch == "inside" else knobs.mode
 
 
 def find_secrets(names: tuple[str, ...], paths: HomePaths, environ: Mapping[str, str]) -> dict[str, str]:

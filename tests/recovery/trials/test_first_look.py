@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from rung.jobs.job import Attempt
-from rung.recovery.decide.decide import Relaunch
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.trials.decide_trials import Winner, next_trial
 from rung.recovery.trials.first_look import doubtful_steps, first_look
 from rung.recovery.trials.own_run import last_readings
 from tests.recovery.trials.test_look_again import course
 from tests.support.jobs_in_trouble import an_attempt
-from tests.support.trials_in_memory import a_job_with_trials, faulty, labels, tried
+from tests.support.trials_in_memory import a_job_with_trials, faulty, labels
 
 ACT = {"trials": "on", "not_learning": "act"}
 JOB = a_job_with_trials(recovery=ACT)
@@ -84,36 +82,14 @@ def test_a_loss_that_falls_from_a_blow_up_has_not_learned() -> None:
     assert steps(course(lambda step: 2.7 - step / 300, 460), replace(FIRST, first_loss=None)) == []
 
 
-def by_epoch(*losses: float) -> LossHistory:
-    """Return the losses of a log with one line for every hundred steps."""
-    history = LossHistory()
-    for number, loss in enumerate(losses, 1):
-        history.add(100 * number, loss)
-    return history
+def test_a_loss_that_soared_at_first_has_not_learned_however_low_it_is() -> None:
+    assert steps(course(lambda step: 60.0 if 3 <= step <= 5 else 0.3, 460)) == [200, 300, 450]
+    assert steps(course(lambda step: 60.0 if step == 3 else 0.3, 460)) == []
 
 
-# Losses of the tests' own small models, with the right lr and with one that is far too high.
-FALLING, LEVEL = (0.988, 0.540, 0.551, 0.504, 0.547), (4.198, 2.180, 2.189, 2.191, 2.181)
-
-
-def test_four_lines_show_whether_a_log_with_one_line_an_epoch_falls() -> None:
-    unseen = replace(FIRST, first_loss=None)
-    assert steps(by_epoch(*LEVEL), unseen) == [450]
-    assert steps(by_epoch(*LEVEL[:4]), unseen) == []
-    assert steps(by_epoch(*FALLING), unseen) == []
-    assert steps(by_epoch(0.1, -0.2, 0.05, 0.1, -0.1), unseen) == []
-
-
-@pytest.mark.parametrize(("loss", "wins"), [(2.1, False), (1.0, True)])
-def test_a_few_lines_show_only_a_clear_difference(loss: float, wins: bool) -> None:
-    first = replace(FIRST, first_loss=None, level_at=450, readings=last_readings(by_epoch(*LEVEL), 450))
-    attempts: list[Attempt] = [first]
-    found: Relaunch | Winner | None = first_look(JOB, attempts, None)
-    while isinstance(found, Relaunch):
-        trial = tried(found, len(attempts) + 1, loss)
-        assert trial.trial is not None
-        lines = tuple(each for each in trial.trial.readings if each[0] and each[0] % 100 == 0)
-        attempts.append(replace(trial, trial=replace(trial.trial, readings=lines)))
-        found = next_trial(JOB, attempts, None)
-    assert isinstance(found, Winner)
-    assert (found.attempt.number > 1) is wins
+@pytest.mark.parametrize(("spike", "tried"), [(3e6, ["raise_clip"]), (3.3, [])])
+def test_a_run_with_spikes_is_also_tried_with_a_clip(spike: float, tried: list[str]) -> None:
+    history = course(lambda step: spike if step % 50 == 33 else 3.0, 300)
+    found = first_look(JOB, [replace(FIRST, level_at=300, readings=last_readings(history, 300))], None)
+    assert found is not None and found.trial is not None
+    assert labels(found.trial) == [*tried, "lower_lr x0.1", "lower_lr x0.01"]

@@ -107,6 +107,19 @@ def test_precision_has_the_name_that_the_script_uses() -> None:
     assert build(run="x {precision}", knobs={"precision": "fp32"}).argv[1] == "fp32"
 
 
+@pytest.mark.parametrize(
+    ("knobs", "mode"),
+    [
+        ({}, "watch"),
+        ({"watch": "log"}, "flags"),
+        ({"mode": "inside"}, "inside"),
+        ({"mode": "zero-edit", "watch": "log"}, "zero-edit"),
+    ],
+)
+def test_a_job_with_flags_is_watched_from_inside_unless_its_file_says_log(knobs: dict[str, str], mode: str) -> None:
+    assert build(knobs=knobs).env["RUNG_MODE"] == mode
+
+
 def test_the_job_gets_the_variables_of_the_contract() -> None:
     checkpoint = {"dir": "ck", "pattern": "s_*.pt", "every": 50}
     env = build(checkpoint=checkpoint, resumed="s_5.pt", knobs={"clip": "off"}).env
@@ -116,7 +129,7 @@ def test_the_job_gets_the_variables_of_the_contract() -> None:
     assert env["RUNG_CHECKPOINT_DIR"] == "/h/jobs/a-1/ck"
     assert env["RUNG_CHECKPOINT_PATTERN"] == "s_*.pt"
     assert env["RUNG_CHECKPOINT_EVERY"] == "50"
-    assert env["RUNG_MODE"] == "flags"
+    assert env["RUNG_MODE"] == "watch"
     assert env["RUNG_LOG"] == str(HOME.attempt("a-1", 2).log)
     assert env["PYTHONPATH"] == str(INSIDE)
     knobs = json.loads(env["RUNG_KNOBS"])

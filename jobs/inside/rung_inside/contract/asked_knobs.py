@@ -38,6 +38,11 @@ def knobs() -> dict[str, Any]:
     return {name: values[name] for name in NAMES if name in values}
 
 
+def may_change() -> bool:
+    """Return whether Rung may change anything in this process: with RUNG_MODE=watch it only looks."""
+    return os.environ.get("RUNG_MODE") != "watch"
+
+
 def wanted(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the knobs to set: those asked, and the script's for the others. No clip means off."""
     given = {name: value for name, value in knobs().items() if value is not None or name == "clip"}

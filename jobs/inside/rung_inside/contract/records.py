@@ -27,6 +27,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rung_inside.contract import asked_knobs
+
 PREFIX = "rung|"
 # Text that survives a reader who splits on spaces and on the first "=".
 PLAIN = re.compile(r"[A-Za-z0-9_./:+@%,~-]+")
@@ -126,7 +128,7 @@ def _write_to_log(text: str) -> bool:
 
 def report_hands(torch: Any) -> bool:
     """Write that Rung's code is installed in this process; False if one that started it has written so."""
-    if os.environ.get(HANDS_REPORTED):
+    if os.environ.get(HANDS_REPORTED) or not asked_knobs.may_change():
         return False
     os.environ[HANDS_REPORTED] = "1"
     _last_reported["hands"] = True
@@ -140,7 +142,9 @@ def has_reported_hands() -> bool:
 
 
 def report_no_hands(why: str, **details: Any) -> None:
-    """Write why Rung's code cannot set the knobs in this process."""
+    """Write why Rung's code cannot set the knobs in this process, where it was asked to."""
+    if not asked_knobs.may_change():
+        return
     os.environ.pop(HANDS_REPORTED, None)
     emit("hands none", why=why, **details)
 

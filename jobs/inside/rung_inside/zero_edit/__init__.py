@@ -1,4 +1,4 @@
-"""Zero-edit: sets the knobs on the live objects of a script that was not written for Rung.
+"""Zero-edit: sets the knobs on the live objects of a script that was not written for Rung; or only watches it.
 
 Nothing happens until the script has imported torch. Each part patches one thing after one import, and its function
 gets the imported module. The parts import torch, so none of them is imported before the script has done so itself.
@@ -52,8 +52,8 @@ _left = list(PARTS)
 
 
 def start() -> None:
-    """Wait for the imports of the script; without RUNG_MODE=zero-edit do nothing."""
-    if os.environ.get("RUNG_MODE") != "zero-edit":
+    """Wait for the imports of the script; without RUNG_MODE (zero-edit or watch) do nothing."""
+    if os.environ.get("RUNG_MODE") not in ("zero-edit", "watch"):
         return
     for trigger in dict.fromkeys(trigger for trigger, _ in PARTS):
         on_import.when_imported(trigger, functools.partial(_on_import, trigger))

@@ -129,7 +129,7 @@ def step() -> int:
 def asked_knob(name: str) -> Any:
     """Return the value asked for a knob, or None; read once, because every update needs it many times."""
     if not _asked_knobs:
-        _asked_knobs.append(patch.quietly(asked_knobs.knobs) or {})
+        _asked_knobs.append((patch.quietly(asked_knobs.knobs) or {}) if asked_knobs.may_change() else {})
     return _asked_knobs[0].get(name)
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume import framework_resume
@@ -77,4 +78,4 @@ def _load(load_state: Callable[..., Any], accelerator: Any, *args: Any, **kwargs
 def _choose_state(given: Any) -> Any:
     """Return the folder to load; never None, since the script has decided to load one."""
     chosen = os.environ.get("RUNG_CHECKPOINT", "")
-    return chosen if os.path.isdir(chosen) else given
+    return chosen if os.path.isdir(chosen) and asked_knobs.may_change() else given

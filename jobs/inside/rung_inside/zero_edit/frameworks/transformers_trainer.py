@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume import framework_resume
@@ -26,6 +27,8 @@ def install_arguments(module: Any) -> None:
 
 
 def _set_arguments(arguments: Any, *_: Any, **__: Any) -> None:
+    if not asked_knobs.may_change():
+        return
     # The filter logs the running mean instead of a NaN loss; it changes only the log.
     _set(arguments, "logging_nan_inf_filter", False)
     _ask_precision(arguments, run_state.asked_knob("precision"))

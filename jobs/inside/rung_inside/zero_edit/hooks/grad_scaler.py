@@ -54,7 +54,8 @@ def _load(original: Callable[..., Any], scaler: Any, state_dict: Any, *args: Any
         if state_dict:
             _disabled[scaler] = dict(state_dict)
         return None
-    state = patch.quietly(asked_knobs.usable_scaler_state, state_dict) if scaler.is_enabled() else state_dict
+    may_change = scaler.is_enabled() and asked_knobs.may_change()
+    state = patch.quietly(asked_knobs.usable_scaler_state, state_dict) if may_change else state_dict
     # An empty state is from a run without a scaler: the fresh state is right.
     result = original(scaler, state, *args, **kwargs) if state is not None else None
     patch.quietly(_set_growth_interval, scaler)

@@ -1,0 +1,76 @@
+"""Tests that watching a script reads what zero-edit reads, and changes nothing, whatever Rung asks for."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Start = Callable[..., subprocess.CompletedProcess[str]]
+
+TRAINING = """
+import os, torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+scaler = torch.amp.GradScaler("cpu", growth_interval=7)
+if os.path.exists("half.pt"):
+    scaler.load_state_dict(torch.load("half.pt"))
+for step in range(5):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = model(torch.randn(4, 4)).pow(2).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print("weights", torch.cat([each.detach().flatten() for each in model.parameters()]).tolist())
+print("scale", scaler.get_scale())
+"""
+# All of it would change the result, and is asked of the script by its flags.
+ASKED = {"lr": 0.01, "clip": 0.1, "growth_interval": 2, "precision": "fp32", "constants": "clamp", "skip": "2-3"}
+
+
+@pytest.fixture
+def train(start: Start, tmp_path: Path) -> Callable[..., list[str]]:
+    (tmp_path / "train.py").write_text(TRAINING)
+
+    def training(mode: str) -> list[str]:
+        done = start(sys.executable, "train.py", zero=False, RUNG_MODE=mode, RUNG_KNOBS=json.dumps(ASKED))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return training
+
+
+def own(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("rung|")]
+
+
+def test_a_watched_script_computes_the_same_and_its_updates_are_recorded(train: Callable[..., list[str]]) -> None:
+    alone, watched = train("flags"), train("watch")
+    assert own(alone) == alone == own(watched)
+    steps = [line for line in watched if line.startswith("rung| step ")]
+    assert [re.search(r"\bstep=(\d+)", line)[1] for line in steps] == ["1", "2", "3", "4", "5"]  # type: ignore[index]
+    assert all(re.search(r"\bloss=\d", line) for line in steps)
+    (knobs,) = (line for line in watched if line.startswith("rung| knobs "))
+    assert "lr=0.25" in knobs and "growth_interval=7" in knobs and "precision=amp_fp16" in knobs
+    assert "rung| end updates=5" in watched
+
+
+def test_a_watched_script_says_nothing_of_hands(train: Callable[..., list[str]]) -> None:
+    assert not [line for line in train("watch") if line.startswith("rung| hands")]
+
+
+def test_a_watched_script_loads_a_collapsed_scale_as_it_is(train: Callable[..., list[str]], tmp_path: Path) -> None:
+    import torch
+
+    state = {"scale": 0.25, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 7, "_growth_tracker": 0}
+    torch.save(state, tmp_path / "half.pt")
+    assert "scale 0.25" in train("watch")
+    assert "scale 0.25" not in train("zero-edit")
