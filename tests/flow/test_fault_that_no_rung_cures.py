@@ -2,13 +2,20 @@
 
 
 def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(lab):
-    history = lab.run(lab.job("data_bug"))
+    history = lab.run(lab.job("data_bug", knobs={"watch": "log"}))
     assert history["job"]["state"] == "FAILED"
     assert [a["rung"] for a in history["attempts"]] == [None, "raise_clip", "lower_lr", "fp32"]
     assert {a["fault"]["step"] for a in history["attempts"]} == {41}
     assert "NaN in FP32 too, at step 41" in history["job"]["reason"]
     assert "the model or the data" in history["job"]["reason"]
     assert history["attempts"][-1]["asked"]["lr"] == 0.05
+
+
+def test_the_same_is_known_after_one_relaunch_where_the_run_is_watched_from_inside(lab):
+    history = lab.run(lab.job("data_bug"))
+    assert history["job"]["state"] == "FAILED"
+    assert [a["rung"] for a in history["attempts"]] == [None, "fp32"]
+    assert "NaN in FP32 too in the loss, with weights and inputs that are finite" in history["job"]["reason"]
 
 
 def test_an_unknown_exit_is_retried_once_and_then_reported_with_its_last_line(lab):

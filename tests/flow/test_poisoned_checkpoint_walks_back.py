@@ -20,9 +20,10 @@ def poisoned(tmp_path_factory, once):
 def recovered(lab):
     """Run a job whose weights are NaN from step 41 on, and in whose folder two files were never whole.
 
-    The log shows the NaN at step 80, so the files of step 50 to 80 hold NaN.
+    The log shows the NaN at step 80, so the files of step 50 to 80 hold NaN. From inside it would be seen at once.
     """
-    name = lab.submit(lab.job("weights_nan", "--log-every 80 --steps 160", recovery={"ladder": ["fp32"]}))
+    fields = {"knobs": {"watch": "log"}, "recovery": {"ladder": ["fp32"]}}
+    name = lab.submit(lab.job("weights_nan", "--log-every 80 --steps 160", **fields))
     folder = lab.folder / "home" / "jobs" / name / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "step_45.pt").write_bytes(b"not a checkpoint at all")
@@ -55,7 +56,8 @@ def test_poisoned_truncated_and_unreadable_files_are_not_deleted(poisoned):
 
 @pytest.mark.long
 def test_without_a_healthy_checkpoint_the_relaunch_starts_from_scratch_with_the_reason(lab):
-    job = lab.job("weights_nan", "--log-every 20 --save-every 1000", recovery={"ladder": ["fp32"]})
+    fields = {"knobs": {"watch": "log"}, "recovery": {"ladder": ["fp32"]}}
+    job = lab.job("weights_nan", "--log-every 20 --save-every 1000", **fields)
     second = lab.run(job)["attempts"][1]
     assert second["resumed_from"] is None
     assert "from scratch: the job has written no checkpoint" in second["because"]

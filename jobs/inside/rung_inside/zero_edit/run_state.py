@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rung_inside.contract import asked_knobs
-from rung_inside.patching import patch
+from rung_inside.patching import on_exit, patch
 
 EVENTS = ("forward", "backward", "clipped", "unscaled", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
@@ -142,6 +142,14 @@ def subscribe(event: str, callback: Callable[..., Any]) -> None:
 def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
     """Stop calling `callback`; a publish that is running still calls it."""
     _callbacks[event] = [each for each in _callbacks[event] if each != callback]
+
+
+def step_aside() -> None:
+    """Stop watching for good: the script asks for the knobs and reports by itself."""
+    _asked_knobs[:] = [{}]
+    on_exit.turn_off()
+    for callbacks in _callbacks.values():
+        callbacks.clear()
 
 
 def publish(event: str, *values: Any) -> None:

@@ -74,3 +74,30 @@ def test_a_watched_script_loads_a_collapsed_scale_as_it_is(train: Callable[..., 
     torch.save(state, tmp_path / "half.pt")
     assert "scale 0.25" in train("watch")
     assert "scale 0.25" not in train("zero-edit")
+
+
+ATTACHED = """
+import torch, rung_inside
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+run = rung_inside.attach(model, optimizer, device="cpu", defaults={"precision": "fp32"})
+for step in range(3):
+    optimizer.zero_grad()
+    with run.autocast():
+        loss = model(torch.ones(2, 4)).pow(2).mean()
+    run.step(loss, step)
+"""
+
+
+def test_a_watched_script_that_reports_by_itself_reports_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ATTACHED)
+    done = start(sys.executable, "train.py", zero=False, RUNG_MODE="watch", RUNG_KNOBS='{"lr": 0.125}')
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("rung| step ") for line in lines) == 3
+    (knobs,) = (line for line in lines if line.startswith("rung| knobs "))
+    assert "lr=0.125" in knobs, "what the script itself asks Rung for is set"
+    assert sum(line.startswith("rung| hands torch=") for line in lines) == 1
+    assert lines.count("rung| end updates=3") == 1
