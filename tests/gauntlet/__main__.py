@@ -34,7 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("case", nargs="*", help="cases by name (default: all)")
     parser.add_argument("--regimen", action="append", choices=[*REGIMENS], help="may be given several times")
     parser.add_argument("--side", choices=SIDES, help="one side: rules may be changed for tune, never for blind")
-    parser.add_argument("--fresh", action="store_true", help="the second list only")
+    parser.add_argument("--fresh", action="store_true", help="the newest list only")
     parser.add_argument("--family", help="one family only")
     parser.add_argument("--short", action="store_true", help="a few cases only")
     parser.add_argument("--long", action="store_true", help=f"at {LONG} times the steps: is it durable?")

@@ -43,7 +43,7 @@ class Case:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     memory: str | None = None
-    # Of the second list, which was drawn after Rung's rules had been made with all of the first.
+    # Of the newest list, which was drawn after Rung's rules had been made with the others.
     fresh: bool = False
 
     @property
@@ -64,8 +64,8 @@ class Case:
     def side(self) -> str:
         """Return `tune` if Rung's rules may be changed for this case, and `blind` if not.
 
-        A hash of its name makes a third of the second list `tune`. The first list is `tune` as a whole: it had a blind
-        half, which has been read by now.
+        A hash of its name makes a third of the newest list `tune`. The other lists are `tune` as a whole: their blind
+        cases have been read by now.
         """
         third = hashlib.sha256(self.name.encode()).digest()[0] % 3 == 0
         return "tune" if third or not self.fresh else "blind"

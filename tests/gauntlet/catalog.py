@@ -6,11 +6,12 @@ from tests.gauntlet.case import CASES, Case
 from tests.gauntlet.families import FAMILIES
 from tests.gauntlet.fresh import FRESH
 from tests.gauntlet.scripts import SINGLE
+from tests.gauntlet.second_list import SECOND
 
 # The cases import these files; Python finds them in the folder of the script.
 SHARED = tuple(CASES / f"{name}.py" for name in ("case", "options", "tasks", "tuned"))
 SIDES = ("tune", "blind")
-CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *FRESH)
+CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *SECOND, *FRESH)
 
 
 def chosen(

@@ -15,10 +15,12 @@ from tests.gauntlet import table
 from tests.gauntlet.case import CASES, CONFIG, Case
 from tests.gauntlet.cases.tuned import LR
 from tests.gauntlet.catalog import CATALOG, SHARED, chosen
+from tests.gauntlet.draw import draw
 from tests.gauntlet.families import CHANNELS, FAMILIES, KINDS, case_of
 from tests.gauntlet.fresh import FRESH
 from tests.gauntlet.judging import REFERENCE, Result, Verdict, judge, read_results, value_in
 from tests.gauntlet.regimens import REGIMENS, Trial, default, from_history
+from tests.gauntlet.second_list import SECOND
 
 CURABLE = Case("mask_constant", "a mask")
 HOPELESS = Case("sqrt_at_zero", "a root", diagnosis=("bug in the model",))
@@ -118,10 +120,10 @@ def test_the_families_cover_the_models_optimizers_channels_and_logs() -> None:
         "silent",
     }
     assert words >= {"hf", "lightning", "accelerate", *KINDS}
-    assert all(case.steps == 2000 for case in (*FAMILIES, *FRESH))
+    assert all(case.steps == 2000 for case in (*FAMILIES, *SECOND, *FRESH))
 
 
-def test_only_the_second_list_has_blind_cases_and_they_are_most_of_it() -> None:
+def test_only_the_newest_list_has_blind_cases_and_they_are_most_of_it() -> None:
     assert {case.side for case in CATALOG if not case.fresh} == {"tune"}
     blind = [case for case in FRESH if case.side == "blind"]
     assert 0.55 < len(blind) / len(FRESH) < 0.8
@@ -129,12 +131,19 @@ def test_only_the_second_list_has_blind_cases_and_they_are_most_of_it() -> None:
     assert {case.healthy for case in FRESH if case.side == "tune"} == {True, False}
 
 
-def test_one_case_in_six_of_the_second_list_is_healthy() -> None:
+def test_one_case_in_six_of_the_newest_list_is_healthy() -> None:
     assert 0.1 < sum(case.healthy for case in FRESH) / len(FRESH) < 0.25
 
 
+def test_the_newest_list_was_drawn_by_lot_and_only_shortened() -> None:
+    drawn = draw()
+    listed = [case.name for case in FRESH]
+    assert [name for name in drawn if name in listed] == listed
+    assert not {case.name for case in (*FAMILIES, *SECOND)} & set(drawn)
+
+
 @pytest.mark.parametrize("case", FRESH, ids=lambda case: case.name)
-def test_a_case_of_the_second_list_can_be_seen_and_reached(case: Case) -> None:
+def test_a_case_of_the_newest_list_can_be_seen_and_reached(case: Case) -> None:
     assert not case.name.endswith(("flags_silent", "config_silent"))
     assert case.framework != "HF Trainer" or "_zero_" in case.name
     assert case.framework != "Lightning" or case.name.endswith("zero_silent")
