@@ -14,6 +14,10 @@ class Diagnosis:
 
     rungs: tuple[RungName, ...] = ()
     why: str = ""
+    # Why the first of the rungs, where that is more than `why` says.
+    first_why: str = ""
+    # For fp32_modules: the places that the replay has found.
+    places: tuple[str, ...] = ()
     # With a verdict only those rungs are tried; when none is left, the job stops with the verdict and the advice.
     verdict: str = ""
     advice: str = ""
@@ -22,6 +26,10 @@ class Diagnosis:
     allowed: frozenset[RungName] = frozenset()
     # The evidence proves the first of the rungs, so that no trial is needed.
     proven: bool = False
+
+    def why_rung(self, rung: RungName) -> str:
+        """Return why this one of the rungs."""
+        return self.first_why if self.first_why and rung is self.rungs[0] else self.why
 
 
 OPEN = Diagnosis()
