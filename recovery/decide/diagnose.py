@@ -128,12 +128,13 @@ def _diagnose_constant(fault: Fault, context: RungContext) -> Diagnosis:
         why = f"the value is the limit of another tensor's dtype ({where}), which fits once all are FP16"
         clamped = f"the value is the limit of another tensor's dtype ({where}), and FP16's own limit fits"
         rungs = (_R.CLAMP_CONSTANTS, _R.NATIVE_FP16, _R.FP32)
-        return Diagnosis(rungs, why, clamped, ruled_out={_R.BF16: same})
+        return Diagnosis(rungs, why, ruled_out={_R.BF16: same}, first_why=clamped)
     what = "the limit of a wider dtype" if "finfo" in line else "a value beyond 65504"
     same = f"{what} does not fit FP16 whatever holds the parameters"
     why = f"{what} is written into the code ({where})"
     rungs = (_R.CLAMP_CONSTANTS, *wider_precisions(context))
-    return Diagnosis(rungs, why, f"{why}, and FP16's own limit fits", ruled_out={_R.NATIVE_FP16: same})
+    clamped = f"{why}, and FP16's own limit fits"
+    return Diagnosis(rungs, why, ruled_out={_R.NATIVE_FP16: same}, first_why=clamped)
 
 
 def _diagnose_unscaling(fault: Fault) -> Diagnosis:

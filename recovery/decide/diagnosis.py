@@ -14,10 +14,6 @@ class Diagnosis:
 
     rungs: tuple[RungName, ...] = ()
     why: str = ""
-    # Why the first of the rungs, where that is more than `why` says.
-    first_why: str = ""
-    # For fp32_modules: the places that the replay has found.
-    places: tuple[str, ...] = ()
     # With a verdict only those rungs are tried; when none is left, the job stops with the verdict and the advice.
     verdict: str = ""
     advice: str = ""
@@ -26,6 +22,10 @@ class Diagnosis:
     allowed: frozenset[RungName] = frozenset()
     # The evidence proves the first of the rungs, so that no trial is needed.
     proven: bool = False
+    # Why the first of the rungs, where that is more than `why` says.
+    first_why: str = ""
+    # For fp32_modules: the places that the replay has found.
+    places: tuple[str, ...] = ()
 
     def why_rung(self, rung: RungName) -> str:
         """Return why this one of the rungs."""
