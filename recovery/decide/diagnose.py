@@ -132,9 +132,9 @@ def _diagnose_constant(fault: Fault, context: RungContext) -> Diagnosis:
     what = "the limit of a wider dtype" if "finfo" in line else "a value beyond 65504"
     same = f"{what} does not fit FP16 whatever holds the parameters"
     why = f"{what} is written into the code ({where})"
-    rungs = (_R.CLAMP_CONSTANTS, *wider_precisions(context))
+    wider = wider_precisions(context)
     clamped = f"{why}, and FP16's own limit fits"
-    return Diagnosis(rungs, why, ruled_out={_R.NATIVE_FP16: same}, first_why=clamped)
+    return Diagnosis((_R.CLAMP_CONSTANTS, *wider), why, ruled_out={_R.NATIVE_FP16: same}, first_why=clamped)
 
 
 def _diagnose_unscaling(fault: Fault) -> Diagnosis:

@@ -25,7 +25,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class ReplayCure:
-    """The smallest change with which the failing step is finite. `cost`: per cent of a forward pass; None: not run."""
+    """The smallest change with which the failing step is finite. `cost`: per cent of a forward pass, if known."""
 
     rung: RungName
     places: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class ReplayCure:
     @property
     def was_run(self) -> bool:
         """Return whether the replay computed the step with this cure, and did not only conclude it."""
-        return self.cost is not None
+        return self.places != (LOSS,)
 
     def describe(self, present: str | None = None) -> str:
         """Say what was seen, as a sentence for a person. `present`: the places that were in FP32 at that step."""
@@ -48,7 +48,7 @@ class ReplayCure:
         where = f"FP32 in {listed(self.places)} {'too' if present else 'only'}"
         if not self.was_run:
             return f"the model is finite in FP16 at the same step, and what follows it is not: {where}"
-        return f"the same step is finite with {where}: {slower}; the rest stays FP16"
+        return f"the same step is finite with {where}{f': {slower}' if slower else ''}; the rest stays FP16"
 
 
 def read_cure(fault: Fault) -> ReplayCure | None:
