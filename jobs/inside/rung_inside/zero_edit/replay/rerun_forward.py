@@ -100,20 +100,14 @@ def forward(call: Any, *, wide: bool, grads: bool = False, cast: Any = None) -> 
     args, kwargs = (map_tensors(each, _wide) if wide else each for each in (call.args, call.kwargs))
     kind, dtype = call.device.type, cast if wide else call.autocast
     outer = torch.autocast(kind, enabled=False) if dtype is None else torch.autocast(kind, dtype=dtype)
-    with (
-        unwatched(),
-        _uncompiled(module),
-        torch.set_grad_enabled(grads),
-        outer,
-        _changed_autocasts(wide, cast) as casts,
-    ):
+    with unwatched(), _uncompiled(module), torch.set_grad_enabled(grads), outer, _changed_casts(wide, cast) as casts:
         output = _functional_call()(module, held, args, kwargs)
     call.autocast = call.autocast or next((context.fast_dtype for context in casts if context.device == kind), None)
     return output, held
 
 
 @contextlib.contextmanager
-def _changed_autocasts(wide: bool, cast: Any) -> Iterator[list[Any]]:
+def _changed_casts(wide: bool, cast: Any) -> Iterator[list[Any]]:
     """Disable autocasts that a model enters in its own forward, as with Accelerate, or give them another dtype.
 
     Yield those that were on.
