@@ -21,15 +21,14 @@ class RungName(StrEnum):
     LOWER_LR = "lower_lr"
     INCREASE_GROWTH_INTERVAL = "increase_growth_interval"
     NATIVE_FP16 = "native_fp16"
+    CLAMP_CONSTANTS = "clamp_constants"
+    FP32_MODULES = "fp32_modules"
+    BF16 = "bf16"
     FP32 = "fp32"
     # Not on the default ladder; used if named, or with `ladder: auto`.
     FP32_PARAMS = "fp32_params"
-    BF16 = "bf16"
     SKIP_DATA = "skip_data"
     LOWER_BATCH = "lower_batch"
-    # Used only if named.
-    CLAMP_CONSTANTS = "clamp_constants"
-    FP32_MODULES = "fp32_modules"
 
 
 @dataclass(frozen=True)

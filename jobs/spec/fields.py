@@ -14,6 +14,7 @@ STORED = {"stored": True}
 SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmgt])i?b?", re.IGNORECASE)
 # Module names as torch has them. A comma separates places in a record.
 PLACE = re.compile(r"[^\s,*=\"'.]+(?:\.[^\s,*=\"'.]+)*(?:\.\*)?")
+LONGEST_PLACE = 200
 DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([smh])")
 
 
@@ -75,7 +76,7 @@ def _place(text: str) -> str:
 
 Line = Annotated[str, AfterValidator(no_control)]
 # A place that computes in FP32 while the rest of the run stays in FP16.
-Place = Annotated[str, Field(max_length=200), AfterValidator(_place)]
+Place = Annotated[str, Field(max_length=LONGEST_PLACE), AfterValidator(_place)]
 # What people read in tables and type in commands.
 Name = Annotated[Line, AfterValidator(visible)]
 Size = Annotated[str, AfterValidator(_size)]

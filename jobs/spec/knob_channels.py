@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.knob_spec import KnobSpec
-from rung.jobs.spec.precision_names import SWITCHES, script_value_for
+from rung.jobs.spec.precision_names import FRAMEWORKS, SWITCHES, script_value_for
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+|fp16|bf16|fp32_modules)\}")
 
@@ -65,6 +65,20 @@ def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | Non
     if knob == "precision" and value is not None and spec.knobs.mode == "flags":
         return _why_precision_unreachable(spec, Precision(value))
     return None
+
+
+def says_it_knows(spec: TakesKnobs, precision: Precision) -> bool:
+    """Return whether the job file shows that this precision can be set: the script's name for it, or a switch.
+
+    Rung's own name of a precision is only a guess: a script with `--precision {precision}` may know two of them.
+    """
+    knobs = spec.knobs
+    if knobs.mode != "flags":
+        return True
+    if any(SWITCHES[name] is precision and list(_channels(spec, (name,))) for name in SWITCHES):
+        return True
+    is_named = precision in knobs.precision_text or precision in FRAMEWORKS.get(knobs.framework or "", {})
+    return is_named and bool(list(_channels(spec, ("precision",))))
 
 
 def _why_precision_unreachable(spec: TakesKnobs, precision: Precision) -> str | None:

@@ -28,10 +28,14 @@ DEFAULT_LADDER = (
     RungName.LOWER_LR,
     RungName.INCREASE_GROWTH_INTERVAL,
     RungName.NATIVE_FP16,
+    # The steps of falling back to FP32: each gives up less of FP16's speed and memory than the next.
+    RungName.CLAMP_CONSTANTS,
+    RungName.FP32_MODULES,
+    RungName.BF16,
     RungName.FP32,
 )
-# `ladder: auto` may use these too. clamp_constants and fp32_modules are used only where a ladder names them.
-FURTHER_RUNGS = (RungName.FP32_PARAMS, RungName.BF16, RungName.SKIP_DATA, RungName.LOWER_BATCH)
+# `ladder: auto` may use these too.
+FURTHER_RUNGS = (RungName.FP32_PARAMS, RungName.SKIP_DATA, RungName.LOWER_BATCH)
 AUTO = "auto"
 CLEAN_STEPS = re.compile(r"(?:after\s+)?([0-9]{1,15})(?:\s+clean)?(?:\s+steps?)?")
 
@@ -120,6 +124,8 @@ class EarlyWarning(Model):
     stop: bool = Field(True, description="Stop the run at once; false: it only explains a run that ends badly.")
 
 
+_DEFAULT_STEPS = tuple(RungSpec(rung=name) for name in DEFAULT_LADDER)
+
 LADDER_SCHEMA = {
     "anyOf": [
         {"const": AUTO},
@@ -157,7 +163,7 @@ class Recovery(Model):
 
     # None: auto. `rungs` has the rungs in both cases.
     ladder: Annotated[tuple[RungSpec, ...] | None, WithJsonSchema(LADDER_SCHEMA)] = Field(
-        tuple(RungSpec(rung=name) for name in DEFAULT_LADDER),
+        _DEFAULT_STEPS,
         description="Rungs in order: a name, or {name: [values]}; auto: all of them, ordered by what helped before.",
     )
     fp32: Literal["tf32", "strict"] = Field(
@@ -196,6 +202,11 @@ class Recovery(Model):
     def auto(self) -> bool:
         """Return whether the rungs are ordered by what helped before."""
         return self.ladder is None
+
+    @property
+    def names_its_rungs(self) -> bool:
+        """Return whether the job has a ladder of its own; one that is written out as the default is the default."""
+        return self.ladder is not None and self.ladder != _DEFAULT_STEPS
 
     @property
     def rungs(self) -> tuple[RungSpec, ...]:

@@ -229,7 +229,8 @@ def _climb(job: Job, checkpoints: Sequence[Sighting], climb: Climb) -> Decision:
     if isinstance(chosen, NoRung):
         verdict = f"{describe_fault(root)}: {chosen.verdict}. What to do: {chosen.advice}." if chosen.verdict else ""
         return Stop(verdict or no_rung_left(fault, root, context, incident), chosen.reasons)
-    if incident.rungs_without_cure >= MAX_RUNGS_WITHOUT_CURE and root.kind is not FaultKind.OOM:
+    counted = incident.rungs_without_cure - incident.steps_to_fp32
+    if counted >= MAX_RUNGS_WITHOUT_CURE and root.kind is not FaultKind.OOM:
         return Stop(no_rung_left(fault, root, context, incident), chosen.passed_over)
     choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
     change = describe_change(context.now, with_defaults(chosen.knobs, context.script_values))

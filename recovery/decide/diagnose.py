@@ -11,7 +11,8 @@ import re
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import OPEN, Diagnosis
-from rung.recovery.decide.replay_evidence import UNTRAINED, read_replay, rungs_for_first_updates
+from rung.recovery.decide.replay_cure import read_cure, with_cure
+from rung.recovery.decide.replay_evidence import UNTRAINED, is_stale, read_replay, rungs_for_first_updates
 from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
@@ -113,18 +114,27 @@ def _diagnose_overflow(fault: Fault, context: RungContext) -> Diagnosis:
         return Diagnosis(
             (_R.RAISE_CLIP,), f"the value grew over {fault.step} steps", allowed=frozenset({_R.RAISE_CLIP})
         )
+    cure = None if is_stale(fault) else read_cure(fault)
+    return with_cure(_diagnose_constant(fault, context), cure, context.now)
+
+
+def _diagnose_constant(fault: Fault, context: RungContext) -> Diagnosis:
+    """Diagnose a number that the script hands to torch: clamped to FP16's limit it fits; else a wider precision."""
     where, _, line = fault.source.partition(": ")
     if not line:
-        return OPEN
+        return Diagnosis((_R.CLAMP_CONSTANTS,), "the script hands torch a number that FP16 cannot hold")
     if _FINFO.search(line) and not _NAMED_FINFO.search(line):
         same = "the limit of another tensor's dtype does not fit bf16 either: the same error, for BFloat16"
         why = f"the value is the limit of another tensor's dtype ({where}), which fits once all are FP16"
-        return Diagnosis((_R.NATIVE_FP16, _R.FP32), why, ruled_out={_R.BF16: same})
+        clamped = f"the value is the limit of another tensor's dtype ({where}), and FP16's own limit fits"
+        rungs = (_R.CLAMP_CONSTANTS, _R.NATIVE_FP16, _R.FP32)
+        return Diagnosis(rungs, why, ruled_out={_R.BF16: same}, first_why=clamped)
     what = "the limit of a wider dtype" if "finfo" in line else "a value beyond 65504"
     same = f"{what} does not fit FP16 whatever holds the parameters"
-    return Diagnosis(
-        wider_precisions(context), f"{what} is written into the code ({where})", ruled_out={_R.NATIVE_FP16: same}
-    )
+    why = f"{what} is written into the code ({where})"
+    wider = wider_precisions(context)
+    clamped = f"{why}, and FP16's own limit fits"
+    return Diagnosis((_R.CLAMP_CONSTANTS, *wider), why, ruled_out={_R.NATIVE_FP16: same}, first_why=clamped)
 
 
 def _diagnose_unscaling(fault: Fault) -> Diagnosis:

@@ -22,6 +22,14 @@ class Diagnosis:
     allowed: frozenset[RungName] = frozenset()
     # The evidence proves the first of the rungs, so that no trial is needed.
     proven: bool = False
+    # Why the first of the rungs, where that is more than `why` says.
+    first_why: str = ""
+    # For fp32_modules: the places that the replay has found.
+    places: tuple[str, ...] = ()
+
+    def why_rung(self, rung: RungName) -> str:
+        """Return why this one of the rungs."""
+        return self.first_why if self.first_why and rung is self.rungs[0] else self.why
 
 
 OPEN = Diagnosis()

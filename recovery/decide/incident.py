@@ -13,6 +13,7 @@ from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import SPEED_ONLY, Knobs, RungName, not_taken
 from rung.recovery.decide.quarantine import quarantined
+from rung.recovery.decide.replay_cure import read_cure
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
 from rung.recovery.monitors.levels import blew_up
 
@@ -23,6 +24,7 @@ SAME_SHARE = 0.05
 MUCH_LATER, FIRST_STEPS = 10, 100
 # Three reductions to a tenth reach the floor of the lr.
 MAX_LR_REDUCTIONS = 3
+STEPS_TO_FP32 = (RungName.CLAMP_CONSTANTS, RungName.FP32_MODULES, RungName.BF16)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Incident:
     # How many rungs took effect and did not end the incident, and how many of them lowered the lr.
     rungs_without_cure: int = 0
     lr_reductions: int = 0
+    # How many of them were steps on the way to FP32 as a whole, which is one rung with all its steps.
+    steps_to_fp32: int = 0
     infra_faults: int = 0
     # Launches that count against no budget: a step back that failed, and the return from it.
     unbudgeted: int = 0
@@ -102,8 +106,12 @@ def _with_root(incident: Incident, attempt: Attempt, fault: Fault, step: int) ->
 
 
 def _count_rung(incident: Incident) -> Incident:
-    reductions = incident.lr_reductions + (incident.pending_rung == RungName.LOWER_LR)
-    return replace(incident, rungs_without_cure=incident.rungs_without_cure + 1, lr_reductions=reductions)
+    return replace(
+        incident,
+        rungs_without_cure=incident.rungs_without_cure + 1,
+        lr_reductions=incident.lr_reductions + (incident.pending_rung == RungName.LOWER_LR),
+        steps_to_fp32=incident.steps_to_fp32 + (incident.pending_rung in STEPS_TO_FP32),
+    )
 
 
 def _after_other_fault(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
@@ -141,7 +149,7 @@ def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | No
     """Return why the pending rung is not kept, or None when it helped."""
     # Half the batch needs less memory, even when the memory ran out again.
     halved = fault.kind is FaultKind.OOM and incident.pending_rung == RungName.LOWER_BATCH
-    if halved or _may_lower_lr_again(incident, attempt, fault):
+    if halved or _may_lower_lr_again(incident, attempt, fault) or _may_add_places(incident, attempt, fault):
         return None
     if fault.kind is FaultKind.NOT_LEARNING:
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"
@@ -158,6 +166,14 @@ def _may_lower_lr_again(incident: Incident, attempt: Attempt, fault: Fault) -> b
     return "drift" in shapes or blew_up(attempt.first_loss, attempt.loss)
 
 
+def _may_add_places(incident: Incident, attempt: Attempt, fault: Fault) -> bool:
+    """Return whether some places were in FP32, and the replay has found others that are needed too."""
+    cure = read_cure(fault)
+    if incident.pending_rung != RungName.FP32_MODULES or cure is None:
+        return False
+    return not set(cure.places) <= set((attempt.asked.fp32_modules or "").split(","))
+
+
 def _helped(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
     """Keep the knobs and allow every rung again: the run came further than ever."""
     kept = replace(incident, proven_knobs=attempt.asked, pending_rung=None, rejected_rungs={})
@@ -165,7 +181,7 @@ def _helped(incident: Incident, attempt: Attempt, fault: Fault) -> Incident:
         # The fault being cured is still the one from before.
         return kept
     if attempt.fault_step >= MUCH_LATER * max(incident.furthest_fault_step, FIRST_STEPS):
-        kept = replace(kept, rungs_without_cure=0, lr_reductions=0)
+        kept = replace(kept, rungs_without_cure=0, lr_reductions=0, steps_to_fp32=0)
     return _with_root(kept, attempt, fault, max(attempt.fault_step, incident.furthest_fault_step))
 
 

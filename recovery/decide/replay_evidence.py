@@ -9,6 +9,7 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import Diagnosis
+from rung.recovery.decide.replay_cure import read_cure, with_cure
 from rung.recovery.decide.rungs import RungContext
 from rung.recovery.monitors.fault_groups import BAD_VALUE
 
@@ -32,7 +33,7 @@ _BAD, _GOOD = "nonfinite", "finite"
 def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...]) -> Diagnosis | None:
     """Return the diagnosis from the replay of a fault's step; None when the replay shows nothing."""
     replay = fault.replay
-    if not replay or _is_stale(fault):
+    if not replay or is_stale(fault):
         return None
     if replay.get("weights") == _BAD:
         return _diagnose_state(context)
@@ -47,9 +48,14 @@ def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...])
         rungs, why = rungs_for_first_updates(context)
         return Diagnosis(rungs, f"the weights have grown {replay['grown']} times within {fault.step} updates, {why}")
     if replay.get("fp32") == _GOOD and replay.get("weights") == _GOOD and context.now.precision is not Precision.FP32:
-        why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
-        return Diagnosis(wider, why, proven=_was_learning(fault, context))
+        return _diagnose_precision(fault, context, wider)
     return None
+
+
+def _diagnose_precision(fault: Fault, context: RungContext, wider: tuple[RungName, ...]) -> Diagnosis:
+    """Diagnose a step that is finite in FP32: the cure that the replay has found, then the wider precisions."""
+    why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
+    return with_cure(Diagnosis(wider, why, proven=_was_learning(fault, context)), read_cure(fault), context.now)
 
 
 def _was_learning(fault: Fault, context: RungContext) -> bool:
@@ -58,7 +64,7 @@ def _was_learning(fault: Fault, context: RungContext) -> bool:
     return untrained or bool(context.attempts and context.attempts[-1].was_falling)
 
 
-def _is_stale(fault: Fault) -> bool:
+def is_stale(fault: Fault) -> bool:
     """Return whether the replay is of a step long before the fault, such as one that a new scaler skipped."""
     step = fault.replay.get("step", "")
     if fault.step is None or not step.isdecimal():

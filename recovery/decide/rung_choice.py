@@ -17,6 +17,12 @@ from rung.recovery.decide.treatments import cannot_cure
 from rung.recovery.ledger.ledger import RulesOrder
 from rung.recovery.ledger.row import gpu_type
 
+# On the default ladder these wait for a diagnosis that names them: without one they would be a launch for nothing.
+NEED_EVIDENCE = {
+    RungName.CLAMP_CONSTANTS: "nothing shows a constant that FP16 cannot hold",
+    RungName.BF16: "nothing shows that numbers leave the range of FP16",
+}
+
 
 @dataclass(frozen=True)
 class ChosenRung:
@@ -100,13 +106,23 @@ def _option(step: RungSpec, context: RungContext, incident: Incident, diagnosis:
         return incident.rejected_rungs[rung.value]
     if diagnosis.verdict and rung not in diagnosis.rungs:
         return "cannot cure what no setting causes"
-    return apply_rung(step, context)
+    unnamed = rung not in diagnosis.rungs and not context.spec.recovery.names_its_rungs
+    if unnamed and rung in NEED_EVIDENCE:
+        return NEED_EVIDENCE[rung]
+    return apply_rung(_with_places(step, diagnosis), context)
+
+
+def _with_places(step: RungSpec, diagnosis: Diagnosis) -> RungSpec:
+    """Return the rung with the places that the replay has found, where the job file names none."""
+    if step.rung is not RungName.FP32_MODULES or step.places:
+        return step
+    return RungSpec(rung=step.rung, places=diagnosis.places)
 
 
 def _why(chosen: RungName, order: RulesOrder, diagnosis: Diagnosis, incident: Incident) -> str:
     """Return why this rung is chosen: the diagnosis, or its place on the ladder."""
     if chosen in diagnosis.rungs:
-        return diagnosis.why
+        return diagnosis.why_rung(chosen)
     if incident.rejected_rungs:
         return "next on the ladder"
     return "the lowest rung" if chosen is order.rungs[0] else "the lowest rung that can help"

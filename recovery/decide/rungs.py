@@ -11,7 +11,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import outside_channels, why_unreachable
+from rung.jobs.spec.knob_channels import outside_channels, says_it_knows, why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.ledger.ledger import EMPTY, Ledger
 
@@ -32,6 +32,10 @@ SKIP_BEFORE, SKIP_AFTER = 5, 5
 SKIP_MOST = 500
 # The first GPUs that compute in bf16.
 BF16_CAPABILITY = (8, 0)
+# So many lists of places are tried, each longer than the one before; then a wider precision.
+MOST_LISTS = 3
+# `head.norm.*`: the module with all that is in it.
+WHOLE = ".*"
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:
     matmul = context.spec.recovery.fp32 if context.gpu is not None and context.gpu.has_tf32 else None
     if matmul is not None and _why_out_of_reach(context, "matmul", matmul):
         matmul = None  # the script decides
-    return context.proven_knobs.but(precision=Precision.FP32, matmul=matmul)
+    return context.proven_knobs.but(precision=Precision.FP32, fp32_modules=None, matmul=matmul)
 
 
 def why_fp32_does_not_fit(context: RungContext) -> str | None:
@@ -171,7 +175,9 @@ def _bf16(step: RungSpec, context: RungContext) -> Knobs | str:
     # Without a GPU the run is on a CPU, and every CPU has bf16.
     if context.gpu is not None and context.gpu.capability < BF16_CAPABILITY:
         return f"{context.gpu.name} has no bf16, which begins with sm_80"
-    return context.proven_knobs.but(precision=Precision.BF16)
+    if not context.spec.recovery.names_its_rungs and not says_it_knows(context.spec, Precision.BF16):
+        return "nothing in the job file says that the script knows bf16: give knobs.framework or knobs.precision_text"
+    return context.proven_knobs.but(precision=Precision.BF16, fp32_modules=None)
 
 
 def _skip_data(step: RungSpec, context: RungContext) -> Knobs | str:
@@ -211,12 +217,20 @@ def _fp32_modules(step: RungSpec, context: RungContext) -> Knobs | str:
     if context.now.precision in (Precision.BF16, Precision.FP32):
         return f"the run is in {context.now.precision}, not in FP16"
     if not step.places:
-        return "the job file names no places: write {fp32_modules: [head.norm, loss]}"
+        return "no replay has named places, and the job file names no places: write {fp32_modules: [head.norm, loss]}"
     present = context.now.fp32_modules.split(",") if context.now.fp32_modules else []
-    places = [*present, *(place for place in step.places if place not in present)]
+    places = _longer_list(present, step.places)
     if places == present:
         return f"{', '.join(step.places)}: already in FP32"
+    if sum(attempt.rung == RungName.FP32_MODULES for attempt in context.attempts) >= MOST_LISTS:
+        return f"{MOST_LISTS} lists of places did not hold, so the numbers go on growing"
     return context.proven_knobs.but(fp32_modules=",".join(places))
+
+
+def _longer_list(present: list[str], added: tuple[str, ...]) -> list[str]:
+    """Return the present places and the added ones; a module as a whole takes the place of its own code."""
+    new = [place for place in added if place not in present and place + WHOLE not in present]
+    return [*(place for place in present if place + WHOLE not in new), *new]
 
 
 RUNGS: dict[RungName, ApplyRung] = {
@@ -224,11 +238,11 @@ RUNGS: dict[RungName, ApplyRung] = {
     RungName.LOWER_LR: _lower_lr,
     RungName.INCREASE_GROWTH_INTERVAL: _increase_growth_interval,
     RungName.NATIVE_FP16: _native_fp16,
-    RungName.FP32: _fp32,
-    RungName.FP32_PARAMS: _fp32_params,
-    RungName.BF16: _bf16,
-    RungName.SKIP_DATA: _skip_data,
-    RungName.LOWER_BATCH: _lower_batch,
     RungName.CLAMP_CONSTANTS: _clamp_constants,
     RungName.FP32_MODULES: _fp32_modules,
+    RungName.BF16: _bf16,
+    RungName.FP32: _fp32,
+    RungName.FP32_PARAMS: _fp32_params,
+    RungName.SKIP_DATA: _skip_data,
+    RungName.LOWER_BATCH: _lower_batch,
 }

@@ -31,9 +31,14 @@ _SETTINGS = re.compile(
     re.IGNORECASE,
 )
 # The fields of a replay record that are kept.
-REPLAY_NAMES = ("step", "weights", "grown", "inputs", "fp32", "grads", "where", "fits", "needs", "limit")
+REPLAY_NAMES = (
+    *("step", "weights", "grown", "inputs", "fp32", "grads", "where", "cost"),
+    *("fits", "needs", "limit"),
+)
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
+# The longest list of places: 16 of them, with names of 200 characters. A longer one is left out and never cut.
+MAX_CURE = 4 * 1024
 FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
@@ -74,9 +79,11 @@ def without_rank(text: str) -> str:
 def _read_record(word: str, rest: str) -> Reading | None:
     fields: dict[str, str] = dict(FIELD.findall(rest))
     if word == "knobs":
-        return Reading(effective={name: _plain(text) for name, text in fields.items()}, is_record=True)
+        return Reading(effective={name: _effective(name, text) for name, text in fields.items()}, is_record=True)
     if word == "replay":
         values = {name: _text(fields[name]) for name in REPLAY_NAMES if name in fields}
+        cure = str(_unquoted(fields.get("cure", "")))
+        values |= {"cure": cure} if 0 < len(cure) <= MAX_CURE else {}
         return Reading(replay=values, is_record=True) if values else None
     if word == "hands":
         return Reading(hands=_hands(fields), is_record=True)
@@ -163,6 +170,12 @@ def _unquoted(text: str) -> object:
         return json.loads(text) if text.startswith('"') else text
     except ValueError:
         return text
+
+
+def _effective(name: str, text: str) -> object:
+    """Return the live value of a knob. A place may have a number for its name, as in a Sequential, and stays a text."""
+    value = _plain(text)
+    return text if name == "fp32_modules" and isinstance(value, (int, float)) else value
 
 
 def _plain(text: str) -> object:

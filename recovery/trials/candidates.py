@@ -11,6 +11,7 @@ from rung.jobs.model.trial import Candidate
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Climb
 from rung.recovery.decide.diagnose import diagnose
+from rung.recovery.decide.incident import STEPS_TO_FP32
 from rung.recovery.decide.rung_choice import rung_options
 from rung.recovery.decide.rungs import LR_FACTOR
 
@@ -32,9 +33,17 @@ def candidates(job: Job, climb: Climb, most: int) -> list[Candidate]:
 def _options(job: Job, climb: Climb) -> list[tuple[RungSpec, Knobs]]:
     """Return the rungs that can be taken. Without a diagnosis, a run that has not learned yet lowers its lr first."""
     found = rung_options(job, climb.root, climb.context, climb.incident)
+    if not job.spec.recovery.names_its_rungs:
+        found = _with_one_step_to_fp32(found)
     if diagnose(climb.context).rungs or climb.context.attempts[-1].healthy_loss is not None:
         return found
     return sorted(found, key=lambda option: option[0].rung is not RungName.LOWER_LR)
+
+
+def _with_one_step_to_fp32(options: list[tuple[RungSpec, Knobs]]) -> list[tuple[RungSpec, Knobs]]:
+    """Keep the first of the steps to FP32: all of them would leave no room for a rung of another kind."""
+    steps = [step.rung for step, _ in options if step.rung in (*STEPS_TO_FP32, RungName.FP32)]
+    return [option for option in options if option[0].rung not in steps[1:]]
 
 
 def _lr_share(step: RungSpec, climb: Climb, knobs: Knobs) -> float | None:

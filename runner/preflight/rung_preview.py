@@ -32,6 +32,7 @@ CONTEXT_LINES = 1
 RUNG_VARIABLES = "RUNG_"
 SCRIPT_LR = "the script's own lr, which is known after the first attempt"
 SKIPPED_DATA = "the updates around the fault are left out; which ones is known when there is one"
+PLACES = "only some places compute in FP32, the rest stays FP16; which ones a replay of the failing step finds"
 
 Pair = tuple[str, str]
 Changes = Mapping[str, tuple[Any, Any]]
@@ -89,6 +90,9 @@ def _first_knobs(spec: JobSpec, step: RungSpec, gpu: Gpu | None = None) -> tuple
     if step.rung is RungName.SKIP_DATA:
         unreachable = why_unreachable(spec, "skip")
         return (unreachable, "") if unreachable else (knobs, SKIPPED_DATA)
+    if step.rung is RungName.FP32_MODULES and not step.places:
+        unreachable = why_unreachable(spec, "fp32_modules")
+        return (unreachable, "") if unreachable else (knobs, PLACES)
     if step.rung is RungName.LOWER_LR and spec.knobs.mode == "zero-edit" and knobs.lr is None:
         after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
         return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""

@@ -58,7 +58,7 @@ DRILLS: dict[str, Drill] = {
     "overflow": Drill(
         "a mask that FP16 cannot hold, from step 40 on",
         frozenset({FaultKind.FP16_OVERFLOW}),
-        frozenset({RungName.NATIVE_FP16, RungName.FP32}),
+        frozenset({RungName.CLAMP_CONSTANTS, RungName.NATIVE_FP16, RungName.FP32}),
     ),
     "unscale": Drill(
         "FP16 parameters under a loss scaler, from step 40 on",

@@ -1,4 +1,4 @@
-"""Tests accuracy-conditioning: raw features overflow a half tensor, and FP32 cures it at once without loss."""
+"""Tests accuracy-conditioning: raw features overflow a half tensor, and clamped they train as well as in FP32."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def assert_overflows_and_recovers(lab, options=""):
     assert "masked_fill" in fault["source"]
     assert "Loss scale reduced from 65536.0 to 32768.0 due to overflow" in log
     assert "overflow_count=" in log and "Epoch 2/" in log
-    assert [attempt["rung"] for attempt in attempts] == [None, "fp32"]
-    assert attempts[1]["effective"]["precision"] == "fp32" and not attempts[1]["not_taken"]
+    assert [attempt["rung"] for attempt in attempts] == [None, "clamp_constants"]
+    assert attempts[1]["effective"]["precision"] == "amp_fp16" and not attempts[1]["not_taken"]
     assert attempts[1]["resumed_step"] == 120, "the two epochs before the fault were lost"
     assert metric(story) == pytest.approx(lab.fp32_metric(NAME, options), rel=0.01)
 
@@ -26,14 +26,14 @@ def assert_overflows_and_recovers(lab, options=""):
 # Always run in a container, by tests/fleet/test_field_reports.py.
 @pytest.mark.long
 @pytest.mark.sample
-def test_fp32_is_the_first_rung_and_cures_the_overflow_of_raw_features(lab):
+def test_clamping_is_the_first_rung_and_cures_the_overflow_of_raw_features(lab):
     assert "rung" not in (CATALOG / NAME / "train.py").read_text().lower()
     assert_overflows_and_recovers(lab)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_fp32_cures_the_fault_with_another_seed_too(lab, seed):
+def test_clamping_cures_the_fault_with_another_seed_too(lab, seed):
     assert_overflows_and_recovers(lab, f"--seed {seed}")
 
 

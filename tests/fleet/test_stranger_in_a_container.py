@@ -24,7 +24,7 @@ def test_zero_edit_detects_and_cures_a_fault_in_a_container(campaign: Campaign) 
     first, cured = campaign.wait_for_end(job)
     assert first.fault is not None and first.fault.kind == "fp16_overflow"
     assert "train.py" in first.fault.source
-    assert cured.rung == "fp32" and cured.effective["precision"] == "fp32"
+    assert cured.rung == "clamp_constants" and cured.effective["precision"] == "amp_fp16"
     assert cured.furthest_step == 200
     log = campaign.log(job, 2)
     assert all(line.startswith("rung| ") for line in log.splitlines()), log[:2000]

@@ -29,10 +29,10 @@ def test_a_scale_that_thrashes_gets_a_longer_growth_interval(lab):
     assert second["resumed_step"] > 0
 
 
-def test_a_scale_that_collapses_from_the_first_step_goes_to_fp32(lab):
+def test_a_scale_that_collapses_from_the_first_step_goes_to_a_wider_range(lab):
     first, second = cured(lab, "beyond_fp16")
     assert first["fault"]["kind"] == "scale_collapse"
-    assert second["rung"] == "fp32" and second["effective"]["precision"] == "fp32"
+    assert second["rung"] == "bf16" and second["effective"]["precision"] == "bf16"
     assert second["asked"]["lr"] == 0.01
 
 

@@ -1,4 +1,4 @@
-"""Tests that a job whose ladder names clamp_constants or fp32_modules recovers and stays in FP16."""
+"""Tests that jobs which can be cured in one place recover and stay in FP16, by their own ladder and by the default."""
 
 from pathlib import Path
 
@@ -29,3 +29,25 @@ def test_a_named_rung_cures_the_place_and_not_the_whole_run(lab, script, ladder,
     assert cured["asked"][knob] == cured["effective"][knob] == value
     assert cured["effective"]["precision"] == "amp_fp16" and not cured["not_taken"] and cured["fault"] is None
     assert f"{knob} {value}" in cured["because"]
+
+
+@pytest.mark.parametrize(
+    ("script", "rung", "knob", "value", "said"),
+    [
+        ("mask_constant", "clamp_constants", "constants", "clamp", "finite once its constants are clamped"),
+        ("layernorm_by_hand", "fp32_modules", "fp32_modules", "Net", "the same step is finite with FP32 in Net only"),
+    ],
+)
+def test_the_default_ladder_takes_the_cure_of_the_replay_with_one_relaunch(lab, script, rung, knob, value, said):
+    job = {
+        "name": script,
+        "run": f"python {CASES / script}.py --out {{checkpoint_dir}} --resume {{checkpoint}}",
+        "knobs": {"mode": "zero-edit"},
+    }
+    history = lab.run(lab.write(job, Path(CASES / f"{script}.py")))
+    assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
+    assert [attempt["rung"] for attempt in history["attempts"]] == [None, rung]
+    cured = history["attempts"][-1]
+    assert cured["asked"][knob] == cured["effective"][knob] == value
+    assert cured["effective"]["precision"] == "amp_fp16" and not cured["not_taken"] and cured["fault"] is None
+    assert said in cured["because"] and "stays FP16" in cured["because"]

@@ -27,22 +27,21 @@ class Case:
 NAN = ("nan_loss", "divergence", "scale_collapse", "grad_nonfinite")
 UNSCALE = ("unscale_error",)
 NATIVE = {"precision": "native_fp16"}
-FP32 = {"precision": "fp32"}
 QUICK = [
-    Case("accelerate_raw_features", NAN, "fp32", FP32, 0.61),  # FP32: 0.5810
+    Case("accelerate_raw_features", NAN, "bf16", {"precision": "bf16"}, 0.61),  # FP32: 0.5810
 ]
 # Jobs of the catalog have the same faults as the first three of these, and always run.
 LONG = [
     Case("lightning_half_module", UNSCALE, "native_fp16", NATIVE, 0.0089),  # FP32: 0.0084
-    Case("torch_mask", ("fp16_overflow",), "fp32", FP32, 0.0005),
+    Case("torch_mask", ("fp16_overflow",), "clamp_constants", {"constants": "clamp"}, 0.0005),
     Case("hf_half_model", UNSCALE, "native_fp16", NATIVE, 1.7202),  # FP32: 1.7117
     Case("torch_high_lr", NAN, "lower_lr", {"lr": 0.03}, 0.0125),
     Case("torch_spikes", NAN, "raise_clip", {"clip": 1.0}, 0.005, "step_*.pt"),
     Case("hf_lora", UNSCALE, "native_fp16", NATIVE, 2.4275),  # FP32: 2.4154
-    Case("hf_late_nan", NAN, "fp32", FP32, 0.001, "checkpoint-*"),
+    Case("hf_late_nan", NAN, "fp32_modules", {"fp32_modules": "Parity"}, 0.001, "checkpoint-*"),
     Case("accelerate_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.026),
     Case("accelerate_spikes", NAN, "raise_clip", {"clip": 1.0}, 0.01, "state_*"),
-    Case("lightning_log_nan", NAN, "fp32", FP32, 0.001, "*.ckpt"),
+    Case("lightning_log_nan", NAN, "fp32_modules", {"fp32_modules": "loss"}, 0.001, "*.ckpt"),
     Case("lightning_high_lr", NAN, "lower_lr", {"lr": 0.05}, 0.05),
 ]
 # At most one of each framework, each with another rung.

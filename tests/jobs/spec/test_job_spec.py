@@ -29,7 +29,8 @@ def spec(**fields: Any) -> JobSpec:
 def test_the_defaults_are_those_of_the_design() -> None:
     made = spec()
     assert [step.rung for step in made.recovery.rungs] == [
-        RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.INCREASE_GROWTH_INTERVAL, RungName.NATIVE_FP16, RungName.FP32,
+        RungName.RAISE_CLIP, RungName.LOWER_LR, RungName.INCREASE_GROWTH_INTERVAL, RungName.NATIVE_FP16,
+        RungName.CLAMP_CONSTANTS, RungName.FP32_MODULES, RungName.BF16, RungName.FP32,
     ]  # fmt: skip
     assert made.recovery.max_attempts == 8
     assert made.knobs.knobs().to_dict() == {
@@ -122,12 +123,19 @@ def test_a_place_that_cannot_be_meant_is_refused(fields: Any, reason: str) -> No
         spec(**fields)
 
 
-def test_a_ladder_called_auto_has_every_rung_but_two_and_stays_auto_in_the_store() -> None:
+def test_only_a_ladder_that_differs_from_the_default_is_the_jobs_own() -> None:
+    default = [step.rung.value for step in spec().recovery.rungs]
+    own = [spec(recovery={"ladder": each}).recovery.names_its_rungs for each in (default, "auto", default[:4])]
+    assert own == [False, False, True]
+    stored = JobSpec.model_validate_json(spec().model_dump_json())
+    assert not stored.recovery.names_its_rungs
+
+
+def test_a_ladder_called_auto_has_every_rung_and_stays_auto_in_the_store() -> None:
     made = spec(recovery={"ladder": "auto"})
     assert made.recovery.auto and not spec().recovery.auto
-    only_named = {RungName.CLAMP_CONSTANTS, RungName.FP32_MODULES}
-    assert {step.rung for step in made.recovery.rungs} == set(RungName) - only_named
-    assert [step.rung for step in made.recovery.rungs][:5] == [step.rung for step in spec().recovery.rungs]
+    assert [step.rung for step in made.recovery.rungs] == list(RungName)
+    assert [step.rung for step in made.recovery.rungs][:8] == [step.rung for step in spec().recovery.rungs]
     assert JobSpec.model_validate_json(made.model_dump_json()) == made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.knob_channels import channels, why_unreachable
+from rung.jobs.spec.knob_channels import channels, says_it_knows, why_unreachable
 from rung.recovery.decide.rungs import RungContext, apply_rung
 
 FILES = {"conf/c.yaml": {"lr": ["optimizer.lr", "schedule.peak"], "clip": "train.clip"}}
@@ -64,6 +64,23 @@ def test_a_precision_that_the_script_has_no_name_for_cannot_be_received(
     job: JobSpec, reachable: set[Precision]
 ) -> None:
     assert {each for each in Precision if why_unreachable(job, "precision", each.value) is None} == reachable
+
+
+@pytest.mark.parametrize(
+    ("job", "known"),
+    [
+        (spec("train {precision}"), False),
+        (spec("train {precision}", knobs={"framework": "accelerate"}), True),
+        (spec("train {lr}", knobs={"framework": "accelerate"}), False),
+        (spec("train {precision}", knobs={"precision_text": {"bf16": "bf16-mixed"}}), True),
+        (spec("train {precision}", knobs={"precision_text": {"fp32": "32"}}), False),
+        (spec("train --fp16 {fp16}"), False),
+        (spec("train --fp16 {fp16} --bf16 {bf16}"), True),
+        (spec("train", knobs={"mode": "zero-edit"}), True),
+    ],
+)
+def test_a_job_file_shows_whether_the_script_knows_bf16(job: JobSpec, known: bool) -> None:
+    assert says_it_knows(job, Precision.BF16) is known
 
 
 def test_a_rung_without_a_channel_is_skipped_with_that_reason() -> None:

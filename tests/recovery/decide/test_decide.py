@@ -34,10 +34,10 @@ def first_rung(kind: FaultKind, step: int = 100, gpu: Gpu | None = None, shape: 
         (F.NAN_LOSS, 100, "spike", "raise_clip"),
         (F.NAN_LOSS, 100, "drift", "lower_lr"),
         (F.DIVERGENCE, 100, None, "raise_clip"),
-        (F.FP16_OVERFLOW, 100, None, "native_fp16"),
+        (F.FP16_OVERFLOW, 100, None, "clamp_constants"),
         (F.FP16_OVERFLOW, LONG_PROGRESS, None, "raise_clip"),
         (F.UNSCALE_ERROR, 0, None, "native_fp16"),
-        (F.SCALE_COLLAPSE, 40, None, "fp32"),
+        (F.SCALE_COLLAPSE, 40, None, "bf16"),
         (F.SCALE_COLLAPSE, 5000, None, "raise_clip"),
         (F.SCALE_THRASH, 500, None, "increase_growth_interval"),
     ],
@@ -50,7 +50,7 @@ def test_the_fault_decides_the_first_rung(kind, step, shape, rung):
 
 def test_a_gpu_without_tensor_cores_goes_to_fp32_early():
     assert first_rung(F.FP16_OVERFLOW, gpu=P100) is RungName.FP32
-    assert first_rung(F.FP16_OVERFLOW, gpu=A100) is RungName.NATIVE_FP16
+    assert first_rung(F.FP16_OVERFLOW, gpu=A100) is RungName.CLAMP_CONSTANTS
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,10 @@ def test_a_rung_that_breaks_the_job_is_undone_and_not_tried_again():
     one = an_attempt(1, job.knobs, a_fault(F.FP16_OVERFLOW))
     two = carried_out(2, decide(job, [one], [], None), a_fault(F.UNKNOWN_EXIT, None))
     decision = decide(job, [one, two], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.NATIVE_FP16
+    assert decision.undone[0][0] == "clamp_constants"
+    three = carried_out(3, decision, a_fault(F.UNKNOWN_EXIT, None))
+    decision = decide(job, [one, two, three], [], None)
     assert isinstance(decision, Relaunch) and decision.rung is RungName.FP32
     assert decision.undone[0][0] == "native_fp16"
 

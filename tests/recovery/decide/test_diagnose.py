@@ -51,10 +51,16 @@ def nan(step: int | None = 100, kind: FaultKind = F.NAN_LOSS, **fields: Any) -> 
         ("", R.NATIVE_FP16),
     ],
 )
-def test_a_constant_in_the_line_of_the_traceback_goes_to_fp32_and_a_dtype_limit_to_native_fp16(
+def test_a_constant_is_clamped_first_and_then_goes_to_fp32_and_a_dtype_limit_to_native_fp16(
     line: str, rung: RungName
 ) -> None:
-    assert first(nan(0, F.FP16_OVERFLOW, source=f"model.py:31: {line}" if line else "")) is rung
+    fault = nan(0, F.FP16_OVERFLOW, source=f"model.py:31: {line}" if line else "")
+    assert first(fault) is R.CLAMP_CONSTANTS
+    job = a_job(run="python train.py {precision}", knobs={"mode": "flags"})
+    decision = decide(job, [an_attempt(1, job.knobs, fault)], [], TITAN)
+    assert isinstance(decision, Relaunch) and decision.rung is rung
+    skipped = dict(decision.skipped).get("clamp_constants", "")
+    assert "it needs zero-edit or rung_inside.attach" in skipped or rung is R.NATIVE_FP16
 
 
 def test_a_constant_goes_to_bf16_if_the_gpu_has_it_and_a_dtype_limit_does_not() -> None:
@@ -84,9 +90,9 @@ def test_fp32_params_is_chosen_for_fp16_gradients_and_not_for_a_wrong_order_of_c
 
 def test_a_replay_that_is_finite_in_fp32_changes_only_the_precision() -> None:
     fault = nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "blocks.3.attn"})
-    assert first(fault) is R.FP32
-    assert first(fault, A100, ladder=FURTHER) is R.BF16
-    assert first(fault, TITAN, ladder=FURTHER) is R.FP32
+    for ladder in ({}, {"ladder": FURTHER}):
+        assert first(fault, A100, **ladder) is first(fault, **ladder) is R.BF16
+        assert first(fault, TITAN, **ladder) is R.FP32
 
 
 @pytest.mark.parametrize(
@@ -94,13 +100,16 @@ def test_a_replay_that_is_finite_in_fp32_changes_only_the_precision() -> None:
     [(8, "12.5", R.LOWER_LR), (8, "2.5", R.FP32), (8, "rubbish", R.FP32), (300, "12.5", R.FP32)],
 )
 def test_weights_that_grow_much_in_the_first_updates_lower_the_lr(step: int, grown: str, rung: RungName) -> None:
-    assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown})) is rung
+    assert first(nan(step, replay={**FINE, "fp32": "finite", "grown": grown}), TITAN) is rung
 
 
 @pytest.mark.parametrize(("replayed", "rung"), [("900", R.FP32), ("8", R.RAISE_CLIP), ("rubbish", R.FP32)])
 def test_a_replay_of_a_step_long_before_the_fault_is_ignored(replayed: str, rung: RungName) -> None:
-    fault = nan(1000, shape="spike", onset=1000, replay={**FINE, "step": replayed, "fp32": "finite"})
-    assert first(fault) is rung
+    replay = {**FINE, "step": replayed, "fp32": "finite"}
+    fault = nan(1000, shape="spike", onset=1000, replay=replay)
+    assert first(fault, TITAN) is rung
+    cured = replace(fault, replay={**replay, "cure": "fp32_modules:head"})
+    assert first(cured, TITAN) is (R.FP32_MODULES if rung is R.FP32 else rung)
 
 
 def test_a_script_in_fp32_does_not_get_the_rung_fp32() -> None:
@@ -146,7 +155,7 @@ def test_a_scale_collapse_after_a_steep_rise_of_the_loss_lowers_the_lr() -> None
     lower = decide(job, [risen], [], None)
     assert isinstance(lower, Relaunch) and lower.rung is R.LOWER_LR and "had soared" in lower.because
     for loss in (1.5, float("inf"), float("nan"), None):
-        decision = decide(job, [replace(risen, loss=loss)], [], None)
+        decision = decide(job, [replace(risen, loss=loss)], [], TITAN)
         assert isinstance(decision, Relaunch) and decision.rung is R.FP32
     still = replace(carried_out(2, lower, fault), first_loss=1.4, loss=100.0)
     again = decide(job, [risen, still], [], None)
@@ -154,7 +163,7 @@ def test_a_scale_collapse_after_a_steep_rise_of_the_loss_lowers_the_lr() -> None
 
 
 def test_a_scale_collapse_without_a_rise_of_the_loss_goes_to_fp32() -> None:
-    assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"})) is R.FP32
+    assert first(nan(37, F.SCALE_COLLAPSE, onset=18, replay={**FINE, "fp32": "finite"}), TITAN) is R.FP32
 
 
 def test_weights_that_grew_a_thousandfold_lower_the_lr_even_if_fp32_is_not_finite() -> None:
@@ -199,7 +208,7 @@ def test_inputs_that_are_not_finite_stop_and_name_the_data_unless_they_can_be_sk
 
 
 def test_inputs_that_are_not_finite_go_to_fp32_if_the_replay_is_finite_there() -> None:
-    assert first(nan(replay={"weights": "finite", "inputs": "nonfinite", "fp32": "finite"})) is R.FP32
+    assert first(nan(replay={"weights": "finite", "inputs": "nonfinite", "fp32": "finite"}), TITAN) is R.FP32
 
 
 def test_with_weights_that_are_not_finite_the_shape_of_the_fault_decides() -> None:
@@ -220,7 +229,7 @@ def test_a_fault_with_an_earlier_onset_is_treated_by_its_shape_and_not_by_the_re
 def test_sudden_nan_in_fp32_too_stops_and_names_the_model_or_the_data() -> None:
     job = a_job()
     one = an_attempt(1, job.knobs, nan(shape="spike", onset=100, replay={**FINE, "fp32": "finite", "where": "loss"}))
-    fp32 = decide(job, [one], [], None)
+    fp32 = decide(job, [one], [], TITAN)
     assert isinstance(fp32, Relaunch) and fp32.rung is R.FP32
     later = nan(340, shape="spike", onset=340, replay={"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"})
     end = decide(job, [one, carried_out(2, fp32, later)], [], None)
@@ -275,7 +284,7 @@ def test_a_bug_that_a_lower_lr_only_delays_is_named() -> None:
     ],
 )
 def test_without_other_evidence_the_step_and_the_scale_decide_the_first_rung(fault: Fault, rung: RungName) -> None:
-    assert first(fault, script_values={"growth_interval": 1}) is rung
+    assert first(fault, TITAN, script_values={"growth_interval": 1}) is rung
 
 
 def test_a_script_in_native_fp16_goes_to_fp32() -> None:

@@ -58,6 +58,23 @@ def test_a_replay_record_is_read_only_in_its_known_keys_and_cut_in_length():
     assert read("rung| replay password=x") is None
 
 
+def test_the_cure_of_a_replay_is_read_as_a_whole_or_not_at_all():
+    reading = read("rung| replay fp32=finite cure=fp32_modules:head.norm,loss cost=1.6%")
+    assert reading is not None
+    assert dict(reading.replay) == {"fp32": "finite", "cure": "fp32_modules:head.norm,loss", "cost": "1.6%"}
+    places = ",".join(f"{number:02}" + "x" * 198 for number in range(16))
+    longest = read(f"rung| replay fp32=finite cure=fp32_modules:{places}")
+    assert longest is not None and longest.replay["cure"] == f"fp32_modules:{places}"
+    too_long = read(f"rung| replay fp32=finite cure=fp32_modules:{places * 2}")
+    assert too_long is not None and "cure" not in too_long.replay
+
+
+def test_a_place_that_is_a_number_stays_a_text_and_none_is_none():
+    for text, value in (("1", "1"), ("1.2", "1.2"), ("1,2", "1,2"), ("none", None)):
+        reading = read(f"rung| knobs fp32_modules={text} lr=0.5")
+        assert reading is not None and reading.effective == {"fp32_modules": value, "lr": 0.5}
+
+
 def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
     lines = [f"rung| saved step={step} file=epoch-{step // 100}.pt" for step in range(100, 10_100, 100)]
     lines.append('rung| saved step=10100 file="last one.pt"')

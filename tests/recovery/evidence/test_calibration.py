@@ -69,10 +69,10 @@ def test_a_rung_that_is_taken_again_in_a_job_counts_its_first_time() -> None:
 def test_knobs_that_a_person_set_later_do_not_change_what_the_rules_said_then() -> None:
     """A step that is finite in FP32 shows the precision at fault, unless the run is in FP32 already."""
     job = a_job(knobs={"precision": "amp_fp16"})
-    wider = job.knobs.but(precision=Precision.FP32)
+    taken, wider = (job.knobs.but(precision=each) for each in (Precision.BF16, Precision.FP32))
     replay = {"weights": "finite", "inputs": "finite", "fp32": "finite"}
     first = an_attempt(1, job.knobs, a_fault(NAN, replay=replay), by_person=True)
-    second = an_attempt(2, wider, a_fault(NAN), rung="fp32", effective=wider.to_dict())
+    second = an_attempt(2, taken, a_fault(NAN), rung="bf16", effective=taken.to_dict())
     (found,) = calibrate([(replace(job, knobs=wider), [first, second])]).predictions
     assert found.chance == chance(DIAGNOSED, 0, 0)
 

@@ -110,7 +110,19 @@ def test_a_replay_proves_the_precision_only_in_a_run_that_was_learning() -> None
         decision = decided(job, one, checkpoints=[a_checkpoint(290)])
         assert (decision.trial is None) is was_falling
         if was_falling:
-            assert decision.rung == "fp32" and "the cause is proven, so no trials" in decision.because
+            assert decision.rung == "bf16" and "the cause is proven, so no trials" in decision.because
+
+
+@pytest.mark.parametrize(("cure", "rung"), [({}, "bf16"), ({"cure": "fp32_modules:head"}, "fp32_modules")])
+def test_the_steps_to_fp32_are_one_candidate_so_that_the_lr_is_tried_too(cure: dict[str, str], rung: str) -> None:
+    replay = {"weights": "finite", "inputs": "finite", "fp32": "finite", "step": "100", **cure}
+    for ladder in ({}, {"ladder": ["raise_clip", "lower_lr", "fp32_modules", "bf16", "fp32"]}):
+        job = a_job_with_trials(recovery={"trials": "on", **ladder})
+        one = faulty(job, 100, shape=None)
+        assert one.fault is not None
+        one = replace(one, fault=replace(one.fault, replay=replay))
+        found = labels(planned(job, one))
+        assert {"bf16", "fp32"} <= set(found) if ladder else found == [rung, "raise_clip", "lower_lr x0.1"]
 
 
 def test_there_are_no_trials_without_a_loss_to_compare_or_a_folder_of_their_own() -> None:

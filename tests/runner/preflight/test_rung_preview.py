@@ -18,7 +18,7 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.launch.request import build_request
 from rung.runner.preflight.check_job import planned_job
-from rung.runner.preflight.rung_preview import LadderPreview, RungPreview, argument_changes
+from rung.runner.preflight.rung_preview import PLACES, LadderPreview, RungPreview, argument_changes
 from rung.runner.state.next_attempt import Placement, asked_by_person, next_attempt
 
 Rung = Callable[..., Any]
@@ -52,7 +52,8 @@ def by_name(preview: LadderPreview) -> dict[str, RungPreview]:
 def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
     _, preview = ladder(folder, envs={"NAME": "x-{lr}"})
     rungs = by_name(preview)
-    assert list(rungs)[:5] == ["raise_clip", "lower_lr", "increase_growth_interval", "native_fp16", "fp32"]
+    five = ["raise_clip", "lower_lr", "increase_growth_interval", "native_fp16", "fp32"]
+    assert list(rungs) == [*five[:4], "clamp_constants", "fp32_modules", "bf16", five[4], "lower_batch"]
     assert list(rungs["lower_lr"].lines()) == [
         "rung  lower_lr: lr 0.001 -> 0.0001",
         "        run   --lr 0.001 -> --lr 0.0001",
@@ -72,6 +73,9 @@ def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
     assert rungs["native_fp16"].skipped.endswith("knobs.precision_text has no name for it")
     assert rungs["increase_growth_interval"].skipped.startswith("the job cannot receive growth_interval")
     assert rungs["lower_batch"].skipped == "the job states no batch"
+    for rung in ("clamp_constants", "fp32_modules"):
+        assert rungs[rung].skipped.endswith("it needs zero-edit or rung_inside.attach")
+    assert rungs["bf16"].skipped.startswith("nothing in the job file says that the script knows bf16")
 
 
 def test_the_preview_is_what_the_relaunch_gets(folder: Path) -> None:
@@ -108,6 +112,8 @@ def test_zero_edit_shows_the_lr_as_a_factor_of_the_script_lr(folder: Path) -> No
     assert rungs["raise_clip"].inside == ("clip",)
     assert "clip the script's own -> 1.0" in next(rungs["raise_clip"].lines())
     assert "known when there is one" in next(rungs["skip_data"].lines())
+    assert list(rungs["fp32_modules"].lines()) == [f"rung  fp32_modules: {PLACES}"]
+    assert next(rungs["clamp_constants"].lines()) == "rung  clamp_constants: constants the script's own -> clamp"
 
 
 @pytest.mark.parametrize(

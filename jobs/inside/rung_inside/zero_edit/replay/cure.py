@@ -1,8 +1,9 @@
-"""Searches, on the step that failed, for the smallest change that makes it finite in FP16 and equal to FP32.
+"""Searches, on the step that failed, for the smallest change that makes it finite and equal to FP32.
 
 The order: the code after the model, constants, and then the own code of the place where the first bad number appears,
 one place after another; a place whose own code is not enough is taken as a whole, and one that has to saturate what it
-hands over grows. The run is not changed by it.
+hands over grows. Places that come near FP16's limit are taken in at once, if they cost little. Where no places hold:
+BF16 if the device has it, and FP32 as a whole. The run is not changed by it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -19,19 +21,31 @@ from rung_inside.numerics import finite
 from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.places import constants, fp16_places
 from rung_inside.places.find import LOSS, WHOLE, unwrapped
-from rung_inside.zero_edit.replay import rerun_forward
+from rung_inside.zero_edit.replay import near_limit, rerun_forward
 
 CONSTANTS = "clamp_constants"
 MODULES = "fp32_modules"
+BF16 = "bf16"
+FP32 = "fp32"
 # Outputs that differ from FP32's by more than this share of their norm are not cured.
 WITHIN = 0.01
+# BF16 has 8 bits, and each of many operations rounds to them: a healthy step differs by a few per cent.
+BF16_WITHIN = 0.08
+# The first GPUs that compute in BF16; older ones emulate it.
+BF16_CAPABILITY = (8, 0)
+# Places near the limit may make a forward pass slower by this share of it.
+MOST_FOR_NEAR = 0.15
 # Longer lists would cost as much as FP32 in the whole model.
 MOST_PLACES = 16
 TIMED = 3
+_IN_BF16: dict[str, Any] = {"wide": True, "cast": torch.bfloat16}
 
 
 class Cure(NamedTuple):
-    """The rung, its places, and by which share a forward pass gets slower with it; None: it was not run."""
+    """The rung, its places, and by which share a forward pass gets slower with it; None: not known.
+
+    The loss as the only place is concluded and not run.
+    """
 
     rung: str
     places: tuple[str, ...] = ()
@@ -44,7 +58,7 @@ class Cure(NamedTuple):
 
 
 def find_cure(call: Any) -> Cure | None:
-    """Return the smallest cure of a call that fails in FP16 and not in FP32; None if only FP32 as a whole holds."""
+    """Return the smallest cure of a call that fails in FP16 and not in FP32; None if FP32 does not hold either."""
     reference = _outputs(call, wide=True)
     if reference is None or not finite.all_sane(reference):
         return None
@@ -55,7 +69,39 @@ def find_cure(call: Any) -> Cure | None:
         if _holds(call, reference):
             return Cure(CONSTANTS, cost=0.0)
     places = _find_places(call, reference)
-    return None if places is None else Cure(MODULES, places, _cost(call, places))
+    if places is not None:
+        return _with_near_limit(call, reference, places)
+    return _wider(call, reference)
+
+
+def _wider(call: Any, reference: list[Any]) -> Cure | None:
+    """Return BF16 if it holds, or FP32 as a whole."""
+    if _has_bf16(call.device) and _equals(call, reference, BF16_WITHIN, **_IN_BF16):
+        return Cure(BF16, cost=_share(_seconds(call), _seconds(call, **_IN_BF16)))
+    if _has_finite_gradients(call, wide=True):
+        return Cure(FP32, cost=_share(_seconds(call), _seconds(call, wide=True)))
+    return None
+
+
+def _has_bf16(device: Any) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= BF16_CAPABILITY
+    return bool(device.type == "cpu")
+
+
+def _with_near_limit(call: Any, reference: list[Any], places: tuple[str, ...]) -> Cure:
+    """Return the cure by these places, and by those that come near the limit if they cost little more."""
+    found = Cure(MODULES, places, _cost(call, places))
+    with fp16_places.tried(call.module, places):
+        names = near_limit.names_near_limit(unwrapped(call.module), lambda: _outputs(call, wide=False))
+    near = [name for name in names if name not in places and name + WHOLE not in places]
+    longer = (*places, *near)[:MOST_PLACES]
+    if longer == places or found.cost is None:
+        return found
+    with fp16_places.tried(call.module, longer):
+        holds = _holds(call, reference)
+    cost = _cost(call, longer) if holds else None
+    return found if cost is None or cost - found.cost > MOST_FOR_NEAR else Cure(MODULES, longer, cost)
 
 
 def _find_places(call: Any, reference: list[Any]) -> tuple[str, ...] | None:
@@ -93,37 +139,38 @@ def _holds(call: Any, reference: list[Any]) -> bool:
     return _first_bad(call) is None and _equals(call, reference)
 
 
-def _equals(call: Any, reference: list[Any]) -> bool:
+def _equals(call: Any, reference: list[Any], within: float = WITHIN, *, wide: bool = False, cast: Any = None) -> bool:
     """Return whether the outputs are finite and those of FP32, as the places and constants are now."""
-    outputs = _outputs(call, wide=False)
+    outputs = _outputs(call, wide=wide, cast=cast)
     if outputs is None or len(outputs) != len(reference) or not finite.all_sane(outputs):
         return False
-    return all(map(_is_close, outputs, reference)) and _has_finite_gradients(call)
+    close = all(map(partial(_is_close, within=within), outputs, reference))
+    return close and _has_finite_gradients(call, wide=wide, cast=cast)
 
 
-def _is_close(output: Any, reference: Any) -> bool:
+def _is_close(output: Any, reference: Any, within: float) -> bool:
     if output.shape != reference.shape:
         return False
     # Masks leave -inf in healthy outputs, at the same elements.
     wide = torch.nan_to_num(reference.double(), neginf=-1.0)
     difference = torch.nan_to_num(output.double(), neginf=-1.0) - wide
-    return bool(difference.norm() <= WITHIN * wide.norm().clamp(min=1e-6))
+    return bool(difference.norm() <= within * wide.norm().clamp(min=1e-6))
 
 
-def _outputs(call: Any, *, wide: bool) -> list[Any] | None:
+def _outputs(call: Any, *, wide: bool, cast: Any = None) -> list[Any] | None:
     """Return the floating-point outputs of the call; None if it cannot be run."""
     try:
         with rerun_forward.preserved_state(call.device):
-            output, _ = rerun_forward.forward(call, wide=wide)
+            output, _ = rerun_forward.forward(call, wide=wide, cast=cast)
     except Exception:
         return None
     return [each.detach() for each in tensors_in(output) if each.is_floating_point()]
 
 
-def _has_finite_gradients(call: Any) -> bool:
+def _has_finite_gradients(call: Any, *, wide: bool, cast: Any = None) -> bool:
     try:
         with rerun_forward.preserved_state(call.device):
-            return rerun_forward.gradients_finite(call, wide=False)
+            return rerun_forward.gradients_finite(call, wide=wide, cast=cast)
     except rerun_forward.CannotRun:
         return True
     except Exception:
@@ -176,16 +223,22 @@ def _cost(call: Any, places: tuple[str, ...]) -> float | None:
     plain = _seconds(call)
     with fp16_places.tried(call.module, places):
         cured = _seconds(call)
-    return cured / plain - 1 if plain > 0 else None
+    return _share(plain, cured)
 
 
-def _seconds(call: Any) -> float:
-    _outputs(call, wide=False)
+def _share(plain: float | None, cured: float | None) -> float | None:
+    return cured / plain - 1 if plain and cured else None
+
+
+def _seconds(call: Any, *, wide: bool = False, cast: Any = None) -> float | None:
+    """Return the time of a forward pass; None if it ends with an exception, early or late."""
+    if _outputs(call, wide=wide, cast=cast) is None:
+        return None
     times = []
     for _ in range(TIMED):
         _wait(call)
         begin = time.perf_counter()
-        _outputs(call, wide=False)
+        _outputs(call, wide=wide, cast=cast)
         _wait(call)
         times.append(time.perf_counter() - begin)
     return median(times)

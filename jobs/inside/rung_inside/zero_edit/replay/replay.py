@@ -65,8 +65,6 @@ class _State:
         # Kept alive from the first bad number on, so that a script that ends cannot free the model first.
         self.held: Any = None
         self.skipped = 0
-        # Whether a replay has found a cure.
-        self.is_cured = False
         # The memory before the first forward that was run again, whose peak was that of the run alone; None: no GPU.
         self.memory: memory.Memory | None = None
         # Whether FP32 fits it, once that is measured.
@@ -218,14 +216,12 @@ def _rerun(call: Call, grads: bool) -> dict[str, str]:
 
 def _cure(call: Call, where: str) -> dict[str, str]:
     """Return the smallest change that cures the step in FP16, where there is one."""
-    # Once: the search runs the forward a dozen times.
-    if call.is_fp32 or _now.is_cured:
+    if call.is_fp32:
         return {}
     found = patch.quietly(cure.find_cure, call)
     # A model that is well shows nothing of the code after it, unless its loss was seen to be bad.
     if found is None or (found.places == (LOSS,) and where != LOSS):
         return {}
-    _now.is_cured = True
     return dict(found.fields())
 
 

@@ -22,8 +22,8 @@ from rung_inside.patching import patch
 from rung_inside.places.find import unwrapped
 from rung_inside.zero_edit.hooks.forward import unwatched
 
-# The list of suspended autocasts, while a forward runs in FP32.
-_suspended: list[list[Any]] = []
+# While a forward runs in FP32 or BF16: the autocasts of the script that are changed, and their dtype; None: off.
+_changed: list[tuple[list[Any], Any]] = []
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -89,41 +89,56 @@ def _copies(module: Any, *, wide: bool, grads: bool) -> dict[str, torch.Tensor]:
     return held
 
 
-def forward(call: Any, *, wide: bool, grads: bool = False) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return the output for the same arguments, and the parameters used: in FP32 (`wide`), or as in the script."""
+def forward(call: Any, *, wide: bool, grads: bool = False, cast: Any = None) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return the output for the same arguments, and the parameters used: in FP32 (`wide`), or as in the script.
+
+    With `cast` the parameters are wide, and autocast has this dtype where the script has FP16.
+    """
     module = unwrapped(call.module)
     _check_one_process(module)
     held = _copies(module, wide=wide, grads=grads)
     args, kwargs = (map_tensors(each, _wide) if wide else each for each in (call.args, call.kwargs))
-    kind, dtype = call.device.type, call.autocast
-    cast = torch.autocast(kind, enabled=False) if wide or dtype is None else torch.autocast(kind, dtype=dtype)
-    with unwatched(), _uncompiled(module), torch.set_grad_enabled(grads), cast, _suspended_autocasts(off=wide) as casts:
+    kind, dtype = call.device.type, cast if wide else call.autocast
+    outer = torch.autocast(kind, enabled=False) if dtype is None else torch.autocast(kind, dtype=dtype)
+    with unwatched(), _uncompiled(module), torch.set_grad_enabled(grads), outer, _changed_casts(wide, cast) as casts:
         output = _functional_call()(module, held, args, kwargs)
     call.autocast = call.autocast or next((context.fast_dtype for context in casts if context.device == kind), None)
     return output, held
 
 
 @contextlib.contextmanager
-def _suspended_autocasts(*, off: bool) -> Iterator[list[Any]]:
-    """Disable autocasts that a model enters in its own forward, as with Accelerate; yield those that were on."""
+def _changed_casts(wide: bool, cast: Any) -> Iterator[list[Any]]:
+    """Disable autocasts that a model enters in its own forward, as with Accelerate, or give them another dtype.
+
+    Yield those that were on.
+    """
     held: list[Any] = []
-    _suspended[:] = [held] if off else []
+    _changed[:] = [(held, cast)] if wide else []
     try:
         yield held
     finally:
-        _suspended.clear()
+        _changed.clear()
         for context in held:
-            context._enabled = True
+            if cast is None:
+                context._enabled = True
+            else:
+                context.fast_dtype = torch.float16
 
 
-def _suspend(context: Any, *_: Any) -> None:
-    if _suspended and context._enabled:
+def _change(context: Any, *_: Any) -> None:
+    if not _changed or not context._enabled:
+        return
+    held, cast = _changed[0]
+    if cast is None:
         context._enabled = False
-        _suspended[0].append(context)
+        held.append(context)
+    elif context.fast_dtype == torch.float16:
+        context.fast_dtype = cast
+        held.append(context)
 
 
 def install() -> None:
-    patch.before(torch.autocast, "__enter__", _suspend)
+    patch.before(torch.autocast, "__enter__", _change)
 
 
 def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:
@@ -149,9 +164,9 @@ def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:
     return finite.all_sane(tensors_in(output)), bad[0] if bad else ""
 
 
-def gradients_finite(call: Any, *, wide: bool = True) -> bool:
+def gradients_finite(call: Any, *, wide: bool = True, cast: Any = None) -> bool:
     """Return whether the gradients of the outputs are finite, in FP32 or as in the script; `.grad` is not changed."""
-    output, held = forward(call, wide=wide, grads=True)
+    output, held = forward(call, wide=wide, grads=True, cast=cast)
     wanted = [each for each in held.values() if each.requires_grad]
     ends = [each for each in tensors_in(output) if each.requires_grad and each.is_floating_point()]
     if not ends or not wanted:

@@ -52,9 +52,62 @@ class Keeping(nn.Module):
         return x / 1000.0
 
 
+class Scaled(nn.Module):
+    """A detour through numbers beyond FP16; in BF16 it only rounds."""
+
+    def forward(self, x):
+        return x * 1e6 / 1e6
+
+
+class Rounded(nn.Module):
+    """A sigmoid so near to 1 that only FP32 can tell it from 1."""
+
+    def forward(self, x):
+        return x - 1e-3 * torch.log(1.0 - torch.sigmoid(x * 0.0 + 9.0))
+
+
+class Divided(nn.Module):
+    def forward(self, x):
+        return x * 1e-4
+
+
+class Steep(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return gradient * 1e9
+
+
+class Gradient(nn.Module):
+    """Numbers that fit FP16, and gradients that do not."""
+
+    def forward(self, x):
+        return Steep.apply(x)
+
+
 class Broken(nn.Module):
     def forward(self, x):
         return torch.log(x - x)
+
+
+def times(factor):
+    """Return a layer that computes in FP16 whatever it is given."""
+    layer = nn.Linear(8, 8)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(8) * factor)
+        layer.bias.zero_()
+    return layer
+
+
+def costs(extra):
+    """Let a forward pass take one second, and each place as much more: how fast this machine is must not matter."""
+    from rung_inside.places import fp32_calls
+    from rung_inside.zero_edit.replay import cure
+
+    cure._seconds = lambda _call, **_how: 1.0 + extra * len(fp32_calls._places)
 
 
 def found(*parts):
@@ -105,3 +158,38 @@ def penalty(_folder):
 
 def broken(_folder):
     return found(Broken())
+
+
+# A norm over 8 features is at least 1 and at most 2.7 somewhere: times 10,000 that is within a factor of 8 of 65504.
+
+
+def near_the_limit(_folder):
+    costs(0.14)
+    return found(ByHand(), times(10000.0), Divided())
+
+
+def near_but_dear(_folder):
+    costs(0.16)
+    return found(ByHand(), times(10000.0), Divided())
+
+
+def near_in_part(_folder):
+    costs(0.0)
+    return found(ByHand(), nn.Sequential(times(10000.0)), Divided())
+
+
+def far_from_the_limit(_folder):
+    costs(0.0)
+    return found(ByHand(), times(3000.0), Divided())
+
+
+def too_many(_folder):
+    return found(*(nn.Sequential(times(1.0), Scaled()) for _ in range(17)))
+
+
+def too_many_for_bf16(_folder):
+    return found(*(nn.Sequential(times(1.0), Rounded()) for _ in range(17)))
+
+
+def gradient(_folder):
+    return found(Gradient())

@@ -14,6 +14,13 @@ CURES = {
     "large_layer": "fp32_modules:1.*",
     "after_the_model": "fp32_modules:loss",
     "penalty": "fp32_modules:1",
+    "near_the_limit": "fp32_modules:1,2",
+    "near_but_dear": "fp32_modules:1",
+    "near_in_part": "fp32_modules:1,2.0",
+    "far_from_the_limit": "fp32_modules:1",
+    "too_many": "bf16",
+    "too_many_for_bf16": "fp32",
+    "gradient": "bf16",
     "broken": None,
 }
 
@@ -35,3 +42,5 @@ def test_the_price_is_told_where_places_were_run(searched: Any) -> None:
     assert searched["two_of_them"].result["cost"].endswith("%")
     assert searched["masks"].result["cost"] == "0.0%"
     assert searched["after_the_model"].result["cost"] is None
+    assert searched["near_the_limit"].result["cost"] == "28.0%"
+    assert searched["too_many"].result["cost"].endswith("%")

@@ -177,9 +177,11 @@ def test_a_script_that_ends_itself_still_reports_its_last_update(done):
 
 def test_an_overflow_of_fp16_alone_is_reported_with_its_module(done):
     replay = records(done["overflowing"], "replay")[0]
-    assert replay.pop("cost").endswith("%") and replay.pop("cure") == "fp32_modules:1"
-    assert replay == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
-    assert not any("cure" in each for each in records(done["overflowing"], "replay")[1:])
+    assert replay["cost"].endswith("%") and replay["cure"] == "fp32_modules:1"
+    seen = {name: value for name, value in replay.items() if name not in ("cure", "cost")}
+    assert seen == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
+    # The fault may be at a later step than the first bad number, so every replay names its cure.
+    assert all(each["cure"] == "fp32_modules:1" for each in records(done["overflowing"], "replay"))
 
 
 def test_a_replay_reports_weights_that_grew_in_the_first_updates(done):

@@ -1,0 +1,86 @@
+"""Reads the cure that a replay found on the failing step: the rung, the places, and what it costs.
+
+The record comes from the job, which can write anything. What is not a cure in every part is no cure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from rung.jobs.model.fault import Fault
+from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.terminal_text import hidden_character
+from rung.jobs.spec.fields import LONGEST_PLACE, PLACE
+from rung.recovery.decide.diagnosis import Diagnosis
+
+_R = RungName
+# The rungs that a replay can name.
+CURES = (_R.CLAMP_CONSTANTS, _R.FP32_MODULES, _R.BF16, _R.FP32)
+# A replay adds places one by one and gives up beyond this many.
+MOST_PLACES = 16
+_COST = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?%")
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class ReplayCure:
+    """The smallest change with which the failing step is finite. `cost`: per cent of a forward pass, if known."""
+
+    rung: RungName
+    places: tuple[str, ...] = ()
+    cost: float | None = None
+
+    @property
+    def was_run(self) -> bool:
+        """Return whether the replay computed the step with this cure, and did not only conclude it."""
+        return self.places != (LOSS,)
+
+    def describe(self, present: str | None = None) -> str:
+        """Say what was seen, as a sentence for a person. `present`: the places that were in FP32 at that step."""
+        slower = "" if self.cost is None else f"{self.cost:g} % slower" if self.cost else "no slower"
+        if self.rung is _R.CLAMP_CONSTANTS:
+            return "the same step is finite once its constants are clamped to FP16's limit; all of it stays FP16"
+        if self.rung is _R.BF16:
+            return f"the same step is finite in bf16{f', {slower}' if slower else ''}, and not with FP32 in some places"
+        if self.rung is _R.FP32:
+            return "the same step is finite only with FP32 in the whole model"
+        where = f"FP32 in {listed(self.places)} {'too' if present else 'only'}"
+        if not self.was_run:
+            return f"the model is finite in FP16 at the same step, and what follows it is not: {where}"
+        return f"the same step is finite with {where}{f': {slower}' if slower else ''}; the rest stays FP16"
+
+
+def read_cure(fault: Fault) -> ReplayCure | None:
+    """Return the cure that the replay of a fault's step reports; None where it reports none, or nonsense."""
+    name, _, listing = fault.replay.get("cure", "").partition(":")
+    if name not in CURES:
+        return None
+    rung, places = RungName(name), tuple(listing.split(",")) if listing else ()
+    if bool(places) is not (rung is _R.FP32_MODULES) or not _are_places(places):
+        return None
+    cost = fault.replay.get("cost", "")
+    return ReplayCure(rung, places, float(cost[:-1]) if _COST.fullmatch(cost) else None)
+
+
+def _are_places(places: tuple[str, ...]) -> bool:
+    if len(places) > MOST_PLACES or len(set(places)) < len(places):
+        return False
+    return all(len(each) <= LONGEST_PLACE and PLACE.fullmatch(each) and not hidden_character(each) for each in places)
+
+
+def with_cure(diagnosis: Diagnosis, cure: ReplayCure | None, now: Knobs) -> Diagnosis:
+    """Return the diagnosis with the cure as its first rung, if there is one; wider precisions follow it."""
+    if cure is None:
+        return diagnosis
+    # Where the replay found nothing narrower than FP32, nothing narrower is named.
+    rest = () if cure.rung is _R.FP32 else tuple(rung for rung in diagnosis.rungs if rung is not cure.rung)
+    first_why = cure.describe(now.fp32_modules)
+    proven = diagnosis.proven and cure.was_run
+    return replace(diagnosis, rungs=(cure.rung, *rest), first_why=first_why, places=cure.places, proven=proven)
+
+
+def listed(places: tuple[str, ...]) -> str:
+    """Return places as a person lists them: head.norm, head.out and the loss."""
+    words = ["the loss" if place == LOSS else place for place in places]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
