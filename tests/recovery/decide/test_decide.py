@@ -63,14 +63,14 @@ def test_a_gpu_without_tensor_cores_goes_to_fp32_early():
     ],
 )
 def test_the_sentence_says_what_matmuls_of_fp32_compute_in(gpu, asked, change):
-    job = a_job(recovery={"fp32": asked})
+    job = a_job(recovery={"fp32": asked, "ladder": ["raise_clip", "fp32"]})
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40))], [], gpu)
     assert isinstance(decision, Relaunch) and decision.rung is RungName.FP32
     assert change in decision.because
 
 
 def test_fp32_that_helped_is_kept_where_its_matmuls_are_not_in_tf32():
-    job = a_job()
+    job = a_job(recovery={"ladder": ["raise_clip", "fp32"]})
     one = an_attempt(1, job.knobs, a_fault(F.SCALE_COLLAPSE, 40))
     wider = decide(job, [one], [], A100)
     live = {"precision": "fp32", "matmul": "strict"}

@@ -192,5 +192,5 @@ def test_fp32_is_reached_although_all_its_steps_failed() -> None:
     rungs = [R.CLAMP_CONSTANTS, R.FP32_MODULES, R.FP32_MODULES, R.FP32_MODULES, R.BF16, R.FP32]
     assert [decision.rung for decision in made] == rungs
     assert made[-1].knobs == a_job().knobs.but(
-        growth_interval=None, precision=Precision.FP32, constants="clamp", fp32_modules=None
+        growth_interval=None, precision=Precision.FP32, constants="clamp", fp32_modules=None, matmul="tf32"
     )
