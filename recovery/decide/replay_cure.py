@@ -45,10 +45,10 @@ class ReplayCure:
             return f"the same step is finite in bf16{slower}; nothing narrower was found"
         if self.rung is _R.FP32:
             return "the same step is finite in FP32; nothing narrower was found"
-        where = f"FP32 in {listed(self.places)} {'too' if present else 'only'}"
+        where, rest = f"FP32 in {listed(self.places)} {'too' if present else 'only'}", "the rest stays FP16"
         if not self.was_run:
-            return f"the model is finite in FP16 at the same step, and what follows it is not: {where}; the rest stays FP16"
-        return f"the same step is finite with {where}{slower}; the rest stays FP16"
+            return f"the model is finite in FP16 at the same step, and what follows it is not: {where}; {rest}"
+        return f"the same step is finite with {where}{slower}; {rest}"
 
 
 def read_cure(fault: Fault) -> ReplayCure | None:
