@@ -38,17 +38,17 @@ class ReplayCure:
 
     def describe(self, present: str | None = None) -> str:
         """Say what was seen, as a sentence for a person. `present`: the places that were in FP32 at that step."""
-        slower = "" if self.cost is None else f"{self.cost:g} % slower" if self.cost else "no slower"
+        slower = "" if self.cost is None else f": {self.cost:g} % slower" if self.cost else ": no slower"
         if self.rung is _R.CLAMP_CONSTANTS:
             return "the same step is finite once its constants are clamped to FP16's limit; all of it stays FP16"
         if self.rung is _R.BF16:
-            return f"the same step is finite in bf16{f', {slower}' if slower else ''}, and not with FP32 in some places"
+            return f"the same step is finite in bf16{slower}; nothing narrower was found"
         if self.rung is _R.FP32:
-            return "the same step is finite only with FP32 in the whole model"
-        where = f"FP32 in {listed(self.places)} {'too' if present else 'only'}"
+            return "the same step is finite in FP32; nothing narrower was found"
+        where, rest = f"FP32 in {listed(self.places)} {'too' if present else 'only'}", "the rest stays FP16"
         if not self.was_run:
-            return f"the model is finite in FP16 at the same step, and what follows it is not: {where}"
-        return f"the same step is finite with {where}{f': {slower}' if slower else ''}; the rest stays FP16"
+            return f"the model is finite in FP16 at the same step, and what follows it is not: {where}; {rest}"
+        return f"the same step is finite with {where}{slower}; {rest}"
 
 
 def read_cure(fault: Fault) -> ReplayCure | None:

@@ -88,8 +88,8 @@ def test_what_is_no_cure_in_every_part_is_no_cure(cure: str) -> None:
         ("fp32_modules:a,b,loss", "0.0%", R.FP32_MODULES, "FP32 in a, b and the loss only: no slower; the rest stays"),
         ("fp32_modules:loss", "", R.FP32_MODULES, ONLY_LOSS),
         ("clamp_constants", "0.0%", R.CLAMP_CONSTANTS, "finite once its constants are clamped to FP16's limit"),
-        ("bf16", "0.4%", R.BF16, "the same step is finite in bf16, 0.4 % slower, and not with FP32 in some places"),
-        ("fp32", "431%", R.FP32, "the same step is finite only with FP32 in the whole model"),
+        ("bf16", "0.4%", R.BF16, "the same step is finite in bf16: 0.4 % slower; nothing narrower was found"),
+        ("fp32", "431%", R.FP32, "the same step is finite in FP32; nothing narrower was found: fp32"),
     ],
 )
 def test_the_default_ladder_takes_the_cure_and_says_what_was_seen(cure: str, cost: str, rung: R, said: str) -> None:
@@ -191,6 +191,7 @@ def test_fp32_is_reached_although_all_its_steps_failed() -> None:
     made = relapsed(zero_edit(), [failed(cure, "1.0%", 100 * number) for number, cure in enumerate(cures, 1)], A100)
     rungs = [R.CLAMP_CONSTANTS, R.FP32_MODULES, R.FP32_MODULES, R.FP32_MODULES, R.BF16, R.FP32]
     assert [decision.rung for decision in made] == rungs
+    assert made[3].knobs.fp32_modules == "a,b,c" and made[4].knobs.fp32_modules is None
     assert made[-1].knobs == a_job().knobs.but(
         growth_interval=None, precision=Precision.FP32, constants="clamp", fp32_modules=None, matmul="tf32"
     )
