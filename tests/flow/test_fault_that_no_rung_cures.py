@@ -11,13 +11,6 @@ def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(l
     assert history["attempts"][-1]["asked"]["lr"] == 0.05
 
 
-def test_the_same_is_known_after_one_relaunch_where_the_run_is_watched_from_inside(lab):
-    history = lab.run(lab.job("data_bug"))
-    assert history["job"]["state"] == "FAILED"
-    assert [a["rung"] for a in history["attempts"]] == [None, "fp32"]
-    assert "NaN in FP32 too in the loss, with weights and inputs that are finite" in history["job"]["reason"]
-
-
 def test_an_unknown_exit_is_retried_once_and_then_reported_with_its_last_line(lab):
     history = lab.run(lab.job("none", "--no-such-flag"))
     assert history["job"]["state"] == "FAILED"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tests.gauntlet.case import Case, start_of
 from tests.gauntlet.judging import Result, Verdict
-from tests.gauntlet.regimens import Trial, restart
+from tests.gauntlet.regimens import NUMBER, Trial, restart
 
 # A run fails if its held-out loss is worse than the healthy run's by more than this share.
 WORSE = 0.25
@@ -26,7 +26,7 @@ def clipped(trial: Trial) -> Result:
     if start := start_of(case):
         restart(trial)
         for path in trial.checkpoints.glob(case.pattern):
-            if int(path.stem.rpartition("_")[2]) > start:
+            if int(NUMBER.findall(path.name)[-1]) > start:
                 path.unlink()
     config = {**case.config, "clip": 1.0} if case.config else {}
     changed = replace(case, flags=f"{case.flags} --clip 1.0", config=config)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from rung_inside.contract import records
+from rung_inside.contract import asked_knobs, records
 from rung_inside.numerics import finite, grad_norm
 from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
@@ -59,6 +59,7 @@ class _State:
         self.kwargs: Any = {}
         # The dtypes of autocast on CUDA and on the CPU; None: off.
         self.casts: tuple[Any, Any] = (None, None)
+        self.is_installed = False
         self.made = 0
         self.last_step = -1
         self.busy = False
@@ -77,6 +78,10 @@ _now = _State()
 
 
 def install(_torch: Any) -> None:
+    if not asked_knobs.may_change():
+        # A script that is only watched has an FP32 of its own, by its flags, which may compute something else.
+        return
+    _now.is_installed = True
     rerun_forward.install()
     run_state.subscribe("forward", _on_forward)
     on_exit.on_failure(_on_exception)
@@ -143,7 +148,7 @@ def _replay(step: int, *, grads: bool = False) -> None:
 
 
 def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> None:
-    if _now.busy or _now.made >= MOST_REPLAYS:
+    if not _now.is_installed or _now.busy or _now.made >= MOST_REPLAYS:
         return
     _now.made += 1
     _now.last_step = step

@@ -63,6 +63,14 @@ def test_a_watched_script_computes_the_same_and_its_updates_are_recorded(train: 
     assert "rung| end updates=5" in watched
 
 
+def test_a_failing_step_of_a_watched_script_is_not_replayed(start: Start, tmp_path: Path) -> None:
+    """Its own FP32 is another program than this one with wider numbers."""
+    (tmp_path / "train.py").write_text(TRAINING.replace(".pow(2).mean()", ".pow(2).mean() / (step != 3)"))
+    for mode, replays in (("zero-edit", True), ("watch", False)):
+        done = start(sys.executable, "train.py", zero=False, RUNG_MODE=mode, RUNG_KNOBS="{}")
+        assert "loss=inf" in done.stdout and ("rung| replay " in done.stdout) is replays, done.stdout
+
+
 def test_a_watched_script_says_nothing_of_hands(train: Callable[..., list[str]]) -> None:
     assert not [line for line in train("watch") if line.startswith("rung| hands")]
 
