@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rung_inside.contract import records
+from rung_inside.contract import asked_knobs, records
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume.checkpoint_paths import name_in_folder, path_of
@@ -71,6 +71,8 @@ def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kw
 
 def report_saved(path: str, step: int) -> None:
     """Report a file or folder that holds the run after this update, once."""
+    if not run_state.updates() and not asked_knobs.may_change():
+        return  # a script that is only watched may count steps of its own, with no update that is seen
     if len(_written) > 64:
         del _written[next(iter(_written))]
     _written[os.path.abspath(path)] = step

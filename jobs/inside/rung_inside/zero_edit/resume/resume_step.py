@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rung_inside.contract import records
+from rung_inside.contract import asked_knobs, records
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume.checkpoint_paths import name_in_folder
@@ -20,6 +20,8 @@ NAMES = ("step", "global_step", "iteration", "iter", "iter_num", "it", "num_upda
 WITHIN = ("state", "trainer_state", "meta", "train_state", "progress")
 # File and step of the last checkpoint loaded from the folder that is not the one asked for.
 _other_checkpoint: list[tuple[str, int | None]] = []
+# Step and file of the one asked for, while nothing shows yet that the script makes updates.
+_asked_checkpoint: list[tuple[int, str]] = []
 
 
 class _Start:
@@ -43,7 +45,12 @@ def _on_loaded(path: str, state: Any) -> None:
         step = run_state.first_step()
         if not os.environ.get("RUNG_CHECKPOINT_STEP", "").strip().isdigit():
             step = step_in_checkpoint(path, state) or 0
-        _report_start(step, name or os.path.basename(os.path.normpath(asked)))
+        start = (step, name or os.path.basename(os.path.normpath(asked)))
+        if asked_knobs.may_change():
+            _report_start(*start)
+        else:
+            # A script that is only watched may have no updates to count from there.
+            _asked_checkpoint[:] = [start]
     elif name is not None:
         step_inside = step_in_checkpoint(path, state)
         # The other files of the same folder may not have it.
@@ -59,6 +66,9 @@ def _is_within(path: str, asked: str) -> bool:
 def _on_first_update(*_: Any) -> None:
     """Report where the run starts, if nothing has been reported before its first update."""
     if _Start.is_reported:
+        return
+    if _asked_checkpoint:
+        _report_start(*_asked_checkpoint[0])
         return
     asked = os.path.basename(os.path.normpath(os.environ.get("RUNG_CHECKPOINT", "") or "."))
     name, step = _other_checkpoint[-1] if _other_checkpoint else ("none", 0)

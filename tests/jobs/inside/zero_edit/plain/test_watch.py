@@ -71,6 +71,41 @@ def test_a_failing_step_of_a_watched_script_is_not_replayed(start: Start, tmp_pa
         assert "loss=inf" in done.stdout and ("rung| replay " in done.stdout) is replays, done.stdout
 
 
+SAVING = """
+import os, sys, torch
+
+folder, updates = os.environ["RUNG_CHECKPOINT_DIR"], int(sys.argv[1])
+if os.environ["RUNG_CHECKPOINT"]:
+    torch.load(os.environ["RUNG_CHECKPOINT"])
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(updates):
+    weight.sum().backward()
+    optimizer.step()
+torch.save({"step": 9, "weight": weight}, os.path.join(folder, "step_9.pt"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("updates", "resumed", "saved"),
+    [(0, [], []), (2, ["rung| resumed step=5 file=step_5.pt"], ["rung| saved step=7 file=step_9.pt"])],
+)
+def test_files_of_a_script_without_updates_have_the_steps_that_their_names_say(
+    start: Start, tmp_path: Path, updates: int, resumed: list[str], saved: list[str]
+) -> None:
+    """Rung counts updates; a script that makes none, or hides them, counts by itself."""
+    import torch
+
+    torch.save({"step": 5}, tmp_path / "step_5.pt")
+    (tmp_path / "train.py").write_text(SAVING)
+    variables = {"RUNG_CHECKPOINT_DIR": str(tmp_path), "RUNG_CHECKPOINT": str(tmp_path / "step_5.pt")}
+    done = start(sys.executable, "train.py", str(updates), zero=False, RUNG_MODE="watch", RUNG_KNOBS="{}", **variables)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("rung| resumed")] == resumed
+    assert [line for line in lines if line.startswith("rung| saved")] == saved
+
+
 def test_a_watched_script_says_nothing_of_hands(train: Callable[..., list[str]]) -> None:
     assert not [line for line in train("watch") if line.startswith("rung| hands")]
 
