@@ -67,9 +67,9 @@ class KnobSpec(Model):
         "zero-edit: set on the live objects of a script that knows nothing of Rung.",
     )
     watch: Literal["inside", "log"] = Field(
-        "inside",
-        description="With mode flags: inside: losses, norms and values in force are also read inside a script that "
-        "imports torch, and nothing is changed there; log: only what the script prints.",
+        "log",
+        description="With mode flags: log: only what the script prints is known; inside: losses, norms and values in "
+        "force are also read inside a script that imports torch, and nothing is changed there.",
     )
     lr: PositiveFloat | None = Field(None, description="Learning rate.")
     clip: Annotated[PositiveFloat | None, BeforeValidator(on_off)] = Field(

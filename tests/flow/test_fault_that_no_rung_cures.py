@@ -2,7 +2,7 @@
 
 
 def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(lab):
-    history = lab.run(lab.job("data_bug", knobs={"watch": "log"}))
+    history = lab.run(lab.job("data_bug"))
     assert history["job"]["state"] == "FAILED"
     assert [a["rung"] for a in history["attempts"]] == [None, "raise_clip", "lower_lr", "fp32"]
     assert {a["fault"]["step"] for a in history["attempts"]} == {41}

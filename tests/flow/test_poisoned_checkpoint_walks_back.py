@@ -20,10 +20,9 @@ def poisoned(tmp_path_factory, once):
 def recovered(lab):
     """Run a job whose weights are NaN from step 41 on, and in whose folder two files were never whole.
 
-    The log shows the NaN at step 80, so the files of step 50 to 80 hold NaN. From inside it would be seen at once.
+    The log shows the NaN at step 80, so the files of step 50 to 80 hold NaN.
     """
-    fields = {"knobs": {"watch": "log"}, "recovery": {"ladder": ["fp32"]}}
-    name = lab.submit(lab.job("weights_nan", "--log-every 80 --steps 160", **fields))
+    name = lab.submit(lab.job("weights_nan", "--log-every 80 --steps 160", recovery={"ladder": ["fp32"]}))
     folder = lab.folder / "home" / "jobs" / name / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "step_45.pt").write_bytes(b"not a checkpoint at all")
@@ -56,8 +55,7 @@ def test_poisoned_truncated_and_unreadable_files_are_not_deleted(poisoned):
 
 @pytest.mark.long
 def test_without_a_healthy_checkpoint_the_relaunch_starts_from_scratch_with_the_reason(lab):
-    fields = {"knobs": {"watch": "log"}, "recovery": {"ladder": ["fp32"]}}
-    job = lab.job("weights_nan", "--log-every 20 --save-every 1000", **fields)
+    job = lab.job("weights_nan", "--log-every 20 --save-every 1000", recovery={"ladder": ["fp32"]})
     second = lab.run(job)["attempts"][1]
     assert second["resumed_from"] is None
     assert "from scratch: the job has written no checkpoint" in second["because"]

@@ -39,6 +39,7 @@ KINDS = {
     "backoff": "clipped FP16 whose scaler backs off now and then",
     "words": 'the log says "nan loss skipped=0"',
 }
+WATCHED = {"mode": "flags", "watch": "inside"}
 CHANNELS = {"zero": "zero-edit", "flags": "flags", "config": "config file", "attach": "attach"}
 NAME = re.compile(
     rf"((?P<framework>{'|'.join(FRAMEWORKS)})_)?(?P<model>{'|'.join(LR)})_(?P<optimizer>{'|'.join(OPTIMIZERS)})"
@@ -98,11 +99,11 @@ def _channel(found: re.Match[str], extras: list[str]) -> dict[str, Any]:
     own = {"lr": lr, **({"clip": 1.0} if "clip" in extras else {}), "precision": "amp_fp16" if amp else "fp32"}
     if found["channel"] == "flags":
         words = "--lr {lr} --clip {clip} --precision {precision}" if amp else "--lr {lr} --clip {clip}"
-        return {"arguments": words, "knobs": {"mode": "flags", "framework": "torch", **own}}
+        return {"arguments": words, "knobs": {**WATCHED, "framework": "torch", **own}}
     if found["channel"] == "config":
         files = {CONFIG: {"lr": "lr", "clip": "clip"}}
         config = {"lr": lr, "clip": 1.0 if "clip" in extras else None}
-        return {"config": config, "knobs": {"mode": "flags", "precision": own["precision"], "files": files}}
+        return {"config": config, "knobs": {**WATCHED, "precision": own["precision"], "files": files}}
     if found["channel"] == "attach":
         return {"runs": "family_attached", "knobs": {"mode": "inside", **own}}
     return {}
@@ -111,7 +112,7 @@ def _channel(found: re.Match[str], extras: list[str]) -> dict[str, Any]:
 def _healthy(name: str, found: re.Match[str]) -> Case:
     amp = found["kind"] == "backoff"
     own = {"lr": 0.005, **({"clip": 1.0} if amp else {}), "precision": "amp_fp16" if amp else "fp32"}
-    flags: dict[str, Any] = {"arguments": "--lr {lr} --clip {clip}", "knobs": {"mode": "flags", **own}}
+    flags: dict[str, Any] = {"arguments": "--lr {lr} --clip {clip}", "knobs": {**WATCHED, **own}}
     return Case(
         name,
         f"nothing: {KINDS[found['kind']]}; {CHANNELS[found['channel']]}, log: {found['log']}",

@@ -110,13 +110,13 @@ def test_precision_has_the_name_that_the_script_uses() -> None:
 @pytest.mark.parametrize(
     ("knobs", "mode"),
     [
-        ({}, "watch"),
-        ({"watch": "log"}, "flags"),
+        ({}, "flags"),
+        ({"watch": "inside"}, "watch"),
         ({"mode": "inside"}, "inside"),
-        ({"mode": "zero-edit", "watch": "log"}, "zero-edit"),
+        ({"mode": "zero-edit", "watch": "inside"}, "zero-edit"),
     ],
 )
-def test_a_job_with_flags_is_watched_from_inside_unless_its_file_says_log(knobs: dict[str, str], mode: str) -> None:
+def test_a_job_with_flags_is_watched_from_inside_if_its_file_says_so(knobs: dict[str, str], mode: str) -> None:
     assert build(knobs=knobs).env["RUNG_MODE"] == mode
 
 
@@ -129,7 +129,7 @@ def test_the_job_gets_the_variables_of_the_contract() -> None:
     assert env["RUNG_CHECKPOINT_DIR"] == "/h/jobs/a-1/ck"
     assert env["RUNG_CHECKPOINT_PATTERN"] == "s_*.pt"
     assert env["RUNG_CHECKPOINT_EVERY"] == "50"
-    assert env["RUNG_MODE"] == "watch"
+    assert env["RUNG_MODE"] == "flags"
     assert env["RUNG_LOG"] == str(HOME.attempt("a-1", 2).log)
     assert env["PYTHONPATH"] == str(INSIDE)
     knobs = json.loads(env["RUNG_KNOBS"])
