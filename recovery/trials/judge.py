@@ -41,6 +41,14 @@ def meets_goal(trial: Trial) -> bool:
     return trial.goal is not None and found is not None and found <= trial.goal
 
 
+def shows_cure(trial: Trial) -> bool:
+    """Return whether a trial that survived is a cure.
+
+    Where no loss was seen before the fault, there is no goal to meet: then it is the most likely candidate that counts.
+    """
+    return trial.index == 0 if trial.goal is None else meets_goal(trial)
+
+
 def compared(one: Trial, other: Trial) -> Comparison | None:
     """Compare two trials over the end of their window; that of the run as it is may end before the others."""
     window = min(one, other, key=lambda each: each.until)

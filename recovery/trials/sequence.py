@@ -9,7 +9,7 @@ from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.trials.candidates import lower_lr
-from rung.recovery.trials.judge import meets_goal, survivors
+from rung.recovery.trials.judge import meets_goal, shows_cure, survivors
 from rung.recovery.trials.own_run import is_own_run
 
 # Far too high an lr fails in the first steps, whether it is a tenth lower or not.
@@ -25,7 +25,7 @@ def next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
     left = [index for index in run_order(len(trial.candidates)) if index not in done]
     left = [index for index in left if not _is_hopeless(trial, index, ran)]
     alive = survivors(ran)
-    cured = len(done) >= FEWEST_COMPARED and any(meets_goal(each.trial) for each in alive if each.trial)
+    cured = len(done) >= FEWEST_COMPARED and any(shows_cure(each.trial) for each in alive if each.trial)
     if not left or cured:
         return None
     is_needed = not alive or len(done) < FEWEST_COMPARED
@@ -81,12 +81,19 @@ def lower_lr_to_try(winner: Attempt | None, over: Sequence[Attempt], attempts: S
     if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
         return None
     won = winner is not None and winner.number == lowest.number and len(lowered) > 1
-    cured = winner is not None and winner.trial is not None and meets_goal(winner.trial)
+    cured = winner is not None and winner.trial is not None and shows_cure(winner.trial)
     about = next(each for each in attempts if each.number == lowest.trial.about)
     # The run had learned nothing yet, and neither has any trial: the lr may be too high by more than was tried.
     unlearned = lowest.trial.goal is not None and about.healthy_loss is None and not meets_goal(lowest.trial)
     affordable = is_within_cost(lowest.trial, over) and (won or (unlearned and not cured))
-    return lower_lr(lowest.trial.candidate) if affordable or (lowest.fault is not None and not cured) else None
+    # An lr that a healthy stretch has shown to be right is not at fault, if another rung gets past the fault.
+    blameless = about.healthy_loss is not None and any(_is_other_rung(each) for each in survivors(over))
+    failed = lowest.fault is not None and not cured and not blameless
+    return lower_lr(lowest.trial.candidate) if affordable or failed else None
+
+
+def _is_other_rung(attempt: Attempt) -> bool:
+    return attempt.trial is not None and attempt.trial.candidate.rung not in (None, RungName.LOWER_LR)
 
 
 def to_repeat(over: Sequence[Attempt]) -> int | None:

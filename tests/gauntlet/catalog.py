@@ -7,11 +7,12 @@ from tests.gauntlet.families import FAMILIES
 from tests.gauntlet.fresh import FRESH
 from tests.gauntlet.scripts import SINGLE
 from tests.gauntlet.second_list import SECOND
+from tests.gauntlet.third_list import THIRD
 
 # The cases import these files; Python finds them in the folder of the script.
 SHARED = tuple(CASES / f"{name}.py" for name in ("case", "options", "tasks", "tuned"))
 SIDES = ("tune", "blind")
-CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *SECOND, *FRESH)
+CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *SECOND, *THIRD, *FRESH)
 
 
 def chosen(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from rung.runner.files.transfer import clear
 from tests.gauntlet.case import Case, start_of
 from tests.gauntlet.judging import Result, Verdict
 from tests.gauntlet.regimens import NUMBER, Trial, restart
@@ -27,7 +28,7 @@ def clipped(trial: Trial) -> Result:
         restart(trial)
         for path in trial.checkpoints.glob(case.pattern):
             if int(NUMBER.findall(path.name)[-1]) > start:
-                path.unlink()
+                clear(path)
     config = {**case.config, "clip": 1.0} if case.config else {}
     changed = replace(case, flags=f"{case.flags} --clip 1.0", config=config)
     return replace(restart(replace(trial, case=changed)), regimen=CLIPPED)

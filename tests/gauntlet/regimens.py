@@ -227,6 +227,11 @@ def off(trial: Trial) -> Result:
     return _rung(trial, "off", {"trials": "off"})
 
 
+def on(trial: Trial) -> Result:
+    """Run the script under Rung with the default ladder and trials after a fault."""
+    return _rung(trial, "on", {"trials": "on"})
+
+
 def trials(trial: Trial) -> Result:
     """Run the script under Rung with trials, also of a run that ends without a fault and has learned nothing."""
     return _rung(trial, "trials", {"trials": "on", "not_learning": "act"})
@@ -312,6 +317,7 @@ REGIMENS: dict[str, Callable[[Trial], Result]] = {
     "default": default,
     "auto": auto,
     "off": off,
+    "on": on,
     "trials": trials,
     "restart": restart,
     "fp32": fp32,

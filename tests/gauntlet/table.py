@@ -10,7 +10,7 @@ from tests.gauntlet.judging import Verdict
 # A script that runs without Rung does not report its steps.
 STEPS_UNKNOWN = ("restart", "arc")
 # Rung's own regimens, and the others, which have no trials and call no run recovered.
-BY_RUNG = ("trials", "off", "default", "auto")
+BY_RUNG = ("trials", "on", "off", "default", "auto")
 ORDER = (*BY_RUNG, "arc", "blind", "fp32", "restart")
 # Trials have a least length, so their share of a shorter run says nothing.
 LONG_RUN = 2000

@@ -109,6 +109,31 @@ def test_two_lower_learning_rates_that_fail_at_one_step_show_that_the_lr_is_not_
     assert label(launched(*sparse)) == "lower_lr x0.0001"
 
 
+def test_no_lower_lr_is_tried_where_it_was_right_before_and_another_rung_gets_past_the_fault() -> None:
+    well = faulty(JOB, 1400, shape="spike", furthest_step=10_000, healthy_loss=1.0)
+    first = decide_with_trials(JOB, [well], [a_checkpoint(1390)], None)
+    assert isinstance(first, Relaunch) and label(first) == "lower_lr x0.1"
+    at = a_fault(NAN, 1405)
+    over = [tried(first, 2, 9.0, at)]
+    clip = next_trial(JOB, [well, *over], None)
+    assert isinstance(clip, Relaunch) and label(clip) == "raise_clip"
+    over.append(tried(clip, 3, 1.5))  # past the fault, and not yet at its level again
+    while isinstance(found := next_trial(JOB, [well, *over], None), Relaunch) and label(found) != "lower_lr x0.001":
+        over.append(tried(found, len(over) + 2, 9.0, replace(at, step=1405 + len(over))))
+    assert isinstance(found, Winner) and found.attempt.number == 3
+
+
+def test_without_a_loss_before_the_fault_the_most_likely_candidate_is_a_cure_if_it_survives() -> None:
+    blank = faulty(JOB, 2, shape=None, first_loss=None, furthest_step=10_000)
+    first = decide_with_trials(JOB, [blank], [], None)
+    assert isinstance(first, Relaunch) and first.trial is not None and first.trial.goal is None
+    over = [tried(first, 2, 9.0, a_fault(NAN, 2))]
+    likely = next_trial(JOB, [blank, *over], None)
+    assert isinstance(likely, Relaunch) and likely.trial is not None and likely.trial.index == 0
+    found = next_trial(JOB, [blank, *over, tried(likely, 3, 1.0)], None)
+    assert isinstance(found, Winner) and found.attempt.number == 3
+
+
 def test_a_third_one_is_left_out_when_the_trials_cost_too_much() -> None:
     """Two trials of 150 steps leave no room for a third within 400, if one of them got past the fault."""
     over = [tried(launched(), 2, NO_CURE)]

@@ -137,7 +137,7 @@ def test_there_are_no_trials_without_a_loss_to_compare_or_a_folder_of_their_own(
 
 
 def test_without_trials_a_job_gets_the_rung_of_the_rules_and_no_word_about_trials() -> None:
-    job = a_job()
+    job = a_job(recovery={"trials": "off"})
     found = decided(job, faulty(job))
     assert found.trial is None and found.rung == "lower_lr" and "trial" not in found.because
 

@@ -135,7 +135,7 @@ def test_with_ladder_auto_a_job_gets_the_rung_that_helped_other_jobs_on_that_gpu
             for attempt in (faulty, replace(cured, outcome=Outcome.SUCCEEDED, verdict=Verdict.RECOVERED)):
                 world.store.put_attempt(attempt)
             world.store.move(earlier, JobState.CANCELLED, reason="long ago", at=1.0)
-    job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto"})
+    job = world.submit("a", "A100", **knobs, recovery={"ladder": "auto", "trials": "off"})
     world.until(lambda: world.is_running(job))
     world.engine("ampere").append_log(f"{job}/1", b"step 50 loss 1.0\nstep 51 loss nan\n")
     world.engine("ampere").end(f"{job}/1", code=1)

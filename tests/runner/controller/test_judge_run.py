@@ -23,7 +23,8 @@ def flat(first: int, last: int, loss: float = 2.0) -> list[tuple[int, float]]:
 
 
 def submitted(world: World, **fields: Any) -> str:
-    job = world.submit("a", "A100", knobs=KNOBS, **fields)
+    recovery = {"trials": "off", **fields.pop("recovery", {})}
+    job = world.submit("a", "A100", knobs=KNOBS, recovery=recovery, **fields)
     world.until(lambda: world.is_running(job))
     return job
 
