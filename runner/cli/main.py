@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
+from rung.runner.cli.queue import queue
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -87,24 +89,6 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
 
 
 @cli.command()
-@JSON
-def queue(as_json: bool) -> None:
-    """List all jobs with their states."""
-    from rung.runner.state.home import find_home
-    from rung.runner.state.lock import note
-    from rung.runner.views.history import queue as rows
-    from rung.runner.views.tables import queue_table, terminal_width
-
-    if pause := note(find_home(os.environ)):
-        click.echo(pause, err=True)
-    found = rows(_session().store) if find_home(os.environ).store.exists() else []
-    if as_json:
-        _print_json(found)
-    else:
-        click.echo(queue_table(found, terminal_width()) if found else "no jobs yet: submit one with `rung launch FILE`")
-
-
-@cli.command()
 @JOB
 @click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
 @click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
@@ -129,7 +113,7 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     from rung.runner.views.tables import history_text
 
     session = _session()
-    data = build(session.store, session.store.find(job), session.paths)
+    data = build(session.store, session.store.find(job), session.paths, time.time())
     if as_json:
         _print_json(with_series(data))
     else:
@@ -247,6 +231,7 @@ cli.add_command(drill)
 cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
+cli.add_command(queue)
 cli.add_command(validate)
 
 
@@ -265,7 +250,7 @@ def main() -> None:
     """Run the command line; every RungError becomes one line and exit code 2."""
     keep_files_private()
     try:
-        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung", color=_colours())
     except RungError as error:
         _fail(str(error))
     except click.Abort:
@@ -279,7 +264,12 @@ def main() -> None:
         _fail(f"{error.filename or 'rung'}: {error.strerror or error}")
 
 
+def _colours() -> bool | None:
+    """Return False where NO_COLOR asks for none; None: on a terminal only."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def _fail(message: str) -> None:
     for line in message.splitlines():
-        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
+        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True, color=_colours())
     sys.exit(2)

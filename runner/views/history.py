@@ -1,4 +1,4 @@
-"""Builds the data of `queue --json` and `history --json` from the store."""
+"""Builds the data of `history --json` from the store."""
 
 from __future__ import annotations
 
@@ -14,35 +14,11 @@ from rung.recovery.validation.run_figures import FigureReader
 from rung.runner.files.log_file import read_lines
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
+from rung.runner.views.costs import seconds_lost, steps_lost
+from rung.runner.views.queue import job_row
 
 
-def queue(store: Store) -> list[dict[str, Any]]:
-    """Return every job with its state, oldest first."""
-    return [_job_row(job, store.attempts(job.id)) for job in store.jobs()]
-
-
-def _job_row(job: Job, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    last = attempts[-1] if attempts else None
-    return {
-        "id": job.id,
-        "name": job.spec.name,
-        "state": job.state.value,
-        "reason": job.reason,
-        "host": last.host if last else None,
-        "gpus": [gpu.name for gpu in last.gpus] if last else [],
-        "image": last.image if last else None,
-        "priority": job.spec.priority,
-        "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
-        "loss": finite_or_text(last.loss) if last else None,
-        "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
-        "attempt": last.number if last else None,
-        "verdict": last.verdict if last else None,
-        "submitted_at": job.created_at,
-        "updated_at": job.updated_at,
-    }
-
-
-def history(store: Store, job: Job, paths: HomePaths) -> dict[str, Any]:
+def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, Any]:
     """Return a job with its attempts and its events."""
     attempts = store.attempts(job.id)
     following = [_goes_on_in(attempt, attempts) for attempt in attempts]
@@ -56,7 +32,7 @@ def history(store: Store, job: Job, paths: HomePaths) -> dict[str, Any]:
         for e in store.events(job.id)
     ]
     knobs = {"knobs": job.knobs.to_dict(), "success": job.spec.success.model_dump() if job.spec.success else None}
-    return {"job": {**_job_row(job, attempts), **knobs}, "attempts": rows, "events": events}
+    return {"job": {**job_row(job, attempts, now), **knobs}, "attempts": rows, "events": events}
 
 
 def _attempt_row(
@@ -104,25 +80,3 @@ def _goes_on_from(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | No
 def _goes_on_in(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that goes on from this one: the next of the job's own runs."""
     return next((each for each in main_line(attempts) if each.number > attempt.number), None)
-
-
-def steps_lost(attempt: Attempt, after: Attempt | None) -> int:
-    """Return how many steps of this attempt the next one had to run again."""
-    if attempt.is_trial and attempt.trial is not None and not attempt.trial.won:
-        return max(0, (attempt.furthest_step or 0) - attempt.resume_point)
-    if after is None or attempt.furthest_step is None:
-        return 0
-    return max(0, attempt.furthest_step - after.resume_point)
-
-
-def seconds_lost(attempt: Attempt, after: Attempt | None, lost: int) -> float | None:
-    """Return the time of these steps plus the time until the next progress; None if it is not known."""
-    if after is None:
-        return 0.0
-    if after.progress_at is None or attempt.ended_at is None:
-        return None
-    spent = 0.0
-    if attempt.progress_at is not None and attempt.furthest_step and attempt.first_step is not None:
-        done = max(1, attempt.furthest_step - attempt.first_step)
-        spent = lost * (attempt.ended_at - attempt.progress_at) / done
-    return round(max(0.0, spent) + max(0.0, after.progress_at - attempt.ended_at), 1)

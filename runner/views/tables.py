@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from rung.jobs.model.event import EventKind, find_kind, reason
-from rung.jobs.model.gpu import gpu_type
 from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
@@ -38,8 +37,8 @@ def terminal_width() -> int:
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
     """Lay out columns; the last one is cut to fit the terminal."""
     cells = [[_cell(value) for value in row] for row in rows]
-    sizes = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
-    room = max(20, width - sum(sizes[:-1]) - 2 * (len(headers) - 1))
+    sizes = _sizes(headers, cells)
+    room = max(12, width - sum(sizes[:-1]) - 2 * (len(headers) - 1))
     lines = [click.style(_line(headers, sizes, room), bold=True)]
     for row in cells:
         text = _line(row, sizes, room)
@@ -47,6 +46,15 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> 
         coloured = click.style(state, fg=STATE_COLOURS[state]) if state else ""
         lines.append(text.replace(state, coloured, 1) if state else text)
     return "\n".join(lines)
+
+
+def column_widths(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Return how much of a line these columns take, each with the gap after it."""
+    return sum(size + 2 for size in _sizes(headers, [[_cell(value) for value in row] for row in rows]))
+
+
+def _sizes(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
 
 
 def _line(row: Sequence[str], sizes: Sequence[int], room: int) -> str:
@@ -59,17 +67,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else clean(str(value))
-
-
-def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
-    headers = ("ID", "NAME", "STATE", "STEP", "LOSS", "RECOVERIES", "HOST", "REASON")
-    shown = [{**row, "host": _host(row["host"], row["gpus"])} for row in rows]
-    return table(headers, [[row[name.lower()] for name in headers] for row in shown], width)
-
-
-def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPU types in use there."""
-    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
 
 
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:

@@ -36,7 +36,7 @@ def test_launch_queues_the_job_and_warns_without_a_controller(run_rung: Any, hom
         ("a-1", "QUEUED", 0),
         ("a-2", "QUEUED", 0),
     ]
-    assert [line.split()[:3] for line in run_rung("queue")[1].splitlines()] == [
+    assert [line.split()[:3] for line in run_rung("queue", "--wide")[1].splitlines()] == [
         ["ID", "NAME", "STATE"], ["a-1", "a", "QUEUED"], ["a-2", "a", "QUEUED"],
     ]  # fmt: skip
 

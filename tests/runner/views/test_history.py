@@ -1,4 +1,4 @@
-"""Tests the data of the history: what was lost, and the JSON that other programs use."""
+"""Tests the data of the history, and the JSON that other programs use."""
 
 from __future__ import annotations
 
@@ -20,59 +20,14 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.store import Store
-from rung.runner.views.history import history, queue, seconds_lost, steps_lost
+from rung.runner.views.history import history
+from rung.runner.views.queue import queue
 from rung.runner.views.tables import history_text
 
 Rung = Callable[..., Any]
 QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}
 ATTEMPT_KEYS = {"number", "host", "asked", "effective", "fault", "rung", "because", "resumed_from", "resumed_step",
                 "furthest_step", "steps_lost", "outcome"}  # fmt: skip
-
-
-def attempt(number: int = 1, **fields: Any) -> Attempt:
-    return Attempt("a-1", number, "localhost", fields.pop("asked", Knobs()), None, "why", **fields)
-
-
-@pytest.mark.parametrize(
-    ("furthest", "resumed", "planned", "lost"),
-    [
-        (520, 500, 500, 20),
-        (520, None, 500, 20),  # planned, until the job has reported it
-        (520, 0, 500, 520),  # what the job reports counts
-        (520, None, None, 520),
-        (None, None, None, 0),
-        (100, 200, 200, 0),
-        (0, 0, 0, 0),
-    ],
-)
-def test_steps_lost_are_those_that_had_to_be_run_again(
-    furthest: int | None, resumed: int | None, planned: int | None, lost: int
-) -> None:
-    before = attempt(furthest_step=furthest)
-    assert steps_lost(before, attempt(2, resumed_step=resumed, planned_step=planned)) == lost
-
-
-def test_the_last_attempt_has_lost_nothing() -> None:
-    assert steps_lost(attempt(furthest_step=5), None) == 0
-    assert seconds_lost(attempt(furthest_step=5), None, 0) == 0.0
-
-
-def test_seconds_lost_are_the_lost_steps_and_the_time_to_the_next_progress() -> None:
-    # 100 steps in 50 s; 20 of them lost: 10 s. From the end to the next progress: 7.5 s.
-    before = attempt(first_step=0, furthest_step=100, progress_at=1000.0, ended_at=1050.0)
-    assert seconds_lost(before, attempt(2, progress_at=1057.5), 20) == 17.5
-    assert seconds_lost(before, attempt(2, progress_at=1057.5), 0) == 7.5
-
-
-def test_seconds_lost_are_not_known_before_the_next_progress() -> None:
-    assert seconds_lost(attempt(ended_at=5.0), attempt(2), 0) is None
-    assert seconds_lost(attempt(), attempt(2, progress_at=5.0), 0) is None
-
-
-def test_seconds_lost_without_any_step_are_the_time_between() -> None:
-    assert seconds_lost(attempt(ended_at=5.0), attempt(2, progress_at=9.0), 0) == 4.0
-    early = attempt(first_step=3, furthest_step=3, progress_at=4.0, ended_at=5.0)
-    assert seconds_lost(early, attempt(2, progress_at=9.0), 3) == 7.0
 
 
 @pytest.fixture
@@ -155,10 +110,10 @@ def test_the_historys_json_keeps_its_contract(job: Job, store: Store, rung: Rung
 def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
     with store.transaction():
         job = store.add_job(JobSpec(name="new", run=("x",)), Path("/"), at=1.0)
-    data = history(store, job, HomePaths(Path("/h")))
+    data = history(store, job, HomePaths(Path("/h")), 50.0)
     assert data["attempts"] == []
     assert (data["job"]["host"], data["job"]["step"], data["job"]["loss"]) == (None, None, None)
-    assert [row["id"] for row in queue(store)] == [job.id]
+    assert [row["id"] for row in queue(store, 50.0)] == [job.id]
 
 
 def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> None:
@@ -170,16 +125,16 @@ def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> N
         for number, trial in enumerate(trials, start=2):
             asked = trial.candidate.knobs
             store.put_attempt(Attempt(job.id, number, "h", asked, trial.candidate.rung, "a trial", trial=trial))
-    assert queue(store)[0]["recoveries"] == 0
-    rows = history(store, job, HomePaths(Path("/h")))["attempts"]
+    assert queue(store, 50.0)[0]["recoveries"] == 0
+    rows = history(store, job, HomePaths(Path("/h")), 50.0)["attempts"]
     # Each trial changes the run that failed, and not the trial before it.
     assert [row["changed"] for row in rows[1:]] == [{"lr": [0.1, 0.01]}, {"clip": [None, 1.0]}]
-    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h"))), diff=False))
+    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h")), 50.0), diff=False))
     assert "attempt 2 on h: trial of lower_lr\n" in text and "attempt 3 on h: trial of raise_clip\n" in text
     with store.transaction():
         store.put_attempt(replace(store.attempts(job.id)[-1], trial=replace(trials[-1], won=True, goes_on=True)))
-    assert queue(store)[0]["recoveries"] == 1
-    assert history(store, job, HomePaths(Path("/h")))["job"]["recoveries"] == 1
+    assert queue(store, 50.0)[0]["recoveries"] == 1
+    assert history(store, job, HomePaths(Path("/h")), 50.0)["job"]["recoveries"] == 1
 
 
 def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:
@@ -187,7 +142,7 @@ def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:
         job = store.add_job(JobSpec.model_validate({"name": "n", "run": "x", "knobs": {"lr": 1}}), Path("/"), at=1.0)
         asked = job.knobs.but(lr=0.5, precision=Precision.FP32)
         store.put_attempt(Attempt(job.id, 1, "h", asked, None, "a person set it", by_person=True))
-    (row,) = history(store, job, HomePaths(Path("/h")))["attempts"]
+    (row,) = history(store, job, HomePaths(Path("/h")), 50.0)["attempts"]
     assert row["changed"] == {"lr": [1.0, 0.5], "precision": ["amp_fp16", "fp32"]}
 
 
