@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from rung.jobs.model.knobs import OFF
+
 Data = Mapping[str, Any]
 
 
@@ -33,7 +35,13 @@ def _command(data: Data) -> str:
 
 
 def _not_taken(data: Data) -> str:
-    return "; ".join(f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
+    return "; ".join(
+        f"{name} asked {pair['asked']}, effective {_live(pair['effective'])}" for name, pair in data.items()
+    )
+
+
+def _live(value: Any) -> Any:
+    return OFF if value is None else value
 
 
 class EventKind(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.knobs import SPEED_ONLY, Knobs, RungName, not_taken
+from rung.jobs.model.knobs import OFF, SPEED_ONLY, Knobs, RungName, not_taken
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.replay_cure import read_cure
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
@@ -142,7 +142,8 @@ def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
     if not ignored:
         return None
     name, (asked, effective) = next(iter(ignored.items()))
-    return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
+    live = OFF if effective is None else effective
+    return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {live}"
 
 
 def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rung.jobs.job import Attempt, Job, Outcome
-from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.knobs import NOT_SET, Knobs
 from rung.recovery.decide.checkpoint_choice import Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch, Wait, with_place
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
-
-# Shown for a knob without a requested value.
-SCRIPT_VALUE = "the script's own"
 
 
 def faster_knobs(first: Knobs, now: Knobs) -> Knobs | None:
@@ -52,7 +49,7 @@ def describe_step_back(job: Job, attempts: Sequence[Attempt]) -> str:
     after = faster_knobs(job.knobs, last.asked)
     assert after is not None and fault_step is not None and last.furthest_step is not None
     pairs = after.changes_from(last.asked).items()
-    changes = ", ".join(f"{name} {old} -> {SCRIPT_VALUE if new is None else new}" for name, (old, new) in pairs)
+    changes = ", ".join(f"{name} {old} -> {NOT_SET if new is None else new}" for name, (old, new) in pairs)
     clean = last.furthest_step - fault_step
     return f"{clean} clean steps since the fault at step {fault_step}: stepping back ({changes})"
 

@@ -14,8 +14,17 @@ from rung.recovery.validation.run_figures import FigureReader
 from rung.runner.files.log_file import read_lines
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
-from rung.runner.views.costs import seconds_lost, steps_lost
+from rung.runner.views.costs import (
+    busy_seconds,
+    gpu_seconds,
+    runs_until,
+    seconds_lost,
+    seconds_run,
+    steps_lost,
+    steps_made,
+)
 from rung.runner.views.queue import job_row
+from rung.runner.views.times import iso_utc
 
 
 def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, Any]:
@@ -23,8 +32,9 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
     attempts = store.attempts(job.id)
     following = [_goes_on_in(attempt, attempts) for attempt in attempts]
     before = [_goes_on_from(attempt, attempts) for attempt in attempts]
+    until = runs_until(job, now)
     rows = [
-        _attempt_row(job, attempt, previous, after, paths)
+        {**_attempt_row(job, attempt, previous, paths), **_cost(attempt, after, until)}
         for previous, attempt, after in zip(before, attempts, following, strict=True)
     ]
     events = [
@@ -32,15 +42,43 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
         for e in store.events(job.id)
     ]
     knobs = {"knobs": job.knobs.to_dict(), "success": job.spec.success.model_dump() if job.spec.success else None}
-    return {"job": {**job_row(job, attempts, now), **knobs}, "attempts": rows, "events": events}
+    about = {**job_row(job, attempts, now), **knobs, "knob_mode": job.spec.knobs.mode}
+    return {"summary": _summary(job, attempts, rows, until), "job": about, "attempts": rows, "events": events}
 
 
-def _attempt_row(
-    job: Job, attempt: Attempt, previous: Attempt | None, after: Attempt | None, paths: HomePaths
-) -> dict[str, Any]:
+def _cost(attempt: Attempt, after: Attempt | None, until: float) -> dict[str, Any]:
+    """Return when an attempt ran and what it cost."""
+    lost = steps_lost(attempt, after)
+    return {
+        "started": iso_utc(attempt.started_at),
+        "ended": iso_utc(attempt.ended_at),
+        "seconds": seconds_run(attempt, until),
+        "steps_made": steps_made(attempt),
+        "steps_lost": lost,
+        "seconds_lost": seconds_lost(attempt, after, lost),
+        "gpu_seconds": gpu_seconds(attempt, until),
+    }
+
+
+def _summary(job: Job, attempts: Sequence[Attempt], rows: Sequence[dict[str, Any]], until: float) -> dict[str, Any]:
+    """Return the result and the cost of a whole job; trials count in it."""
+    return {
+        "result": job.state.value,
+        "attempts": len(attempts),
+        "trials": sum(attempt.is_trial for attempt in attempts),
+        "seconds": busy_seconds(attempts, until),
+        "steps_made": sum(row["steps_made"] for row in rows),
+        "steps_lost": sum(row["steps_lost"] for row in rows),
+        "gpus": max((len(attempt.gpus) for attempt in attempts), default=0),
+        "gpu_seconds": round(sum(row["gpu_seconds"] for row in rows), 1),
+        "submitted": iso_utc(job.created_at),
+        "ended": iso_utc(job.updated_at) if job.ended else None,
+    }
+
+
+def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: HomePaths) -> dict[str, Any]:
     before = previous.asked if previous else job.spec.knobs.knobs()
     ignored = not_taken(attempt.asked, attempt.effective)
-    lost = steps_lost(attempt, after)
     fault = attempt.fault.to_dict() if attempt.fault else None
     return {
         **attempt_to_dict(attempt),
@@ -50,8 +88,6 @@ def _attempt_row(
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
         "recovered": attempt.recovered or None,
-        "steps_lost": lost,
-        "seconds_lost": seconds_lost(attempt, after, lost),
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
 

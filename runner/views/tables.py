@@ -15,8 +15,10 @@ import click
 
 from rung.jobs.model.event import EventKind, find_kind, reason
 from rung.jobs.model.hands import describe_no_hands
+from rung.jobs.model.knobs import OFF, no_value_text
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
+from rung.runner.views.times import duration_text, local_time
 
 STATE_COLOURS = {
     "SUCCEEDED": "green",
@@ -72,11 +74,11 @@ def _cell(value: Any) -> str:
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
-    state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
-    lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
+    lines = [_summary_line(job["id"], data["summary"]), clean(job["reason"])]
+    zero_edit = job["knob_mode"] == "zero-edit"
     tables = {event["attempt"]: event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS}
     for attempt in data["attempts"]:
-        lines += ["", *_attempt_text(attempt, diff=diff)]
+        lines += ["", *_attempt_text(attempt, diff=diff, zero_edit=zero_edit)]
         if attempt["number"] in tables:
             lines += ["", *trial_lines(tables[attempt["number"]])]
     if not data["attempts"]:
@@ -92,22 +94,52 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     return "\n".join(lines)
 
 
-def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
+def _summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
+    """Return the result of a job and what it cost, in one line."""
+    state = click.style(summary["result"], fg=STATE_COLOURS.get(summary["result"]), bold=True)
+    trials = f", {summary['trials']} of them trials" if summary["trials"] else ""
+    attempts = f"{summary['attempts']} attempt{'s' if summary['attempts'] != 1 else ''}{trials}"
+    cost = f"{attempts}, {duration_text(summary['seconds'])}, {_cost(summary)}" if summary["attempts"] else attempts
+    return f"{click.style(job_id, bold=True)}  {state}  {cost}"
+
+
+def _cost(cost: Mapping[str, Any], seconds_lost: float | None = None) -> str:
+    """Return steps made, steps lost and GPU-seconds."""
+    until_further = f" ({seconds_lost:g} s)" if seconds_lost else ""
+    gpu = f"{cost['gpu_seconds']:.0f} GPU-seconds" if cost["gpus"] else "no GPU leased"
+    return f"{cost['steps_made']} steps made, {cost['steps_lost']} lost{until_further}, {gpu}"
+
+
+def _time_lines(attempt: Mapping[str, Any]) -> list[str]:
+    """Return when an attempt began, how long it took and what it cost."""
+    cost = f"  cost        {_cost(attempt, attempt['seconds_lost'])}"
+    if attempt["started_at"] is None:
+        began = "  began       not started" + (" yet" if attempt["outcome"] == "pending" else "")
+        return [began, cost] if attempt["steps_made"] or attempt["seconds_lost"] else [began]
+    took = "took" if attempt["ended_at"] is not None else "has run for"
+    began = f"  began       {local_time(attempt['started_at'])}, {took} {duration_text(attempt['seconds'])}"
+    return [began, cost]
+
+
+def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) -> list[str]:
     gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
     title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
     if not attempt["by_person"]:
         title = f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
-    lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
+    lines = [click.style(title, bold=True), *_time_lines(attempt), f"  because     {clean(attempt['because'])}"]
     if attempt["image"]:
         lines.append(f"  image       {clean(attempt['image'])}")
-    lines += [f"  changed     {name}: {_knob(old)} -> {_knob(new)}" for name, (old, new) in attempt["changed"].items()]
+    for name, (old, new) in attempt["changed"].items():
+        nothing = no_value_text(name, zero_edit=zero_edit)
+        lines.append(f"  changed     {name}: {_knob(old, nothing)} -> {_knob(new, nothing)}")
     if diff:
-        lines += _knob_lines(attempt)
+        lines += _knob_lines(attempt, zero_edit=zero_edit)
         lines += [f"  skipped     {item['rung']}: {clean(item['reason'])}" for item in attempt["skipped"]]
     lines += [f"  taken back  {item['rung']}: {clean(item['reason'])}" for item in attempt["undone"]]
     lines += [
         click.style(
-            f"  did not take  {name}: asked {_knob(pair['asked'])}, effective {_knob(pair['effective'])}", fg="red"
+            f"  did not take  {name}: asked {_knob(pair['asked'], OFF)}, effective {_knob(pair['effective'], OFF)}",
+            fg="red",
         )
         for name, pair in attempt["not_taken"].items()
     ]
@@ -136,12 +168,15 @@ def _trial_of(attempt: Mapping[str, Any]) -> str:
     return "trial of " if attempt["trial"] else ""
 
 
-def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
+def _knob_lines(attempt: Mapping[str, Any], *, zero_edit: bool) -> list[str]:
     lines = []
     for name, asked in attempt["asked"].items():
         effective = attempt["effective"].get(name)
         if asked is not None or effective is not None:
-            lines.append(f"  {name:<16}asked {_knob(asked):<12} effective {_knob(effective, 'not reported')}")
+            live = _knob(effective, OFF if name in attempt["effective"] else "not reported")
+            lines.append(
+                f"  {name:<16}asked {_knob(asked, no_value_text(name, zero_edit=zero_edit)):<12} effective {live}"
+            )
     return lines
 
 
@@ -167,8 +202,6 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
         where = f" at step {fault['step']}" if fault["step"] is not None else ""
         lines.append(click.style(f"  fault       {fault['kind']}{where}", fg="red"))
         lines.append(f"              {clean(fault['evidence'])}")
-    if attempt["steps_lost"] or attempt["seconds_lost"]:
-        lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
     if attempt["host_lost"]:
         lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
     succeeded = attempt["outcome"] == "succeeded"
@@ -180,7 +213,7 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
 
 
-def _knob(value: Any, nothing: str = "off") -> str:
+def _knob(value: Any, nothing: str) -> str:
     if value is None:
         return nothing
     return f"{value:g}" if isinstance(value, float) else clean(str(value))

@@ -94,7 +94,7 @@ def test_a_step_back_gives_a_knob_back_to_the_script() -> None:
     fp32 = replace(stopped(), asked=Knobs(precision=Precision.FP32))
     made = decide_step_back(plain, [replace(faulty(), asked=Knobs()), fp32], BEYOND)
     assert made is not None and made.knobs == Knobs()
-    assert "(precision fp32 -> the script's own)" in made.because
+    assert "(precision fp32 -> not set)" in made.because
 
 
 def test_a_run_without_a_checkpoint_after_the_fault_keeps_its_knobs() -> None:

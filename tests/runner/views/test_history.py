@@ -14,6 +14,7 @@ import pytest
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
@@ -23,6 +24,7 @@ from rung.runner.state.store import Store
 from rung.runner.views.history import history
 from rung.runner.views.queue import queue
 from rung.runner.views.tables import history_text
+from rung.runner.views.times import local_time
 
 Rung = Callable[..., Any]
 QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}
@@ -162,3 +164,81 @@ def test_the_historys_json_has_the_series_of_an_attempt(job: Job, store: Store, 
 def test_the_history_shows_the_last_lr_loss_and_speed(job: Job, store: Store, rung: Rung) -> None:
     store.close()
     assert "last seen   lr 0.001, ce nan, 9.5 it/s" in rung("history", "two tries").out
+
+
+A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0), uuid="GPU-1")
+
+
+@pytest.fixture
+def timed(store: Store) -> Job:
+    """Return a job that failed after 100 s on a GPU, and has run for 20 s again."""
+    spec = JobSpec.model_validate({"name": "timed", "run": "x", "knobs": {"mode": "zero-edit"}})
+    with store.transaction():
+        job = store.add_job(spec, Path("/"), at=0.0)
+        store.move(job.id, JobState.LAUNCHING, reason="its turn", at=5.0)
+        first = Attempt(job.id, 1, "ampere", Knobs(), None, "as submitted", by_person=True, gpus=(A100, A100))
+        store.put_attempt(
+            replace(first, first_step=0, furthest_step=520, started_at=10.0, progress_at=12.0, ended_at=110.0,
+                    outcome=Outcome.FAULT, effective={"clip": None})
+        )  # fmt: skip
+        second = replace(first, number=2, asked=Knobs(lr=0.01, clip=1.0), rung="lower_lr", by_person=False)
+        store.put_attempt(replace(second, resumed_step=500, furthest_step=600, started_at=120.0, progress_at=121.0))
+        third = replace(first, number=3, asked=Knobs(lr=0.01), by_person=False)
+        store.put_attempt(third)
+    return store.job(job.id)
+
+
+def test_every_attempt_says_when_it_began_what_it_took_and_what_it_cost(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    cost = ("started", "ended", "seconds", "steps_made", "steps_lost", "gpu_seconds")
+    assert [tuple(row[name] for name in cost) for row in data["attempts"]] == [
+        ("1970-01-01T00:00:10Z", "1970-01-01T00:01:50Z", 100.0, 520, 20, 200.0),
+        ("1970-01-01T00:02:00Z", None, 20.0, 100, 600, 40.0),
+        (None, None, None, 0, 0, 0.0),
+    ]
+    text = click.unstyle(history_text(data, diff=False))
+    assert f"  began       {local_time(10.0)}, took 1m40s\n  cost        520 steps made, 20 lost (" in text
+    assert "s), 200 GPU-seconds\n  because     as submitted" in text
+    assert f"  began       {local_time(120.0)}, has run for 20s\n" in text
+    assert text.count("  began       not started yet\n") == 1
+
+
+def test_the_first_line_sums_the_job_up(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    assert data["summary"] == {
+        "result": "LAUNCHING", "attempts": 3, "trials": 0, "seconds": 120.0, "steps_made": 620, "steps_lost": 620,
+        "gpus": 2, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z", "ended": None,
+    }  # fmt: skip
+    first, second, *_ = click.unstyle(history_text(data, diff=False)).splitlines()
+    assert first == "timed-1  LAUNCHING  3 attempts, 2m00s, 620 steps made, 620 lost, 240 GPU-seconds"
+    assert second == "its turn"
+
+
+def test_the_sum_of_an_ended_job_stays_and_has_its_end(timed: Job, store: Store) -> None:
+    with store.transaction():
+        store.move(timed.id, JobState.FAILED, reason="over", at=130.0)
+    found = history(store, store.job(timed.id), HomePaths(Path("/h")), 9999.0)
+    assert (found["summary"]["seconds"], found["summary"]["ended"]) == (110.0, "1970-01-01T00:02:10Z")
+    assert found["attempts"][1]["seconds"] == 10.0
+
+
+def test_trials_and_attempts_without_a_gpu_are_named_in_the_sum(store: Store) -> None:
+    trial = Trial(1, 0, (Candidate("lower_lr", Knobs(lr=0.01)),), 0, 50, 150, 400)
+    with store.transaction():
+        job = store.add_job(JobSpec(name="tried", run=("x",)), Path("/"), at=1.0)
+        store.put_attempt(Attempt(job.id, 1, "h", Knobs(), None, "as submitted", by_person=True))
+        assert history_text(history(store, job, HomePaths(Path("/h")), 9.0), diff=False).count("1 attempt,") == 1
+        store.put_attempt(Attempt(job.id, 2, "h", Knobs(lr=0.01), "lower_lr", "a trial", trial=trial))
+    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h")), 9.0), diff=False))
+    assert text.startswith("tried-1  QUEUED  2 attempts, 1 of them trials, 0s, 0 steps made, 0 lost, no GPU leased\n")
+
+
+def test_a_knob_without_a_value_is_not_set_or_off(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    text = click.unstyle(history_text(data, diff=True))
+    # With zero-edit the script may clip by itself.
+    assert "  changed     lr: not set -> 0.01\n  changed     clip: not set -> 1\n" in text
+    assert "  changed     clip: 1 -> not set\n" in text
+    flags = {**data, "job": {**data["job"], "knob_mode": "flags"}}
+    text = click.unstyle(history_text(flags, diff=False))
+    assert "  changed     lr: not set -> 0.01\n  changed     clip: off -> 1\n" in text

@@ -121,7 +121,8 @@ def test_the_diff_shows_all_of_an_attempt(tmp_path: Path) -> None:
     text = click.unstyle(history_text(history(store, store.job(job.id), HomePaths(tmp_path), 9.0), diff=True))
     for part in (
         "attempt 1 on alpha", "as submitted", "fault       nan_loss at step 520", "step 520: loss nan",
-        "lost        20 steps, 2 seconds", "attempt 2 on beta: raise_clip", "because     gradients jumped",
+        "cost        520 steps made, 20 lost (2 s), no GPU leased", "began       not started\n",
+        "asked 1            effective off", "attempt 2 on beta: raise_clip", "because     gradients jumped",
         "changed     clip: 5 -> 1", "asked 0.001", "effective 0.001", "skipped     lower_lr: no drift",
         "taken back  fp32: did nothing", "did not take  clip: asked 1, effective off",
         "checkpoint  step_500.pt, resumed at step 500", "checkpoint  none: from scratch",
