@@ -22,6 +22,7 @@ from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
+from rung.runner.cli.logs import logs
 from rung.runner.cli.queue import queue
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
@@ -86,20 +87,6 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
         sys.exit(session.follow(job.id))
     if not session.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
-
-
-@cli.command()
-@JOB
-@click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
-@click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
-def logs(job: str, attempt: int | None, follow: bool) -> None:
-    """Print the log of JOB, without control codes."""
-    session = _session()
-    found = session.store.find(job)
-    if follow:
-        sys.exit(session.watch(found.id))
-    for line in session.log_lines(found.id, attempt):
-        click.echo(line)
 
 
 @cli.command()
@@ -231,6 +218,7 @@ cli.add_command(drill)
 cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
+cli.add_command(logs)
 cli.add_command(queue)
 cli.add_command(validate)
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +38,7 @@ from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
-from rung.runner.views.follow import Follower, LogReader
+from rung.runner.views.follow import Follower
 from rung.runner.views.tables import event_line
 
 
@@ -78,13 +78,6 @@ class Session:
 
     def controller_running(self) -> bool:
         return is_owned(self.paths)
-
-    def log_lines(self, job_id: str, number: int | None) -> Iterator[str]:
-        attempts = self.store.attempts(job_id)
-        wanted = number or len(attempts)
-        if not attempts or wanted > len(attempts):
-            raise UsageError(f"job {job_id} has {len(attempts)} attempts; there is no attempt {wanted}")
-        return LogReader(self.paths, job_id, wanted).new_lines(ended=True)
 
     def follow(self, job_id: str) -> int:
         """Show a job until it ends, and run the controller if no other process does; return the exit code."""

@@ -102,30 +102,6 @@ def test_a_running_job_cannot_be_retried(run_rung: Any, home: Path) -> None:
     assert (code, err) == (2, f"rung: job {job_id} is RUNNING; only a FAILED or CANCELLED job can be retried\n")
 
 
-@pytest.mark.parametrize("number", [[], ["-n", "1"], ["-n", "99"]])
-def test_the_log_of_an_unknown_attempt_is_an_error(number: list[str], run_rung: Any, home: Path) -> None:
-    job_id = submitted(home)
-    code, out, err = run_rung("logs", job_id, *number)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"rung: job {job_id} has 0 attempts; there is no attempt")
-
-
-def test_a_log_is_shown_without_control_codes_attempt_by_attempt(home: Path, tmp_path: Path, rung: Rung) -> None:
-    script = r"printf '\033[31mred\033[0m \233evil\r\n'; echo attempt $RUNG_ATTEMPT; exit 3"
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump({"name": "twice", "run": ["sh", "-c", script]}), encoding="utf-8")
-    ran = rung("launch", "-f", file)
-    assert ran.code == 1
-    assert "\x1b" not in ran.out
-    first, second = rung("logs", "twice", "-n", "1").out, rung("logs", "twice").out
-    assert first.splitlines()[-1] == "attempt 1"
-    assert second.splitlines()[-1] == "attempt 2"
-    assert first.splitlines()[0].startswith("red ")
-    assert "\x9b" not in first and "\x1b" not in first
-    (row,) = json.loads(rung("queue", "--json").out)
-    assert (row["state"], row["recoveries"]) == ("FAILED", 1)
-
-
 # Dry run
 
 
