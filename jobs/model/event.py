@@ -21,6 +21,10 @@ def _transition(data: Data) -> str:
     return f"{data['from']} -> {data['to']}: {data['reason']}"
 
 
+def _submitted(data: Data) -> str:
+    return f"name={data['name']}"
+
+
 def _fault(data: Data) -> str:
     where = f" at step {data['step']}" if data["step"] is not None else ""
     return f"{data['kind']}{where}: {data['evidence']}"
@@ -59,7 +63,7 @@ class EventKind(StrEnum):
         kind.followed, kind.colour, kind.describe = followed, colour, describe
         return kind
 
-    SUBMITTED = "submitted", True
+    SUBMITTED = "submitted", True, None, _submitted
     STATE = "state", False, None, _transition
     DECIDED = "decided", True, "yellow"
     STARTED = "started", False, None, _command

@@ -73,7 +73,7 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
         click.echo(preview(spec, origin, as_json=as_json))
         return
     session = _session(create=True)
-    job = session.submit(spec, origin)
+    job = session.submit(spec, origin, file.absolute())
     note = without_checkpoints(spec)
     if as_json and not follow:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
@@ -123,15 +123,24 @@ def cancel(job: str, as_json: bool) -> None:
 @cli.command()
 @JOB
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option("--file", type=click.Path(path_type=Path), help="Take this edited job file instead of the stored one.")
 @click.option(
     "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
 )
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
 @JSON
-def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, as_json: bool) -> None:
+def retry(
+    job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, as_json: bool
+) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    from rung.runner.launch.job_file import changed_since
+
     session = _session()
-    found = session.retry(session.store.find(job), settings, give_up_hosts=give_up_hosts)
+    asked = session.store.find(job)
+    note = changed_since(session.store, asked) if file is None else None
+    found = session.retry(asked, settings, file, give_up_hosts=give_up_hosts)
+    if note is not None:
+        click.echo(clean(note), err=True)
     if as_json and not follow:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return

@@ -30,6 +30,7 @@ from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.job_file import JobFile
 from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import LaunchPreview
@@ -63,17 +64,20 @@ class Session:
             return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
         return cls(paths, Store(paths.store))
 
-    def submit(self, spec: JobSpec, origin: Path) -> Job:
+    def submit(self, spec: JobSpec, origin: Path, file: Path | None = None) -> Job:
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
-        return submit.submit(self.store, spec, origin, at=time.time())
+        return submit.submit(self.store, spec, origin, at=time.time(), file=file)
 
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())
         return self.store.job(job.id)
 
-    def retry(self, job: Job, settings: Sequence[str], *, give_up_hosts: bool = False) -> Job:
+    def retry(self, job: Job, settings: Sequence[str], file: Path | None = None, *, give_up_hosts: bool = False) -> Job:
         pairs = dict(_parse_setting(text) for text in settings)
-        submit.retry(self.store, job, pairs, give_up_hosts=give_up_hosts, at=time.time())
+        edited = JobFile.load(file) if file is not None else None
+        if edited is not None:
+            submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
+        submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
 
     def controller_running(self) -> bool:
@@ -174,7 +178,8 @@ def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write it as knob=value, such as lr=1e-4")
-    return name, value
+    # As the job file has it: knobs.lr.
+    return name.removeprefix("knobs."), value
 
 
 def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:

@@ -62,9 +62,10 @@ def test_cancelling_a_running_job_requests_its_end(run_rung: Any, home: Path) ->
     }  # fmt: skip
 
 
-def test_retry_changes_a_knob_of_a_failed_job(run_rung: Any, home: Path) -> None:
+@pytest.mark.parametrize("setting", ["lr=1e-4", "knobs.lr=1e-4"])
+def test_retry_changes_a_knob_of_a_failed_job(setting: str, run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.FAILED)
-    data = json.loads(run_rung("retry", "--json", job_id, "--set", "lr=1e-4")[1])
+    data = json.loads(run_rung("retry", "--json", job_id, "--set", setting)[1])
     assert (data["state"], data["knobs"]["lr"]) == ("QUEUED", 1e-4)
 
 
@@ -81,6 +82,8 @@ def test_retry_records_that_a_person_gave_up_the_hosts_that_do_not_answer(run_ru
         ("lr", "--set lr: write it as knob=value"),
         ("=3", "--set : no such knob"),
         ("lrr=1", "--set lrr: no such knob; known: lr"),
+        ("knobs.lrr=1", "--set lrr: no such knob; known: lr"),
+        ("recovery.max_attempts=3", "--set recovery.max_attempts: no such knob; known: lr"),
         ("lr=fast", "--set lr: Input should be a valid number"),
         ("lr=-1", "--set lr: Input should be greater than 0"),
         ("batch=2", "--set batch: the job cannot receive batch"),
