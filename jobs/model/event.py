@@ -22,7 +22,8 @@ def _transition(data: Data) -> str:
 
 
 def _submitted(data: Data) -> str:
-    return f"name={data['name']}"
+    start = data.get("from")
+    return f"name={data['name']}" + (f", from step {start['step']} of {start['job']}" if start else "")
 
 
 def _fault(data: Data) -> str:

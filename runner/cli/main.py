@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rung.jobs.model.errors import RungError
+from rung.jobs.model.errors import RungError, UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
 from rung.runner.cli.doctor import doctor
@@ -62,19 +62,29 @@ def cli() -> None:
     "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
 )
 @click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
+@click.option(
+    "--from",
+    "start",
+    metavar="JOB[@STEP]",
+    help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP.",
+)
 @JSON
-def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
+def launch(file: Path, follow: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
     """Submit the job in FILE."""
     from rung.jobs.spec.load import load_spec
     from rung.runner.session.session import dryrun as preview
 
     spec, origin = load_spec(file), file.absolute().parent
+    if dryrun and start is not None:
+        raise UsageError("--from: a dry run looks at no checkpoint; leave out one of the two")
     if dryrun:
         click.echo(preview(spec, origin, as_json=as_json))
         return
-    session = _session(create=True)
-    job = session.submit(spec, origin, file.absolute())
     note = without_checkpoints(spec)
+    if start is not None and note is not None:
+        raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
+    session = _session(create=True)
+    job = session.submit(spec, origin, file.absolute(), start)
     if as_json and not follow:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
         if note is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,21 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     with_file_values(spec, workdir)
 
 
-def submit(store: Store, spec: JobSpec, origin: Path, *, at: float, file: Path | None = None) -> Job:
-    """Queue a new job; `file` is where its spec was read from."""
+def submit(
+    store: Store,
+    spec: JobSpec,
+    origin: Path,
+    *,
+    at: float,
+    about: Mapping[str, Any] | None = None,
+    on_added: Callable[[Job], None] = lambda job: None,
+) -> Job:
+    """Queue a new job; `about` says where it came from, `on_added` is part of the same transaction."""
     spec = with_file_values(spec, origin / spec.workdir)
     with store.transaction():
-        return store.add_job(spec, origin, at=at, about={"file": str(file)} if file else {})
+        job = store.add_job(spec, origin, at=at, about=about)
+        on_added(job)
+        return job
 
 
 def retry(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,7 +22,8 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.context import Clock
+from rung.runner.checkpoints.start_from import parse_start, start_point
+from rung.runner.context import Clock, Context
 from rung.runner.controller.controller import TURN_SECONDS, Controller
 from rung.runner.engine_pool import RealEngines
 from rung.runner.engines.process import ProcessEngine
@@ -64,9 +66,22 @@ class Session:
             return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
         return cls(paths, Store(paths.store))
 
-    def submit(self, spec: JobSpec, origin: Path, file: Path | None = None) -> Job:
+    def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
+        """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
-        return submit.submit(self.store, spec, origin, at=time.time(), file=file)
+        about: dict[str, Any] = {"file": str(file)} if file else {}
+        if start is None:
+            return submit.submit(self.store, spec, origin, at=time.time(), about=about)
+        name, step = parse_start(start)
+        engines = self.engines()
+        try:
+            context = Context(self.store, engines, self.paths, os.environ)
+            with start_point(context, self.store.find(name), step, spec) as point:
+                give = partial(point.give_to, self.store, paths=self.paths)
+                about |= point.describe()
+                return submit.submit(self.store, spec, origin, at=time.time(), about=about, on_added=give)
+        finally:
+            engines.close()
 
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())

@@ -65,6 +65,15 @@ def test_of_a_long_log_only_the_end_is_read(log: Path, count: int, monkeypatch: 
     assert bool(tail_start(log, count)) is (count <= 320)
 
 
+@pytest.mark.parametrize("count", [9, 10, 11, 12])
+def test_the_tail_never_begins_within_a_line(log: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"line {number:04d}" for number in range(50)]
+    log.write_text("".join(f"{text}\n" for text in texts))
+    # Ten lines of ten bytes, and half of one.
+    monkeypatch.setattr(log_text, "WINDOWS", (105,))
+    assert list(log_lines(log, count)) == texts[-count:]
+
+
 def test_the_end_of_a_log_in_several_files_is_read_across_them(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = LogWriter(log, segment=200, most=4)
     writer.open_at(0)

@@ -64,6 +64,7 @@ def test_the_newest_job_is_the_last(store: Store) -> None:
         ({"name": "audi?"}, ["audio"]),
         ({"name": "vision"}, []),
         ({"since": NOW - 700}, ["vision/small", "audio"]),
+        ({"since": NOW - 550}, ["audio"]),  # one that has failed since then is older
         ({"since": NOW + 1}, []),
         ({"limit": 1}, ["audio"]),
         ({"limit": 9}, ["vision/large", "vision/small", "audio"]),
