@@ -27,6 +27,7 @@ from rung.runner.state.home import keep_files_private
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
 
+LOG = click.option("--log", is_flag=True, help="Like -f, but show the whole log instead of the story.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -56,11 +57,12 @@ def cli() -> None:
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
+    "-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends; runs a controller if none does."
 )
+@LOG
 @click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
 @JSON
-def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
+def launch(file: Path, follow: bool, log: bool, dryrun: bool, as_json: bool) -> None:
     """Submit the job in FILE."""
     from rung.jobs.spec.load import load_spec
     from rung.runner.session.session import dryrun as preview
@@ -72,7 +74,7 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     session = _session(create=True)
     job = session.submit(spec, origin)
     note = without_checkpoints(spec)
-    if as_json and not follow:
+    if as_json and not (follow or log):
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
         if note is not None:
             click.echo(note, err=True)
@@ -80,8 +82,8 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     click.echo(f"submitted {job.id}")
     if note is not None:
         click.echo(clean(note))
-    if follow:
-        sys.exit(session.follow(job.id))
+    if follow or log:
+        sys.exit(session.follow(job.id, log=log))
     if not session.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
 
@@ -113,7 +115,7 @@ def logs(job: str, attempt: int | None, follow: bool) -> None:
     session = _session()
     found = session.store.find(job)
     if follow:
-        sys.exit(session.watch(found.id))
+        sys.exit(session.watch_log(found.id))
     for line in session.log_lines(found.id, attempt):
         click.echo(line)
 
@@ -155,18 +157,19 @@ def cancel(job: str, as_json: bool) -> None:
 @click.option(
     "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
 )
-@click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends.")
+@LOG
 @JSON
-def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, as_json: bool) -> None:
+def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, log: bool, as_json: bool) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
     session = _session()
     found = session.retry(session.store.find(job), settings, give_up_hosts=give_up_hosts)
-    if as_json and not follow:
+    if as_json and not (follow or log):
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
     click.echo(f"{found.id} is {found.state} again")
-    if follow:
-        sys.exit(session.follow(found.id))
+    if follow or log:
+        sys.exit(session.follow(found.id, log=log))
 
 
 @cli.command()
@@ -265,7 +268,7 @@ def main() -> None:
     """Run the command line; every RungError becomes one line and exit code 2."""
     keep_files_private()
     try:
-        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung", color=_colour())
     except RungError as error:
         _fail(str(error))
     except click.Abort:
@@ -279,7 +282,12 @@ def main() -> None:
         _fail(f"{error.filename or 'rung'}: {error.strerror or error}")
 
 
+def _colour() -> bool | None:
+    """Return False if the user wants no colours (no-color.org); None: a terminal gets them, a pipe does not."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def _fail(message: str) -> None:
     for line in message.splitlines():
-        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
+        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True, color=_colour())
     sys.exit(2)
