@@ -52,7 +52,7 @@ demo: setup ## Watch real FP16 trainings fail and recover: three faults in one r
 	rung launch -f jobs/catalog/three-faults/job.yaml; \
 	echo; echo "The next one shows no error: its lr is a hundred times too high. Short trials find the right one."; \
 	rung launch -f jobs/catalog/small-gpt/job.yaml; \
-	echo; echo "The demo took $$((SECONDS / 60)) min $$((SECONDS % 60)) s and wrote $$((($$(kilobytes) - before + 512) / 1024)) MiB to $$home."; \
+	echo "The demo took $$((SECONDS / 60)) min $$((SECONDS % 60)) s and wrote $$((($$(kilobytes) - before + 512) / 1024)) MiB to $$home."; \
 	echo "Look next: make history JOB=three-faults, make logs JOB=small-gpt, make submit JOB=your-job.yaml"
 
 # Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.

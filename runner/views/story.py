@@ -30,6 +30,7 @@ MOST_ROWS = 6
 INDENT, LABEL, LEAST_TEXT = 20, 10, 20
 # The marker and the step of a record: the sentence before it names the step.
 RECORD = re.compile(r"^.*?rung\| step (?:step=\S+ )?")
+WHY_RECOVERED = re.compile(r"(?<=; recovered): .*")
 LOSSES = re.compile(r" \(.*\)")
 # Each decision brings most of its own sentences, so few are needed to leave out repetitions.
 MOST_SENTENCES = 8
@@ -59,6 +60,7 @@ class Told:
     attempt: int = 0
     sentences: tuple[str, ...] = ()
     last: tuple[str, str] = ("", "")
+    recovered: bool = False
 
     def without_repetition(self, text: str) -> str:
         """Return a sentence without the beginning that was already said."""
@@ -68,7 +70,9 @@ class Told:
         return text
 
     def shortened(self, text: str) -> str:
-        """Return a result without the reason at its end that was already said."""
+        """Return a result without the reason at its end that was already said; one for a recovery is enough."""
+        if self.recovered:
+            return WHY_RECOVERED.sub("", text)
         for said in self.sentences:
             text = text.removesuffix(f": {said}")
         return text
@@ -80,7 +84,11 @@ def tell(told: Told, event: Event, attempts: Attempts) -> tuple[Told, StoryLine 
     if event.attempt is not None:
         told = replace(told, attempt=max(told.attempt, event.attempt))
     line = TELLERS.get(kind, _tell_any)(told, event, attempts) if kind is not None else None
-    told = replace(told, sentences=(*told.sentences, *_sentences(kind, event))[-MOST_SENTENCES:])
+    told = replace(
+        told,
+        sentences=(*told.sentences, *_sentences(kind, event))[-MOST_SENTENCES:],
+        recovered=told.recovered or kind is EventKind.RECOVERED,
+    )
     if line is None or (line.label, line.text) == told.last:
         return told, None
     return replace(told, last=(line.label, line.text)), line

@@ -153,6 +153,17 @@ def test_a_line_of_a_traceback_is_shown_beside_a_note_and_a_record_is_not() -> N
     assert story([fault_event(DRIFT)]) == [("fault", describe_fault(DRIFT))]
 
 
+def test_the_result_gives_a_reason_that_was_not_said_before() -> None:
+    result = state_event("SUCCEEDED", "finished with val_loss 0.1; recovered: it met its success")
+    assert story([result]) == [("SUCCEEDED", "finished with val_loss 0.1; recovered: it met its success")]
+    recovered = event(EventKind.RECOVERED, 2, because="the loss fell")
+    assert story([recovered, result])[-1] == ("SUCCEEDED", "finished with val_loss 0.1; recovered")
+    survived = event(EventKind.SURVIVED, 2, because="it got past the fault")
+    ended = state_event("SUCCEEDED", "finished; survived: it got past the fault")
+    assert story([survived, ended])[-1] == ("SUCCEEDED", "finished; survived")
+    assert story([survived, result])[-1] == ("SUCCEEDED", "finished with val_loss 0.1; recovered: it met its success")
+
+
 def test_a_retry_says_what_a_person_changed() -> None:
     assert story([event(EventKind.RETRIED, knobs={"lr": [1.0, 0.1]})]) == [("retried", "with lr 1.0 -> 0.1")]
     assert story([event(EventKind.RETRIED, knobs={})]) == [("retried", "with the same knobs")]
