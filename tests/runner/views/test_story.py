@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.wording import describe_fault
 from rung.runner.state.store import Event, Store
+from rung.runner.views.live_line import LiveLine
 from rung.runner.views.story import MOST_ROWS, StoryLine, Told, duration, lay_out, tell
 from rung.runner.views.story_follower import StoryFollower, StoryPrinter, disk_use
 
@@ -218,3 +220,12 @@ def test_a_job_that_was_tried_again_begins_there(tmp_path: Path, capsys: pytest.
     shown = [line.split(maxsplit=2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert shown == [["0:00", "retried"], ["0:30", "unreachable"]]
     store.close()
+
+
+def test_a_line_of_the_story_leaves_nothing_of_the_live_line(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = StoryPrinter(LiveLine(sys.stdout), lambda: 80)
+    printer.show(event(EventKind.SUBMITTED, name="a"), [])
+    printer.show_live("attempt 1: a long text", 61.0)
+    printer.show(event(EventKind.LEVEL, 1, because="x"), [])
+    live = "  0:01  attempt 1: a long text"
+    assert capsys.readouterr().out == f"\r{live}\r\r{' ' * len(live)}\r  0:00  level       x\n"
