@@ -31,7 +31,7 @@ def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
     found = session.store.find(job)
     log = JobLog(session, found.id, attempt, tail)
     if follow and attempt is None and tail is None:
-        sys.exit(session.watch(found.id))
+        sys.exit(session.watch_log(found.id))
     if follow:
         sys.exit(log.follow())
     for line in log.lines():

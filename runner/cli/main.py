@@ -30,6 +30,7 @@ from rung.runner.state.home import keep_files_private
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
 
+LOG = click.option("--log", is_flag=True, help="Like -f, but show the whole log instead of the story.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -59,8 +60,9 @@ def cli() -> None:
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
+    "-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends; runs a controller if none does."
 )
+@LOG
 @click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
 @click.option(
     "--from",
@@ -69,7 +71,7 @@ def cli() -> None:
     help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP.",
 )
 @JSON
-def launch(file: Path, follow: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
+def launch(file: Path, follow: bool, log: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
     """Submit the job in FILE."""
     from rung.jobs.spec.load import load_spec
     from rung.runner.session.session import dryrun as preview
@@ -85,7 +87,7 @@ def launch(file: Path, follow: bool, dryrun: bool, start: str | None, as_json: b
         raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
     session = _session(create=True)
     job = session.submit(spec, origin, file.absolute(), start)
-    if as_json and not follow:
+    if as_json and not (follow or log):
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
         if note is not None:
             click.echo(note, err=True)
@@ -93,8 +95,8 @@ def launch(file: Path, follow: bool, dryrun: bool, start: str | None, as_json: b
     click.echo(f"submitted {job.id}")
     if note is not None:
         click.echo(clean(note))
-    if follow:
-        sys.exit(session.follow(job.id))
+    if follow or log:
+        sys.exit(session.follow(job.id, log=log))
     if not session.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
 
@@ -137,10 +139,11 @@ def cancel(job: str, as_json: bool) -> None:
 @click.option(
     "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
 )
-@click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends.")
+@LOG
 @JSON
-def retry(
-    job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, as_json: bool
+def retry(  # noqa: PLR0913  (one for each option)
+    job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, log: bool, as_json: bool
 ) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
     from rung.runner.launch.job_file import changed_since
@@ -151,12 +154,12 @@ def retry(
     found = session.retry(asked, settings, file, give_up_hosts=give_up_hosts)
     if note is not None:
         click.echo(clean(note), err=True)
-    if as_json and not follow:
+    if as_json and not (follow or log):
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
     click.echo(f"{found.id} is {found.state} again")
-    if follow:
-        sys.exit(session.follow(found.id))
+    if follow or log:
+        sys.exit(session.follow(found.id, log=log))
 
 
 @cli.command()

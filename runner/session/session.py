@@ -19,7 +19,6 @@ from rung.jobs.job import Job
 from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
-from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.checkpoints.start_from import parse_start, start_point
@@ -41,7 +40,9 @@ from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
-from rung.runner.views.follow import Follower
+from rung.runner.views.follow import Follower, LogFollower
+from rung.runner.views.live_line import LiveLine, has_live_line
+from rung.runner.views.story_follower import StoryFollower, StoryPrinter
 from rung.runner.views.tables import event_line
 
 
@@ -98,38 +99,45 @@ class Session:
     def controller_running(self) -> bool:
         return is_owned(self.paths)
 
-    def follow(self, job_id: str) -> int:
+    def follow(self, job_id: str, *, log: bool) -> int:
         """Show a job until it ends, and run the controller if no other process does; return the exit code."""
+        follower = self._follower(job_id, log=log)
         try:
             with ownership(self.paths):
-                return self._control_and_follow(job_id)
+                return self._control_and_follow(job_id, follower)
         except StoreOwned:
-            return self.watch(job_id)
+            return self._watch(follower)
+        finally:
+            follower.close()
 
-    def watch(self, job_id: str) -> int:
-        """Show a job until it ends, without running the controller; return the exit code."""
-        follower = self._follower(job_id)
+    def watch_log(self, job_id: str) -> int:
+        """Show the log of a job until it ends, without running the controller; return the exit code."""
+        return self._watch(self._follower(job_id, log=True))
+
+    def _watch(self, follower: Follower) -> int:
         warned = False
         while not (job := follower.show_new()).ended:
             if not warned and not self.controller_running():
+                follower.close()
                 click.echo("no controller is running: start one with `rung controller`", err=True)
                 warned = True
             time.sleep(TURN_SECONDS)
-        return _print_end(job)
+        return _show_end(follower, job)
 
-    def _control_and_follow(self, job_id: str) -> int:
-        controller, follower = self.controller(), self._follower(job_id)
+    def _control_and_follow(self, job_id: str, follower: Follower) -> int:
+        controller = self.controller()
         try:
             while not (job := controller.patiently(follower.show_new)).ended:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
             _tidy(controller)
         except KeyboardInterrupt:
+            follower.close()
             click.echo(f"\n{job_id} goes on; `rung logs -f {job_id}` shows it, `rung controller` supervises it")
             return 130
         finally:
             controller.close()
-        return _print_end(job)
+        return _show_end(follower, job)
 
     def control(self, *, until_idle: bool) -> None:
         """Run the controller until it is stopped, and print every event in one line."""
@@ -172,8 +180,11 @@ class Session:
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
         return PatientController(made, self.paths)
 
-    def _follower(self, job_id: str) -> Follower:
-        return Follower(self.store, self.paths, job_id, time.monotonic)
+    def _follower(self, job_id: str, *, log: bool) -> Follower:
+        if log:
+            return LogFollower(self.store, self.paths, job_id, time.monotonic)
+        live = LiveLine(sys.stdout) if has_live_line(sys.stdout, os.environ) else None
+        return StoryFollower(self.store, self.paths, job_id, time.time, StoryPrinter(live))
 
 
 def _tidy(controller: PatientController) -> None:
@@ -183,9 +194,10 @@ def _tidy(controller: PatientController) -> None:
             time.sleep(TURN_SECONDS)
 
 
-def _print_end(job: Job) -> int:
-    """Print how a followed job ended, and return the exit code for it."""
-    click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
+def _show_end(follower: Follower, job: Job) -> int:
+    """Show how a followed job ended, and return the exit code for it."""
+    follower.close()
+    follower.show_end(job)
     return 0 if job.state is JobState.SUCCEEDED else 1
 
 

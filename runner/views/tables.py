@@ -148,11 +148,15 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) ->
 
 def trial_lines(data: Mapping[str, Any]) -> list[str]:
     """Return the table of trials, and what it shows."""
+    title = click.style("trials", bold=True)
+    rows = trial_table(data["table"], 10_000).split("\n")
+    return [f"{title}  {clean(data['because'])}", *(f"  {line}" for line in rows)]
+
+
+def trial_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     headers = ("RUNG", "STEPS", "LOSS", "MS A STEP", "VERDICT")
     keys = ("rung", "steps", "loss", "ms", "verdict")
-    rows = [[row[key] for key in keys] for row in data["table"]]
-    title = click.style("trials", bold=True)
-    return [f"{title}  {clean(data['because'])}", *(f"  {line}" for line in table(headers, rows, 10_000).split("\n"))]
+    return table(headers, [[row[key] for key in keys] for row in rows], width)
 
 
 def _without_rung(attempt: Mapping[str, Any]) -> str:
