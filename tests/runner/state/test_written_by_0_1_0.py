@@ -41,6 +41,7 @@ def old_home(home: Path) -> Path:
 # What later versions print in addition.
 ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "hands"}
 ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps", "constants", "fp32_modules", "matmul"}
+ADDED |= {"saturation"}
 
 
 def comparable(data: Any) -> Any:
