@@ -62,6 +62,11 @@ def advice(places: tuple[str, ...]) -> str:
     return f"to keep {listed(places)} in FP32 and the rest in FP16, write knobs: {{fp32_modules: [{spelled}]}}"
 
 
+def are_places(names: tuple[object, ...]) -> bool:
+    """Return whether all of these are names of places, and not too many."""
+    return len(names) <= MOST_PLACES and all(isinstance(name, str) and _is_place(name) for name in names)
+
+
 def _count(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 and int(text) < MAX_STEP else None
 
