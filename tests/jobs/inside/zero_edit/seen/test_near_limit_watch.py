@@ -66,7 +66,7 @@ def train(model, inner, precision, steps):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", dtype=precision):
             inner.body.large.factor = 30000.0
             model(torch.randn(4, 4))
             inner.body.large.factor = 16000.0
