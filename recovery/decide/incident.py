@@ -50,7 +50,7 @@ class Incident:
     # How many of them were steps on the way to FP32 as a whole, which is one rung with all its steps.
     steps_to_fp32: int = 0
     infra_faults: int = 0
-    # Launches that count against no budget: a step back that failed, and the return from it.
+    # Launches that count against no budget: a step back, and the return from one that failed.
     unbudgeted: int = 0
     # Exits without a known fault since the last progress, and the step of the last of them.
     unknown_exits: int = 0
@@ -74,7 +74,8 @@ def incident_after(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
             incident = replace(incident, proven_knobs=attempt.asked, pending_rung=None, rejected_rungs={})
         elif attempt.outcome is Outcome.STOPPED:
             # Rung stopped a healthy attempt, so its knobs are proven whatever happens after the step back.
-            incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=incident.unbudgeted)
+            unbudgeted = incident.unbudgeted + attempt.stepped_back
+            incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=unbudgeted)
     return incident
 
 

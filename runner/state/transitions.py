@@ -205,7 +205,7 @@ def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *
 def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
     with store.transaction():
         store.add_event(job.id, attempt.number, EventKind.STEPPING_BACK, {"because": because}, at=at)
-        # RUNNING -> STOPPING: clean for long enough to try a faster precision or the first lr again
+        # RUNNING -> STOPPING: clean for long enough to try what is faster, or the first lr, again
         store.move(job.id, JobState.STOPPING, reason=because, at=at)
 
 

@@ -10,6 +10,7 @@ from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.saturation import Saturation
 from rung.recovery.validation.run_figures import FigureReader
 from rung.runner.files.log_file import read_lines
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
@@ -84,12 +85,17 @@ def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: Ho
         **attempt_to_dict(attempt),
         "changed": {name: list(pair) for name, pair in attempt.asked.changes_from(before).items()},
         "not_taken": {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()},
+        "saturation": _saturation(attempt.saturation),
         "fault": {**fault, "fault": fault["kind"]} if fault else None,
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
         "recovered": attempt.recovered or None,
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
+
+
+def _saturation(found: Saturation | None) -> dict[str, Any] | None:
+    return {**found.to_dict(), "share": found.share, "warning": found.warning} if found else None
 
 
 def with_series(data: dict[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,7 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]
     lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
     lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
+    lines += _saturation_lines(attempt["saturation"]) if attempt["saturation"] else []
     if attempt["fault"]:
         fault = attempt["fault"]
         where = f" at step {fault['step']}" if fault["step"] is not None else ""
@@ -215,6 +216,13 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     if attempt["verdict_why"]:
         lines.append(f"  {attempt['verdict']:<12}{clean(attempt['verdict_why'])}")
     return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
+
+
+def _saturation_lines(saturation: Mapping[str, Any]) -> list[str]:
+    """Return how often numbers that left a place did not fit FP16, and the warning where that is not rare."""
+    lines = [f"  saturated   in {saturation['saturated']} of {saturation['updates']} updates"]
+    warning = saturation["warning"]
+    return [*lines, click.style(f"  warning     {clean(warning)}", fg="yellow")] if warning else lines
 
 
 def _knob(value: Any, nothing: str) -> str:

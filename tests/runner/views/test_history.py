@@ -17,6 +17,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
@@ -242,3 +243,21 @@ def test_a_knob_without_a_value_is_not_set_or_off(timed: Job, store: Store) -> N
     flags = {**data, "job": {**data["job"], "knob_mode": "flags"}}
     text = click.unstyle(history_text(flags, diff=False))
     assert "  changed     lr: not set -> 0.01\n  changed     clip: off -> 1\n" in text
+
+
+@pytest.mark.parametrize(("saturated", "warns"), [(0, False), (5, False), (6, True)])
+def test_the_history_tells_how_often_numbers_were_saturated_and_warns_above_a_thousandth(
+    job: Job, store: Store, rung: Rung, saturated: int, warns: bool
+) -> None:
+    with store.transaction():
+        store.put_attempt(replace(store.attempts(job.id)[1], saturation=Saturation(5000, saturated)))
+    store.close()
+    first, last = strict(rung("history", "--json", "two tries").out)["attempts"]
+    assert first["saturation"] is None
+    assert (last["saturation"]["updates"], last["saturation"]["saturated"]) == (5000, saturated)
+    assert last["saturation"]["share"] == saturated / 5000
+    assert (last["saturation"]["warning"] is not None) is warns
+    text = rung("history", "two tries").out
+    assert text.count("  saturated   in ") == 1 and f"  saturated   in {saturated} of 5000 updates" in text
+    warning = "  warning     values that left a place in FP32 did not fit FP16 in 0.12 % of the updates: the code"
+    assert (warning in text) is warns and text.count("warning") == warns
