@@ -11,6 +11,7 @@ from rung.jobs.model.errors import TransitionError
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
 from rung.jobs.model.trial import Trial
 from rung.jobs.spec.job_spec import JobSpec
@@ -92,6 +93,8 @@ class Attempt:
     # The launch waits until this time (after an infra fault); None: no wait.
     not_before: float | None = None
     effective: dict[str, Any] = field(default_factory=dict)
+    # How often numbers that left a place did not fit FP16; None: no place has run, or nothing was reported.
+    saturation: Saturation | None = None
     # Whether Rung can set knobs from inside: "" if it can, the reason if not; None: nothing is known yet.
     hands: str | None = None
     # Checkpoints that the job reported when it saved them: file name -> step.

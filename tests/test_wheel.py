@@ -139,7 +139,7 @@ def test_a_process_job_runs_and_its_code_comes_from_the_wheel(run: Callable[...,
     job = {"name": "installed", "run": ["python3", "-c", script], "knobs": {"mode": "inside"}}
     (tmp_path / "project" / "job.yaml").write_text(json.dumps(job))
     printed = run("launch", "-f", "job.yaml")
-    assert "installed-1 SUCCEEDED" in printed
+    assert "submitted installed-1" in printed and "SUCCEEDED" in printed
     assert "site-packages/rung/jobs/inside/rung_inside" in run("logs", "installed-1")
 
 

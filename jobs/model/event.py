@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from rung.jobs.model.knobs import OFF
+
 Data = Mapping[str, Any]
 
 
@@ -17,6 +19,11 @@ def reason(data: Data) -> str:
 
 def _transition(data: Data) -> str:
     return f"{data['from']} -> {data['to']}: {data['reason']}"
+
+
+def _submitted(data: Data) -> str:
+    start = data.get("from")
+    return f"name={data['name']}" + (f", from step {start['step']} of {start['job']}" if start else "")
 
 
 def _fault(data: Data) -> str:
@@ -33,7 +40,13 @@ def _command(data: Data) -> str:
 
 
 def _not_taken(data: Data) -> str:
-    return "; ".join(f"{name} asked {pair['asked']}, effective {pair['effective']}" for name, pair in data.items())
+    return "; ".join(
+        f"{name} asked {pair['asked']}, effective {_live(pair['effective'])}" for name, pair in data.items()
+    )
+
+
+def _live(value: Any) -> Any:
+    return OFF if value is None else value
 
 
 class EventKind(StrEnum):
@@ -51,7 +64,7 @@ class EventKind(StrEnum):
         kind.followed, kind.colour, kind.describe = followed, colour, describe
         return kind
 
-    SUBMITTED = "submitted", True
+    SUBMITTED = "submitted", True, None, _submitted
     STATE = "state", False, None, _transition
     DECIDED = "decided", True, "yellow"
     STARTED = "started", False, None, _command

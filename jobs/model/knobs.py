@@ -72,6 +72,15 @@ class Knobs:
 KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Knobs))
 # Knobs that only change how fast a rung runs: a rung has taken effect without them.
 SPEED_ONLY = frozenset({"matmul"})
+# The two words for a knob without a value: Rung leaves it to the script, or it is turned off.
+NOT_SET, OFF = "not set", "off"
+# Without a value these are off. So is `clip`, but with zero-edit the script may clip by itself.
+_OFF_WITHOUT_VALUE = frozenset({"skip", "constants", "fp32_modules"})
+
+
+def no_value_text(name: str, *, zero_edit: bool) -> str:
+    """Return the word for a knob that is asked without a value."""
+    return OFF if name in _OFF_WITHOUT_VALUE or (name == "clip" and not zero_edit) else NOT_SET
 
 
 def same_value(asked: Any, effective: Any) -> bool:

@@ -189,7 +189,9 @@ class Recovery(Model):
         "warn", description="What a run without a fault that never learns is: a warning, or a fault to act on."
     )
     step_back: Annotated[PositiveInt | None, BeforeValidator(_clean_steps), WithJsonSchema(STEP_BACK_SCHEMA)] = Field(
-        None, description="Clean steps after which a cured run tries its first precision or lr again, once; off: never."
+        None,
+        description="Clean steps after which a cured run tries its first precision or lr again, once, or one place "
+        "less in FP32; off: never.",
     )
     # pydantic reserves the name `validate`.
     gate: Annotated[Literal["off", "before"], BeforeValidator(off_as_text)] = Field(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.knobs import SPEED_ONLY, Knobs, RungName, not_taken
+from rung.jobs.model.knobs import OFF, SPEED_ONLY, Knobs, RungName, not_taken
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.replay_cure import read_cure
 from rung.recovery.decide.treatments import TREATMENTS, Budget, climbs_ladder
@@ -50,7 +50,7 @@ class Incident:
     # How many of them were steps on the way to FP32 as a whole, which is one rung with all its steps.
     steps_to_fp32: int = 0
     infra_faults: int = 0
-    # Launches that count against no budget: a step back that failed, and the return from it.
+    # Launches that count against no budget: a step back, and the return from one that failed.
     unbudgeted: int = 0
     # Exits without a known fault since the last progress, and the step of the last of them.
     unknown_exits: int = 0
@@ -74,7 +74,8 @@ def incident_after(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
             incident = replace(incident, proven_knobs=attempt.asked, pending_rung=None, rejected_rungs={})
         elif attempt.outcome is Outcome.STOPPED:
             # Rung stopped a healthy attempt, so its knobs are proven whatever happens after the step back.
-            incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=incident.unbudgeted)
+            unbudgeted = incident.unbudgeted + attempt.stepped_back
+            incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=unbudgeted)
     return incident
 
 
@@ -142,7 +143,8 @@ def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
     if not ignored:
         return None
     name, (asked, effective) = next(iter(ignored.items()))
-    return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {effective}"
+    live = OFF if effective is None else effective
+    return f"did not take in attempt {attempt.number}: {name} asked {asked}, effective {live}"
 
 
 def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | None:

@@ -1,37 +1,91 @@
-"""Decides when a cured run tries its original precision or lr again (once per job), and what a fault then means."""
+"""Decides when a cured run tries to be faster again, and what a fault then means.
+
+The original precision or lr is tried once per job. Places in FP32 are taken off their list one by one, each once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rung.jobs.job import Attempt, Job, Outcome
-from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.knobs import NOT_SET, Knobs
 from rung.recovery.decide.checkpoint_choice import Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch, Wait, with_place
 from rung.recovery.decide.incident import incident_after
+from rung.recovery.decide.replay_cure import listed
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 
-# Shown for a knob without a requested value.
-SCRIPT_VALUE = "the script's own"
+
+@dataclass(frozen=True)
+class Tried:
+    """What a job's earlier steps back have tried: these places in FP16, and the original precision or lr."""
+
+    places: frozenset[str] = frozenset()
+    knobs: bool = False
 
 
-def faster_knobs(first: Knobs, now: Knobs) -> Knobs | None:
-    """Return the knobs to go back to: the original precision, or the original lr where the precision is unchanged."""
-    if (now.precision, now.params) != (first.precision, first.params):
+NOTHING = Tried()
+
+
+def tried_before(attempts: Sequence[Attempt]) -> Tried:
+    """Return what these attempts have tried, whether it held or not."""
+    tried, cured = NOTHING, Knobs()
+    for attempt in attempts:
+        if attempt.stepped_back:
+            gone = frozenset(_places(cured)) - frozenset(_places(attempt.asked))
+            others = attempt.asked.but(fp32_modules=None) != cured.but(fp32_modules=None)
+            tried = Tried(tried.places | gone, tried.knobs or others)
+        if _is_stopped(attempt):
+            cured = attempt.asked
+    return tried
+
+
+def faster_knobs(first: Knobs, now: Knobs, tried: Tried = NOTHING) -> Knobs | None:
+    """Return the knobs to go back to: the original precision, one place less in FP32, or the original lr."""
+    is_wider = (now.precision, now.params) != (first.precision, first.params)
+    if is_wider and not tried.knobs:
         return now.but(precision=first.precision, params=first.params, matmul=first.matmul)
-    return now.but(lr=first.lr) if now.lr != first.lr else None
+    # The last place was the last to be needed; those that only came near FP16's limit are at the end.
+    places, kept = _places(now), {*_places(first), *tried.places}
+    last = next((place for place in reversed(places) if place not in kept), None)
+    if last is not None:
+        return now.but(fp32_modules=",".join(place for place in places if place != last) or None)
+    return now.but(lr=first.lr) if now.lr != first.lr and not is_wider and not tried.knobs else None
+
+
+def _places(knobs: Knobs) -> list[str]:
+    return knobs.fp32_modules.split(",") if knobs.fp32_modules else []
+
+
+def _is_stopped(attempt: Attempt) -> bool:
+    """Return whether a healthy attempt was stopped to step back."""
+    return attempt.outcome is Outcome.STOPPED and attempt.level_at is None
 
 
 def is_due(job: Job, attempts: Sequence[Attempt]) -> bool:
     """Return whether the last of these attempts has been clean long enough to step back."""
     clean, last = job.spec.recovery.step_back, attempts[-1]
-    if clean is None or not last.recovered or last.fault is not None or last.furthest_step is None:
+    since = clean_since(job, attempts)
+    if clean is None or since is None or last.fault is not None or last.furthest_step is None:
         return False
-    if any(attempt.stepped_back for attempt in attempts) or faster_knobs(job.knobs, last.asked) is None:
+    # With fewer places still more numbers would not be those of the script.
+    if last.saturation is not None and last.saturation.warning:
         return False
-    fault_step = cured_fault_step(job, attempts)
-    return fault_step is not None and last.furthest_step - fault_step >= clean
+    return last.furthest_step - since >= clean and _next_knobs(job, attempts) is not None
+
+
+def _next_knobs(job: Job, attempts: Sequence[Attempt]) -> Knobs | None:
+    return faster_knobs(job.knobs, attempts[-1].asked, tried_before(attempts))
+
+
+def clean_since(job: Job, attempts: Sequence[Attempt]) -> int | None:
+    """Return the step since which the last attempt is well: that of its fault, or at which it stepped back."""
+    last = attempts[-1]
+    if last.stepped_back:
+        return last.resume_point
+    return cured_fault_step(job, attempts) if last.recovered else None
 
 
 def cured_fault_step(job: Job, attempts: Sequence[Attempt]) -> int | None:
@@ -41,20 +95,32 @@ def cured_fault_step(job: Job, attempts: Sequence[Attempt]) -> int | None:
 
 
 def is_possible(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> bool:
-    """Return whether there is a healthy checkpoint after the fault, so that no progress is lost."""
-    fault_step, found = cured_fault_step(job, attempts), choose_checkpoint(checkpoints, attempts, None).checkpoint
-    return fault_step is not None and found is not None and found.step > fault_step
+    """Return whether there is a healthy checkpoint after the fault or the last step back: no progress is lost."""
+    since, found = clean_since(job, attempts), choose_checkpoint(checkpoints, attempts, None).checkpoint
+    return since is not None and found is not None and found.step > since
 
 
 def describe_step_back(job: Job, attempts: Sequence[Attempt]) -> str:
     """Describe the step back and how many clean steps came before it."""
-    last, fault_step = attempts[-1], cured_fault_step(job, attempts)
-    after = faster_knobs(job.knobs, last.asked)
-    assert after is not None and fault_step is not None and last.furthest_step is not None
-    pairs = after.changes_from(last.asked).items()
-    changes = ", ".join(f"{name} {old} -> {SCRIPT_VALUE if new is None else new}" for name, (old, new) in pairs)
-    clean = last.furthest_step - fault_step
-    return f"{clean} clean steps since the fault at step {fault_step}: stepping back ({changes})"
+    last, since, after = attempts[-1], clean_since(job, attempts), _next_knobs(job, attempts)
+    assert after is not None and since is not None and last.furthest_step is not None
+    began = "step back" if last.stepped_back else "fault"
+    changes = _describe_changes(last.asked, after)
+    return f"{last.furthest_step - since} clean steps since the {began} at step {since}: stepping back ({changes})"
+
+
+def _describe_changes(before: Knobs, after: Knobs) -> str:
+    if gone := _gone(before, after):
+        rest = tuple(_places(after))
+        stays = f"{listed(rest)} stay{'s' if len(rest) == 1 else ''} in FP32" if rest else "no place is left in FP32"
+        return f"{listed(gone)} in FP16 again; {stays}"
+    pairs = after.changes_from(before).items()
+    return ", ".join(f"{name} {old} -> {NOT_SET if new is None else new}" for name, (old, new) in pairs)
+
+
+def _gone(before: Knobs, after: Knobs) -> tuple[str, ...]:
+    """Return the places that are no longer in FP32."""
+    return tuple(place for place in _places(before) if place not in _places(after))
 
 
 def decide_step_back(
@@ -63,7 +129,7 @@ def decide_step_back(
     """Return the next launch of a job that steps back or whose step back failed; None for any other job."""
     last = attempts[-1]
     fault = last.fault
-    if last.outcome is Outcome.STOPPED and last.level_at is None:
+    if _is_stopped(last):
         decision = _step_back(job, attempts, checkpoints)
     elif last.stepped_back and fault is not None and TREATMENTS[fault.kind].budget in (Budget.LADDER, Budget.ONCE):
         decision = _fall_back(job, attempts, checkpoints)
@@ -74,9 +140,9 @@ def decide_step_back(
 
 def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> Relaunch:
     last, choice = attempts[-1], choose_checkpoint(checkpoints, attempts, None)
-    after = faster_knobs(job.knobs, last.asked)
+    after = _next_knobs(job, attempts)
     if after is None or not is_possible(job, attempts, checkpoints):
-        because = f"no healthy checkpoint is newer than the fault: the same knobs again; {choice.because}"
+        because = f"no healthy checkpoint is new enough to step back: the same knobs again; {choice.because}"
         return Relaunch(None, last.asked, choice.checkpoint, because)
     because = f"{describe_step_back(job, attempts)}; {choice.because}"
     return Relaunch(None, after, choice.checkpoint, because, stepped_back=True)
@@ -84,10 +150,12 @@ def _step_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sigh
 
 def _fall_back(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[Sighting]) -> Relaunch:
     """Return to the knobs that cured the run."""
-    fault = attempts[-1].fault
+    last, fault = attempts[-1], attempts[-1].fault
     assert fault is not None
-    cured = next(each.asked for each in reversed(attempts) if each.outcome is Outcome.STOPPED and each.level_at is None)
+    cured = next(each.asked for each in reversed(attempts) if _is_stopped(each))
     choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
     at = f" at step {fault.step}" if fault.step is not None else ""
-    because = f"{fault.kind}{at} after stepping back: the knobs that had cured it again, for good; {choice.because}"
+    gone = _gone(cured, last.asked)
+    restored = f"FP32 in {listed(gone)}" if gone else "the knobs that had cured it"
+    because = f"{fault.kind}{at} after stepping back: {restored} again, for good; {choice.because}"
     return Relaunch(None, cured, choice.checkpoint, because)

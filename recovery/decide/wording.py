@@ -7,7 +7,7 @@ from itertools import pairwise
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import describe_no_hands
-from rung.jobs.model.knobs import Knobs, Precision, RungName, not_taken
+from rung.jobs.model.knobs import Knobs, Precision, RungName, no_value_text, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
 from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit
@@ -39,9 +39,8 @@ def describe_change(before: Knobs, after: Knobs) -> str:
 
 
 def _value(name: str, old: object) -> object:
-    if old is not None:
-        return old
-    return "off" if name == "clip" else "the script's own"
+    # These are values in force: a script that reports no clip does not clip, also with zero-edit.
+    return no_value_text(name, zero_edit=False) if old is None else old
 
 
 def with_resume_point(because: str, choice: Choice) -> str:

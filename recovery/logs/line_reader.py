@@ -9,6 +9,7 @@ import json
 import math
 import re
 
+from rung.jobs.model.saturation import read_saturation
 from rung.recovery.logs.free_text import read_free_text
 from rung.recovery.logs.metric_names import Role, role
 from rung.recovery.logs.reading import Reading
@@ -19,7 +20,7 @@ from rung.recovery.logs.tables import Tables
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
-_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course)(?= |$)")
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course|places)(?= |$)")
 # The prefixes of torchrun, torchrun --tee, mpirun --tag-output and srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
@@ -91,6 +92,9 @@ def _read_record(word: str, rest: str) -> Reading | None:
     step = _whole(numbers.pop("step", None))
     if word == "end":
         return Reading(updates=_whole(numbers.get("updates")), is_record=True)
+    if word == "places":
+        found = read_saturation(_whole(numbers.get("updates")), _whole(numbers.get("saturated")))
+        return Reading(saturation=found, is_record=True) if found else None
     if word == "course":
         return Reading(course=_whole(numbers.get("number")), is_record=True)
     if word == "resumed":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rung.jobs.model.saturation import Saturation
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, PLANNED_STEPS, EpochCount, EpochStepEstimator
 from rung.recovery.logs.training_bar import TrainingBar
@@ -42,6 +43,8 @@ class Progress:
     updates: int | None = None
     # The steps of the whole run, where the log says it.
     total: int | None = None
+    # Of the process in which it was most frequent; None: nothing was reported.
+    saturation: Saturation | None = None
 
 
 class ProgressTracker:
@@ -63,6 +66,7 @@ class ProgressTracker:
         self._saved: dict[str, int] = {}
         self._hands: str | None = None
         self._updates: int | None = None
+        self._saturation: Saturation | None = None
         self._planned_total: int | None = None
         self._bar_total: int | None = None
         # A log can have a bar and a named step, one counted per epoch and one over the run.
@@ -95,6 +99,7 @@ class ProgressTracker:
             self._hands,
             self._updates,
             self._bar_total if self._planned_total is None else self._planned_total,
+            self._saturation,
         )
 
     @property
@@ -122,6 +127,8 @@ class ProgressTracker:
                 self.has_records = True
                 self._forget_steps()
             self._keep_hands(reading)
+            if reading.saturation is not None:
+                self._keep_saturation(reading.saturation)
         # Most readings have nothing to do with a bar.
         if reading.throughput or reading.total is not None or self._training_bar.open_total is not None:
             self._throughput.update(self._training_bar.see(reading))
@@ -133,6 +140,12 @@ class ProgressTracker:
             self._hands = reading.hands
         if reading.updates is not None:
             self._updates = max(reading.updates, self._updates or 0)
+
+    def _keep_saturation(self, found: Saturation) -> None:
+        """Keep the higher count: it grows within a process, and a process that begins anew must not hide it."""
+        now = self._saturation
+        if now is None or (found.saturated, found.updates) > (now.saturated, now.updates):
+            self._saturation = found
 
     def _keep_saved(self, file: str | None, step: int) -> None:
         """Remember the step of a checkpoint file; a file that is written again becomes the newest."""

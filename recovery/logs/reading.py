@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rung.jobs.model.saturation import Saturation
+
 _NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 _NO_OBJECTS: Mapping[str, object] = MappingProxyType({})
 _NO_TEXTS: Mapping[str, str] = MappingProxyType({})
@@ -51,6 +53,8 @@ class Reading(NamedTuple):
     updates: int | None = None
     # The number of the course that begins with this line: another model, or another optimizer.
     course: int | None = None
+    # How often numbers that left a place in FP32 did not fit FP16, up to now.
+    saturation: Saturation | None = None
     # The fields of a replay of the failing step.
     replay: Mapping[str, str] = _NO_TEXTS
 

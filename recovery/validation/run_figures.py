@@ -17,8 +17,10 @@ from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.series import Point, Series
 from rung.recovery.logs.unwrap import Unwrapper
+from rung.recovery.validation.near_limit import NearLimit, most_watched, read_near
 
 USAGE = f"{MARK} usage"
+NEAR = f"{MARK} near "
 # Gradient norms kept for their median; when there are more, every other one is dropped.
 MOST_NORMS = 4096
 MAX_NAME = 100
@@ -54,6 +56,8 @@ class Figures:
     lowest_scale: float | None = None
     points: tuple[Point, ...] = ()
     usage: Usage | None = None
+    # The modules that came near FP16's limit; None: nobody watched them.
+    near: NearLimit | None = None
 
 
 class FigureReader:
@@ -69,11 +73,15 @@ class FigureReader:
         self._stride = 1
         self._largest_norm: float | None = None
         self._usage: Usage | None = None
+        self._near: NearLimit | None = None
 
     def feed(self, line: Line) -> None:
         text = self._unwrapper.join_wrapped(line.text)
         if MARK in text and USAGE in text:
             self._usage = most_updates(self._usage, read_usage(text.partition(USAGE)[2]))
+            return
+        if MARK in text and NEAR in text:
+            self._near = most_watched(self._near, read_near(text.partition(NEAR)[2]))
             return
         reading = self._reader.read(text)
         if reading is None:
@@ -122,6 +130,7 @@ class FigureReader:
             lowest_scale=self._lowest_scale,
             points=tuple(self._series.points()),
             usage=self._usage,
+            near=self._near,
         )
 
 

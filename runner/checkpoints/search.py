@@ -139,6 +139,9 @@ class CheckpointSearch:
         `before` limits the search to earlier steps, for a run that still writes: its newest file is always unseen.
         `of_trial` limits it to those of one trial.
         """
+        if not attempts:
+            # What came with the job (start_from.py).
+            return [*mirrored(self._context.paths.mirror(job.id), self._context.store.verdicts(job.id))]
         known = self._found.get(job.id)
         if known is not None and known[0] == attempts[-1].number:
             return known[1]

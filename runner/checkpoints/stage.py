@@ -6,6 +6,7 @@ The work is built in the loop and runs in a worker thread. It is safe to repeat:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -68,8 +69,14 @@ def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
 
 
 def copy_here(context: Context, job: Job, attempt: Attempt, request: Request) -> Callable[[], None] | None:
-    """Return the work that copies the checkpoint from another residence on the same host; None if it is there."""
+    """Return the work that copies the checkpoint from another residence on the same host; None if it is there.
+
+    To this machine it also comes from the copies here: a job may begin at a checkpoint of another one.
+    """
     source, name = attempt.checkpoint_from, attempt.resumed_from
+    if source == MIRROR and name is not None and not attempt.is_remote:
+        copies = replace(request, checkpoint_dir=context.paths.mirror(job.id))
+        return partial(context.engines.of(attempt).copy, copies, request, name)
     if source is None or name is None or source[0] != attempt.host:
         return None
     last = _last_at(context, job, source)

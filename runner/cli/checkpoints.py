@@ -63,6 +63,7 @@ def checkpoints(job: str, as_json: bool) -> None:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     from rung.runner.views.tables import table, terminal_width
+    from rung.runner.views.times import age_text
 
     headers = ["CHECKPOINT", "STEP", "KIND", "SIZE", "AGE", "VERDICT", "LOOK", "RESUMED BY", "WHERE", "WHY"]
     cells = [
@@ -89,13 +90,6 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def age_text(seconds: float) -> str:
-    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def without_checkpoints(spec: JobSpec) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rung.jobs.model.terminal_text import clean
+
 if TYPE_CHECKING:
     from rung.recovery.doctor.rules.rule import LintFinding
     from rung.runner.session.doctor import LintRun
+    from rung.runner.session.doctor_runs import SeenInRun
 
 # Repeated here so that `rung --help` does not load the rules; a test compares the two.
 LEVELS = ("error", "warning", "note")
@@ -28,6 +32,8 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json: bool) -> None:
     """Read training scripts at PATHS (files or folders) and point at what fails in FP16. Nothing is run.
+
+    Where a job in the store has run one of them, it also names the modules that its validation or a replay has found.
 
     Exit code: 0 without a finding of level error, 1 with one, 2 when a file could not be read. A comment
     `# rung: ignore[rule]` on a line silences a rule there.
@@ -44,11 +50,24 @@ def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json
     shown = [
         (file, finding) for file, finding in found.findings if LEVELS.index(finding.severity) <= LEVELS.index(level)
     ]
+    seen = _seen_in_runs(paths)
     if as_json:
-        _print_json(found, shown)
+        _print_json(found, shown, seen)
     else:
-        _print_text(found, shown)
+        _print_text(found, shown, seen)
     sys.exit(found.exit_code)
+
+
+def _seen_in_runs(paths: tuple[Path, ...]) -> list[SeenInRun]:
+    """Return what runs of these scripts have shown; a store that cannot be read is no reason to say nothing else."""
+    from rung.jobs.model.errors import RungError
+    from rung.runner.session.doctor_runs import seen_in_runs
+
+    try:
+        return seen_in_runs(paths, os.environ)
+    except RungError as error:
+        click.echo(f"{click.style('rung:', fg='red')} what runs have shown is not known: {clean(str(error))}", err=True)
+        return []
 
 
 def _print_rules(as_json: bool) -> None:
@@ -63,13 +82,14 @@ def _print_rules(as_json: bool) -> None:
         click.echo(f"    why: {rule.why}\n    fix: {rule.fix}")
 
 
-def _print_json(found: LintRun, shown: list[tuple[str, LintFinding]]) -> None:
+def _print_json(found: LintRun, shown: list[tuple[str, LintFinding]], seen: list[SeenInRun]) -> None:
     rows = [{"file": file, **asdict(finding)} for file, finding in shown]
     counts = {"files": found.files, "lines": found.lines, "files_in_fp16": found.in_fp16}
-    click.echo(json.dumps({"findings": rows, "problems": found.problems, **counts}, indent=2))
+    runs = [asdict(each) for each in seen]
+    click.echo(json.dumps({"findings": rows, "problems": found.problems, **counts, "seen_in_runs": runs}, indent=2))
 
 
-def _print_text(found: LintRun, shown: list[tuple[str, LintFinding]]) -> None:
+def _print_text(found: LintRun, shown: list[tuple[str, LintFinding]], seen: list[SeenInRun]) -> None:
     explained: set[str] = set()
     for file, finding in shown:
         level = click.style(f"{finding.severity}:", fg=COLOURS[finding.severity])
@@ -78,6 +98,9 @@ def _print_text(found: LintRun, shown: list[tuple[str, LintFinding]]) -> None:
             # Once per rule is enough.
             click.echo(f"    why: {finding.why}\n    fix: {finding.fix}")
             explained.add(finding.rule)
+    for each in seen:
+        title = click.style("seen in runs:", fg="cyan")
+        click.echo(f"{title} {clean(each.job)}, {clean(each.source)}: {clean(each.says)}")
     for problem in found.problems:
         click.echo(f"{click.style('rung:', fg='red')} {problem}", err=True)
     counts = Counter(str(finding.severity) for _, finding in found.findings)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-
-from rung.jobs.model.event import EventKind
 
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 # Repeated here so that `rung --help` does not load the drills; a test compares the two.
 FAULTS = ("nan", "overflow", "unscale", "collapse", "oom", "kill", "link")
-_K = EventKind
-SHOWN = {_K.FAULT, _K.DECIDED, _K.NOT_TAKEN, _K.RECOVERED, _K.STOPPED, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST}
 
 
 @click.command()
@@ -44,7 +41,7 @@ def drill(fault: str, host: str | None, image: str | None, home: Path | None, as
     if not as_json:
         click.echo(f"drill {fault}: {DRILLS[fault].what}")
     try:
-        verdict = DrillRun(session, engines, (lambda event: None) if as_json else _show).run(fault, image)
+        verdict = DrillRun(session, engines, (lambda event: None) if as_json else _story(session)).run(fault, image)
     finally:
         engines.close()
     if as_json:
@@ -86,8 +83,9 @@ def _refuse_impossible(fault: str, host: str | None, image: str | None) -> None:
         raise UsageError(f"--host {host}: is not in the list of hosts; `rung hosts` shows it")
 
 
-def _show(event: Event) -> None:
-    from rung.runner.views.tables import event_text
+def _story(session: Session) -> Callable[[Event], None]:
+    """Return what prints the story of the drill's job, event by event."""
+    from rung.runner.views.story_follower import StoryPrinter
 
-    if event.kind in SHOWN:
-        click.echo(f"  {event.kind.replace('_', ' ')}: {event_text(event)}")
+    printer = StoryPrinter()
+    return lambda event: printer.show(event, session.store.attempts(event.job_id))

@@ -8,25 +8,29 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rung.jobs.model.errors import RungError
+from rung.jobs.model.errors import RungError, UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
 from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
+from rung.runner.cli.logs import logs
+from rung.runner.cli.queue import queue
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
 
+LOG = click.option("--log", is_flag=True, help="Like -f, but show the whole log instead of the story.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -56,23 +60,34 @@ def cli() -> None:
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "-f", "--follow", is_flag=True, help="Stay and show the job until it ends; runs a controller if none does."
+    "-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends; runs a controller if none does."
 )
+@LOG
 @click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
+@click.option(
+    "--from",
+    "start",
+    metavar="JOB[@STEP]",
+    help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP.",
+)
 @JSON
-def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
+def launch(file: Path, follow: bool, log: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
     """Submit the job in FILE."""
     from rung.jobs.spec.load import load_spec
     from rung.runner.session.session import dryrun as preview
 
     spec, origin = load_spec(file), file.absolute().parent
+    if dryrun and start is not None:
+        raise UsageError("--from: a dry run looks at no checkpoint; leave out one of the two")
     if dryrun:
         click.echo(preview(spec, origin, as_json=as_json))
         return
-    session = _session(create=True)
-    job = session.submit(spec, origin)
     note = without_checkpoints(spec)
-    if as_json and not follow:
+    if start is not None and note is not None:
+        raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
+    session = _session(create=True)
+    job = session.submit(spec, origin, file.absolute(), start)
+    if as_json and not (follow or log):
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
         if note is not None:
             click.echo(note, err=True)
@@ -80,42 +95,10 @@ def launch(file: Path, follow: bool, dryrun: bool, as_json: bool) -> None:
     click.echo(f"submitted {job.id}")
     if note is not None:
         click.echo(clean(note))
-    if follow:
-        sys.exit(session.follow(job.id))
+    if follow or log:
+        sys.exit(session.follow(job.id, log=log))
     if not session.controller_running():
         click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
-
-
-@cli.command()
-@JSON
-def queue(as_json: bool) -> None:
-    """List all jobs with their states."""
-    from rung.runner.state.home import find_home
-    from rung.runner.state.lock import note
-    from rung.runner.views.history import queue as rows
-    from rung.runner.views.tables import queue_table, terminal_width
-
-    if pause := note(find_home(os.environ)):
-        click.echo(pause, err=True)
-    found = rows(_session().store) if find_home(os.environ).store.exists() else []
-    if as_json:
-        _print_json(found)
-    else:
-        click.echo(queue_table(found, terminal_width()) if found else "no jobs yet: submit one with `rung launch FILE`")
-
-
-@cli.command()
-@JOB
-@click.option("-n", "--attempt", type=click.IntRange(min=1), help="The log of this attempt (default: the newest).")
-@click.option("-f", "--follow", is_flag=True, help="Go on showing new lines and events until the job ends.")
-def logs(job: str, attempt: int | None, follow: bool) -> None:
-    """Print the log of JOB, without control codes."""
-    session = _session()
-    found = session.store.find(job)
-    if follow:
-        sys.exit(session.watch(found.id))
-    for line in session.log_lines(found.id, attempt):
-        click.echo(line)
 
 
 @cli.command()
@@ -129,7 +112,7 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     from rung.runner.views.tables import history_text
 
     session = _session()
-    data = build(session.store, session.store.find(job), session.paths)
+    data = build(session.store, session.store.find(job), session.paths, time.time())
     if as_json:
         _print_json(with_series(data))
     else:
@@ -152,21 +135,31 @@ def cancel(job: str, as_json: bool) -> None:
 @cli.command()
 @JOB
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option("--file", type=click.Path(path_type=Path), help="Take this edited job file instead of the stored one.")
 @click.option(
     "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
 )
-@click.option("-f", "--follow", is_flag=True, help="Stay and show the job until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends.")
+@LOG
 @JSON
-def retry(job: str, settings: Sequence[str], give_up_hosts: bool, follow: bool, as_json: bool) -> None:
+def retry(  # noqa: PLR0913  (one for each option)
+    job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, log: bool, as_json: bool
+) -> None:
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    from rung.runner.launch.job_file import changed_since
+
     session = _session()
-    found = session.retry(session.store.find(job), settings, give_up_hosts=give_up_hosts)
-    if as_json and not follow:
+    asked = session.store.find(job)
+    note = changed_since(session.store, asked) if file is None else None
+    found = session.retry(asked, settings, file, give_up_hosts=give_up_hosts)
+    if note is not None:
+        click.echo(clean(note), err=True)
+    if as_json and not (follow or log):
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
         return
     click.echo(f"{found.id} is {found.state} again")
-    if follow:
-        sys.exit(session.follow(found.id))
+    if follow or log:
+        sys.exit(session.follow(found.id, log=log))
 
 
 @cli.command()
@@ -247,6 +240,8 @@ cli.add_command(drill)
 cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
+cli.add_command(logs)
+cli.add_command(queue)
 cli.add_command(validate)
 
 
@@ -265,7 +260,7 @@ def main() -> None:
     """Run the command line; every RungError becomes one line and exit code 2."""
     keep_files_private()
     try:
-        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung")
+        cli(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="rung", color=_colours())
     except RungError as error:
         _fail(str(error))
     except click.Abort:
@@ -279,7 +274,12 @@ def main() -> None:
         _fail(f"{error.filename or 'rung'}: {error.strerror or error}")
 
 
+def _colours() -> bool | None:
+    """Return False where NO_COLOR asks for none; None: on a terminal only."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def _fail(message: str) -> None:
     for line in message.splitlines():
-        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True)
+        click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True, color=_colours())
     sys.exit(2)

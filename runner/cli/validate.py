@@ -99,7 +99,23 @@ def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
         click.echo(f"\n{click.style(answer['question'], bold=True)} {clean(answer['answer'])}".rstrip())
         for cause in answer["causes"]:
             click.echo(f"  - {clean(cause)}")
+    _print_near(facts.get("near_limit"))
     click.echo(f"\nreport: {report['html']} (and report.md beside it)")
     line = clean(facts["line"])
     verdict = line.removeprefix("verdict: ").partition(" ")[0]
     click.echo(click.style(line, fg=COLOURS.get(verdict), bold=True))
+
+
+def _print_near(near: Mapping[str, Any] | None) -> None:
+    """Print the modules that came near FP16's limit, where they were watched."""
+    from rung.runner.validation.near_table import HEADERS, QUESTION
+    from rung.runner.views.tables import table
+
+    if near is None:
+        return
+    click.echo(f"\n{click.style(QUESTION, bold=True)}")
+    rows = [[row["module"], row["activations"], row["gradients"]] for row in near["table"]]
+    if rows:
+        click.echo(table([each.upper() for each in HEADERS], rows, 10_000))
+    for text in near["says"]:
+        click.echo(f"  - {clean(text)}")

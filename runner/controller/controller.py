@@ -182,7 +182,7 @@ class Controller:
         if self._gate.blocks(job) or job.spec.is_remote:
             return
         attempts = self._store.attempts(job.id)
-        checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
+        checkpoints = self._checkpoint_search.find(job, attempts)
         if checkpoints is not None:
             line = main_line(attempts)
             placement = next_attempt.same_placement(line[-1]) if line else next_attempt.Placement(LOCALHOST)

@@ -105,6 +105,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
     return replace(
         attempt,
         effective=dict(progress.effective),
+        saturation=progress.saturation,
         hands=_hands(watch),
         resumed_step=progress.resumed_step,
         first_step=progress.first_step,

@@ -1,4 +1,4 @@
-"""Stops a cured run to try its first precision or lr again, once it has a healthy checkpoint past its fault.
+"""Stops a cured run to try its first precision or lr, or one place less in FP32, once a healthy checkpoint allows it.
 
 The checkpoint is verified while the run goes on.
 """

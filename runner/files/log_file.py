@@ -26,10 +26,10 @@ _START = re.compile(r"[1-9][0-9]{0,18}")
 class LogFile:
     """A log and the place up to which it has been read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
         # The place in the whole log, and where the file begins that is read now.
-        self._offset = self._start = 0
+        self._offset, self._start = offset, 0
         self._in_line = False
 
     def read(self, size: int) -> bytes:

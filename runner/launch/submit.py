@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rung.jobs.job import Job
 from rung.jobs.model.errors import UsageError
@@ -15,6 +17,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.job_file import JobFile, refuse_other_job
 from rung.runner.state import transitions
 from rung.runner.state.store import Store
 
@@ -41,17 +44,42 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     with_file_values(spec, workdir)
 
 
-def submit(store: Store, spec: JobSpec, origin: Path, *, at: float) -> Job:
+def submit(
+    store: Store,
+    spec: JobSpec,
+    origin: Path,
+    *,
+    at: float,
+    about: Mapping[str, Any] | None = None,
+    on_added: Callable[[Job], None] = lambda job: None,
+) -> Job:
+    """Queue a new job; `about` says where it came from, `on_added` is part of the same transaction."""
     spec = with_file_values(spec, origin / spec.workdir)
     with store.transaction():
-        return store.add_job(spec, origin, at=at)
+        job = store.add_job(spec, origin, at=at, about=about)
+        on_added(job)
+        return job
 
 
-def retry(store: Store, job: Job, settings: dict[str, str], *, give_up_hosts: bool = False, at: float) -> Job:
-    """Queue an ended job again, with the knobs that a person set; its history continues.
+def retry(
+    store: Store,
+    job: Job,
+    settings: dict[str, str],
+    edited: JobFile | None = None,
+    *,
+    give_up_hosts: bool = False,
+    at: float,
+) -> Job:
+    """Queue an ended job again, with its edited file and the knobs that a person set; its history continues.
 
     `give_up_hosts`: it does not wait for hosts that do not answer, whatever checkpoints they have.
     """
+    texts: tuple[str | None, str | None] = (None, None)
+    about: dict[str, Any] = {"give_up_hosts": True} if give_up_hosts else {}
+    if edited is not None:
+        refuse_other_job(job, edited.spec)
+        job = replace(job, spec=edited.complete(), knobs=edited.complete().knobs.knobs(), refused="")
+        texts, about = (job.spec.model_dump_json(), str(edited.origin)), {**about, "file": str(edited.path)}
     if job.refused:
         raise UsageError(f"job {job.id} cannot be retried: {job.refused}")
     knobs = changed_knobs(job, settings)
@@ -59,7 +87,7 @@ def retry(store: Store, job: Job, settings: dict[str, str], *, give_up_hosts: bo
         job = store.job(job.id)
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise UsageError(f"job {job.id} is {job.state}; only a FAILED or CANCELLED job can be retried")
-        return transitions.retried(store, job, knobs, give_up_hosts=give_up_hosts, at=at)
+        return transitions.retried(store, job, knobs, about, texts, at=at)
 
 
 def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
@@ -67,7 +95,8 @@ def changed_knobs(job: Job, settings: dict[str, str]) -> Knobs:
     known = {name: value for name, value in job.knobs.to_dict().items() if name in KnobSpec.model_fields}
     for name in settings:
         if name not in known:
-            raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}")
+            fields = "; --file takes an edited job file" if name in JobSpec.model_fields or "." in name else ""
+            raise UsageError(f"--set {name}: no such knob; known: {', '.join(known)}{fields}")
         if reason := why_unreachable(job.spec, name):
             raise UsageError(f"--set {name}: {reason}")
     try:

@@ -175,7 +175,7 @@ class Placer:
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
         else:
-            checkpoints = self._checkpoint_search.find(job, attempts) if attempts else []
+            checkpoints = self._checkpoint_search.find(job, attempts)
             if checkpoints is None:
                 return  # forgotten since it was ready; it is placed when they are known again
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate.because(store, job))

@@ -14,7 +14,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.knobs import Knobs, RungName, no_value_text
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
@@ -103,8 +103,11 @@ def change_text(spec: JobSpec, changes: str | Changes) -> str:
     """Return changes of knobs, or the reason of a rung that is skipped, as text."""
     if isinstance(changes, str):
         return changes
-    unset = "the script's own" if spec.knobs.mode == "zero-edit" else "unset"
-    return ", ".join(f"{name} {unset if old is None else old} -> {new}" for name, (old, new) in changes.items())
+
+    def shown(name: str, value: Any) -> Any:
+        return no_value_text(name, zero_edit=spec.knobs.mode == "zero-edit") if value is None else value
+
+    return ", ".join(f"{name} {shown(name, old)} -> {shown(name, new)}" for name, (old, new) in changes.items())
 
 
 class LadderPreview:

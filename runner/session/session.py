@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,10 +19,10 @@ from rung.jobs.job import Job
 from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
-from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.context import Clock
+from rung.runner.checkpoints.start_from import parse_start, start_point
+from rung.runner.context import Clock, Context
 from rung.runner.controller.controller import TURN_SECONDS, Controller
 from rung.runner.engine_pool import RealEngines
 from rung.runner.engines.process import ProcessEngine
@@ -30,6 +31,7 @@ from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.job_file import JobFile
 from rung.runner.preflight.check_host import check_host
 from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
 from rung.runner.preflight.dry_run import LaunchPreview
@@ -38,7 +40,9 @@ from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
 from rung.runner.state.store import Event, Store
-from rung.runner.views.follow import Follower, LogReader
+from rung.runner.views.follow import Follower, LogFollower
+from rung.runner.views.live_line import LiveLine, has_live_line
+from rung.runner.views.story_follower import StoryFollower, StoryPrinter
 from rung.runner.views.tables import event_line
 
 
@@ -63,61 +67,77 @@ class Session:
             return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
         return cls(paths, Store(paths.store))
 
-    def submit(self, spec: JobSpec, origin: Path) -> Job:
+    def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
+        """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
-        return submit.submit(self.store, spec, origin, at=time.time())
+        about: dict[str, Any] = {"file": str(file)} if file else {}
+        if start is None:
+            return submit.submit(self.store, spec, origin, at=time.time(), about=about)
+        name, step = parse_start(start)
+        engines = self.engines()
+        try:
+            context = Context(self.store, engines, self.paths, os.environ)
+            with start_point(context, self.store.find(name), step, spec) as point:
+                give = partial(point.give_to, self.store, paths=self.paths)
+                about |= point.describe()
+                return submit.submit(self.store, spec, origin, at=time.time(), about=about, on_added=give)
+        finally:
+            engines.close()
 
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())
         return self.store.job(job.id)
 
-    def retry(self, job: Job, settings: Sequence[str], *, give_up_hosts: bool = False) -> Job:
+    def retry(self, job: Job, settings: Sequence[str], file: Path | None = None, *, give_up_hosts: bool = False) -> Job:
         pairs = dict(_parse_setting(text) for text in settings)
-        submit.retry(self.store, job, pairs, give_up_hosts=give_up_hosts, at=time.time())
+        edited = JobFile.load(file) if file is not None else None
+        if edited is not None:
+            submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
+        submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
 
     def controller_running(self) -> bool:
         return is_owned(self.paths)
 
-    def log_lines(self, job_id: str, number: int | None) -> Iterator[str]:
-        attempts = self.store.attempts(job_id)
-        wanted = number or len(attempts)
-        if not attempts or wanted > len(attempts):
-            raise UsageError(f"job {job_id} has {len(attempts)} attempts; there is no attempt {wanted}")
-        return LogReader(self.paths, job_id, wanted).new_lines(ended=True)
-
-    def follow(self, job_id: str) -> int:
+    def follow(self, job_id: str, *, log: bool) -> int:
         """Show a job until it ends, and run the controller if no other process does; return the exit code."""
+        follower = self._follower(job_id, log=log)
         try:
             with ownership(self.paths):
-                return self._control_and_follow(job_id)
+                return self._control_and_follow(job_id, follower)
         except StoreOwned:
-            return self.watch(job_id)
+            return self._watch(follower)
+        finally:
+            follower.close()
 
-    def watch(self, job_id: str) -> int:
-        """Show a job until it ends, without running the controller; return the exit code."""
-        follower = self._follower(job_id)
+    def watch_log(self, job_id: str) -> int:
+        """Show the log of a job until it ends, without running the controller; return the exit code."""
+        return self._watch(self._follower(job_id, log=True))
+
+    def _watch(self, follower: Follower) -> int:
         warned = False
         while not (job := follower.show_new()).ended:
             if not warned and not self.controller_running():
+                follower.close()
                 click.echo("no controller is running: start one with `rung controller`", err=True)
                 warned = True
             time.sleep(TURN_SECONDS)
-        return _print_end(job)
+        return _show_end(follower, job)
 
-    def _control_and_follow(self, job_id: str) -> int:
-        controller, follower = self.controller(), self._follower(job_id)
+    def _control_and_follow(self, job_id: str, follower: Follower) -> int:
+        controller = self.controller()
         try:
             while not (job := controller.patiently(follower.show_new)).ended:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
             _tidy(controller)
         except KeyboardInterrupt:
+            follower.close()
             click.echo(f"\n{job_id} goes on; `rung logs -f {job_id}` shows it, `rung controller` supervises it")
             return 130
         finally:
             controller.close()
-        return _print_end(job)
+        return _show_end(follower, job)
 
     def control(self, *, until_idle: bool) -> None:
         """Run the controller until it is stopped, and print every event in one line."""
@@ -160,8 +180,11 @@ class Session:
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
         return PatientController(made, self.paths)
 
-    def _follower(self, job_id: str) -> Follower:
-        return Follower(self.store, self.paths, job_id, time.monotonic)
+    def _follower(self, job_id: str, *, log: bool) -> Follower:
+        if log:
+            return LogFollower(self.store, self.paths, job_id, time.monotonic)
+        live = LiveLine(sys.stdout) if has_live_line(sys.stdout, os.environ) else None
+        return StoryFollower(self.store, self.paths, job_id, time.time, StoryPrinter(live))
 
 
 def _tidy(controller: PatientController) -> None:
@@ -171,9 +194,10 @@ def _tidy(controller: PatientController) -> None:
             time.sleep(TURN_SECONDS)
 
 
-def _print_end(job: Job) -> int:
-    """Print how a followed job ended, and return the exit code for it."""
-    click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
+def _show_end(follower: Follower, job: Job) -> int:
+    """Show how a followed job ended, and return the exit code for it."""
+    follower.close()
+    follower.show_end(job)
     return 0 if job.state is JobState.SUCCEEDED else 1
 
 
@@ -181,7 +205,8 @@ def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write it as knob=value, such as lr=1e-4")
-    return name, value
+    # As the job file has it: knobs.lr.
+    return name.removeprefix("knobs."), value
 
 
 def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:

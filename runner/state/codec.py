@@ -15,6 +15,7 @@ from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Trial
 from rung.jobs.spec.stored import StoredSpec, read_stored
@@ -56,6 +57,7 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["verdict"] = attempt.verdict.value if attempt.verdict else None
     data["gpus"] = [gpu.to_dict() for gpu in attempt.gpus]
     data["trial"] = attempt.trial.to_dict() if attempt.trial else None
+    data["saturation"] = attempt.saturation.to_dict() if attempt.saturation else None
     data["loss"] = finite_or_text(attempt.loss)
     for name in _NUMBERS:
         data[name] = finite_or_text(data[name])
@@ -92,6 +94,7 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
     data["trial"] = Trial.from_dict(data["trial"]) if data.get("trial") else None
+    data["saturation"] = Saturation.from_dict(data["saturation"]) if data.get("saturation") else None
     data["readings"] = tuple((int(step), float(loss)) for step, loss in data.get("readings", ()))
     if data.get("checkpoint_from"):
         host, residence = data["checkpoint_from"]

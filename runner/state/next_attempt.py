@@ -62,7 +62,11 @@ def asked_by_person(
         "residence": placement.residence,
     }
     if not attempts:
-        return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=because, by_person=True, **where)
+        # Those that came with the job: `rung launch --from`.
+        found = next((each for each in checkpoints if isinstance(each, Checkpoint)), None)
+        begins = f"{because}; it begins at step {found.step}, from {found.name}" if found else because
+        where |= _resumed(found, placement)
+        return Attempt(job_id=job.id, number=1, asked=job.knobs, rung=None, because=begins, by_person=True, **where)
     line = main_line(attempts)
     choice = choose_checkpoint(checkpoints, line, resume_limit(line, job.knobs))
     return Attempt(

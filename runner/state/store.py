@@ -207,13 +207,13 @@ class Store:
 
     # Writing, all inside a transaction
 
-    def add_job(self, spec: JobSpec, origin: Path, *, at: float) -> Job:
+    def add_job(self, spec: JobSpec, origin: Path, *, at: float, about: Mapping[str, Any] | None = None) -> Job:
         (sequence,) = self._db.execute("SELECT coalesce(max(seq), 0) + 1 FROM jobs").fetchone()
         knobs = spec.knobs.knobs()
         job = Job(make_id(spec.name, sequence), spec, JobState.QUEUED, "waiting for the controller", at, at, knobs)
         row = (job.id, sequence, spec.name, spec.model_dump_json(), str(origin), job.state.value, job.reason, at, at)
         self._db.execute("INSERT INTO jobs VALUES (?,?,?,?,?,?,?,?,?,?,0,0)", (*row, json.dumps(knobs.to_dict())))
-        self.add_event(job.id, None, EventKind.SUBMITTED, {"name": spec.name}, at=at)
+        self.add_event(job.id, None, EventKind.SUBMITTED, {"name": spec.name, **(about or {})}, at=at)
         return job
 
     def move(self, job_id: str, to: JobState, *, reason: str, at: float) -> Job:
@@ -237,10 +237,11 @@ class Store:
         """Change the reason that a job shows; its state stays."""
         self._db.execute("UPDATE jobs SET reason = ? WHERE id = ?", (reason, job_id))
 
-    def reopen(self, job_id: str, knobs: Knobs, settled: int) -> None:
-        """Write the knobs that a person set. Earlier attempts no longer count against the budgets."""
-        row = (json.dumps(knobs.to_dict()), settled, job_id)
-        self._db.execute("UPDATE jobs SET knobs = ?, settled = ?, cancel = 0 WHERE id = ?", row)
+    def reopen(self, job_id: str, knobs: Knobs, settled: int, edited: Sequence[str | None] = (None, None)) -> None:
+        """Write what a person set: knobs, an edited spec and its folder. Budgets no longer count earlier attempts."""
+        row = (*edited, json.dumps(knobs.to_dict()), settled, job_id)
+        changes = "spec = coalesce(?, spec), origin = coalesce(?, origin), knobs = ?, settled = ?, cancel = 0"
+        self._db.execute(f"UPDATE jobs SET {changes} WHERE id = ?", row)  # noqa: S608
 
     def change_knobs(self, job_id: str, knobs: Knobs) -> None:
         """Write other knobs for a job that has not been launched yet."""

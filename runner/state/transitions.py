@@ -5,7 +5,7 @@ It only writes. It does not observe, decide, start or stop anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,13 @@ WORD_EVENTS = {
 }
 
 
-def retried(store: Store, job: Job, knobs: Knobs, *, give_up_hosts: bool = False, at: float) -> Job:
-    """Queue an ended job again; `give_up_hosts`: without the checkpoints on hosts that do not answer."""
-    store.reopen(job.id, knobs, len(store.attempts(job.id)))
+def retried(
+    store: Store, job: Job, knobs: Knobs, about: Mapping[str, Any], edited: Sequence[str | None], *, at: float
+) -> Job:
+    """Queue an ended job again; `about` is kept in its history, `edited` are its new spec and its folder, or None."""
+    store.reopen(job.id, knobs, len(store.attempts(job.id)), edited)
     changes = {name: list(pair) for name, pair in knobs.changes_from(job.knobs).items()}
-    data = {"knobs": changes, **({"give_up_hosts": True} if give_up_hosts else {})}
-    store.add_event(job.id, None, EventKind.RETRIED, data, at=at)
+    store.add_event(job.id, None, EventKind.RETRIED, {"knobs": changes, **about}, at=at)
     # FAILED or CANCELLED -> QUEUED: a person asked for another try
     return store.move(job.id, JobState.QUEUED, reason="retried by a person", at=at)
 
@@ -204,7 +205,7 @@ def stopping_for_fault(store: Store, job: Job, attempt: Attempt, fault: Fault, *
 def stopping_to_step_back(store: Store, job: Job, attempt: Attempt, because: str, *, at: float) -> None:
     with store.transaction():
         store.add_event(job.id, attempt.number, EventKind.STEPPING_BACK, {"because": because}, at=at)
-        # RUNNING -> STOPPING: clean for long enough to try a faster precision or the first lr again
+        # RUNNING -> STOPPING: clean for long enough to try what is faster, or the first lr, again
         store.move(job.id, JobState.STOPPING, reason=because, at=at)
 
 

@@ -173,7 +173,7 @@ def run_spec(asked: Validation, *, baseline: bool) -> JobSpec:
         update={
             "name": f"{spec.name[:LONGEST_NAME]}/validate-{word}",
             "knobs": spec.knobs.model_copy(update={"precision": precision}),
-            "envs": {**spec.envs, "RUNG_USAGE": "1"},
+            "envs": {**spec.envs, "RUNG_USAGE": "1", **({} if baseline else {"RUNG_NEAR_LIMIT": "1"})},
             "checkpoint": spec.checkpoint.model_copy(update=own),
             "recovery": spec.recovery.model_copy(update={"max_attempts": 1, "step_back": None, "gate": "off"}),
         }

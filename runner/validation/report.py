@@ -14,6 +14,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.recovery.logs.series import Point
 from rung.recovery.validation.explanations import Answer, gpu_of, memories, paces, same_device
 from rung.recovery.validation.verdict import Judgement, Rule, Run, Verdict
+from rung.runner.validation.near_table import HEADERS, QUESTION, near_rows, near_sentences
 from rung.runner.validation.svg_plot import Curve, plot
 
 NOT_KNOWN = "not known"
@@ -164,9 +165,19 @@ def markdown(found: Findings) -> str:
         lines += ["", f"## {answer.question}", ""]
         lines += [f"{_md(_sentence(answer.answer))}", ""] if answer.answer else []
         lines += [f"- {_md(cause)}" for cause in answer.causes]
+    lines += _md_near(found.candidate) if found.candidate else []
     for name in plots(found):
         lines += ["", f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})"]
     return "\n".join(lines) + "\n"
+
+
+def _md_near(run: Run) -> list[str]:
+    near, lines = run.figures.near, ["", f"## {QUESTION}", ""]
+    if near is not None and near.modules:
+        lines += ["| " + " | ".join(HEADERS) + " |", "| --- | --- | --- |"]
+        lines += ["| " + " | ".join(map(_md, row.cells)) + " |" for row in near_rows(near)]
+        lines.append("")
+    return [*lines, *(f"- {_md(_sentence(text))}" for text in near_sentences(near))]
 
 
 def html(found: Findings) -> str:
@@ -188,6 +199,7 @@ def html(found: Findings) -> str:
             f"<p>{_html(f'{_when(found)}, validation {found.id}: {_bounds(found.rule)}')}</p>",
             f"<table><tr>{head}</tr>\n{body}</table>",
             *(_html_answer(answer) for answer in found.answers),
+            _html_near(found.candidate) if found.candidate else "",
             *(f"<h2>{name.removesuffix('.svg').replace('-', ' ')}</h2>\n{svg}" for name, svg in plots(found).items()),
             "</body></html>\n",
         ]
@@ -198,6 +210,17 @@ def _html_answer(answer: Answer) -> str:
     causes = "".join(f"<li>{_html(cause)}</li>" for cause in answer.causes)
     text = f"<p>{_html(_sentence(answer.answer))}</p>" if answer.answer else ""
     return f"<h2>{_html(answer.question)}</h2>{text}" + (f"<p>Likely causes:</p><ul>{causes}</ul>" if causes else "")
+
+
+def _html_near(run: Run) -> str:
+    near = run.figures.near
+    head = "".join(f"<th>{cell}</th>" for cell in HEADERS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in row.cells) + "</tr>\n" for row in near_rows(near)
+    )
+    table = f"<table><tr>{head}</tr>\n{body}</table>" if body else ""
+    said = "".join(f"<li>{_html(_sentence(text))}</li>" for text in near_sentences(near))
+    return f"<h2>{_html(QUESTION)}</h2>{table}<ul>{said}</ul>"
 
 
 def _bounds(rule: Rule) -> str:

@@ -13,6 +13,7 @@ from rung.jobs.model.errors import StoreError
 from rung.recovery.validation.explanations import gpu_of
 from rung.recovery.validation.verdict import Run
 from rung.runner.state.codec import finite_or_text
+from rung.runner.validation.near_table import near_facts
 from rung.runner.validation.report import Findings, html, markdown, plots, rows, verdict_line
 
 FACTS = "report.json"
@@ -45,6 +46,7 @@ def facts(found: Findings) -> dict[str, Any]:
         "runs": {role: _run_facts(run, found.rule.metric) for role, run in runs.items() if run is not None},
         "table": [asdict(row) for row in rows(found)],
         "answers": [asdict(answer) for answer in found.answers],
+        "near_limit": near_facts(found.candidate),
         "at": found.at,
     }
     plain: dict[str, Any] = finite_or_text(data)

@@ -1,15 +1,17 @@
-"""Prints the log and the events of a job as they come, until it ends."""
+"""Prints the log of a job with its events between the lines, as they come, until it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import click
 
 from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind, find_kind
 from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.terminal_text import clean
 from rung.recovery.logs.lines import LineSplitter
 from rung.runner.files.log_file import LogFile
 from rung.runner.state.store import Store
@@ -39,9 +41,22 @@ class LogReader:
             yield from (line.text for line in self._lines.flush())
 
 
+class Follower(Protocol):
+    """Prints what is new about one job."""
+
+    def show_new(self) -> Job:
+        """Print what is new; return the job in its current state."""
+
+    def show_end(self, job: Job) -> None:
+        """Print how the job ended."""
+
+    def close(self) -> None:
+        """Leave the output as a next command needs it."""
+
+
 @dataclass
-class Follower:
-    """Prints the new events and log lines of one job."""
+class LogFollower:
+    """Prints the log of one job, with its events between the lines."""
 
     store: Store
     paths: HomePaths
@@ -52,7 +67,6 @@ class Follower:
     _stepped_at: float = 0.0
 
     def show_new(self) -> Job:
-        """Print what is new; return the job in its current state."""
         job = self.store.job(self.job_id)
         for event in self.store.events(self.job_id, after=self._last_event):
             # The last lines of a log come before the event of its end.
@@ -65,6 +79,12 @@ class Follower:
                 click.echo("\n".join(trial_lines(event.data)[1:]))
         self._show_log(None, ended=job.ended)
         return job
+
+    def show_end(self, job: Job) -> None:
+        click.secho(f"{job.id} {job.state}: {clean(job.reason)}", bold=True)
+
+    def close(self) -> None:
+        """There is nothing to clear."""
 
     def _show_log(self, attempt: int | None, *, ended: bool) -> None:
         if attempt is not None and (self._reader is None or self._reader.attempt != attempt):

@@ -14,10 +14,11 @@ from typing import Any
 import click
 
 from rung.jobs.model.event import EventKind, find_kind, reason
-from rung.jobs.model.gpu import gpu_type
 from rung.jobs.model.hands import describe_no_hands
+from rung.jobs.model.knobs import OFF, no_value_text
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
+from rung.runner.views.times import duration_text, local_time
 
 STATE_COLOURS = {
     "SUCCEEDED": "green",
@@ -38,8 +39,8 @@ def terminal_width() -> int:
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
     """Lay out columns; the last one is cut to fit the terminal."""
     cells = [[_cell(value) for value in row] for row in rows]
-    sizes = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
-    room = max(20, width - sum(sizes[:-1]) - 2 * (len(headers) - 1))
+    sizes = _sizes(headers, cells)
+    room = max(12, width - sum(sizes[:-1]) - 2 * (len(headers) - 1))
     lines = [click.style(_line(headers, sizes, room), bold=True)]
     for row in cells:
         text = _line(row, sizes, room)
@@ -47,6 +48,15 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> 
         coloured = click.style(state, fg=STATE_COLOURS[state]) if state else ""
         lines.append(text.replace(state, coloured, 1) if state else text)
     return "\n".join(lines)
+
+
+def column_widths(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Return how much of a line these columns take, each with the gap after it."""
+    return sum(size + 2 for size in _sizes(headers, [[_cell(value) for value in row] for row in rows]))
+
+
+def _sizes(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
 
 
 def _line(row: Sequence[str], sizes: Sequence[int], room: int) -> str:
@@ -61,25 +71,14 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else clean(str(value))
 
 
-def queue_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
-    headers = ("ID", "NAME", "STATE", "STEP", "LOSS", "RECOVERIES", "HOST", "REASON")
-    shown = [{**row, "host": _host(row["host"], row["gpus"])} for row in rows]
-    return table(headers, [[row[name.lower()] for name in headers] for row in shown], width)
-
-
-def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPU types in use there."""
-    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
-
-
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
-    state = click.style(job["state"], fg=STATE_COLOURS.get(job["state"]), bold=True)
-    lines = [f"{click.style(job['id'], bold=True)}  {state}  {clean(job['reason'])}"]
+    lines = [_summary_line(job["id"], data["summary"]), clean(job["reason"])]
+    zero_edit = job["knob_mode"] == "zero-edit"
     tables = {event["attempt"]: event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS}
     for attempt in data["attempts"]:
-        lines += ["", *_attempt_text(attempt, diff=diff)]
+        lines += ["", *_attempt_text(attempt, diff=diff, zero_edit=zero_edit)]
         if attempt["number"] in tables:
             lines += ["", *trial_lines(tables[attempt["number"]])]
     if not data["attempts"]:
@@ -95,22 +94,52 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     return "\n".join(lines)
 
 
-def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
+def _summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
+    """Return the result of a job and what it cost, in one line."""
+    state = click.style(summary["result"], fg=STATE_COLOURS.get(summary["result"]), bold=True)
+    trials = f", {summary['trials']} of them trials" if summary["trials"] else ""
+    attempts = f"{summary['attempts']} attempt{'s' if summary['attempts'] != 1 else ''}{trials}"
+    cost = f"{attempts}, {duration_text(summary['seconds'])}, {_cost(summary)}" if summary["attempts"] else attempts
+    return f"{click.style(job_id, bold=True)}  {state}  {cost}"
+
+
+def _cost(cost: Mapping[str, Any], seconds_lost: float | None = None) -> str:
+    """Return steps made, steps lost and GPU-seconds."""
+    until_further = f" ({seconds_lost:g} s)" if seconds_lost else ""
+    gpu = f"{cost['gpu_seconds']:.0f} GPU-seconds" if cost["gpus"] else "no GPU leased"
+    return f"{cost['steps_made']} steps made, {cost['steps_lost']} lost{until_further}, {gpu}"
+
+
+def _time_lines(attempt: Mapping[str, Any]) -> list[str]:
+    """Return when an attempt began, how long it took and what it cost."""
+    cost = f"  cost        {_cost(attempt, attempt['seconds_lost'])}"
+    if attempt["started_at"] is None:
+        began = "  began       not started" + (" yet" if attempt["outcome"] == "pending" else "")
+        return [began, cost] if attempt["steps_made"] or attempt["seconds_lost"] else [began]
+    took = "took" if attempt["ended_at"] is not None else "has run for"
+    began = f"  began       {local_time(attempt['started_at'])}, {took} {duration_text(attempt['seconds'])}"
+    return [began, cost]
+
+
+def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) -> list[str]:
     gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
     title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
     if not attempt["by_person"]:
         title = f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
-    lines = [click.style(title, bold=True), f"  because     {clean(attempt['because'])}"]
+    lines = [click.style(title, bold=True), *_time_lines(attempt), f"  because     {clean(attempt['because'])}"]
     if attempt["image"]:
         lines.append(f"  image       {clean(attempt['image'])}")
-    lines += [f"  changed     {name}: {_knob(old)} -> {_knob(new)}" for name, (old, new) in attempt["changed"].items()]
+    for name, (old, new) in attempt["changed"].items():
+        nothing = no_value_text(name, zero_edit=zero_edit)
+        lines.append(f"  changed     {name}: {_knob(old, nothing)} -> {_knob(new, nothing)}")
     if diff:
-        lines += _knob_lines(attempt)
+        lines += _knob_lines(attempt, zero_edit=zero_edit)
         lines += [f"  skipped     {item['rung']}: {clean(item['reason'])}" for item in attempt["skipped"]]
     lines += [f"  taken back  {item['rung']}: {clean(item['reason'])}" for item in attempt["undone"]]
     lines += [
         click.style(
-            f"  did not take  {name}: asked {_knob(pair['asked'])}, effective {_knob(pair['effective'])}", fg="red"
+            f"  did not take  {name}: asked {_knob(pair['asked'], OFF)}, effective {_knob(pair['effective'], OFF)}",
+            fg="red",
         )
         for name, pair in attempt["not_taken"].items()
     ]
@@ -119,11 +148,15 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool) -> list[str]:
 
 def trial_lines(data: Mapping[str, Any]) -> list[str]:
     """Return the table of trials, and what it shows."""
+    title = click.style("trials", bold=True)
+    rows = trial_table(data["table"], 10_000).split("\n")
+    return [f"{title}  {clean(data['because'])}", *(f"  {line}" for line in rows)]
+
+
+def trial_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     headers = ("RUNG", "STEPS", "LOSS", "MS A STEP", "VERDICT")
     keys = ("rung", "steps", "loss", "ms", "verdict")
-    rows = [[row[key] for key in keys] for row in data["table"]]
-    title = click.style("trials", bold=True)
-    return [f"{title}  {clean(data['because'])}", *(f"  {line}" for line in table(headers, rows, 10_000).split("\n"))]
+    return table(headers, [[row[key] for key in keys] for row in rows], width)
 
 
 def _without_rung(attempt: Mapping[str, Any]) -> str:
@@ -139,12 +172,15 @@ def _trial_of(attempt: Mapping[str, Any]) -> str:
     return "trial of " if attempt["trial"] else ""
 
 
-def _knob_lines(attempt: Mapping[str, Any]) -> list[str]:
+def _knob_lines(attempt: Mapping[str, Any], *, zero_edit: bool) -> list[str]:
     lines = []
     for name, asked in attempt["asked"].items():
         effective = attempt["effective"].get(name)
         if asked is not None or effective is not None:
-            lines.append(f"  {name:<16}asked {_knob(asked):<12} effective {_knob(effective, 'not reported')}")
+            live = _knob(effective, OFF if name in attempt["effective"] else "not reported")
+            lines.append(
+                f"  {name:<16}asked {_knob(asked, no_value_text(name, zero_edit=zero_edit)):<12} effective {live}"
+            )
     return lines
 
 
@@ -165,13 +201,12 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]
     lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
     lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
+    lines += _saturation_lines(attempt["saturation"]) if attempt["saturation"] else []
     if attempt["fault"]:
         fault = attempt["fault"]
         where = f" at step {fault['step']}" if fault["step"] is not None else ""
         lines.append(click.style(f"  fault       {fault['kind']}{where}", fg="red"))
         lines.append(f"              {clean(fault['evidence'])}")
-    if attempt["steps_lost"] or attempt["seconds_lost"]:
-        lines.append(f"  lost        {attempt['steps_lost']} steps, {_cell(attempt['seconds_lost'])} seconds")
     if attempt["host_lost"]:
         lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
     succeeded = attempt["outcome"] == "succeeded"
@@ -183,7 +218,14 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
 
 
-def _knob(value: Any, nothing: str = "off") -> str:
+def _saturation_lines(saturation: Mapping[str, Any]) -> list[str]:
+    """Return how often numbers that left a place did not fit FP16, and the warning where that is not rare."""
+    lines = [f"  saturated   in {saturation['saturated']} of {saturation['updates']} updates"]
+    warning = saturation["warning"]
+    return [*lines, click.style(f"  warning     {clean(warning)}", fg="yellow")] if warning else lines
+
+
+def _knob(value: Any, nothing: str) -> str:
     if value is None:
         return nothing
     return f"{value:g}" if isinstance(value, float) else clean(str(value))

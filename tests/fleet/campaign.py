@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -61,12 +62,17 @@ class Campaign:
 
     # Jobs
 
-    def submit(self, name: str, *gpus: str, **fields: Any) -> str:
-        """Submit a job that prints steps until `finish` is called; fields of the job file can replace that."""
+    def submit(self, name: str, *gpus: str, start: str = "", **fields: Any) -> str:
+        """Submit a job that prints steps until `finish` is called; fields of the job file can replace that.
+
+        `start`: the checkpoint of another job that it begins at.
+        """
         spec: dict[str, Any] = {"name": name, "image": self.fleet.images["tiny"], "run": ["sh", "-c", STEADY]}
         spec |= {"resources": {"gpu": list(gpus)}, "workdir": self._workdir(name), **fields}
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(spec))
+        if start:
+            return json.loads(self.rung("launch", "--json", file, "--from", start))["id"]
         # Like `rung launch`, but without a new process for each job.
         make_home(HomePaths(self.home))
         return submit(self.store, load_spec(file), self.folder, at=time.time()).id

@@ -18,7 +18,7 @@ def test_of_two_jobs_for_the_only_a100_the_second_waits_with_a_reason(campaign: 
     wanted = f"waits for an A100: ampere's only one is in use by {first}"
     campaign.wait(lambda: campaign.job(second).reason == wanted)
     assert campaign.job(second).state is JobState.QUEUED
-    assert wanted in campaign.rung("queue")
+    assert wanted in campaign.rung("queue", "--wide")
     campaign.finish(first)
     campaign.wait_for_end(first)
     campaign.wait(lambda: campaign.running(second))

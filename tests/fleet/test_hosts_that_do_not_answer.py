@@ -36,7 +36,7 @@ class Scenario:
         hosts["turing"].freeze()
         began = time.monotonic()
         campaign.wait(lambda: all("is unreachable since" in campaign.job(job).reason for job in self.jobs))
-        self.shown = campaign.rung("queue")
+        self.shown = campaign.rung("queue", "--wide")
         self.states = [campaign.job(job).state for job in self.jobs]
         campaign.finish(self.done)
         campaign.wait(lambda: time.monotonic() - began > CUT_SECONDS)

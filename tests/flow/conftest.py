@@ -21,7 +21,8 @@ from rung.jobs.spec.load import load_spec
 from rung.runner.launch.submit import submit
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
-from rung.runner.views.history import history, queue, with_series
+from rung.runner.views.history import history, with_series
+from rung.runner.views.queue import queue
 from tests import pace
 
 TRAININGS = Path(__file__).parent / "trainings"
@@ -86,14 +87,14 @@ class Lab:
     def history(self, name: str) -> dict[str, Any]:
         """Return what `rung history --json` prints, without a new process."""
         with closing(Store(self.paths.store)) as store:
-            data = with_series(history(store, store.find(name), self.paths))
+            data = with_series(history(store, store.find(name), self.paths, time.time()))
         shown: dict[str, Any] = json.loads(json.dumps(data, default=str))
         return shown
 
     def row(self, name: str) -> dict[str, Any]:
         """Return a job's row of `rung queue --json`, without a new process and without reading its log."""
         with closing(Store(self.paths.store)) as store:
-            return next(row for row in queue(store) if row["id"] == name)
+            return next(row for row in queue(store, time.time()) if row["id"] == name)
 
     def controller(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

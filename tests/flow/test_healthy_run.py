@@ -59,7 +59,7 @@ def test_a_job_runs_on_without_its_controller_and_the_next_one_finds_it(lab):
 
 def test_launch_follow_runs_the_controller_and_ends_with_the_job(lab):
     out = lab.rung("launch", "-f", str(lab.job("none")))
-    assert "step 120" in out and "SUCCEEDED" in out
+    assert "SUCCEEDED   finished" in out and "step 120" not in out
     lab.rung("launch", "-f", str(lab.job("none", "--no-such-flag")), expect=1)
 
 
@@ -69,7 +69,7 @@ def test_launch_follow_beside_a_controller_only_shows_the_job(lab):
     controller = lab.controller()
     try:
         wait_for(lab, name, lambda row: row["state"] == "RUNNING")
-        out = lab.rung("launch", "-f", str(lab.job("none")))
+        out = lab.rung("launch", "-f", "--log", str(lab.job("none")))
         assert "step 120" in out and out.rstrip().endswith("none-2 SUCCEEDED: finished")
         lab.rung("cancel", name)
         assert pace.wait(controller, 30) == 0

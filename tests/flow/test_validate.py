@@ -188,6 +188,50 @@ def test_time_and_memory_of_a_real_training_are_measured(lab):
     assert "measured in the process" in slower and "memory of the process" in memory
 
 
+NEAR = """
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+class Times(torch.nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor
+
+
+times = [Times(16000.0), Times(1 / 16000.0)]
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), *times, torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(60):
+    x = torch.randn(64, 4)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = (model(x).float().squeeze(1) - x.sum(1)).pow(2).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print(f"val_loss: {loss.item():.4f}")
+"""
+
+
+def test_modules_near_the_limit_are_in_the_report_of_a_real_training(desk):
+    (desk.folder / "train.py").write_text(NEAR)
+    spec = {"name": "near", "run": "python train.py", "knobs": {"mode": "zero-edit"}}
+    bounds = {"pass_below": 20.0, "marginal_below": 30.0}
+    file = desk.file(spec, success={"metric": "val_loss", "below": 100.0}, validation=bounds)
+    out = desk.rung("validate", str(file))
+    assert re.search(r"^2 +1\d{4} \(the limit / \d\.\d\)$", out, re.MULTILINE), out
+    assert "keep 2 in FP32 and the rest in FP16, write knobs: {fp32_modules: [2]}" in out
+    found = json.loads(desk.rung("validate", str(file), "--json"))
+    assert found["near_limit"]["places"] == ["2"] and found["near_limit"]["watched"] == 6
+
+
 def with_store(desk, ask):
     store = Store(desk.folder / "home" / "rung.db")
     try:

@@ -57,11 +57,11 @@ def test_such_a_name_that_is_stored_already_is_shown_without_it(home: Path, rung
         spec = json.dumps({**json.loads(text), "name": TURNED})
         store.execute("UPDATE jobs SET name = ?, spec = ?", (TURNED, spec))
     store.close()
-    for words in (["queue"], ["history", job_id], ["cancel", job_id]):
+    for words in (["queue"], ["queue", "--wide"], ["history", job_id], ["cancel", job_id]):
         ran = rung(*words)
         assert ran.code == 0
         assert "\u202e" not in ran.out + ran.err
-    assert "gnp.exe" in rung("queue").out
+    assert "gnp.exe" in rung("queue", "--wide").out
 
 
 def test_what_check_finds_cannot_control_the_terminal(home: Path, tmp_path: Path, rung: Rung) -> None:

@@ -111,6 +111,7 @@ def schedule(step: int) -> float:
 
 def train(model: nn.Module, run: Run) -> None:
     """Train from where the run stands to the last step."""
+    print(f"Total optimization steps = {STEPS}", flush=True)
     for step in range(run.resume(), STEPS):
         batch = records(step * BATCH, BATCH)
         with run.autocast():

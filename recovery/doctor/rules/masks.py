@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from rung.recovery.doctor.analysis.import_names import Operation
 from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
-from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
+from rung.recovery.doctor.rules.rule import CLAMPED, Hit, Rule, Severity
 
 FILL_BEYOND_FP16 = Rule(
     "fill-beyond-fp16",
     "a tensor filled or clamped with a constant beyond 65504",
     "on an FP16 tensor this raises `value cannot be converted to type Half without overflow`",
-    'fill with float("-inf"), or with torch.finfo(x.dtype).min of the very tensor that is filled',
+    f'fill with float("-inf"), or with torch.finfo(x.dtype).min of the very tensor that is filled; {CLAMPED}',
     Severity.ERROR,
     Severity.NOTE,
 )
@@ -23,7 +23,7 @@ MASK_BEYOND_FP16 = Rule(
     "mask-beyond-fp16",
     "a constant beyond 65504 written into a tensor, or added to it as a mask",
     "in FP16 it becomes inf without a word; a row that is masked as a whole is NaN after the softmax",
-    "use torch.finfo(x.dtype).min, or -1e4, which FP16 holds",
+    f"use torch.finfo(x.dtype).min, or -1e4, which FP16 holds; {CLAMPED}",
     Severity.WARNING,
     None,
 )
@@ -31,7 +31,7 @@ FINFO_OF_ANOTHER = Rule(
     "finfo-of-another-tensor",
     "a tensor filled with the limit of another tensor's dtype",
     "under autocast an input is FP32 and what is computed from it FP16: the limit of the one does not fit the other",
-    "ask the very tensor that is filled: scores.masked_fill(mask, torch.finfo(scores.dtype).min)",
+    f"ask the very tensor that is filled: scores.masked_fill(mask, torch.finfo(scores.dtype).min); {CLAMPED}",
     Severity.WARNING,
     None,
 )

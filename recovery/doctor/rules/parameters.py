@@ -9,7 +9,7 @@ from rung.recovery.doctor.analysis.import_names import dotted
 from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script, is_literal
 from rung.recovery.doctor.analysis.value_range import INF
-from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
+from rung.recovery.doctor.rules.rule import IN_FP32, Hit, Rule, Severity
 
 RAND_AS_PARAMETER = Rule(
     "rand-as-parameter",
@@ -23,7 +23,7 @@ RELU_INTO_EMBEDDING = Rule(
     "relu-into-embedding",
     "a ReLU projection of unbounded inputs, summed with an embedding",
     "nothing bounds a ReLU from above: raw inputs grow beyond 65504 in the projection, also where a norm follows",
-    "clamp or normalise the inputs (x.clamp(0, 1)), use GELU, and clamp the sum",
+    f"clamp or normalise the inputs (x.clamp(0, 1)), use GELU, and clamp the sum; {IN_FP32}",
     Severity.WARNING,
     None,
 )

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from rung.recovery.doctor.analysis.import_names import dotted
 from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
-from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
+from rung.recovery.doctor.rules.rule import IN_FP32, Hit, Rule, Severity
 
 EXP_WITHOUT_CLIP = Rule(
     "exp-without-clip",
     "exp of a value that nothing bounds from above",
     "exp(11.1) is beyond FP16's 65504: it becomes inf, and inf / inf or inf - inf is NaN",
-    "take the maximum off first (softmax does), clamp: torch.exp(x.clamp(max=10)), or use FP32: x.float().exp()",
+    "take the maximum off first (softmax does), clamp: torch.exp(x.clamp(max=10)), or use FP32: x.float().exp(), "
+    f"{IN_FP32}",
     Severity.WARNING,
     None,
 )

@@ -10,7 +10,7 @@ from rung.recovery.doctor.analysis.import_names import dotted
 from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.analysis.torch_ops import EPS
-from rung.recovery.doctor.rules.rule import Hit, Rule, Severity
+from rung.recovery.doctor.rules.rule import IN_FP32, Hit, Rule, Severity
 
 SQRT_WITHOUT_EPS = Rule(
     "sqrt-without-eps",
@@ -32,7 +32,7 @@ EPS_VANISHES = Rule(
     "eps-vanishes",
     "an eps that FP16 rounds to 0",
     "below 3e-8 a number is 0 in FP16: adding it or clamping to it changes nothing, log(0 + 1e-8) is -inf",
-    "use 1e-6 or more (6e-8 is the smallest number that FP16 has), or compute this in FP32: x.float()",
+    f"use 1e-6 or more (6e-8 is the smallest number that FP16 has), or compute this in FP32: x.float(), {IN_FP32}",
     Severity.WARNING,
     None,
 )

@@ -15,6 +15,10 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+# What helps without a change of the script, in the words of a job file.
+CLAMPED = "or leave the script as it is: knobs: {constants: clamp}, the rung clamp_constants"
+IN_FP32 = "or keep the module in FP32: knobs: {fp32_modules: [its name]}, the rung fp32_modules"
+
 ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision, not_taken, same_value
+from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision, no_value_text, not_taken, same_value
 
 positive = st.floats(min_value=1e-12, max_value=1e12, allow_nan=False)
 counts = st.integers(min_value=1, max_value=10**9)
@@ -80,3 +80,10 @@ def test_growth_interval_is_not_compared_without_a_scaler(precision: Precision) 
     asked = Knobs(growth_interval=5000, precision=precision)
     assert not_taken(asked, {"growth_interval": 2000}) == {}
     assert not_taken(asked.but(precision=Precision.AMP_FP16), {"growth_interval": 2000})
+
+
+@pytest.mark.parametrize("zero_edit", [False, True])
+def test_a_knob_without_a_value_has_one_of_two_words(zero_edit: bool) -> None:
+    off = {name for name in KNOB_NAMES if no_value_text(name, zero_edit=zero_edit) == "off"}
+    assert off == {"skip", "constants", "fp32_modules", *(() if zero_edit else ("clip",))}
+    assert {no_value_text(name, zero_edit=zero_edit) for name in KNOB_NAMES} == {"off", "not set"}

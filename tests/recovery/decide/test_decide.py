@@ -163,14 +163,15 @@ def test_a_fault_at_a_later_step_keeps_the_rung_and_starts_the_ladder_again():
     assert two.asked.clip == 1.0 and decision.knobs.clip == 0.5 and decision.undone == ()
 
 
-def test_a_rung_that_did_not_take_is_named_and_not_tried_again():
+@pytest.mark.parametrize(("effective", "shown"), [(5.0, "5.0"), (None, "off")])
+def test_a_rung_that_did_not_take_is_named_and_not_tried_again(effective, shown):
     job = a_job()
     one = an_attempt(1, job.knobs, a_fault(F.NAN_LOSS))
     clip = decide(job, [one], [], None)
-    two = carried_out(2, clip, a_fault(F.NAN_LOSS), effective={"clip": 5.0})
+    two = carried_out(2, clip, a_fault(F.NAN_LOSS), effective={"clip": effective})
     decision = decide(job, [one, two], [], None)
     assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_LR
-    assert decision.undone == (("raise_clip", "did not take in attempt 2: clip asked 1.0, effective 5.0"),)
+    assert decision.undone == (("raise_clip", f"did not take in attempt 2: clip asked 1.0, effective {shown}"),)
 
 
 def test_a_rung_that_breaks_the_job_is_undone_and_not_tried_again():

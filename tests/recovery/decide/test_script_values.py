@@ -47,7 +47,7 @@ def test_the_reason_shows_the_change_from_the_scripts_own_value() -> None:
     assert "lower_lr (lr 0.0003 -> 3e-05)" in after(F.NAN_LOSS, {"lr": 3e-4}, "lower_lr").because
     assert "raise_clip (clip off -> 1.0)" in after(F.NAN_LOSS, {"clip": None}, "raise_clip").because
     assert "fp32 (precision amp_fp16 -> fp32)" in after(F.NAN_LOSS, {"precision": "amp_fp16"}, "fp32").because
-    assert "fp32 (precision the script's own -> fp32)" in after(F.NAN_LOSS, {}, "fp32").because
+    assert "fp32 (precision not set -> fp32)" in after(F.NAN_LOSS, {}, "fp32").because
 
 
 def test_an_lr_that_the_script_never_reported_cannot_be_lowered() -> None:

@@ -1,8 +1,11 @@
 """Tests that a job's records reach the fault and the attempt: the results of a replay, the steps of saved files."""
 
+import pytest
+
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.saturation import Saturation
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.recovery.logs.line_reader import read
@@ -75,10 +78,7 @@ def test_a_place_that_is_a_number_stays_a_text_and_none_is_none():
         assert reading is not None and reading.effective == {"fp32_modules": value, "lr": 0.5}
 
 
-def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
-    lines = [f"rung| saved step={step} file=epoch-{step // 100}.pt" for step in range(100, 10_100, 100)]
-    lines.append('rung| saved step=10100 file="last one.pt"')
-    lines.append("rung| saved step=10200 file=epoch-99.pt")
+def attempt_after(lines):
     detector = Detector()
     Scan(detector).feed("\n".join([*lines, ""]).encode())
 
@@ -87,7 +87,44 @@ def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
 
     watched = Watched()
     watched.detector = detector
-    attempt = with_progress(Attempt("job", 1, "here", Knobs(), None, ""), watched, None, 1.0)
+    return with_progress(Attempt("job", 1, "here", Knobs(), None, ""), watched, None, 1.0)
+
+
+PLACES = "rung| places updates={} ran=head.norm:{},loss:64 saturated={}"
+
+
+def test_the_attempt_keeps_how_often_numbers_that_left_a_place_were_saturated():
+    assert attempt_after(GOOD).saturation is None
+    lines = [PLACES.format(1, 1, 0), *GOOD, PLACES.format(64, 64, 3)]
+    assert attempt_after(lines[:1]).saturation == Saturation(1, 0)
+    attempt = attempt_after(lines)
+    assert attempt.saturation == Saturation(64, 3) and attempt.furthest_step == 20 and attempt.loss == 1.8
+
+
+def test_a_process_that_begins_anew_does_not_hide_what_was_saturated_before():
+    lines = [PLACES.format(64, 64, 3), PLACES.format(1, 1, 0), PLACES.format(128, 128, 0)]
+    assert attempt_after(lines).saturation == Saturation(64, 3)
+    assert attempt_after([*lines, PLACES.format(256, 256, 3)]).saturation == Saturation(256, 3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *("", "updates=64", "saturated=3", "updates=0 saturated=0", "updates=2 saturated=3", "updates=64 saturated=-1"),
+        *("updates=-2 saturated=-3", "updates=nan saturated=0", "updates=inf saturated=1", "updates=8 saturated=nan"),
+        *("updates=64.5 saturated=1", "updates=1e300 saturated=1", "updates=x saturated=1", "updates=64 clamped=3"),
+    ],
+)
+def test_a_record_of_places_that_cannot_be_true_is_ignored(fields):
+    assert read(f"rung| places {fields}") is None
+    assert attempt_after([PLACES.format(64, 64, 3), f"rung| places {fields}"]).saturation == Saturation(64, 3)
+
+
+def test_the_attempt_stores_the_steps_of_the_newest_64_saved_files():
+    lines = [f"rung| saved step={step} file=epoch-{step // 100}.pt" for step in range(100, 10_100, 100)]
+    lines.append('rung| saved step=10100 file="last one.pt"')
+    lines.append("rung| saved step=10200 file=epoch-99.pt")
+    attempt = attempt_after(lines)
     assert len(attempt.saved) == MAX_SAVED == 64
     assert attempt.saved["last one.pt"] == 10100
     assert attempt.saved["epoch-99.pt"] == 10200 and list(attempt.saved)[-1] == "epoch-99.pt"

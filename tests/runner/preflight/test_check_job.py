@@ -65,7 +65,7 @@ def test_a_rung_whose_values_are_known_only_in_the_run_is_not_called_skipped(tmp
         "rung skip_data: the updates around the fault are left out; which ones is known when there is one",
     ]
     assert {f"rung {each.rung}: {each.note}" for each in dry_run if each.note} < set(checks)
-    assert "rung fp32 would set precision the script's own -> fp32" in checks
+    assert "rung fp32 would set precision not set -> fp32" in checks
     flags = [finding.what for finding in findings(tmp_path, recovery=ladder, knobs={})]
     assert "rung lower_lr would be skipped: the job states no lr, and none was seen in it" in flags
     assert any(what.startswith("rung skip_data would be skipped: the job cannot receive skip") for what in flags)

@@ -13,12 +13,14 @@ import pytest
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
-from rung.runner.cli.drill import FAULTS
+from rung.runner.cli.drill import FAULTS, _story
 from rung.runner.engine_pool import RealEngines
-from rung.runner.session.drill import DRILLS, drill_spec, judge
+from rung.runner.session.drill import CATALOG, DRILLS, drill_spec, judge
+from rung.runner.session.session import Session
 from rung.runner.ssh.remote import SshRemote
 from tests import pace
 
@@ -67,6 +69,18 @@ def test_the_names_on_the_command_line_are_the_drills() -> None:
         assert spec.name == f"drill-{name}" and name in spec.run
     assert drill_spec("oom", None).knobs.batch == 128
     assert drill_spec("nan", f"x@sha256:{'0' * 64}").image
+
+
+def test_a_drill_tells_the_story_of_its_job(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session.open(create=True)
+    job = session.submit(drill_spec("nan", None), CATALOG)
+    fault = Fault(FaultKind.NAN_LOSS, "loss: nan", step=41)
+    with session.store.transaction():
+        session.store.add_event(job.id, 1, EventKind.FAULT, fault.to_dict(), at=job.created_at + 61)
+    tell = _story(session)
+    for event in session.store.events(job.id):
+        tell(event)
+    assert capsys.readouterr().out == "  1:01  fault       nan_loss at step 41: loss: nan\n"
 
 
 # The verdict

@@ -40,7 +40,19 @@ def old_home(home: Path) -> Path:
 
 # What later versions print in addition.
 ADDED = {"verdict", "verdict_why", "was_falling", "left_alone", "hands"}
+ADDED |= {
+    "run_seconds",
+    "submitted",
+    "started",
+    "ended",
+    "seconds",
+    "steps_made",
+    "gpu_seconds",
+    "summary",
+    "knob_mode",
+}
 ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps", "constants", "fp32_modules", "matmul"}
+ADDED |= {"saturation"}
 
 
 def comparable(data: Any) -> Any:

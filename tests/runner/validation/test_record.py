@@ -64,7 +64,9 @@ def test_a_target_that_is_no_job_and_no_file_is_refused(run_rung, target):
 def test_both_runs_differ_from_the_job_only_in_precision_and_recovery(tmp_path):
     one, other = (run_spec(asked(tmp_path), baseline=baseline) for baseline in (True, False))
     assert (one.knobs.precision, other.knobs.precision) == ("fp32", None)
-    assert one.model_copy(update={"knobs": other.knobs, "name": other.name}) == other
+    # Only the run in FP16 can come near FP16's limit.
+    assert other.envs == {**one.envs, "RUNG_NEAR_LIMIT": "1"} and "RUNG_NEAR_LIMIT" not in one.envs
+    assert one.model_copy(update={"knobs": other.knobs, "name": other.name, "envs": other.envs}) == other
     assert (one.run, one.success) == (spec().run, spec().success)
     assert (one.recovery.max_attempts, one.recovery.infra_retries, one.recovery.step_back) == (1, 2, None)
     # In a shared folder the run would resume from a checkpoint of another run.

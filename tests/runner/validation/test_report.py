@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 from rung.recovery.logs.progress import Progress
 from rung.recovery.logs.series import Point
 from rung.recovery.validation.explanations import Setting, memory, slower
+from rung.recovery.validation.near_limit import NearLimit
 from rung.recovery.validation.run_figures import Figures
 from rung.recovery.validation.verdict import Rule, Run, judge
 from rung.runner.validation.report import Findings, html, markdown, plots, rows, verdict_line
+from rung.runner.validation.report_files import facts
 from rung.runner.validation.svg_plot import Curve, plot
 
 EVIL = "x</svg><script>alert(1)</script>|`[a](http://b)\x1b[31m"
@@ -71,3 +73,29 @@ def test_a_wide_range_is_drawn_logarithmically():
     assert "(logarithmic)" in plot("loss", [Curve("a", [(1, 100.0), (2, 0.01)])])
     assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 100.0), (2, -0.01)])])
     assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 2.0), (2, 1.0)])])
+
+
+def near_findings(near):
+    found = findings()
+    return replace(found, candidate=replace(found.candidate, figures=replace(found.candidate.figures, near=near)))
+
+
+def test_modules_near_the_limit_are_a_table_with_the_places_to_name():
+    found = near_findings(NearLimit(70, 7, {"head.norm": 16376.0}, {"head.out": 32752.0}))
+    text, page = markdown(found), html(found)
+    assert "## Which modules came near FP16's limit?" in text and "| head.out |  | 32752 (the limit / 2.0) |" in text
+    assert "| head.norm | 16376 (the limit / 4.0) |  |" in text
+    assert "<td>head.norm</td><td>16376 (the limit / 4.0)</td><td></td>" in page
+    for said in (text, page):
+        assert "within a factor of 8 of 65504, in 7 of 70 updates" in said and "loss scaler" in said
+        assert "fp32_modules: " in said and "head.norm" in said
+    data = facts(found)["near_limit"]
+    assert data["places"] == ["head.norm"] and data["modules"] == ["head.norm", "head.out"]
+    assert data["activations"] == {"head.norm": 16376.0} and len(data["table"]) == 2
+
+
+def test_the_report_tells_a_run_far_from_the_limit_from_one_that_nobody_watched():
+    far, unknown = near_findings(NearLimit(70, 7, {}, {})), near_findings(None)
+    assert "None came within a factor of 8" in markdown(far) and "None came within" in html(far)
+    assert "Not known: modules are watched" in markdown(unknown) and facts(unknown)["near_limit"] is None
+    assert "fp32_modules" not in markdown(far) + markdown(unknown)

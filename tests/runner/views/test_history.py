@@ -1,4 +1,4 @@
-"""Tests the data of the history: what was lost, and the JSON that other programs use."""
+"""Tests the data of the history, and the JSON that other programs use."""
 
 from __future__ import annotations
 
@@ -14,65 +14,23 @@ import pytest
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.store import Store
-from rung.runner.views.history import history, queue, seconds_lost, steps_lost
+from rung.runner.views.history import history
+from rung.runner.views.queue import queue
 from rung.runner.views.tables import history_text
+from rung.runner.views.times import local_time
 
 Rung = Callable[..., Any]
 QUEUE_KEYS = {"id", "name", "state", "reason", "host", "step", "loss", "recoveries"}
 ATTEMPT_KEYS = {"number", "host", "asked", "effective", "fault", "rung", "because", "resumed_from", "resumed_step",
                 "furthest_step", "steps_lost", "outcome"}  # fmt: skip
-
-
-def attempt(number: int = 1, **fields: Any) -> Attempt:
-    return Attempt("a-1", number, "localhost", fields.pop("asked", Knobs()), None, "why", **fields)
-
-
-@pytest.mark.parametrize(
-    ("furthest", "resumed", "planned", "lost"),
-    [
-        (520, 500, 500, 20),
-        (520, None, 500, 20),  # planned, until the job has reported it
-        (520, 0, 500, 520),  # what the job reports counts
-        (520, None, None, 520),
-        (None, None, None, 0),
-        (100, 200, 200, 0),
-        (0, 0, 0, 0),
-    ],
-)
-def test_steps_lost_are_those_that_had_to_be_run_again(
-    furthest: int | None, resumed: int | None, planned: int | None, lost: int
-) -> None:
-    before = attempt(furthest_step=furthest)
-    assert steps_lost(before, attempt(2, resumed_step=resumed, planned_step=planned)) == lost
-
-
-def test_the_last_attempt_has_lost_nothing() -> None:
-    assert steps_lost(attempt(furthest_step=5), None) == 0
-    assert seconds_lost(attempt(furthest_step=5), None, 0) == 0.0
-
-
-def test_seconds_lost_are_the_lost_steps_and_the_time_to_the_next_progress() -> None:
-    # 100 steps in 50 s; 20 of them lost: 10 s. From the end to the next progress: 7.5 s.
-    before = attempt(first_step=0, furthest_step=100, progress_at=1000.0, ended_at=1050.0)
-    assert seconds_lost(before, attempt(2, progress_at=1057.5), 20) == 17.5
-    assert seconds_lost(before, attempt(2, progress_at=1057.5), 0) == 7.5
-
-
-def test_seconds_lost_are_not_known_before_the_next_progress() -> None:
-    assert seconds_lost(attempt(ended_at=5.0), attempt(2), 0) is None
-    assert seconds_lost(attempt(), attempt(2, progress_at=5.0), 0) is None
-
-
-def test_seconds_lost_without_any_step_are_the_time_between() -> None:
-    assert seconds_lost(attempt(ended_at=5.0), attempt(2, progress_at=9.0), 0) == 4.0
-    early = attempt(first_step=3, furthest_step=3, progress_at=4.0, ended_at=5.0)
-    assert seconds_lost(early, attempt(2, progress_at=9.0), 3) == 7.0
 
 
 @pytest.fixture
@@ -155,10 +113,10 @@ def test_the_historys_json_keeps_its_contract(job: Job, store: Store, rung: Rung
 def test_a_job_without_attempts_has_an_empty_history(store: Store) -> None:
     with store.transaction():
         job = store.add_job(JobSpec(name="new", run=("x",)), Path("/"), at=1.0)
-    data = history(store, job, HomePaths(Path("/h")))
+    data = history(store, job, HomePaths(Path("/h")), 50.0)
     assert data["attempts"] == []
     assert (data["job"]["host"], data["job"]["step"], data["job"]["loss"]) == (None, None, None)
-    assert [row["id"] for row in queue(store)] == [job.id]
+    assert [row["id"] for row in queue(store, 50.0)] == [job.id]
 
 
 def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> None:
@@ -170,16 +128,16 @@ def test_trials_are_no_recoveries_and_the_one_that_goes_on_is(store: Store) -> N
         for number, trial in enumerate(trials, start=2):
             asked = trial.candidate.knobs
             store.put_attempt(Attempt(job.id, number, "h", asked, trial.candidate.rung, "a trial", trial=trial))
-    assert queue(store)[0]["recoveries"] == 0
-    rows = history(store, job, HomePaths(Path("/h")))["attempts"]
+    assert queue(store, 50.0)[0]["recoveries"] == 0
+    rows = history(store, job, HomePaths(Path("/h")), 50.0)["attempts"]
     # Each trial changes the run that failed, and not the trial before it.
     assert [row["changed"] for row in rows[1:]] == [{"lr": [0.1, 0.01]}, {"clip": [None, 1.0]}]
-    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h"))), diff=False))
+    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h")), 50.0), diff=False))
     assert "attempt 2 on h: trial of lower_lr\n" in text and "attempt 3 on h: trial of raise_clip\n" in text
     with store.transaction():
         store.put_attempt(replace(store.attempts(job.id)[-1], trial=replace(trials[-1], won=True, goes_on=True)))
-    assert queue(store)[0]["recoveries"] == 1
-    assert history(store, job, HomePaths(Path("/h")))["job"]["recoveries"] == 1
+    assert queue(store, 50.0)[0]["recoveries"] == 1
+    assert history(store, job, HomePaths(Path("/h")), 50.0)["job"]["recoveries"] == 1
 
 
 def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:
@@ -187,7 +145,7 @@ def test_the_first_change_is_compared_with_the_job_file(store: Store) -> None:
         job = store.add_job(JobSpec.model_validate({"name": "n", "run": "x", "knobs": {"lr": 1}}), Path("/"), at=1.0)
         asked = job.knobs.but(lr=0.5, precision=Precision.FP32)
         store.put_attempt(Attempt(job.id, 1, "h", asked, None, "a person set it", by_person=True))
-    (row,) = history(store, job, HomePaths(Path("/h")))["attempts"]
+    (row,) = history(store, job, HomePaths(Path("/h")), 50.0)["attempts"]
     assert row["changed"] == {"lr": [1.0, 0.5], "precision": ["amp_fp16", "fp32"]}
 
 
@@ -207,3 +165,99 @@ def test_the_historys_json_has_the_series_of_an_attempt(job: Job, store: Store, 
 def test_the_history_shows_the_last_lr_loss_and_speed(job: Job, store: Store, rung: Rung) -> None:
     store.close()
     assert "last seen   lr 0.001, ce nan, 9.5 it/s" in rung("history", "two tries").out
+
+
+A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0), uuid="GPU-1")
+
+
+@pytest.fixture
+def timed(store: Store) -> Job:
+    """Return a job that failed after 100 s on a GPU, and has run for 20 s again."""
+    spec = JobSpec.model_validate({"name": "timed", "run": "x", "knobs": {"mode": "zero-edit"}})
+    with store.transaction():
+        job = store.add_job(spec, Path("/"), at=0.0)
+        store.move(job.id, JobState.LAUNCHING, reason="its turn", at=5.0)
+        first = Attempt(job.id, 1, "ampere", Knobs(), None, "as submitted", by_person=True, gpus=(A100, A100))
+        store.put_attempt(
+            replace(first, first_step=0, furthest_step=520, started_at=10.0, progress_at=12.0, ended_at=110.0,
+                    outcome=Outcome.FAULT, effective={"clip": None})
+        )  # fmt: skip
+        second = replace(first, number=2, asked=Knobs(lr=0.01, clip=1.0), rung="lower_lr", by_person=False)
+        store.put_attempt(replace(second, resumed_step=500, furthest_step=600, started_at=120.0, progress_at=121.0))
+        third = replace(first, number=3, asked=Knobs(lr=0.01), by_person=False)
+        store.put_attempt(third)
+    return store.job(job.id)
+
+
+def test_every_attempt_says_when_it_began_what_it_took_and_what_it_cost(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    cost = ("started", "ended", "seconds", "steps_made", "steps_lost", "gpu_seconds")
+    assert [tuple(row[name] for name in cost) for row in data["attempts"]] == [
+        ("1970-01-01T00:00:10Z", "1970-01-01T00:01:50Z", 100.0, 520, 20, 200.0),
+        ("1970-01-01T00:02:00Z", None, 20.0, 100, 600, 40.0),
+        (None, None, None, 0, 0, 0.0),
+    ]
+    text = click.unstyle(history_text(data, diff=False))
+    assert f"  began       {local_time(10.0)}, took 1m40s\n  cost        520 steps made, 20 lost (" in text
+    assert "s), 200 GPU-seconds\n  because     as submitted" in text
+    assert f"  began       {local_time(120.0)}, has run for 20s\n" in text
+    assert text.count("  began       not started yet\n") == 1
+
+
+def test_the_first_line_sums_the_job_up(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    assert data["summary"] == {
+        "result": "LAUNCHING", "attempts": 3, "trials": 0, "seconds": 120.0, "steps_made": 620, "steps_lost": 620,
+        "gpus": 2, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z", "ended": None,
+    }  # fmt: skip
+    first, second, *_ = click.unstyle(history_text(data, diff=False)).splitlines()
+    assert first == "timed-1  LAUNCHING  3 attempts, 2m00s, 620 steps made, 620 lost, 240 GPU-seconds"
+    assert second == "its turn"
+
+
+def test_the_sum_of_an_ended_job_stays_and_has_its_end(timed: Job, store: Store) -> None:
+    with store.transaction():
+        store.move(timed.id, JobState.FAILED, reason="over", at=130.0)
+    found = history(store, store.job(timed.id), HomePaths(Path("/h")), 9999.0)
+    assert (found["summary"]["seconds"], found["summary"]["ended"]) == (110.0, "1970-01-01T00:02:10Z")
+    assert found["attempts"][1]["seconds"] == 10.0
+
+
+def test_trials_and_attempts_without_a_gpu_are_named_in_the_sum(store: Store) -> None:
+    trial = Trial(1, 0, (Candidate("lower_lr", Knobs(lr=0.01)),), 0, 50, 150, 400)
+    with store.transaction():
+        job = store.add_job(JobSpec(name="tried", run=("x",)), Path("/"), at=1.0)
+        store.put_attempt(Attempt(job.id, 1, "h", Knobs(), None, "as submitted", by_person=True))
+        assert history_text(history(store, job, HomePaths(Path("/h")), 9.0), diff=False).count("1 attempt,") == 1
+        store.put_attempt(Attempt(job.id, 2, "h", Knobs(lr=0.01), "lower_lr", "a trial", trial=trial))
+    text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h")), 9.0), diff=False))
+    assert text.startswith("tried-1  QUEUED  2 attempts, 1 of them trials, 0s, 0 steps made, 0 lost, no GPU leased\n")
+
+
+def test_a_knob_without_a_value_is_not_set_or_off(timed: Job, store: Store) -> None:
+    data = history(store, timed, HomePaths(Path("/h")), 140.0)
+    text = click.unstyle(history_text(data, diff=True))
+    # With zero-edit the script may clip by itself.
+    assert "  changed     lr: not set -> 0.01\n  changed     clip: not set -> 1\n" in text
+    assert "  changed     clip: 1 -> not set\n" in text
+    flags = {**data, "job": {**data["job"], "knob_mode": "flags"}}
+    text = click.unstyle(history_text(flags, diff=False))
+    assert "  changed     lr: not set -> 0.01\n  changed     clip: off -> 1\n" in text
+
+
+@pytest.mark.parametrize(("saturated", "warns"), [(0, False), (5, False), (6, True)])
+def test_the_history_tells_how_often_numbers_were_saturated_and_warns_above_a_thousandth(
+    job: Job, store: Store, rung: Rung, saturated: int, warns: bool
+) -> None:
+    with store.transaction():
+        store.put_attempt(replace(store.attempts(job.id)[1], saturation=Saturation(5000, saturated)))
+    store.close()
+    first, last = strict(rung("history", "--json", "two tries").out)["attempts"]
+    assert first["saturation"] is None
+    assert (last["saturation"]["updates"], last["saturation"]["saturated"]) == (5000, saturated)
+    assert last["saturation"]["share"] == saturated / 5000
+    assert (last["saturation"]["warning"] is not None) is warns
+    text = rung("history", "two tries").out
+    assert text.count("  saturated   in ") == 1 and f"  saturated   in {saturated} of 5000 updates" in text
+    warning = "  warning     values that left a place in FP32 did not fit FP16 in 0.12 % of the updates: the code"
+    assert (warning in text) is warns and text.count("warning") == warns

@@ -25,8 +25,9 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state.store import Event, Store
-from rung.runner.views.history import history, queue
-from rung.runner.views.tables import event_line, event_text, history_text, queue_table, table
+from rung.runner.views.history import history
+from rung.runner.views.queue import queue, queue_table
+from rung.runner.views.tables import event_line, event_text, history_text, table
 
 Rung = Callable[..., Any]
 BIN = Path(sys.executable).parent
@@ -58,13 +59,13 @@ def evil_store(path: Path) -> Store:
 @pytest.mark.parametrize("diff", [False, True])
 def test_no_control_code_of_a_log_reaches_a_history(tmp_path: Path, diff: bool) -> None:
     store = evil_store(tmp_path / "rung.db")
-    data = history(store, store.find("na\u202eme"), HomePaths(tmp_path))
+    data = history(store, store.find("na\u202eme"), HomePaths(tmp_path), 9.0)
     plain = click.unstyle(history_text(data, diff=diff))
     shown = history_text(data, diff=diff)
     assert not CONTROL.search(plain)
     assert "\x1b[2J" not in shown and "owned" not in shown and "\x1b]" not in shown
     assert "redevilend" in plain
-    assert not CONTROL.search(click.unstyle(queue_table(queue(store), 200)))
+    assert not CONTROL.search(click.unstyle(queue_table(queue(store, 9.0), 200, 9.0)))
     store.close()
 
 
@@ -117,10 +118,11 @@ def test_the_diff_shows_all_of_an_attempt(tmp_path: Path) -> None:
                 verdict=Verdict.RECOVERED, outcome=Outcome.SUCCEEDED, metrics={"val_loss": 1.5}, progress_at=3.0,
             )
         )  # fmt: skip
-    text = click.unstyle(history_text(history(store, store.job(job.id), HomePaths(tmp_path)), diff=True))
+    text = click.unstyle(history_text(history(store, store.job(job.id), HomePaths(tmp_path), 9.0), diff=True))
     for part in (
         "attempt 1 on alpha", "as submitted", "fault       nan_loss at step 520", "step 520: loss nan",
-        "lost        20 steps, 2 seconds", "attempt 2 on beta: raise_clip", "because     gradients jumped",
+        "cost        520 steps made, 20 lost (2 s), no GPU leased", "began       not started\n",
+        "asked 1            effective off", "attempt 2 on beta: raise_clip", "because     gradients jumped",
         "changed     clip: 5 -> 1", "asked 0.001", "effective 0.001", "skipped     lower_lr: no drift",
         "taken back  fp32: did nothing", "did not take  clip: asked 1, effective off",
         "checkpoint  step_500.pt, resumed at step 500", "checkpoint  none: from scratch",
@@ -139,10 +141,11 @@ def test_piped_output_has_no_colours(home: Path, rung: Rung) -> None:
         assert not CONTROL.search(ran.out + ran.err)
 
 
-def on_a_terminal(*args: str) -> str:
+def on_a_terminal(*args: str, **env: str) -> str:
     """Return what a command writes to a terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([str(BIN / "rung"), *args], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen([str(BIN / "rung"), *args], **streams, env={**os.environ, **env}) as process:
         os.close(theirs)
         output = b""
         while select.select([ours], [], [], 30)[0]:
@@ -165,3 +168,12 @@ def test_a_terminal_gets_colours_and_no_control_codes_of_the_log(home: Path) -> 
         assert "\x1b[3" in output
         left = re.sub(r"\x1b\[[0-9;]*m", "", output).replace("\r\n", "\n")
         assert not CONTROL.search(left), args
+
+
+def test_no_color_turns_the_colours_off_on_a_terminal_too(home: Path) -> None:
+    home.mkdir()
+    evil_store(home / "rung.db").close()
+    for args in (["queue"], ["history", "na-me-1"], ["history", "nobody"]):
+        assert "\x1b[" in on_a_terminal(*args, NO_COLOR="")
+        output = on_a_terminal(*args, NO_COLOR="1")
+        assert output.strip() and "\x1b" not in output

@@ -13,6 +13,8 @@ Only the first rank of a distributed run writes. The kinds, and what each tells 
                                                 saturated on their way out, and how many constants were clamped
     constant value=-1e+09 function=masked_fill file=train.py line=12
                                                 a line of the script whose number was clamped, once for each line
+    near updates=64 watched=8 activations=head.norm:12400 gradients=head.out:30208
+                                                the modules that came near FP16's limit, with their largest numbers
     knobs, resumed, saved, metric, replay, note, usage
 """
 

@@ -46,6 +46,16 @@ def why_not(root: Any, module: Any, *, is_whole: bool) -> str:
     return ""
 
 
+def why_unseen(root: Any) -> str:
+    """Return why hooks would not see every module of a model; empty if they would."""
+    if any(type(each).__name__ == "DataParallel" for each in _wrappers(root)):
+        return "DataParallel copies the modules of a model for each GPU"
+    parts = [*_wrappers(root), *unwrapped(root).modules()]
+    if any(isinstance(each, torch.jit.ScriptModule) for each in parts):
+        return "a part of it is compiled by TorchScript"
+    return "a part of it is compiled by torch.compile" if any(map(_is_compiled, parts)) else ""
+
+
 def _is_compiled(module: Any) -> bool:
     return getattr(module, "_orig_mod", None) is not None or getattr(module, "_compiled_call_impl", None) is not None
 

@@ -12,6 +12,8 @@ from rung_inside.patching import patch
 from rung_inside.patching.module_call import wrap_call
 from rung_inside.places import autocast_state, constants, find, fp32_calls, loss_code, saturation
 
+# A report waits for the GPU. A run that is stopped writes none at its end, so the last one must not be too old.
+REPORT_EVERY = 1024
 NOT_FOUND = "there is no module of this name in the model"
 
 
@@ -142,10 +144,10 @@ def effective() -> dict[str, str]:
 
 
 def end_update() -> None:
-    """Count an update; report at the first, the second, the fourth and so on: a report waits for the GPU."""
+    """Count an update; report at the first, the second, the fourth and so on, and at least every 1,024th."""
     _now.updates += 1
     saturation.end_update()
-    if _now.updates & (_now.updates - 1) == 0:
+    if _now.updates & (_now.updates - 1) == 0 or _now.updates % REPORT_EVERY == 0:
         report()
 
 

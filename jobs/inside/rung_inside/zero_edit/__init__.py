@@ -36,6 +36,7 @@ PARTS = (
     ("torch", "zero_edit.resume.resume_step"),
     ("torch", "zero_edit.telemetry.step_records"),
     ("torch", "zero_edit.replay.replay"),
+    ("torch", "zero_edit.telemetry.near_limit_watch"),
     ("torch", "zero_edit.hooks.stop_at"),
     ("safetensors.torch", "zero_edit.resume.checkpoint_files:install_safetensors"),
     ("torch.distributed.checkpoint", "zero_edit.resume.checkpoint_files:install_sharded"),

@@ -134,3 +134,16 @@ def test_gradients_pass_a_saturated_number() -> None:
     value = torch.tensor([1e6, 2.0], requires_grad=True)
     saturation.saturated(value, torch.float16).float().mul(3.0).sum().backward()
     assert value.grad is not None and value.grad.tolist() == [3.0, 3.0]
+
+
+def test_saturated_numbers_are_reported_at_doubling_updates_and_at_least_every_1024th(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fp16_places.start(None, "loss")
+    for _ in range(3100):
+        saturation.saturated(torch.tensor([1e6]))
+        fp16_places.end_update()
+    updates = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rung| places")]
+    assert [line.split("ran=")[0].split()[-1] for line in lines] == [f"updates={each}" for each in updates]
+    assert lines[-1].endswith(" saturated=3072")

@@ -19,9 +19,9 @@ import torch
 
 from rung_inside.numerics import finite
 from rung_inside.numerics.nested_tensors import tensors_in
-from rung_inside.places import constants, fp16_places
+from rung_inside.places import constants, fp16_places, near_limit
 from rung_inside.places.find import LOSS, WHOLE, unwrapped
-from rung_inside.zero_edit.replay import near_limit, rerun_forward
+from rung_inside.zero_edit.replay import rerun_forward
 
 CONSTANTS = "clamp_constants"
 MODULES = "fp32_modules"

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from rung.jobs.model.saturation import Saturation
+from rung.recovery.logs.line_reader import read
+
 FP16, FP32, WIDE_IN_FP16 = "float16 float16", "float32 float32", "float32 float16"
 CASES: dict[str, Any] = {
     "plain": ("blocks", {}),
@@ -90,6 +93,9 @@ def test_a_place_hands_another_one_its_numbers_as_they_are(trained: Any) -> None
 def test_numbers_that_leave_a_place_for_fp16_code_are_saturated_and_counted(trained: Any) -> None:
     got = trained["saturated"]
     assert got.result["largest"] == 65504 and last_places(got)["saturated"] == "4"
+    record = " ".join(f"{name}={text}" for name, text in last_places(got).items())
+    reading = read(f"rung| places {record}")
+    assert reading is not None and reading.saturation == Saturation(4, 4)
     assert all(map(math.isfinite, got.result["gradients"])) and min(got.result["gradients"][2:4]) > 0
 
 

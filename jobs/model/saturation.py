@@ -1,0 +1,44 @@
+"""`Saturation`: in how many updates numbers that left a place in FP32 did not fit FP16 and became its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# Above this share of the updates a run computes with other numbers than its script asks for, so a person is warned.
+MOST_SHARE = 0.001
+ADVICE = "the code that takes them computes with 65504 instead; make the place larger, or use bf16 or fp32"
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The updates of a run with places, and those in which a number was saturated."""
+
+    updates: int
+    saturated: int
+
+    @property
+    def share(self) -> float:
+        return self.saturated / self.updates
+
+    @property
+    def warning(self) -> str | None:
+        """Return what a person has to know; None where it is rare."""
+        if self.share <= MOST_SHARE:
+            return None
+        return f"values that left a place in FP32 did not fit FP16 in {100 * self.share:.2g} % of the updates: {ADVICE}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Saturation:
+        return cls(int(data["updates"]), int(data["saturated"]))
+
+
+def read_saturation(updates: int | None, saturated: int | None) -> Saturation | None:
+    """Return the two counts of a record; None where they cannot be true."""
+    if updates is None or saturated is None or not 0 <= saturated <= updates or not updates:
+        return None
+    return Saturation(updates, saturated)

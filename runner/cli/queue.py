@@ -1,0 +1,58 @@
+"""The command `rung queue`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+
+import click
+
+from rung.jobs.model.state import JobState
+
+
+class StateName(click.Choice[str]):
+    """A state in any case. click's own choice without case would list the states in small letters."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value.upper(), param, ctx)
+
+
+STATES = StateName([state.value for state in JobState])
+
+
+@click.command()
+@click.option("--state", "states", type=STATES, multiple=True, help="Only jobs in this state; may be given repeatedly.")
+@click.option("--name", help="Only jobs of this name; * and ? stand for any characters.")
+@click.option("--since", metavar="TIME", help="Only jobs submitted since: 30m, 2h, 3d, or a date such as 2026-03-31.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N of them.")
+@click.option("--wide", is_flag=True, help="Show every column and the whole reason, however long the lines get.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def queue(
+    states: Sequence[str], name: str | None, since: str | None, limit: int | None, wide: bool, as_json: bool
+) -> None:
+    """List the jobs with their states, the newest last.
+
+    AGE is the time since a job was submitted, TIME how long it has run. The table fits the terminal, or COLUMNS, or 80
+    columns: the reason is shortened, and columns that do not fit are left out.
+    """
+    from rung.runner.session.session import Session
+    from rung.runner.state.home import find_home
+    from rung.runner.state.lock import note
+    from rung.runner.views import queue as view
+    from rung.runner.views.times import parse_since
+
+    now = time.time()
+    wanted = view.QueueFilter(tuple(states), name, parse_since(since, now) if since is not None else None, limit)
+    if pause := note(find_home(os.environ)):
+        click.echo(pause, err=True)
+    found = view.queue(Session.open().store, now, wanted) if find_home(os.environ).store.exists() else []
+    if as_json:
+        click.echo(json.dumps(found, indent=2, default=str))
+    elif found:
+        click.echo(view.queue_table(found, view.WIDE if wide else view.terminal_columns(), now))
+    elif wanted != view.QueueFilter():
+        click.echo("no job matches; `rung queue` lists all of them")
+    else:
+        click.echo("no jobs yet: submit one with `rung launch FILE`")

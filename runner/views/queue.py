@@ -1,0 +1,107 @@
+"""Builds the list of jobs for `rung queue`: the rows, the filters, and a table that fits the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.model.gpu import gpu_type
+from rung.runner.state.codec import finite_or_text
+from rung.runner.state.store import Store
+from rung.runner.views.costs import busy_seconds, runs_until
+from rung.runner.views.tables import column_widths, table
+from rung.runner.views.times import age_text, duration_text, iso_utc
+
+HEADERS = ("ID", "NAME", "STATE", "AGE", "TIME", "STEP", "LOSS", "RECOVERIES", "HOST", "REASON")
+# Which columns are left out first, each while the reason has less room than this. The id contains the name, and
+# `rung history` shows the rest.
+LEFT_OUT = (("NAME", 24), ("HOST", 24), ("RECOVERIES", 24), ("LOSS", 24), ("STEP", 24), ("TIME", 12), ("AGE", 12))
+WIDE = 1_000_000
+
+
+@dataclass(frozen=True)
+class QueueFilter:
+    """Which jobs to list; the default is all of them."""
+
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    since: float | None = None
+    limit: int | None = None
+
+    def select(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return the jobs to list, in the order in which they came; `limit` keeps the newest."""
+        found = [job for job in jobs if self._wanted(job)]
+        return found[-self.limit :] if self.limit else found
+
+    def _wanted(self, job: Job) -> bool:
+        return (
+            (not self.states or job.state in self.states)
+            and (self.name is None or fnmatchcase(job.spec.name, self.name))
+            and (self.since is None or job.created_at >= self.since)
+        )
+
+
+def queue(store: Store, now: float, wanted: QueueFilter | None = None) -> list[dict[str, Any]]:
+    """Return jobs with their states, the newest last."""
+    jobs = (wanted or QueueFilter()).select(store.jobs())
+    return [job_row(job, store.attempts(job.id), now) for job in jobs]
+
+
+def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]:
+    last = attempts[-1] if attempts else None
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "reason": job.reason,
+        "host": last.host if last else None,
+        "gpus": [gpu.name for gpu in last.gpus] if last else [],
+        "image": last.image if last else None,
+        "priority": job.spec.priority,
+        "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
+        "loss": finite_or_text(last.loss) if last else None,
+        "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
+        "attempt": last.number if last else None,
+        "verdict": last.verdict if last else None,
+        "run_seconds": busy_seconds(attempts, runs_until(job, now)),
+        "submitted_at": job.created_at,
+        "submitted": iso_utc(job.created_at),
+        "updated_at": job.updated_at,
+    }
+
+
+def terminal_columns() -> int:
+    """Return the width to fit: COLUMNS, else that of the terminal, else 80."""
+    return shutil.get_terminal_size().columns
+
+
+def queue_table(rows: Sequence[Mapping[str, Any]], width: int, now: float) -> str:
+    """Return the jobs as a table that fits the width: the reason is shortened, and other columns are left out."""
+    cells = [_cells(row, now) for row in rows]
+    shown, longest = list(HEADERS), max(len(row["REASON"]) for row in cells)
+    for name, room in LEFT_OUT:
+        if width - column_widths(shown[:-1], _columns(cells, shown[:-1])) < min(room, longest):
+            shown.remove(name)
+    return table(shown, _columns(cells, shown), width)
+
+
+def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
+    return {
+        **{name.upper(): value for name, value in row.items()},
+        "AGE": age_text(now - row["submitted_at"]),
+        "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
+        "HOST": _host(row["host"], row["gpus"]),
+    }
+
+
+def _columns(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[Any]]:
+    return [[row[name] for name in names] for row in cells]
+
+
+def _host(host: str | None, gpus: Sequence[str]) -> str | None:
+    """Return a host with the GPU types in use there."""
+    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
