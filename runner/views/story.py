@@ -114,6 +114,12 @@ def _tell_nothing(told: Told, event: Event, attempts: Attempts) -> StoryLine | N
     return None
 
 
+def _tell_start(told: Told, event: Event, attempts: Attempts) -> StoryLine | None:
+    """Tell whose checkpoint a job begins with. The command has said that it is submitted."""
+    start = event.data.get("from")
+    return StoryLine(event.at, "begins", f"at step {start['step']} of {start['job']}") if start else None
+
+
 def _tell_launch(told: Told, event: Event, attempts: Attempts) -> StoryLine | None:
     """Tell the launches that a person asked for; those of Rung are told when they are decided and when they run."""
     attempt = attempts.get(event.attempt or 0)
@@ -188,8 +194,7 @@ def _resume_point(attempt: Attempt) -> str:
 
 
 TELLERS: dict[EventKind, Callable[[Told, Event, Attempts], StoryLine | None]] = {
-    # The command has said that the job is submitted.
-    EventKind.SUBMITTED: _tell_nothing,
+    EventKind.SUBMITTED: _tell_start,
     EventKind.STARTED: _tell_launch,
     EventKind.RETRIED: _tell_retry,
     EventKind.FAULT: _tell_fault,

@@ -19,7 +19,7 @@ def lab(tmp_path_factory):
 def test_the_new_job_resumes_before_the_poisoned_checkpoints_and_leaves_the_other_as_it_is(lab):
     before = {path: path.read_bytes() for path in (lab.folder / "home/jobs/weights-nan-1/checkpoints").iterdir()}
     out = lab.rung("launch", "-f", str(lab.job("none", "--steps 60")), "--from", "weights_nan")
-    assert "submitted: name=none, from step 40 of weights-nan-1" in out
+    assert "begins      at step 40 of weights-nan-1" in out
     (attempt,) = lab.history("none")["attempts"]
     assert (attempt["resumed_from"], attempt["resumed_step"], attempt["steps_made"]) == ("step_40.pt", 40, 20)
     assert attempt["because"].endswith("it begins at step 40, from step_40.pt")

@@ -129,6 +129,12 @@ def test_only_the_words_of_the_job_prove_where_it_resumed(attempt: Attempt, told
     assert story(events, attempt) == told
 
 
+def test_a_job_that_begins_at_a_checkpoint_of_another_names_it() -> None:
+    start = {"job": "other-1", "step": 40, "file": "step_40.pt"}
+    assert story([event(EventKind.SUBMITTED, name="a", **{"from": start})]) == [("begins", "at step 40 of other-1")]
+    assert story([event(EventKind.SUBMITTED, name="a")]) == []
+
+
 def test_what_does_not_matter_is_not_told() -> None:
     healthy = {"file": "a.pt", "verdict": "healthy", "step": 1, "detail": ""}
     events = [
