@@ -183,7 +183,7 @@ class Recovery(Model):
         EarlyWarning(), description="When a run counts as diverging before any NaN; off: never."
     )
     trials: Annotated[Trials | None, BeforeValidator(_on_off_defaults)] = Field(
-        None, description="Short runs that decide which rung is taken where the cause is not proven; on: as by default."
+        Trials(), description="Short runs that decide which rung is taken where the cause is not proven; off: none."
     )
     not_learning: Literal["warn", "act"] = Field(
         "warn", description="What a run without a fault that never learns is: a warning, or a fault to act on."

@@ -154,21 +154,26 @@ def climb_of(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None, ledger: Led
     fault = line[-1].fault
     assert fault is not None, "a rung is chosen for a fault"
     incident = incident_after(line, job.knobs)
-    incident = replace(incident, rejected_rungs=incident.rejected_rungs | _failed_in_trials(attempts, line[-1]))
+    incident = replace(
+        incident, rejected_rungs=incident.rejected_rungs | _failed_in_trials(attempts, line[-1], incident)
+    )
     root = incident.root_fault or fault
     script_values, seen = read_script_values(attempts), _with_latest_replay(root, fault)
     context = RungContext(job.spec, incident.proven_knobs, job.knobs, script_values, seen, gpu, tuple(line), ledger)
     return Climb(incident, root, context)
 
 
-def _failed_in_trials(attempts: Sequence[Attempt], last: Attempt) -> dict[str, str]:
-    """Return the rungs that were tried after the fault of this attempt and did not help, and how each trial ended.
+def _failed_in_trials(attempts: Sequence[Attempt], last: Attempt, incident: Incident) -> dict[str, str]:
+    """Return the rungs that were tried after this fault and did not help, and how each trial ended.
 
-    Trials that a lost host cut short have decided nothing: they begin anew, with all candidates.
+    Trials in which nothing helped count until the run gets past its fault: the rung that is taken after them changes
+    nothing about it. Trials that a lost host cut short have decided nothing: they begin anew, with all candidates.
     """
     cut_short = max((each.number for each in attempts if each.is_trial and each.host_lost), default=0)
-    since = [each for each in attempts if each.number > cut_short]
-    trials = [each for each in since if each.trial and each.trial.about == last.number and each.trial.verdict]
+    since = [each for each in attempts if each.number > cut_short and each.trial and each.trial.verdict]
+    won = {each.trial.about for each in since if each.trial and each.trial.won}
+    about = {last.number, *range(incident.root_attempt, last.number)} - (won - {last.number})
+    trials = [each for each in since if each.trial and each.trial.about in about]
     return {
         each.trial.candidate.rung: f"in its trial, attempt {each.number}: {each.trial.verdict}"
         for each in trials

@@ -61,7 +61,7 @@ def _diagnose_precision(fault: Fault, context: RungContext, wider: tuple[RungNam
 def _was_learning(fault: Fault, context: RungContext) -> bool:
     """Return whether the run learned until the fault: a step that is finite in FP32 does not cure too high an lr."""
     untrained = fault.step is not None and fault.step <= UNTRAINED
-    return untrained or bool(context.attempts and context.attempts[-1].was_falling)
+    return untrained or bool(context.attempts and context.attempts[-1].was_falling is not False)
 
 
 def is_stale(fault: Fault) -> bool:

@@ -32,6 +32,8 @@ class Comparison:
 
     difference: float
     noise: float
+    # The loss of the second, which shares are taken of.
+    size: float
     # Whether it is lower at so many of the steps that chance does not explain it.
     mostly_lower: bool = False
 
@@ -71,9 +73,9 @@ def compare(one: Readings, other: Readings, start: int, until: int) -> Compariso
     differences = sorted(mine - their for mine, their in pairs)
     size = median(abs(their) for _, their in pairs)
     if len(pairs) < FEW:
-        return Comparison(median(differences), FEW_SHARE * size)
+        return Comparison(median(differences), FEW_SHARE * size, size)
     middle, error = _trimmed(differences)
-    return Comparison(middle, max(ERRORS * error, SAME_LEVEL * size), _is_mostly_lower(differences, size))
+    return Comparison(middle, max(ERRORS * error, SAME_LEVEL * size), size, _is_mostly_lower(differences, size))
 
 
 def _is_mostly_lower(differences: Sequence[float], size: float) -> bool:

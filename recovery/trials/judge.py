@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rung.jobs.job import Attempt, Outcome
-from rung.jobs.model.knobs import RungName
+from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import BEHIND, Trial
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
 # Times of a step within a tenth of each other are the same.
 SAME_SPEED = 1.1
+# A lower lr has less noise in its loss and is ahead for that alone where the loss is level: an RNN led by 1 and 2 %
+# with a tenth of the right lr, and then learned nothing. So a lower one wins against a higher one only beyond this.
+LOWER_LR_LEAD = 0.05
 
 
 class Progress(StrEnum):
@@ -55,6 +58,15 @@ def compared(one: Trial, other: Trial) -> Comparison | None:
     return compare(one.readings, other.readings, window.start, window.until)
 
 
+def is_better(one: Trial, other: Trial) -> bool:
+    """Return whether the first of two trials is lower beyond the noise, and a lower lr beyond what it gains at once."""
+    found = compared(one, other)
+    if found is None or not found.is_lower:
+        return False
+    gains_at_once = other.candidate.rung is not None and _has_lower_lr(one, other)
+    return not gains_at_once or -found.difference > LOWER_LR_LEAD * found.size
+
+
 def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attempt]) -> Progress:
     """Return what happens to a running trial that has come to `step`, beside the trials that are over."""
     half = trial.fault_step + (trial.until - trial.fault_step) // 2
@@ -86,12 +98,19 @@ def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
     """Return whether no other trial is better. The run as it is goes on rather than a change that is no better."""
     for attempt in survivors(others):
         assert attempt.trial is not None
-        found, change = compared(attempt.trial, trial), compared(trial, attempt.trial)
-        if found is not None and found.is_lower:
+        if is_better(attempt.trial, trial):
             return False
+        change = compared(trial, attempt.trial)
         if _is_kept_at_a_tie(attempt, trial) and change is not None and not change.is_lower:
             return False
+        if _is_tied_with_a_higher_lr(trial, attempt.trial):
+            return False
     return True
+
+
+def _is_tied_with_a_higher_lr(trial: Trial, other: Trial) -> bool:
+    lower = other.candidate.rung == RungName.LOWER_LR and _has_lower_lr(trial, other)
+    return lower and compared(trial, other) is not None and not is_better(trial, other)
 
 
 def _is_kept_at_a_tie(attempt: Attempt, change: Trial) -> bool:
@@ -109,12 +128,15 @@ def _is_kept_at_a_tie(attempt: Attempt, change: Trial) -> bool:
 def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
     """Return the trial that won: the lowest loss beyond the noise, then the fastest, then the most likely one."""
     alive = survivors(over)
+    unchanged = next((each for each in alive if each.trial and each.trial.candidate.rung is None), None)
+    if unchanged is not None and any(_is_better(each, unchanged) for each in alive):
+        # The run as it is ended before the trials did, and one of them was clearly better while it ran.
+        alive.remove(unchanged)
     if not alive:
         return None
     best = min(alive, key=lambda each: _level(each))
-    tied = [each for each in alive if each is best or not _is_lower(best, each)]
-    unchanged = next((each for each in tied if each.trial and each.trial.candidate.rung is None), None)
-    if unchanged is not None:
+    tied = [each for each in alive if each is best or not _is_better(best, each)]
+    if unchanged in tied:
         tied = [each for each in tied if each.trial and not _is_kept_at_a_tie(unchanged, each.trial)]
         tied = [each for each in tied if each is not unchanged] or [unchanged]
     return min(_fastest(tied) if on_gpu else tied, key=lambda each: each.trial.index if each.trial else 0)
@@ -134,18 +156,28 @@ def _level(attempt: Attempt) -> float:
     return float("inf") if found is None else found
 
 
-def _is_lower(one: Attempt, other: Attempt) -> bool:
+def _is_better(one: Attempt, other: Attempt) -> bool:
     assert one.trial is not None and other.trial is not None
-    found = compared(one.trial, other.trial)
-    return found is not None and found.is_lower
+    return is_better(one.trial, other.trial)
 
 
 def _fastest(tied: Sequence[Attempt]) -> list[Attempt]:
-    """Return the fastest of these trials; on a CPU the precision says nothing about the speed on a GPU."""
-    times = [each.trial.ms for each in tied if each.trial and each.trial.ms is not None]
-    if len(times) < len(tied):
-        return list(tied)
-    return [each for each in tied if each.trial and (each.trial.ms or 0.0) <= SAME_SPEED * min(times)]
+    """Return the fastest of these trials; on a CPU the precision says nothing about the speed on a GPU.
+
+    Two that differ in their lr or clip alone are equally fast: what was measured is noise.
+    """
+    times: dict[Knobs, float] = {}
+    for each in tied:
+        if each.trial is None or each.trial.ms is None:
+            return list(tied)
+        times[_pace(each.trial)] = min(each.trial.ms, times.get(_pace(each.trial), math.inf))
+    limit = SAME_SPEED * min(times.values())
+    return [each for each in tied if each.trial and times[_pace(each.trial)] <= limit]
+
+
+def _pace(trial: Trial) -> Knobs:
+    """Return what the time of a step depends on."""
+    return trial.candidate.knobs.but(lr=None, clip=None, growth_interval=None, skip=None)
 
 
 @dataclass(frozen=True)

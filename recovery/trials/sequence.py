@@ -12,8 +12,9 @@ from rung.recovery.trials.candidates import lower_lr
 from rung.recovery.trials.judge import meets_goal, shows_cure, survivors
 from rung.recovery.trials.own_run import is_own_run
 
-# Far too high an lr fails in the first steps, whether it is a tenth lower or not.
-FIRST_STEPS = 50
+# Far too high an lr fails in the first steps, whether it is a tenth lower or not. Beyond them no two learning rates of
+# the gauntlet failed at one step, where the lr was the cause.
+FIRST_STEPS = 16
 # So many rungs are always compared, where there are as many candidates.
 FEWEST_COMPARED = 2
 
@@ -66,12 +67,18 @@ def _is_hopeless(trial: Trial, index: int, over: Sequence[Attempt]) -> bool:
 def lr_is_no_cause(trial: Trial, over: Sequence[Attempt]) -> bool:
     """Return whether two lower learning rates have failed at one step, and not in the first steps of their trials.
 
-    Only a step that is seen from inside is exact: a sparse log shows its first line for all that fail before it.
+    Only an exact step shows that: a sparse log shows its first line for all that fail before it.
     """
     lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
-    failed = [each for each in lowered if each.fault is not None and each.hands == "" and not was_machine(each)]
+    failed = [each for each in lowered if each.fault is not None and _is_exact(each) and not was_machine(each)]
     steps = [each.fault_step for each in failed if each.fault_step > trial.start + FIRST_STEPS]
     return len(steps) > len(set(steps))
+
+
+def _is_exact(attempt: Attempt) -> bool:
+    """Return whether the step of a fault is exact: it was seen from inside, or the log shows the step before it."""
+    seen = attempt.trial.readings if attempt.trial else ()
+    return attempt.hands == "" or any(step == attempt.fault_step - 1 for step, _ in seen)
 
 
 def lower_lr_to_try(winner: Attempt | None, over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:

@@ -18,7 +18,7 @@ def job(lab):
 
 
 def test_a_slow_divergence_resumes_from_before_its_onset_and_is_cured_before_nan(lab, job):
-    history = lab.run(job("drift", 0.04))
+    history = lab.run(job("drift", 0.04, recovery={"trials": "off"}))
     assert history["job"]["state"] == "SUCCEEDED"
     faulty, cured = history["attempts"]
     fault = faulty["fault"]

@@ -1,10 +1,17 @@
 """Tests that a job which no rung cures fails with a diagnosis."""
 
+import pytest
 
-def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(lab):
-    history = lab.run(lab.job("data_bug"))
+
+@pytest.mark.parametrize(
+    ("trials", "rungs"),
+    # A second lr that fails at the same step shows that the lr is not the cause, and no trial is made twice.
+    [("on", ["lower_lr", "raise_clip", "lower_lr", "fp32"]), ("off", ["raise_clip", "lower_lr", "fp32"])],
+)
+def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(lab, trials, rungs):
+    history = lab.run(lab.job("data_bug", recovery={"trials": trials}))
     assert history["job"]["state"] == "FAILED"
-    assert [a["rung"] for a in history["attempts"]] == [None, "raise_clip", "lower_lr", "fp32"]
+    assert [a["rung"] for a in history["attempts"]] == [None, *rungs]
     assert {a["fault"]["step"] for a in history["attempts"]} == {41}
     assert "NaN in FP32 too, at step 41" in history["job"]["reason"]
     assert "the model or the data" in history["job"]["reason"]

@@ -2,7 +2,8 @@
 
 
 def test_an_lr_that_the_job_ignores_after_loading_is_recorded_as_not_taken(lab):
-    job = lab.job("ignores_lr", "--steps 200", knobs={"lr": 40.0}, recovery={"ladder": ["lower_lr", "fp32"]})
+    recovery = {"ladder": ["lower_lr", "fp32"], "trials": "off"}
+    job = lab.job("ignores_lr", "--steps 200", knobs={"lr": 40.0}, recovery=recovery)
     history = lab.run(job)
     second = history["attempts"][1]
     assert second["rung"] == "lower_lr" and second["resumed_step"] is not None

@@ -30,7 +30,7 @@ train 100
 FIELDS: dict[str, Any] = {
     "run": ["sh", "-c", SCRIPT, "job", "{lr}", "{clip}"],
     "knobs": {"lr": 0.01, "clip": "off"},
-    "recovery": {"ladder": ["raise_clip", "lower_lr"]},
+    "recovery": {"ladder": ["raise_clip", "lower_lr"], "trials": "off"},
 }
 RUNGS = [None, "raise_clip", "lower_lr"]
 # How often each of the two moments must be hit; a kill that comes too late does not count.

@@ -8,6 +8,7 @@ import pytest
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
+from rung.jobs.model.knobs import Precision
 from rung.recovery.decide.decide import Relaunch, Stop
 from rung.recovery.trials.decide_trials import Winner, decide_with_trials, next_trial, open_trials
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault
@@ -76,7 +77,7 @@ def test_a_lower_lr_is_tried_while_the_lowest_fails_and_nothing_is_a_cure() -> N
     for expected in ("lower_lr x0.001", "lower_lr x0.0001"):
         lower = launched(*over)
         assert label(lower) == expected
-        over.append(tried(lower, len(over) + 2, 9.0, FAILED))
+        over.append(tried(lower, len(over) + 2, 9.0, a_fault(NAN, 60 + len(over))))
     assert winner(*over).rung == "raise_clip"
 
 
@@ -103,10 +104,21 @@ def test_two_lower_learning_rates_that_fail_at_one_step_show_that_the_lr_is_not_
     assert [each.rung for each in over] == ["lower_lr", "raise_clip", "fp32", "lower_lr"]
     assert next_trial(JOB, [FIRST, *over], None) is None
     # Far too high an lr fails in the first steps, whether it is a tenth lower or not.
-    assert label(launched(*all_fail_at(50, 4))) == "lower_lr x0.0001"
+    assert label(launched(*all_fail_at(16, 4))) == "lower_lr x0.0001"
+    # A log with a line for every step shows it as well as a look from inside.
+    logged = [replace(each, hands=None) for each in over]
+    assert next_trial(JOB, [FIRST, *logged], None) is None
     # In a sparse log the step is that of its next line: what failed before may have failed later than the fault.
-    sparse = [replace(each, hands=None) for each in over]
+    sparse = [replace(each, trial=replace(each.trial, readings=((50, 9.0),))) for each in logged if each.trial]
     assert label(launched(*sparse)) == "lower_lr x0.0001"
+
+
+def test_trials_in_which_nothing_helped_are_not_made_again_while_the_fault_stays_where_it_was() -> None:
+    over = all_fail_at(50, 4)
+    again = faulty(JOB, 50, shape=None, number=6, rung="native_fp16", furthest_step=10_000)
+    again = replace(again, asked=JOB.knobs.but(precision=Precision.NATIVE_FP16))
+    found = decide_with_trials(JOB, [FIRST, *over, again], [], None)
+    assert not isinstance(found, Relaunch) or found.trial is None, found
 
 
 def test_no_lower_lr_is_tried_where_it_was_right_before_and_another_rung_gets_past_the_fault() -> None:

@@ -72,13 +72,38 @@ def test_the_lowest_loss_beyond_the_noise_wins_and_among_equals_the_most_likely_
     assert won is not None and won.number == 3 and won.trial is not None and won.trial.index == 0
 
 
+def with_ms(attempt: Attempt, ms: float) -> Attempt:
+    assert attempt.trial is not None
+    return replace(attempt, trial=replace(attempt.trial, ms=ms))
+
+
 def test_among_equals_on_a_gpu_the_fastest_wins() -> None:
-    over = some_trials(2.96, 2.96, 2.96)
-    assert over[2].trial is not None
-    over[2] = replace(over[2], trial=replace(over[2].trial, ms=2.0))
-    for on_gpu, number in ((True, 4), (False, 3)):
-        won = choose(over, on_gpu=on_gpu)
+    over = some_trials(2.96, 2.96, 2.96, 2.96)
+    assert [each.rung for each in over] == ["lower_lr", "lower_lr", "raise_clip", "fp32"]
+    wider = [*over[:3], with_ms(over[3], 2.0)]
+    for on_gpu, number in ((True, 5), (False, 3)):
+        won = choose(wider, on_gpu=on_gpu)
         assert won is not None and won.number == number
+
+
+def test_what_differs_in_its_lr_or_clip_alone_is_equally_fast() -> None:
+    """On a busy GPU the times differed by more than a tenth, and chose an lr that then learned nothing."""
+    over = some_trials(2.96, 2.96, 2.96)
+    for quick in (0, 2):
+        times = [with_ms(each, 2.0 if number == quick else 5.0) for number, each in enumerate(over)]
+        won = choose(times, on_gpu=True)
+        assert won is not None and won.number == 3
+
+
+def test_a_lower_lr_wins_against_a_higher_one_only_with_a_clear_lead() -> None:
+    for lower, number in ((0.97, 3), (0.9, 2)):
+        won = choose(some_trials(lower, 1.0), on_gpu=False)
+        assert won is not None and won.number == number, lower
+    over = some_trials(1.0, 4.0)
+    lowest = trial_of(launched(*over))
+    assert lowest.candidate.label == "lower_lr x0.001"
+    assert progress(lowest, level_of(0.97, lowest, 150), 150, over) is Progress.OVER
+    assert progress(lowest, level_of(0.9, lowest, 150), 150, over) is Progress.LEADS
 
 
 def test_a_trial_with_a_fault_or_one_that_was_behind_does_not_win() -> None:

@@ -54,7 +54,8 @@ def test_kill_9_is_a_fault_of_the_machine_and_not_lack_of_memory(attempts: Attem
     """In 0.1.0 the wrapper's shell printed "Killed", and the fault was `oom`."""
     request = attempts.sh("echo $$ >/tmp/pid; echo up; while :; do sleep 0.1; done")
     attempts.wait_for_log(request, "up")
-    attempts.host.docker("exec", attempts.name(request), "sh", "-c", 'kill -9 "$(cat /tmp/pid)"')
+    # The shell that kills may end with the container before it can say how it ended.
+    attempts.host.docker("exec", attempts.name(request), "sh", "-c", 'kill -9 "$(cat /tmp/pid)"', check=False)
     end = attempts.end(request)
     assert (end.presence, end.signal) == (Presence.ENDED, 9)
     assert attempts.log(request) == "up\n"
