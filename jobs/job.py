@@ -81,7 +81,7 @@ class Attempt:
     # Rungs that were skipped or undone when this attempt was decided, each with its reason.
     skipped: tuple[tuple[str, str], ...] = ()
     undone: tuple[tuple[str, str], ...] = ()
-    # On a host: the GPUs that only this attempt uses, its image, and the number of the job's stay on a host.
+    # The GPUs that only this attempt uses; on a host its image, and the number of the job's stay on a host.
     # A job that comes back to a host starts a new stay in a new folder, apart from what a lost attempt left there.
     gpus: tuple[Gpu, ...] = ()
     image: str | None = None

@@ -17,6 +17,7 @@ from rung.jobs.model.host import Host
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey
+from rung.runner.hosts.this_machine import survey_here
 from rung.runner.seams.engine import Engine, HostEngine, LocalEngine
 from rung.runner.seams.remote import Remote
 
@@ -37,6 +38,9 @@ class Engines(Protocol):
 
     def survey(self, host: Host) -> Report:
         """Return the state of a host; takes seconds, and may be called from any thread."""
+
+    def survey_here(self) -> Report:
+        """Return the GPUs of this machine, likewise."""
 
     def close(self) -> None: ...
 
@@ -71,6 +75,9 @@ class RealEngines:
 
     def survey(self, host: Host) -> Report:
         return survey(host, self.remote(host.name), time.time)
+
+    def survey_here(self) -> Report:
+        return survey_here(self._environ)
 
     def on(self, host: str) -> HostEngine:
         if host not in self._engines:

@@ -60,7 +60,7 @@ Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
 class Resources(Model):
-    """What the job needs of a host."""
+    """What the job needs of a host, or of this machine."""
 
     gpu: tuple[GpuRequest, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
     cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
@@ -96,7 +96,7 @@ class JobSpec(Model):
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
     priority: Annotated[int, BeforeValidator(not_bool), Field(ge=-1000, le=1000)] = Field(
-        0, description="Among jobs that wait for a host, the higher number goes first."
+        0, description="Among jobs that wait for a host or for this machine, the higher number goes first."
     )
     envs: dict[EnvName, Line] = Field({}, description="Environment variables; values may hold placeholders.")
     secrets: tuple[EnvName, ...] = Field((), description="Names of secrets; never their values.")

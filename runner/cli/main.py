@@ -206,7 +206,7 @@ def hosts(as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @JSON
 def check(file: Path | None, as_json: bool) -> None:
-    """Check this machine, the hosts and, with FILE, whether that job could run here and which rungs it can use."""
+    """Check this machine, the hosts and, with FILE, whether that job could run, where, and which rungs it can use."""
     from rung.runner.session.session import check as findings
 
     found = findings(file)
@@ -231,7 +231,11 @@ def schema() -> None:
 @cli.command()
 @click.option("--until-idle", is_flag=True, help="End when no active job is left.")
 def controller(until_idle: bool) -> None:
-    """Run the controller in the foreground, for all jobs of this RUNG_HOME."""
+    """Run the controller in the foreground, for all jobs of this RUNG_HOME.
+
+    On this machine it runs one job on each GPU that jobs ask for, and of jobs without a GPU one for each core at once,
+    or as many as RUNG_MAX_PARALLEL says. The others wait.
+    """
     _session(create=True, wait=True).control(until_idle=until_idle)
 
 

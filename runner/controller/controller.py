@@ -36,14 +36,15 @@ from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
 from rung.runner.placement.host_pool import HostPool
+from rung.runner.placement.local_slots import LocalSlots
 from rung.runner.placement.placement import Placer
+from rung.runner.placement.scheduler import PlacementResult
 from rung.runner.state import next_attempt, transitions
 from rung.runner.state.store import Store
 from rung.runner.trials.look_again import LookAgain
 from rung.runner.trials.trial_folders import TrialFolders
 from rung.runner.trials.trial_round import TrialRound
 from rung.runner.validation.gate import Gate
-from rung.runner.validation.gate import because as gate_reason
 from rung.runner.validation.run_validations import ValidationRunner
 
 # Short enough for a person who follows a job; a fault is seen at most this much later.
@@ -52,9 +53,10 @@ TURN_SECONDS = 0.2
 ERROR_BACK_OFF_SECONDS = (1.0, 60.0)
 # A longer time between two turns means that the controller was paused or stopped.
 GAP_SECONDS = 30.0
-LOCALHOST = "localhost"
 
 Result = TypeVar("Result")
+# Returns the place of each waiting job, or why it waits; the second argument is all active jobs.
+Placing = Callable[[Sequence[Job], Sequence[Job]], list[tuple[Job, PlacementResult]]]
 
 
 class Controller:
@@ -73,6 +75,7 @@ class Controller:
         self._host_pool = HostPool(self._context)
         self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
+        self._local_slots = LocalSlots(self._context)
         self._trials = TrialRound(self._context, self._checkpoint_search, self._placer.spare_gpus)
         self._side_trials, self._trial_folders = SideTrials(self._context, self._why_stay), TrialFolders(self._context)
         self._step_back = StepBack(self._context, self._checkpoint_search)
@@ -169,26 +172,11 @@ class Controller:
         if job.refused and job.state in (JobState.QUEUED, JobState.RECOVERING) and not job.cancel_requested:
             return  # its reason says why; a person can cancel it
         if job.state is JobState.QUEUED:
-            self._launch(job)
-        elif job.state is JobState.RECOVERING:
+            return  # placed by `_place`
+        if job.state is JobState.RECOVERING:
             self._recover(job)
         else:
             self._supervisor.supervise(job)
-
-    # QUEUED
-
-    def _launch(self, job: Job) -> None:
-        """Write the first attempt, or the one a person asked for; a job with an image is placed by `_place`."""
-        if self._gate.blocks(job) or job.spec.is_remote:
-            return
-        attempts = self._store.attempts(job.id)
-        checkpoints = self._checkpoint_search.find(job, attempts)
-        if checkpoints is not None:
-            line = main_line(attempts)
-            placement = next_attempt.same_placement(line[-1]) if line else next_attempt.Placement(LOCALHOST)
-            attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate_reason(self._store, job))
-            transitions.launching(self._store, job, attempt, at=self._context.now())
-            self._checkpoint_search.forget(job.id)
 
     # RUNNING
 
@@ -243,11 +231,11 @@ class Controller:
         return read_ledger(self._store.attempts_by_job(), self._context.engines.local.gpu())
 
     def _gpu(self, last: Attempt) -> Gpu | None:
-        if not last.is_remote:
-            return self._context.engines.local.gpu()
-        return last.gpus[0] if last.gpus else None
+        if last.gpus:
+            return last.gpus[0]
+        return None if last.is_remote else self._context.engines.local.gpu()
 
-    # Hosts
+    # QUEUED, and hosts
 
     def _why_stay(self, job: Job, host: str) -> str:
         """Return why a job stays with a host that has been away for too long; empty: it moves."""
@@ -266,10 +254,17 @@ class Controller:
                 return  # the jobs that wait show that the list of hosts cannot be read
 
     def _place(self, jobs: list[Job]) -> None:
-        fresh = (self._store.job(job.id) for job in jobs if job.spec.is_remote and not job.refused)
+        """Give every waiting job a place, here or on a host: its attempt is written, or it shows why it waits."""
+        may_wait = (job for job in jobs if not job.refused and (job.spec.is_remote or job.state is JobState.QUEUED))
+        fresh = (self._store.job(job.id) for job in may_wait)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
+        # Apart from each other: jobs here need no list of hosts.
+        self._share_out([job for job in waiting if not job.spec.is_remote], jobs, self._local_slots.results)
+        self._share_out([job for job in waiting if job.spec.is_remote], jobs, self._placer.results)
+
+    def _share_out(self, waiting: list[Job], jobs: list[Job], decide: Placing) -> None:
         try:
-            results = self._placer.results(waiting, jobs)
+            results = decide(waiting, jobs)
         except StoreError:
             raise
         except Exception as error:

@@ -22,6 +22,7 @@ from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.files.inside import INSIDE
+from rung.runner.hosts.this_machine import VISIBLE
 from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
 from rung.runner.seams.engine import Container, Engine, Request
 
@@ -109,6 +110,8 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
         env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
+    if attempt.gpus:
+        env[VISIBLE] = ",".join(gpu.uuid for gpu in attempt.gpus)
     env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}
     return env
 

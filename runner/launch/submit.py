@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,22 @@ from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.knob_spec import KnobSpec
+from rung.runner.hosts.survey import Report
+from rung.runner.hosts.this_machine import VISIBLE, lacks_gpus, max_parallel, survey_here
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.job_file import JobFile, refuse_other_job
 from rung.runner.state import transitions
 from rung.runner.state.store import Store
 
 
-def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]]) -> None:
-    """Refuse a job that could never run. `hosts` returns the list of hosts, for a job with an image."""
-    wants = {"volumes": spec.volumes, "resources.gpu": spec.resources.gpu}
-    needs_image = [name for name, value in wants.items() if value]
-    if needs_image and not spec.is_remote:
-        raise UsageError(
-            f"{spec.name}: {needs_image[0]} needs an image: a job without one runs as a process on this machine; "
-            "name an image, or take it out of the job file"
-        )
+def refuse_impossible(
+    spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]], here: Callable[[], Report] | None = None
+) -> None:
+    """Refuse a job that could never run. `hosts` returns the list of hosts, for a job with an image; `here` surveys
+    this machine, for a job with GPUs and without an image.
+    """
+    if not spec.is_remote:
+        _refuse_impossible_here(spec, here or partial(survey_here, os.environ))
     if isinstance(spec.image, dict) and not spec.resources.gpu and for_gpu(spec.image, "cpu") is None:
         raise UsageError(f"{spec.name}: image is a map by GPU: say in resources.gpu which ones the job accepts")
     if spec.is_remote and not hosts():
@@ -42,6 +45,26 @@ def refuse_impossible(spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[
     if not workdir.is_dir():
         raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
     with_file_values(spec, workdir)
+
+
+def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:
+    if spec.volumes:
+        raise UsageError(
+            f"{spec.name}: volumes needs an image: a job without one runs as a process on this machine; "
+            "name an image, or take it out of the job file"
+        )
+    max_parallel(os.environ)  # a wrong value is better refused here than by the controller
+    if not spec.resources.gpu:
+        return
+    if VISIBLE in spec.envs:
+        raise UsageError(
+            f"{spec.name}: envs.{VISIBLE}: Rung sets it to the GPUs that the job gets by resources.gpu; "
+            "take one of the two out of the job file"
+        )
+    if why := lacks_gpus(spec.resources.gpu, here()):
+        raise UsageError(
+            f"{spec.name}: resources.gpu: this machine {why}; ask for another GPU, or name an image to run on a host"
+        )
 
 
 def submit(

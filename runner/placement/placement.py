@@ -1,6 +1,7 @@
-"""Places waiting jobs on hosts: asks the scheduler, then writes the attempt and its lease in one transaction.
+"""Places waiting jobs: asks the scheduler, then writes the attempt and its lease in one transaction.
 
-An image is fetched and checked against the GPU before the GPU is leased.
+What is free on this machine is found in local_slots. An image is fetched and checked against the GPU before the GPU is
+leased.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class Placer:
 
     def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
-        # Two containers in the network of the host could want the same port.
-        if not attempt.gpus or job.spec.network == "host" or self._somebody_waits(job):
+        # Two containers in the network of the host could want the same port, and two processes on this machine too.
+        shares_ports = not attempt.is_remote or job.spec.network == "host"
+        if not attempt.gpus or shares_ports or self._somebody_waits(job):
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None
@@ -85,8 +87,8 @@ class Placer:
         return any(each.state is JobState.QUEUED or self.is_moving(each) for each in others)
 
     def is_ready(self, job: Job) -> bool:
-        """Tell whether a job waits for a host and everything else is ready."""
-        if not job.spec.is_remote or job.cancel_requested or self._context.is_backing_off(job.id):
+        """Tell whether a job waits for a host or for this machine, and everything else is ready."""
+        if job.cancel_requested or self._context.is_backing_off(job.id):
             return False
         if job.state is JobState.RECOVERING:
             return self.is_moving(job)
@@ -143,19 +145,24 @@ class Placer:
     def _on_placed(self, job: Job, placed: Placed) -> None:
         if self._context.tasks.busy(job.id):
             return
-        engine = self._context.engines.on(placed.host)
-        if placed.gpus and (placed.image, placed.gpus[0].capability) not in self._incompatibilities:
-            work = partial(_check_image, engine, placed, partial(self._set_progress, job.id))
+        if placed.image is not None and not self._is_checked(placed.image, placed.gpus):
+            engine = self._context.engines.on(placed.host)
+            work = partial(_check_image, engine, placed.image, placed.gpus[0], partial(self._set_progress, job.id))
             callbacks = (partial(self._on_image_checked, placed), partial(self._on_fetch_error, placed))
             self._context.tasks.submit(job.id, placed.host, work, callbacks, slow=True)
             self._context.set_reason(job, f"{placed.host} is fetching the image")
             return
         self._write(job, placed)
 
+    def _is_checked(self, image: str, gpus: Sequence[Gpu]) -> bool:
+        """Tell whether it is known that an image can run on these GPUs, or cannot."""
+        return not gpus or (image, gpus[0].capability) in self._incompatibilities
+
     def _set_progress(self, job_id: str, text: str) -> None:
         self._context.progress[job_id] = text
 
     def _on_image_checked(self, placed: Placed, job: Job, incompatibility: str | None) -> None:
+        assert placed.image is not None, "only an image is checked"
         self._incompatibilities[placed.image, placed.gpus[0].capability] = incompatibility
 
     def _on_fetch_error(self, placed: Placed, job: Job, error: RungError) -> None:
@@ -188,7 +195,7 @@ def _is_usable(view: HostView, attempt: Attempt) -> bool:
     return view.host.name == attempt.host and not view.trouble
 
 
-def _check_image(engine: HostEngine, placed: Placed, on_progress: partial[None]) -> str | None:
+def _check_image(engine: HostEngine, image: str, gpu: Gpu, on_progress: partial[None]) -> str | None:
     """Fetch the image on the host and return why it cannot run on the GPU; runs in the task pool."""
-    engine.ensure_image(placed.image, on_progress)
-    return engine.incompatibility(placed.image, placed.gpus[0])
+    engine.ensure_image(image, on_progress)
+    return engine.incompatibility(image, gpu)

@@ -1,7 +1,7 @@
 """Decides which waiting job gets which GPU, and gives a reason to each job that gets none.
 
-Pure: it asks no host and writes nothing. Higher priority goes first, then first come, first served. A job that waits
-does not block a job that needs something else.
+Pure: it asks no host and writes nothing. This machine is a host like the others. Higher priority goes first, then first
+come, first served. A job that waits does not block a job that needs something else.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ class HostView:
     trouble: str = ""
     # The number of attempts that run there now, with and without a GPU.
     load: int = 0
+    # The most jobs without a GPU that run there at once; None: no limit. Where there is one, `load` counts only them.
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """A job that waits for a host."""
+    """A job that waits for a host. Without an image it is a process, which any GPU can run."""
 
     job: str
     requests: tuple[GpuRequest, ...]
-    image: str | Mapping[str, str]
+    image: str | Mapping[str, str] | None
     priority: int = 0
     # The host that has its files, and the hosts to avoid, each with the reason: `is avoided after 2 faults`.
     near: str | None = None
@@ -57,7 +59,7 @@ class Placed:
     job: str
     host: str
     gpus: tuple[Gpu, ...]
-    image: str
+    image: str | None
 
 
 @dataclass(frozen=True)
@@ -136,21 +138,24 @@ class _Allocation:
             enough = [(view, free) for view, free in choices if len(free) >= request.count]
             if enough:
                 view, free = min(enough, key=lambda choice: (choice[0].host.name != job.near, -len(choice[1])))
-                image = for_gpu(job.image, free[0].type)
-                assert image is not None, "a GPU without an image is not free for the job"
+                image = _image(job, free[0].type)
+                assert image is not None or job.image is None, "a GPU without an image is not free for the job"
                 return Placed(job.job, view.host.name, tuple(free[: request.count]), image)
         return None
 
     def _without_gpus(self, job: WaitingJob) -> Placed | None:
-        views = self._usable(job)
-        image = for_gpu(job.image, "cpu")
-        if not views or image is None:
+        views = [view for view in self._usable(job) if not self._is_full(view)]
+        image = _image(job, "cpu")
+        if not views or (image is None and job.image is not None):
             return None
         view = min(views, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
         return Placed(job.job, view.host.name, (), image)
 
     def _usable(self, job: WaitingJob) -> list[HostView]:
         return [view for view in self._views if not view.trouble and view.host.name not in job.avoid]
+
+    def _is_full(self, view: HostView) -> bool:
+        return view.limit is not None and self._load[view.host.name] >= view.limit
 
     def _free(self, job: WaitingJob, request: GpuRequest, view: HostView) -> list[Gpu]:
         """Return the GPUs of a host that the job could use now, all of one type, because they share one image."""
@@ -176,6 +181,8 @@ class _Allocation:
         return None
 
     def _unfit(self, job: WaitingJob, gpu: Gpu) -> str | None:
+        if job.image is None:
+            return None
         image = for_gpu(job.image, gpu.type)
         if image is None:
             return f"cannot be used: the job file names no image for {gpu.type}"
@@ -211,12 +218,14 @@ class _Allocation:
         return sum(not slot.foreign_process or (host, slot.gpu.uuid) in self._taken for slot in fits) >= request.count
 
     def _reason(self, job: WaitingJob) -> str:
-        wanted = " or ".join(request.text for request in job.requests) or "a host"
+        wanted = " or ".join(request.text for request in job.requests) or ("a host" if job.image else "a slot")
         obstacles = list(dict.fromkeys(what for view in self._views for what in self._obstacles(job, view)))
         more = f"; and {len(obstacles) - NAMED} more" if len(obstacles) > NAMED else ""
         return f"waits for {wanted}: {'; '.join(obstacles[:NAMED]) or self._none_found()}{more}"
 
     def _none_found(self) -> str:
+        if len(self._views) == 1 and not self._views[0].trouble:
+            return f"{self._views[0].host.name} has none"
         return "the list of hosts is empty" if not self._views else "no host that answers has one"
 
     def _obstacles(self, job: WaitingJob, view: HostView) -> Iterator[str]:
@@ -230,6 +239,9 @@ class _Allocation:
         if name in job.avoid and (fitting or not job.requests):
             yield f"{name} {job.avoid[name]}"
             return
+        if not job.requests and self._is_full(view):
+            yield f"{name} runs {self._load[name]} of at most {view.limit} without a GPU"
+            return
         slots = [(slot, self._obstacle(job, slot, view)) for slot in fitting]
         for slot, why in slots:
             which = f"{name}'s only one" if len(fitting) == 1 else f"{name}'s {slot.gpu.type} {slot.gpu.index}"
@@ -238,6 +250,10 @@ class _Allocation:
         free = sum(why is None for _, why in slots)
         if free:
             yield f"{name} has {free} free of {len(fitting)}"
+
+
+def _image(job: WaitingJob, kind: str) -> str | None:
+    return for_gpu(job.image, kind) if job.image is not None else None
 
 
 def _may_have(view: HostView, job: WaitingJob) -> bool:

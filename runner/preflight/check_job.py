@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rung.jobs.job import Job
-from rung.jobs.model.errors import RungError
+from rung.jobs.model.errors import RungError, UsageError
 from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
@@ -18,14 +18,17 @@ from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
 from rung.recovery.trials.plan import shared_folder
 from rung.runner.checkpoints.verify import python_of
 from rung.runner.hosts.host_list import find_hosts
+from rung.runner.hosts.this_machine import survey_here
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.preflight.rung_preview import change_text, rung_changes
+from rung.runner.preflight.slot import machine_lines, preview_slot
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.home import home_problem
 from rung.runner.state.lock import is_owned
 from rung.runner.state.next_attempt import Placement, asked_by_person
+from rung.runner.state.store import Store
 
 # The first import of torch reads a gigabyte from a cold disk.
 TORCH_SECONDS = 120.0
@@ -56,6 +59,14 @@ def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
     yield CheckResult(True, what, "" if running else "start one with `rung controller`, or follow a launch with -f")
 
 
+def check_slots(environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Show what this machine has for jobs without an image."""
+    try:
+        yield from (CheckResult(True, line) for line in machine_lines(survey_here(environ), environ))
+    except UsageError as error:
+        yield CheckResult(False, str(error))
+
+
 def check_job(
     spec: JobSpec, origin: Path, paths: HomePaths, engine: Engine, environ: Mapping[str, str]
 ) -> Iterator[CheckResult]:
@@ -68,6 +79,7 @@ def check_job(
     spec = with_file_values(spec, origin / spec.workdir)
     if not spec.is_remote:
         yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
+        yield _slot(spec, paths, environ)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     if spec.recovery.trials is not None and (why := shared_folder(spec)):
@@ -88,6 +100,16 @@ def _local(request: Request, engine: Engine) -> Iterator[CheckResult]:
         bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
     )
     yield _torch(engine, request)
+
+
+def _slot(spec: JobSpec, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
+    """Tell which slot of this machine the job would get now; to wait for one is no problem."""
+    try:
+        store = Store(paths.store) if paths.store.exists() and home_problem(paths) is None else None
+        found = preview_slot(spec, job_id(spec.name, 0), store, environ)
+    except RungError as error:
+        return CheckResult(False, str(error))
+    return CheckResult(True, f"it would wait now: {found.waits}" if found.waits else f"its slot now: {found.text}")
 
 
 def _torch(engine: Engine, request: Request) -> CheckResult:

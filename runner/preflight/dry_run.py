@@ -15,17 +15,19 @@ from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
+from rung.runner.hosts.this_machine import HERE
+from rung.runner.placement.local_slots import leases_of
 from rung.runner.placement.scheduler import GpuKey, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
+from rung.runner.preflight.slot import preview_slot
 from rung.runner.preflight.trial_preview import trial_candidates, trial_lines
 from rung.runner.seams.engine import Request
 from rung.runner.state.home import refuse_shared_home
 from rung.runner.state.next_attempt import Placement, asked_by_person
 from rung.runner.state.store import Store
 
-HERE = Placement("localhost")
 NOWHERE = "none now"
 
 
@@ -44,8 +46,12 @@ class LaunchPreview:
         refuse_shared_home(paths)
         store = Store(paths.store) if paths.store.exists() else None
         sequence = len(store.jobs()) + 1 if store else 1
-        leases = {(lease.host, lease.gpu): lease.job_id for lease in store.leases()} if store else {}
-        placement = HERE if not spec.is_remote else self._place(make_id(spec.name, sequence), survey(), leases)
+        job_id = make_id(spec.name, sequence)
+        self._slot = None if spec.is_remote else preview_slot(spec, job_id, store, environ)
+        if self._slot is None:
+            placement = self._place(job_id, survey(), leases_of(store) if store else {})
+        else:
+            placement, self._waits = Placement(HERE.name, self._slot.gpus), self._slot.waits
         self.host = placement.host
         home = (paths, environ)
         self.request: Request = preview_request(spec, origin, home, sequence, placement)
@@ -67,6 +73,8 @@ class LaunchPreview:
         if container is not None:
             data |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
             data["container"] = planned_config(self.request)
+        if self._slot is not None:
+            data |= {"slot": self._slot.text, "gpus": [gpu.uuid for gpu in self._slot.gpus]}
         data |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
         ladder = {rung: note or changes for rung, (changes, note) in rung_changes(self._spec).items()}
         return json.dumps({**data, "ladder": ladder, "trials": trial_candidates(self._job)}, indent=2)
@@ -76,7 +84,9 @@ class LaunchPreview:
 
     def _lines(self) -> Iterator[str]:
         request, container = self.request, self.request.container
-        yield f"host  {self.host}{': ' if self._waits else ''}{self._waits}"
+        yield f"host  {self.host}{f': {self._waits}' if self._waits and self._slot is None else ''}"
+        if self._slot is not None:
+            yield f"slot  {self._slot.text}"
         if container is not None:
             yield f"image {container.image}"
             yield f"gpu   {', '.join(container.gpus) or 'none'}"

@@ -33,7 +33,7 @@ from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.job_file import JobFile
 from rung.runner.preflight.check_host import check_host
-from rung.runner.preflight.check_job import CheckResult, check_job, check_machine
+from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, check_slots
 from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
 from rung.runner.session.pause import PatientController, patiently
@@ -235,7 +235,7 @@ def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:
 def check(file: Path | None) -> list[CheckResult]:
     """Return the checks of this machine, of every host, and of a job."""
     paths = find_home(os.environ)
-    found = list(check_machine(paths))
+    found = [*check_machine(paths), *check_slots(os.environ)]
     reports: list[Report] = []
     try:
         reports = survey_hosts(health_command(quick=False))

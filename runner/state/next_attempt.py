@@ -163,4 +163,6 @@ def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[
         "skipped": dict(decision.skipped),
         "undone": dict(decision.undone),
     }
-    return data if not attempt.is_remote else {**data, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+    if not (attempt.is_remote or attempt.gpus):
+        return data
+    return {**data, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}

@@ -57,7 +57,7 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.put_attempt(attempt)
         store.lease(attempt, at=at)
         data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
-        if attempt.is_remote:
+        if attempt.is_remote or attempt.gpus:
             data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
         store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
         # QUEUED -> LAUNCHING: there is room for it

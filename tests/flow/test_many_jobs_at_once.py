@@ -6,7 +6,8 @@ import pytest
 
 
 @pytest.mark.long
-def test_twenty_jobs_run_at_the_same_time_and_all_end(lab):
+def test_twenty_jobs_run_at_the_same_time_and_all_end(lab, monkeypatch):
+    monkeypatch.setenv("RUNG_MAX_PARALLEL", "20")
     # Each waits for all the others: run one after another, the first would never end.
     wait = "touch here_$RUNG_JOB; while [ $(ls here_* | wc -l) -lt 20 ]; do sleep 0.05; done; echo step 1 loss 0.5"
     for number in range(20):

@@ -21,6 +21,7 @@ from rung.runner.context import Clock
 from rung.runner.controller.controller import Controller
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.survey import GpuState, Report
+from rung.runner.hosts.this_machine import HERE
 from rung.runner.launch.submit import submit
 from rung.runner.seams.engine import Engine, FileEntry, Observation, Presence, Request
 from rung.runner.state.store import Store
@@ -177,6 +178,8 @@ class PretendEngines:
         self.local = ProcessEngine()
         self.hosts = [Host(name, name, groups=tuple(kind.lower() for kind in kinds)) for name, kinds in hosts.items()]
         self.made = {name: PretendEngine(name, _gpus(name, kinds)) for name, kinds in hosts.items()}
+        # The GPUs of this machine.
+        self.gpus_here: tuple[Gpu, ...] = ()
 
     def on(self, host: str) -> PretendEngine:
         if host not in {each.name for each in self.hosts}:
@@ -201,6 +204,9 @@ class PretendEngines:
             for gpu in engine.gpus
         )
         return Report(host, engine="20.10", gpus=states)
+
+    def survey_here(self) -> Report:
+        return Report(HERE, engine="processes", gpus=tuple(GpuState(gpu) for gpu in self.gpus_here))
 
     def close(self) -> None: ...
 

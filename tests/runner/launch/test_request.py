@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import KNOB_NAMES, Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
@@ -31,11 +32,21 @@ HOME = HomePaths(Path("/h"))
 NOTHING = dict.fromkeys(PLACEHOLDERS, "")
 
 
-def build(environ: dict[str, str] | None = None, *, resumed: str | None = None, **fields: Any) -> Request:
+def build(
+    environ: dict[str, str] | None = None, *, resumed: str | None = None, gpus: tuple[Gpu, ...] = (), **fields: Any
+) -> Request:
     spec = JobSpec.model_validate({"name": "a", "run": "true", **fields})
     job = Job("a-1", spec, JobState.LAUNCHING, "", 0.0, 0.0, spec.knobs.knobs())
-    attempt = Attempt("a-1", 2, "localhost", job.knobs, None, "", resumed_from=resumed)
+    attempt = Attempt("a-1", 2, "localhost", job.knobs, None, "", resumed_from=resumed, gpus=gpus)
     return build_request(job, attempt, HOME, Path("/origin"), environ or {})
+
+
+def test_a_process_sees_the_gpus_that_it_has_leased_and_without_a_request_what_the_controller_sees() -> None:
+    inherited = {"CUDA_VISIBLE_DEVICES": "0,1,2"}
+    assert build(inherited).env["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+    assert "CUDA_VISIBLE_DEVICES" not in build().env
+    leased = tuple(Gpu("A100", (8, 0), index, f"GPU-{index}") for index in (1, 2))
+    assert build(inherited, gpus=leased).env["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
 
 
 # Filling the command

@@ -10,10 +10,13 @@ import pytest
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import UsageError
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.hosts.survey import GpuState, Report
+from rung.runner.hosts.this_machine import HERE
 from rung.runner.launch.submit import cancel, changed_knobs, refuse_impossible, retry, submit
 from rung.runner.state.store import Store
 
@@ -40,11 +43,33 @@ def submitted(store: Store, *states: JobState) -> Job:
     return store.job(job.id)
 
 
-@pytest.mark.parametrize(("name", "value"), [("volumes", ["/a:/b"]), ("resources", {"gpu": "A100:1"})])
-def test_a_field_for_containers_is_refused_without_an_image(name: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"a: {name}.* needs an image"):
-        refuse_impossible(spec(**{name: value}), tmp_path, lambda: HOSTS)
-    refuse_impossible(spec(image=IMAGE, **{name: value}), tmp_path, lambda: HOSTS)
+def test_a_field_for_containers_is_refused_without_an_image(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a: volumes needs an image"):
+        refuse_impossible(spec(volumes=["/a:/b"]), tmp_path, lambda: HOSTS)
+    refuse_impossible(spec(image=IMAGE, volumes=["/a:/b"]), tmp_path, lambda: HOSTS)
+
+
+def test_a_gpu_that_this_machine_does_not_have_is_refused_without_an_image(tmp_path: Path) -> None:
+    here = Report(HERE, gpus=(GpuState(Gpu("Tesla P100", (6, 0))),))
+    refuse_impossible(spec(resources={"gpu": "P100"}), tmp_path, list, lambda: here)
+    refuse_impossible(spec(image=IMAGE, resources={"gpu": "A100"}), tmp_path, lambda: HOSTS, lambda: here)
+    lacking = (
+        r"a: resources.gpu: this machine does not have an A100 \(it has P100\); ask for another GPU, or name an image"
+    )
+    with pytest.raises(UsageError, match=lacking):
+        refuse_impossible(spec(resources={"gpu": "A100"}), tmp_path, list, lambda: here)
+    asked = spec(resources={"gpu": "P100"}, envs={"CUDA_VISIBLE_DEVICES": "0"})
+    with pytest.raises(UsageError, match=r"a: envs\.CUDA_VISIBLE_DEVICES: Rung sets it"):
+        refuse_impossible(asked, tmp_path, list, lambda: here)
+
+
+def test_a_wrong_number_of_slots_is_refused_before_anything_is_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNG_MAX_PARALLEL", "two")
+    with pytest.raises(UsageError, match="RUNG_MAX_PARALLEL"):
+        refuse_impossible(spec(), tmp_path, list)
+    refuse_impossible(spec(image=IMAGE), tmp_path, lambda: HOSTS)
 
 
 def test_a_job_with_an_image_is_refused_where_no_host_is_listed(tmp_path: Path) -> None:
