@@ -43,7 +43,7 @@ class LaunchPreview:
         self._spec, self._waits = spec, ""
         refuse_shared_home(paths)
         store = Store(paths.store) if paths.store.exists() else None
-        sequence = len(store.jobs()) + 1 if store else 1
+        sequence = len(store.jobs(removed=True)) + 1 if store else 1
         leases = {(lease.host, lease.gpu): lease.job_id for lease in store.leases()} if store else {}
         placement = HERE if not spec.is_remote else self._place(make_id(spec.name, sequence), survey(), leases)
         self.host = placement.host
