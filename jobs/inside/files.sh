@@ -10,8 +10,8 @@
 #   copy FOLDER NAME TO          copy an entry into another folder of the job, without the links and pipes in it
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
 #   remove PATH...               remove files and folders of the job with all that is in them; links are not followed
-#   sizes PATH...                the KiB that each takes on the disk and the path, as du prints them; at the end
-#                                `complete`, and before it `incomplete` if a folder was closed to us
+#   sizes PATH...                0 and the path of each that is there, then the KiB that they take on the disk, as du
+#                                prints them; at the end `complete`, before it `incomplete` if a folder is closed to us
 #   files FOLDER PATTERN         the plain files whose path may match, as in a list
 #   gather FOLDER OUT BYTES PATH...  as offer, for many plain files, each with the folders it is in
 #   place IN FOLDER NAME OLD     move an entry from IN into FOLDER; one that was there goes to OLD
@@ -103,14 +103,18 @@ remove)
     done
     ;;
 sizes)
+    for _rung_path; do
+        if [ -e "$_rung_path" ] || [ -L "$_rung_path" ]; then printf '0\t%s\n' "$_rung_path"; fi
+    done
     exec 3>&1
-    # One call for all of them: it counts a file with several names once.
+    # One call for all of them: it counts a file with several names once, and prints only its first name.
     _rung_errors=$(du -sk -- "$@" 2>&1 >&3) || :
     case $_rung_errors in *"ermission denied"*) echo incomplete ;; esac
     echo complete
     ;;
 files)
     [ -e "$1" ] || { echo complete; exit 0; }
+    [ ! -L "$1" ] || { echo "$1 is a link" >&2; exit 1; }
     cd -P -- "$1"
     ls -a . >/dev/null
     exec 3>&1

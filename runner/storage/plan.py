@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.runner.context import Context
 from rung.runner.seams.storage import DiskUse, Storage, Trees, total_use
@@ -44,7 +44,7 @@ class Kept:
 
 @dataclass
 class Plan:
-    """What a removal would do. `unreachable`: why a host could not be asked, by its name."""
+    """What a removal would do. `unreachable`: why a host, or a job there, could not be asked, by the name of it."""
 
     removals: list[Removal] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
@@ -55,6 +55,10 @@ class Plan:
     @property
     def use(self) -> DiskUse:
         return total_use(each.use for each in self.removals)
+
+    def note(self, where: str, what: str, error: RungError) -> None:
+        """Note that something could not be asked about; a host that does not answer is not asked again."""
+        self.unreachable[where if isinstance(error, HostError) else f"{what} on {shown_place(where)}"] = str(error)
 
     def of(self, job_id: str | None) -> list[Removal]:
         return [each for each in self.removals if each.job_id == job_id]
@@ -75,8 +79,8 @@ class Place:
 class Places:
     """Finds the files of jobs; a host that did not answer once is not asked again."""
 
-    def __init__(self, context: Context, unreachable: dict[str, str]) -> None:
-        self.context, self.unreachable = context, unreachable
+    def __init__(self, context: Context, plan: Plan) -> None:
+        self.context, self.plan = context, plan
 
     def of(self, job: Job) -> Iterator[Place]:
         """Yield this machine, then every host that can be reached."""
@@ -84,12 +88,12 @@ class Places:
         here = tuple(each for each in attempts if not each.is_remote)
         yield Place(LocalStorage(self.context.paths, job.id), here)
         for host, there in self.on_hosts(job).items():
-            if host in self.unreachable:
+            if host in self.plan.unreachable:
                 continue
             try:
                 engine = self.context.engines.on(host)
             except HostError as error:
-                self.unreachable[host] = str(error)
+                self.plan.note(host, job.id, error)
                 continue
             yield Place(engine.storage(self.context.request(job, there[-1])), there)
 
@@ -102,12 +106,12 @@ class Places:
 
     def trees(self, host: str) -> Trees | None:
         """Return the shipped trees of a host; None: it does not answer."""
-        if host in self.unreachable:
+        if host in self.plan.unreachable:
             return None
         try:
             return self.context.engines.on(host).trees()
         except (EngineError, HostError) as error:
-            self.unreachable[host] = str(error)
+            self.plan.note(host, TREES, error)
             return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
 from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
@@ -15,6 +15,7 @@ from rung.runner.checkpoints.search import mirrored
 from rung.runner.checkpoints.verify import checkpoint_of
 from rung.runner.context import Context
 from rung.runner.files.own_folder import is_reached_by_link
+from rung.runner.seams.engine import Request
 from rung.runner.storage.here import HERE
 from rung.runner.storage.layout import MIRROR, checkpoint_folder, leftovers, set_aside_folders, work_copies
 from rung.runner.storage.plan import (
@@ -49,7 +50,7 @@ class Found:
 def plan_prune(context: Context, *, older: float, keep: int, now: float) -> Plan:
     """Plan for jobs that ended more than `older` seconds ago; of each, the newest `keep` checkpoints stay."""
     plan = Plan()
-    places = Places(context, plan.unreachable)
+    places = Places(context, plan)
     old = [job for job in context.store.jobs() if job.ended and now - job.updated_at > older]
     starts = starts_of_active_jobs(context)
     for job in old:
@@ -77,7 +78,7 @@ def _plan_job(places: Places, plan: Plan, job: Job, rule: Retention) -> None:
             found += _checkpoints(places.context, job, place, plan)
             there.append(place)
         except (EngineError, HostError) as error:
-            plan.unreachable[place.where] = str(error)
+            plan.note(place.where, job.id, error)
     whole = {HERE, *places.on_hosts(job)} <= {place.where for place in there}
     # What lies on a host that is away may be older than what is here, or newer: then all checkpoints stay.
     kept = _kept(places.context, job, found, rule) if whole else {each.path for each in found}
@@ -88,7 +89,7 @@ def _plan_job(places: Places, plan: Plan, job: Job, rule: Retention) -> None:
         try:
             plan.removals += measured(job, place, _wanted(place, goes))
         except (EngineError, HostError) as error:
-            plan.unreachable[place.where] = str(error)
+            plan.note(place.where, job.id, error)
             whole = False
     if whole:
         plan.seen.append(job.id)
@@ -125,9 +126,9 @@ def _explained(job: Job, found: Sequence[Found], kept: set[str], rule: Retention
 def _checkpoints(context: Context, job: Job, place: Place, plan: Plan) -> list[Found]:
     """Return the checkpoints of a job in one place that are in folders of Rung's own."""
     found, attempts = [], context.store.attempts(job.id)
-    for attempt in {each.residence: each for each in place.attempts}.values():
+    for attempt in {each.residence: each for each in main_line(place.attempts)}.values():
         folder = checkpoint_folder(job, attempt)
-        if folder is None or (attempt.trial is not None and attempt.trial.folder_removed):
+        if folder is None:
             continue
         if place.where == HERE and is_reached_by_link(context.paths.job(job.id), folder):
             plan.kept.append(Kept(job.id, HERE, folder, "a link leads there, and Rung follows none"))
@@ -142,10 +143,16 @@ def _checkpoints(context: Context, job: Job, place: Place, plan: Plan) -> list[F
 def _in_folder(context: Context, job: Job, attempt: Attempt, folder: str) -> list[Found]:
     verdicts, attempts = context.store.verdicts(job.id), context.store.attempts(job.id)
     engine, where = context.engines.of(attempt), attempt.host if attempt.is_remote else HERE
-    entries = engine.list_files(context.request(job, attempt), job.spec.checkpoint.pattern)
+    entries = engine.list_files(_without_volumes(context.request(job, attempt)), job.spec.checkpoint.pattern)
     found = [checkpoint_of(each, verdicts.get(each.fingerprint, NOT_EXAMINED), attempts) for each in entries]
     here = [replace(each, residence=(attempt.host, attempt.residence)) for each in found]
     return [Found(where, CHECKPOINTS, _below(folder, each.name), each) for each in here]
+
+
+def _without_volumes(request: Request) -> Request:
+    """Leave out the volumes: a folder of Rung's own is in none, and one may be gone from the host."""
+    container = request.container
+    return replace(request, container=replace(container, volumes=())) if container else request
 
 
 def _below(folder: str, name: str) -> str:
@@ -162,4 +169,4 @@ def _plan_trees(places: Places, plan: Plan, host: str, old: set[str], older: flo
         ids = tuple(tree.id for tree in trees.list() if tree.age > older and tree.jobs <= old | gone)
         plan.removals += [Removal(None, host, TREES, ids, trees.disk_use(ids))] if ids else []
     except (EngineError, HostError) as error:
-        plan.unreachable[host] = str(error)
+        plan.note(host, TREES, error)

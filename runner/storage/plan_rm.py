@@ -49,14 +49,14 @@ def _runs_of(data: dict[str, Any]) -> set[str]:
 def plan_rm(context: Context, jobs: Sequence[Job]) -> Plan:
     """Plan for all files of these jobs, and the trees on their hosts that no other job has a copy of."""
     plan = Plan()
-    places = Places(context, plan.unreachable)
+    places = Places(context, plan)
     for job in jobs:
         for place in places.of(job):
             plan.kept += folders_of_the_user(job, place)
             try:
                 plan.removals += measured(job, place, {WHOLE: ["."]})
             except (EngineError, HostError) as error:
-                plan.unreachable[place.where] = str(error)
+                plan.note(place.where, job.id, error)
     asked = {job.id for job in jobs}
     for host in sorted({host for job in jobs for host in places.on_hosts(job)}):
         _plan_trees(places, plan, host, asked)
@@ -72,4 +72,4 @@ def _plan_trees(places: Places, plan: Plan, host: str, asked: set[str]) -> None:
         ids = tuple(tree.id for tree in trees.list() if tree.jobs & asked and not tree.jobs & listed - asked)
         plan.removals += [Removal(None, host, TREES, ids, trees.disk_use(ids))] if ids else []
     except (EngineError, HostError) as error:
-        plan.unreachable[host] = str(error)
+        plan.note(host, TREES, error)

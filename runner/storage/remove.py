@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rung.jobs.job import Job
-from rung.jobs.model.errors import EngineError, HostError
+from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.runner.context import Context
 from rung.runner.seams.storage import DiskUse, total_use
@@ -34,7 +34,8 @@ class Remover:
     context: Context
     tell: Callable[[Removal], None]
     result: Removed = field(default_factory=Removed)
-    _away: dict[str, str] = field(default_factory=dict)
+    # What could not be asked, as in a plan.
+    _asked: Plan = field(default_factory=Plan)
 
     def prune(self, plan: Plan, *, older: float, keep: int) -> Removed:
         for job_id in dict.fromkeys([*plan.seen, *(each.job_id for each in plan.removals if each.job_id)]):
@@ -74,7 +75,7 @@ class Remover:
 
     def _remove_job(self, plan: Plan, job: Job, *, give_up_hosts: bool) -> None:
         there = {each.where: each for each in plan.of(job.id)}
-        hosts = Places(self.context, {}).on_hosts(job)
+        hosts = Places(self.context, self._asked).on_hosts(job)
         left = [where for where in (*hosts, HERE) if not self._remove_from(job, where, there)]
         if HERE not in left and (give_up_hosts or not left):
             self._end(job)
@@ -96,11 +97,11 @@ class Remover:
 
     def _remove(self, job: Job, removal: Removal, *, whole: bool = False) -> bool:
         """Remove files of a job from one place, or all of them; False: it could not be done."""
-        places = Places(self.context, self._away)
+        places = Places(self.context, self._asked)
         try:
             place = next((each for each in places.of(job) if each.where == removal.where), None)
             if place is None:
-                raise EngineError(self._away.get(removal.where, f"{removal.where}: cannot be asked"))
+                raise EngineError(self._asked.unreachable.get(removal.where, f"{removal.where}: cannot be asked"))
             if whole:
                 place.storage.remove_all()
             else:
@@ -123,9 +124,8 @@ class Remover:
             else:
                 self._done(removal)
 
-    def _failed(self, removal: Removal, error: Exception) -> None:
-        if isinstance(error, HostError):
-            self._away[removal.where] = str(error)
+    def _failed(self, removal: Removal, error: RungError) -> None:
+        self._asked.note(removal.where, removal.what, error)
         of = f" of {removal.job_id}" if removal.job_id else ""
         what = f"{removal.what}{of}".strip() or f"what {removal.job_id} has there"
         self.result.failed.append(f"{removal.where}: {what} could not be removed: {error}")

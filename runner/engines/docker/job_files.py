@@ -223,7 +223,7 @@ def parse_checksums(text: str) -> dict[str, str]:
 
 
 def parse_sizes(text: str) -> dict[str, DiskUse]:
-    """Return what each path takes, from the lines of du. Pure."""
+    """Return what each path takes: a later line about the same path holds. Pure."""
     lines = text.split("\n")
     pairs = (line.split("\t", 1) for line in lines)
     sizes = {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2 and pair[0].isdecimal() and len(pair[0]) < 16}
