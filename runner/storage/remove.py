@@ -11,7 +11,7 @@ from rung.jobs.model.event import EventKind
 from rung.runner.context import Context
 from rung.runner.seams.storage import DiskUse, total_use
 from rung.runner.storage.here import HERE
-from rung.runner.storage.plan import TREES, Places, Plan, Removal, starts_of_active_jobs
+from rung.runner.storage.plan import TREES, Places, Plan, Removal, shown_place, starts_of_active_jobs
 from rung.runner.storage.plan_rm import refuse_needed
 
 
@@ -57,7 +57,7 @@ class Remover:
         job, before = self.context.store.job(job_id), len(self.result.failed)
         gone = [each for each in plan.of(job_id) if self._remove(job, _without(each, sources))]
         whole = job_id in plan.seen and len(self.result.failed) == before and not sources
-        what = ", ".join(f"{each.what} on {each.where}" for each in gone)
+        what = ", ".join(f"{each.what} on {shown_place(each.where)}" for each in gone)
         data = {"because": f"`rung prune` removed {what or 'nothing'}", "keep": keep, "whole": whole}
         with self.context.store.transaction():
             self.context.store.add_event(job_id, None, EventKind.PRUNED, data, at=self.context.now())
