@@ -29,7 +29,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "runner": [
         ("cli",),
         ("session",),
-        ("controller", "preflight"),
+        ("controller", "preflight", "storage"),
         ("trials",),
         ("placement",),
         ("checkpoints", "validation"),

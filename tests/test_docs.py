@@ -205,8 +205,10 @@ def wrong_in(line: str) -> str | None:
             return f"no option {name}"
         if not options[name].is_flag and not equals and next(rest, None) is None:
             return f"{name} needs a value"
-    most = sum(isinstance(param, click.Argument) for param in command.params)
-    return None if given <= most else f"{given} arguments, at most {most}"
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    if given <= len(arguments) or any(each.nargs == -1 for each in arguments):
+        return None
+    return f"{given} arguments, at most {len(arguments)}"
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(shown_commands())))

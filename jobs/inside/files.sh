@@ -9,7 +9,11 @@
 #   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
 #   copy FOLDER NAME TO          copy an entry into another folder of the job, without the links and pipes in it
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
-#   remove FOLDER                remove a folder of the job and all that is in it
+#   remove PATH...               remove files and folders of the job with all that is in them; links are not followed
+#   sizes PATH...                0 and the path of each that is there, then the KiB that they take on the disk, as du
+#                                prints them; at the end `complete`, before it `incomplete` if a folder is closed to us
+#   files FOLDER PATTERN         the plain files whose path may match, as in a list
+#   gather FOLDER OUT BYTES PATH...  as offer, for many plain files, each with the folders it is in
 #   place IN FOLDER NAME OLD     move an entry from IN into FOLDER; one that was there goes to OLD
 
 set -eu
@@ -92,9 +96,46 @@ sums)
     find "./$2" -type f ! -path "$_rung_break" -exec sha256sum {} + 2>/dev/null || :
     ;;
 remove)
-    # The job may have closed folders of it to us: each is opened before find goes into it.
-    find "$1" -type d -exec chmod u+rwx {} \; 2>/dev/null || :
-    rm -rf -- "${1:?}"
+    for _rung_path; do
+        # The job may have closed folders of it to us: each is opened before find goes into it.
+        find "$_rung_path" -type d -exec chmod u+rwx {} \; 2>/dev/null || :
+        rm -rf -- "${_rung_path:?}"
+    done
+    ;;
+sizes)
+    for _rung_path; do
+        if [ -e "$_rung_path" ] || [ -L "$_rung_path" ]; then printf '0\t%s\n' "$_rung_path"; fi
+    done
+    exec 3>&1
+    # One call for all of them: it counts a file with several names once, and prints only its first name.
+    _rung_errors=$(du -sk -- "$@" 2>&1 >&3) || :
+    case $_rung_errors in *"ermission denied"*) echo incomplete ;; esac
+    echo complete
+    ;;
+files)
+    [ -e "$1" ] || { echo complete; exit 0; }
+    [ ! -L "$1" ] || { echo "$1 is a link" >&2; exit 1; }
+    cd -P -- "$1"
+    ls -a . >/dev/null
+    exec 3>&1
+    _rung_print find . -type f '(' -path "./$2" -o -path "./$2/*" ')' ! -path "$_rung_break" \
+        -exec stat -c '%f %s %Y %n' {} +
+    echo complete
+    ;;
+gather)
+    _rung_from=$1 _rung_to=$2
+    ulimit -f $(($3 / 512 + 1))
+    shift 3
+    for _rung_name; do
+        [ -f "$_rung_from/$_rung_name" ] && [ ! -L "$_rung_from/$_rung_name" ] || { echo "$_rung_name is gone" >&2; exit 1; }
+        case $_rung_name in
+        */*) mkdir -p -- "$_rung_to/${_rung_name%/*}" ;;
+        *) mkdir -p -- "$_rung_to" ;;
+        esac
+        cp -Ppl -- "$_rung_from/$_rung_name" "$_rung_to/$_rung_name" 2>/dev/null ||
+            cp -Pp -- "$_rung_from/$_rung_name" "$_rung_to/$_rung_name"
+    done
+    find "$_rung_to" ! -type f ! -type d -exec rm -f {} +
     ;;
 place)
     mkdir -p -- "$2"

@@ -85,6 +85,7 @@ class EventKind(StrEnum):
     NO_CHECKPOINT = "no_checkpoint", False
     QUARANTINED = "quarantined", False
     SET_ASIDE = "set_aside", False
+    PRUNED = "pruned", True
     MIRRORED = "mirrored", True
     NOT_MIRRORED = "not_mirrored", True, "red"
     UNREACHABLE = "unreachable", True, "yellow"

@@ -100,6 +100,10 @@ class HomePaths:
         return self.home / "controller.lock"
 
     @property
+    def removal_lock(self) -> Path:
+        return self.home / "removal.lock"
+
+    @property
     def secrets(self) -> Path:
         return self.home / "secrets"
 

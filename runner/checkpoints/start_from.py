@@ -72,10 +72,9 @@ def start_point(context: Context, job: Job, step: int | None, spec: JobSpec) -> 
         yield StartPoint(job.id, found, _copy(context, job, found, Path(draft)))
 
 
-def _find(context: Context, job: Job, step: int | None) -> Checkpoint:
+def healthy_checkpoint(context: Context, job: Job, step: int | None = None) -> Checkpoint | None:
+    """Return the newest healthy checkpoint of a job, up to a step, on its hosts or here; what is new is verified."""
     line = main_line(context.store.attempts(job.id))
-    if not line:
-        raise UsageError(f"--from {job.id}: it has not been started, so it has no checkpoint")
     limit = step + 1 if step is not None else resume_limit(line, job.knobs)
     last_at = {residence_of(attempt): attempt for attempt in line}
     sources = [_source(context, job, attempt) for attempt in reversed(last_at.values())]
@@ -86,15 +85,22 @@ def _find(context: Context, job: Job, step: int | None) -> Checkpoint:
         for fingerprint, verdict in new:
             if verdict.verdict != UNVERIFIED:
                 context.store.put_verdict(job.id, fingerprint, verdict)
-    choice = choose_checkpoint(sightings, line, limit)
-    if choice.checkpoint is None:
+    return choose_checkpoint(sightings, line, limit).checkpoint
+
+
+def _find(context: Context, job: Job, step: int | None) -> Checkpoint:
+    context.store.refuse_removed(job.id)
+    if not main_line(context.store.attempts(job.id)):
+        raise UsageError(f"--from {job.id}: it has not been started, so it has no checkpoint")
+    found = healthy_checkpoint(context, job, step)
+    if found is None:
         raise UsageError(f"--from {job.id}: it has no healthy checkpoint{_before(step)}; `rung checkpoints` lists them")
-    if step is not None and choice.checkpoint.step != step:
+    if step is not None and found.step != step:
         raise UsageError(
             f"--from {job.id}@{step}: it has no healthy checkpoint of step {step}; the one before it is of step "
-            f"{choice.checkpoint.step}"
+            f"{found.step}"
         )
-    return choice.checkpoint
+    return found
 
 
 def _before(step: int | None) -> str:

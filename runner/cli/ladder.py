@@ -53,7 +53,7 @@ def _calibration() -> Calibration:
     from rung.runner.engines.process import ProcessEngine
 
     with _store() as store:
-        jobs = [(job, store.attempts(job.id)) for job in store.jobs()] if store else []
+        jobs = [(job, store.attempts(job.id)) for job in store.jobs(removed=True)] if store else []
         return calibrate(jobs, ProcessEngine().gpu()) if store else Calibration()
 
 

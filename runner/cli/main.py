@@ -23,7 +23,9 @@ from rung.runner.cli.drill import drill
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.logs import logs
+from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
+from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -245,7 +247,10 @@ cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
 cli.add_command(logs)
+cli.add_command(prune)
+cli.add_command(pull)
 cli.add_command(queue)
+cli.add_command(rm)
 cli.add_command(validate)
 
 

@@ -46,13 +46,16 @@ count() { find . ! -type d "$@" -exec sh -c 'for _; do echo; done' sh {} + | wc 
 echo intact
 """
 REMOVE_SCRIPT = 'rm -rf -- "$1"'
-# The attempt may write to its copy and never changes the tree. No hard links, also not among its own files.
+# The attempt may write to its copy and never changes the tree. No hard links, also not among its own files. Which tree
+# it is, is written beside the copy, where no job can write: a tree goes with the last job that has a copy of it.
 COPY_SCRIPT = """
 set -eu
 umask 077
 tree=$1 work=$2
 shift 2
 mkdir -p "$@"
+id=${tree%/files}
+printf %s "${id##*/}" >"${work%/*}/tree"
 [ -d "$work" ] && exit 0
 rm -rf "$work.part"
 cp -RPp "$tree" "$work.part"

@@ -19,6 +19,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.files.fingerprint import MOST_FILES, folder_entry, local_files
 from rung.runner.seams.engine import FileEntry
 from rung.runner.seams.remote import Files, Remote, RemoteFile
+from rung.runner.seams.storage import OnBytes
 
 CHUNK = 1 << 20
 # A slow disk reads 100 MB/s; checkpoints may have many gigabytes.
@@ -27,7 +28,7 @@ CHECKSUM_SECONDS = 900.0
 MOST_DEPTH = 32
 
 
-def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
+def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path, on_bytes: OnBytes = lambda count: None) -> Path:
     """Copy a checkpoint from a host into a folder here and return it. Its times are kept for the fingerprint."""
     source, draft = f"{folder}/{entry.name}", to / f".{entry.name}.part"
     try:
@@ -37,10 +38,10 @@ def fetch(remote: Remote, folder: str, entry: FileEntry, to: Path) -> Path:
             draft.mkdir(mode=0o700)
             for path, found in _parts(remote, source, entry):
                 (draft / path).parent.mkdir(parents=True, exist_ok=True)
-                _fetch_file(remote, f"{source}/{path}", draft / path, found.size, found.written_at)
+                _fetch_file(remote, f"{source}/{path}", draft / path, found, on_bytes)
             clear(to / entry.name)
         else:
-            _fetch_file(remote, source, draft, entry.size, entry.written_at)
+            _fetch_file(remote, source, draft, entry, on_bytes)
         return draft.replace(to / entry.name)
     except OSError as error:
         raise EngineError(f"{draft}: cannot be written: {error.strerror}") from None
@@ -74,10 +75,10 @@ def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
     return found
 
 
-def _fetch_file(remote: Remote, source: str, draft: Path, size: int, written_at: float) -> None:
-    ours = _receive(remote, source, draft, size)
+def _fetch_file(remote: Remote, source: str, draft: Path, found: FileEntry | RemoteFile, on_bytes: OnBytes) -> None:
+    ours = _receive(remote, source, draft, found.size, on_bytes)
     _check_checksums(remote, source, ours, remote_checksum(remote, source))
-    os.utime(draft, (written_at, written_at))
+    os.utime(draft, (found.written_at, found.written_at))
 
 
 def clear(path: Path) -> None:
@@ -87,7 +88,7 @@ def clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _receive(remote: Remote, source: str, draft: Path, size: int) -> str:
+def _receive(remote: Remote, source: str, draft: Path, size: int, on_bytes: OnBytes) -> str:
     digest, offset = hashlib.sha256(), 0
     made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with _naming(source), remote.files() as files, os.fdopen(made, "wb") as file:
@@ -95,6 +96,7 @@ def _receive(remote: Remote, source: str, draft: Path, size: int) -> str:
             file.write(chunk)
             digest.update(chunk)
             offset += len(chunk)
+            on_bytes(len(chunk))
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()

@@ -108,6 +108,7 @@ def retry(
     knobs = changed_knobs(job, settings)
     with store.transaction():
         job = store.job(job.id)
+        store.refuse_removed(job.id)
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
             raise UsageError(f"job {job.id} is {job.state}; only a FAILED or CANCELLED job can be retried")
         return transitions.retried(store, job, knobs, about, texts, at=at)

@@ -45,7 +45,7 @@ class LaunchPreview:
         self._spec, self._waits = spec, ""
         refuse_shared_home(paths)
         store = Store(paths.store) if paths.store.exists() else None
-        sequence = len(store.jobs()) + 1 if store else 1
+        sequence = len(store.jobs(removed=True)) + 1 if store else 1
         job_id = make_id(spec.name, sequence)
         self._slot = None if spec.is_remote else preview_slot(spec, job_id, store, environ)
         if self._slot is None:

@@ -15,6 +15,7 @@ from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.precision_names import ScriptValue
 from rung.jobs.spec.volume import Volume
+from rung.runner.seams.storage import Storage, Trees
 
 
 class Presence(StrEnum):
@@ -167,6 +168,12 @@ class HostEngine(Engine, Protocol):
 
     def deliver(self, request: Request, file: Path) -> None:
         """Copy a checkpoint from here into the attempt's checkpoint folder, if it is not there already."""
+
+    def storage(self, request: Request) -> Storage:
+        """Return the files of the attempt's job on this host, to measure, remove or fetch them."""
+
+    def trees(self) -> Trees:
+        """Return the work folders that were shipped to this host."""
 
     def sweep(self) -> int:
         """Remove the temporary containers of this store that nobody uses any more; return how many there were."""

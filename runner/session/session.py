@@ -39,6 +39,7 @@ from rung.runner.preflight.fit import check_fit
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import is_owned, ownership
+from rung.runner.state.removal_lock import using
 from rung.runner.state.store import Event, Store
 from rung.runner.views.follow import Follower, LogFollower
 from rung.runner.views.live_line import LiveLine, has_live_line
@@ -74,10 +75,10 @@ class Session:
         if start is None:
             return submit.submit(self.store, spec, origin, at=time.time(), about=about)
         name, step = parse_start(start)
-        engines = self.engines()
+        engines, source = self.engines(), self.store.find(name)
         try:
             context = Context(self.store, engines, self.paths, os.environ)
-            with start_point(context, self.store.find(name), step, spec) as point:
+            with using(self.paths), start_point(context, source, step, spec) as point:
                 give = partial(point.give_to, self.store, paths=self.paths)
                 about |= point.describe()
                 return submit.submit(self.store, spec, origin, at=time.time(), about=about, on_added=give)
@@ -93,7 +94,8 @@ class Session:
         edited = JobFile.load(file) if file is not None else None
         if edited is not None:
             submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
-        submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
+        with using(self.paths):
+            submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
 
     def controller_running(self) -> bool:

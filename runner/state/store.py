@@ -25,6 +25,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
+from rung.runner.state.removal_rows import RemovalRows
 from rung.runner.state.store_errors import store_error
 
 # The longest wait for another process that writes.
@@ -66,7 +67,7 @@ class Orphan:
     since: float
 
 
-class Store:
+class Store(RemovalRows):
     """Reads and writes one store; every change goes through `transaction`."""
 
     def __init__(self, path: Path) -> None:
@@ -151,16 +152,17 @@ class Store:
 
     # Reading
 
-    def jobs(self, *, active: bool = False) -> list[Job]:
+    def jobs(self, *, active: bool = False, removed: bool = False) -> list[Job]:
         where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
-        return self._decode(codec.job_from_row, self._rows(f"SELECT * FROM jobs {where} ORDER BY seq"))  # noqa: S608
+        query = f"SELECT * FROM {'jobs' if removed else 'listed_jobs'} {where} ORDER BY seq"  # noqa: S608
+        return self._decode(codec.job_from_row, self._rows(query))
 
     def job(self, job_id: str) -> Job:
         return self._job(job_id, "SELECT * FROM jobs WHERE id = ?", job_id)
 
     def find(self, name: str) -> Job:
         """Return the job with this id, or the newest one of this name."""
-        query = "SELECT * FROM jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
+        query = "SELECT * FROM listed_jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
         return self._job(name, query, name, name, name)
 
     def _job(self, name: str, query: str, *values: str) -> Job:
@@ -179,8 +181,7 @@ class Store:
 
     def attempts_by_job(self) -> list[list[Attempt]]:
         """Return the attempts of every job, one list per job, in the order of their numbers."""
-        rows = self._rows("SELECT data FROM attempts ORDER BY job_id, number")
-        attempts = self._decode(codec.attempt_from_row, rows)
+        attempts = self._decode(codec.attempt_from_row, self._rows("SELECT data FROM attempts ORDER BY job_id, number"))
         return [list(group) for _, group in groupby(attempts, key=lambda each: each.job_id)]
 
     def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
@@ -275,9 +276,8 @@ class Store:
             try:
                 self._db.execute("INSERT INTO leases VALUES (?,?,?,?,?)", row)
             except sqlite3.IntegrityError:
-                raise EngineError(
-                    f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
-                ) from None
+                leased = f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
+                raise EngineError(leased) from None
 
     def release(self, job_id: str) -> None:
         """End the leases of a job, but not those of attempts that may still run on an unreachable host."""

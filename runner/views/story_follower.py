@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
+from rung.runner.files.disk_use import disk_use
 from rung.runner.files.tree import size_text
 from rung.runner.state.store import Event, Store
 from rung.runner.views.live_line import LiveLine, Pace, describe_now
@@ -83,7 +81,7 @@ class StoryFollower:
 
     def show_end(self, job: Job) -> None:
         """Print what the job took, and where the details are; the story has told how it ended."""
-        attempts, size = len(self.store.attempts(job.id)), size_text(disk_use(self.paths.job(job.id)))
+        attempts, size = len(self.store.attempts(job.id)), size_text(disk_use([self.paths.job(job.id)])[0].size)
         took = duration(job.updated_at - (self.printer.began or job.created_at))
         many = f"{attempts} attempt{'s' * (attempts != 1)} in {took}"
         text = f"{many}; its files here take {size}; `rung history {job.id}` shows every detail"
@@ -91,13 +89,3 @@ class StoryFollower:
 
     def close(self) -> None:
         self.printer.clear_live()
-
-
-def disk_use(folder: Path) -> int:
-    """Return how many bytes the files in a folder have; one that is removed meanwhile counts nothing."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += (Path(place) / name).lstat().st_size
-    return total

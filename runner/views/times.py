@@ -44,6 +44,14 @@ def iso_utc(at: float | None) -> str | None:
         return None
 
 
+def parse_span(option: str, text: str) -> float:
+    """Return the seconds of a span such as 12h or 30d."""
+    span = SPAN.fullmatch(text.strip())
+    if span is None:
+        raise UsageError(f"{option} {text}: write how long, such as 12h, 30d or 8w")
+    return float(span[1]) * UNITS[span[2]]
+
+
 def parse_since(text: str, now: float) -> float:
     """Return the time that `--since` means: so long before now, or a date or time here."""
     span = SPAN.fullmatch(text.strip())

@@ -14,11 +14,12 @@ from typing import Any
 from rung.jobs.model.errors import ConfigFileError, EngineError, HostError, HostUnreachable
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
-from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.paths import AttemptPaths, HostPaths
 from rung.jobs.spec.volume import host_path
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.completion import Completion, read_done
 from rung.runner.engines.docker.container_config import (
+    STORE_LABEL,
     HostLayout,
     container_config,
     container_name,
@@ -27,11 +28,13 @@ from rung.runner.engines.docker.container_config import (
 from rung.runner.engines.docker.container_state import Status, parse_inspect
 from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.images import Images
-from rung.runner.engines.docker.job_files import JobFiles
+from rung.runner.engines.docker.job_files import HostStorage, JobFiles
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.network import Networks
 from rung.runner.engines.docker.probe import Probe
+from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import Shipper, scan_workdir
+from rung.runner.files.shipped_trees import ShippedTrees, mounted_trees
 from rung.runner.files.work_copy import edited_texts, with_edits
 from rung.runner.hosts.host_volumes import VolumeRules, resolve_volumes
 from rung.runner.hosts.registry_login import NO_LOGINS, RegistryLogins
@@ -223,6 +226,17 @@ class DockerEngine:
 
     def deliver(self, request: Request, file: Path) -> None:
         self._job_files.deliver(self._with_resolved_volumes(request), file)
+
+    def storage(self, request: Request) -> HostStorage:
+        return HostStorage(self._job_files, request, self._with_resolved_volumes, self.host)
+
+    def trees(self) -> ShippedTrees:
+        paths = HostPaths(self._account.user().home, self._store_id)
+        return ShippedTrees(self._remote, paths, lambda: self._trees_in_use(paths))
+
+    def _trees_in_use(self, paths: HostPaths) -> set[str]:
+        mounted = mounted_trees(self._api.containers({STORE_LABEL: self._store_id}), paths.trees)
+        return {scan_inside(INSIDE).id, *mounted}
 
     def _ready(self, request: Request) -> Request:
         """Bring the image to the host, and return the request with the volumes that may be mounted there."""

@@ -7,8 +7,9 @@ folder of this job alone (jobs/inside/files.sh). Over SFTP Rung reads and writes
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -22,9 +23,11 @@ from rung.runner.engines.docker.empty_image import ensure_empty_image
 from rung.runner.engines.docker.host_account import HostAccount
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.files.fingerprint import MOST_FILES, folder_entry, is_hidden
+from rung.runner.files.own_folder import plain_path
 from rung.runner.files.transfer import fetch, local_checksums, send
 from rung.runner.seams.engine import FileEntry, Request
 from rung.runner.seams.remote import file_name
+from rung.runner.seams.storage import DiskUse, FoundFile, OnBytes
 
 SCRIPT = ("/bin/sh", f"{IN_INSIDE}/files.sh")
 # A job may have closed folders of its checkpoint to everybody.
@@ -44,6 +47,11 @@ MOST_ENTRIES = 20_000
 MOST_SIZE, MOST_TIME = 1 << 60, 253402300799
 # The arguments of a command have to fit.
 MOVED_AT_ONCE = 1000
+# Paths are longer than names.
+PATHS_AT_ONCE = 200
+# All that Rung puts into the folder of a job.
+IN_JOB_ROOT = ("attempts", "stays", "set-aside", "incoming", "outgoing")
+REMOVE_ROOT_SCRIPT = 'if [ -d "$1" ]; then rmdir -- "$1"; fi'
 
 
 class JobFiles:
@@ -100,6 +108,47 @@ class JobFiles:
             self._run(request, "place", f"{IN_FILES}/{place}", folder, file.name, replaced, writable=True)
         finally:
             self._remove(f"{self._root(request)}/{place}")
+
+    # What a person measures, removes and fetches
+
+    def disk_use(self, request: Request, paths: Sequence[str]) -> dict[str, DiskUse]:
+        """Return what paths in the folder of the job take. All are asked about at once, for hard links count once."""
+        asked = [_in_files(path) for path in paths]
+        printed = self._run(request, "sizes", *asked, seconds=LONG_SECONDS) if asked else COMPLETE
+        sizes = parse_sizes(self._whole(request, printed))
+        return {path: sizes[name] for path, name in zip(paths, asked, strict=True) if name in sizes}
+
+    def remove(self, request: Request, paths: Sequence[str]) -> None:
+        for some in _portions([_in_files(path) for path in paths]):
+            self._run(request, "remove", *some, writable=True, seconds=LONG_SECONDS)
+
+    def remove_all(self, request: Request) -> None:
+        self.remove(request, IN_JOB_ROOT)
+        self._account.script(REMOVE_ROOT_SCRIPT, self._root(request))
+
+    def files(self, request: Request, folder: str, pattern: str) -> Sequence[FoundFile]:
+        printed = self._run(request, "files", folder, pattern, seconds=LONG_SECONDS)
+        found = (_parse_line(line) for line in self._whole(request, printed).split("\n"))
+        return [FoundFile(path, size, at) for path, mode, size, at in filter(None, found) if S_ISREG(mode)]
+
+    def fetch_files(
+        self, request: Request, folder: str, files: Sequence[FoundFile], to: Path, on_bytes: OnBytes
+    ) -> Path:
+        """Copy many files here as one folder. They are gathered first where the job cannot change what they are."""
+        name = secrets.token_hex(8)
+        gathered = folder_entry(name, [(each.path, each.size, each.written_at) for each in files], 0.0)
+        arguments = (folder, f"{IN_FILES}/outgoing/{name}", str(gathered.size))
+        try:
+            for some in _portions([str(plain_path(each.path)) for each in files]):
+                self._run(request, "gather", *arguments, *some, writable=True, seconds=LONG_SECONDS)
+            return fetch(self._remote, f"{self._root(request)}/outgoing", gathered, to, on_bytes)
+        finally:
+            self._remove(f"{self._root(request)}/outgoing/{name}")
+
+    def _whole(self, request: Request, printed: str) -> str:
+        if not printed.endswith(COMPLETE):
+            raise EngineError(f"{self._remote.name}: {request.job_id} has more files there than Rung lists")
+        return printed.removesuffix(COMPLETE)
 
     def _root(self, request: Request) -> str:
         return HostPaths(self._account.user().home, self._account.store_id).job_root(request.job_id)
@@ -171,3 +220,48 @@ def parse_checksums(text: str) -> dict[str, str]:
     """Return the checksums that the script printed, by path. Pure."""
     pairs = (line.split("  ./", 1) for line in text.split("\n"))
     return {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+
+
+def parse_sizes(text: str) -> dict[str, DiskUse]:
+    """Return what each path takes: a later line about the same path holds. Pure."""
+    lines = text.split("\n")
+    pairs = (line.split("\t", 1) for line in lines)
+    sizes = {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2 and pair[0].isdecimal() and len(pair[0]) < 16}
+    return {path: DiskUse(size << 10, "incomplete" not in lines) for path, size in sizes.items()}
+
+
+def _in_files(path: str) -> str:
+    """Return a path below the folder of the job, or that folder, as the container sees it."""
+    return IN_FILES if path == "." else f"{IN_FILES}/{plain_path(path)}"
+
+
+def _portions(arguments: Sequence[str]) -> list[Sequence[str]]:
+    return [arguments[first : first + PATHS_AT_ONCE] for first in range(0, len(arguments), PATHS_AT_ONCE)]
+
+
+class HostStorage:
+    """The files of one job on one host (Storage of seams/storage.py)."""
+
+    def __init__(self, files: JobFiles, request: Request, resolve: Callable[[Request], Request], where: str) -> None:
+        """`resolve` returns the request with the volumes as they are on the host; it raises where one is not there."""
+        self._files, self._request, self._resolve, self.where = files, request, resolve, where
+        # Nothing in a volume is measured or removed, so no container for that sees any.
+        self._own = replace(request, checkpoint_dir=Path(IN_FILES))
+
+    def disk_use(self, paths: Sequence[str]) -> dict[str, DiskUse]:
+        return self._files.disk_use(self._own, paths)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        self._files.remove(self._own, paths)
+
+    def remove_all(self) -> None:
+        self._files.remove_all(self._own)
+
+    def files(self, folder: str, pattern: str) -> list[FoundFile]:
+        return list(self._files.files(self._resolve(self._request), self._place(folder), pattern))
+
+    def fetch(self, folder: str, files: Sequence[FoundFile], to: Path, on_bytes: OnBytes) -> Path:
+        return self._files.fetch_files(self._resolve(self._request), self._place(folder), files, to, on_bytes)
+
+    def _place(self, folder: str) -> str:
+        return folder if folder.startswith("/") else _in_files(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "jobs" / "inside" / "files.sh"
-TOOLS = ("sh", "find", "stat", "mv", "cp", "mkdir", "rm", "readlink", "sha256sum", "ls", "chmod")
+TOOLS = ("sh", "find", "stat", "mv", "cp", "mkdir", "rm", "readlink", "sha256sum", "ls", "chmod", "du")
 
 Run = Callable[..., str]
 
@@ -172,3 +172,48 @@ def test_a_folder_is_removed_with_all_in_it_and_nothing_that_links_lead_to(
     for _ in range(2):
         run("remove", folder)
         assert not folder.exists() and (kept / "inner").is_dir()
+
+
+def test_several_paths_are_removed_at_once_and_no_link_is_followed(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (folder / "step_6" / "precious").symlink_to(tmp_path)
+    run("remove", folder / "step_6", folder / "step_7.pt", folder / "nothing")
+    assert sorted(path.name for path in folder.iterdir() if "\n" not in path.name) == ["step_5.pt", "step_8.pt"]
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_sizes_are_those_of_du_and_a_file_with_two_names_is_there_twice_and_counts_once(run: Run, folder: Path) -> None:
+    (folder / "large").write_bytes(os.urandom(100_000))
+    os.link(folder / "large", folder / "same")
+    paths = [folder / "large", folder / "same", folder / "step_6", folder / "step_8.pt", folder / "nothing"]
+    *lines, last = run("sizes", *paths).splitlines()
+    assert last == "complete"
+    sizes = {path: int(size) for size, path in (line.split("\t") for line in lines)}
+    assert set(sizes) == set(map(str, paths[:-1]))
+    du = subprocess.run(["du", "-skc", *paths[:-1]], capture_output=True, text=True, check=True).stdout
+    assert sum(sizes.values()) == int(du.splitlines()[-1].split()[0])
+
+
+def test_only_plain_files_whose_path_may_match_are_found(run: Run, folder: Path, tmp_path: Path) -> None:
+    def found(pattern: str) -> set[str]:
+        *lines, last = run("files", folder, pattern).splitlines()
+        assert last == "complete"
+        return {line.split(" ", 3)[3] for line in lines}
+
+    assert found("step_5*") == {"./step_5.pt"}
+    assert found("step_6") == found("step_6/deep") == {"./step_6/deep/-x $(q)"}
+    assert found("*") == {"./step_5.pt", "./step_6/deep/-x $(q)"}
+    assert run("files", folder / "nothing", "*") == "complete\n"
+    (tmp_path / "link").symlink_to(folder)
+    run("files", tmp_path / "link", "*", works=False)
+
+
+def test_many_files_are_gathered_with_their_folders_and_take_no_room(run: Run, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "x"
+    run("gather", folder, out, 7, "step_5.pt", "step_6/deep/-x $(q)")
+    assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
+        "step_5.pt", "step_6/deep/-x $(q)",
+    }  # fmt: skip
+    assert (out / "step_5.pt").samefile(folder / "step_5.pt")
+    for name in ("step_7.pt", "step_6/link", "step_6/pipe", "step_6", "gone"):
+        run("gather", folder, out, 7, name, works=False)

@@ -25,7 +25,7 @@ from rung.recovery.decide.wording import describe_fault
 from rung.runner.state.store import Event, Store
 from rung.runner.views.live_line import LiveLine
 from rung.runner.views.story import MOST_ROWS, StoryLine, Told, duration, lay_out, tell
-from rung.runner.views.story_follower import StoryFollower, StoryPrinter, disk_use
+from rung.runner.views.story_follower import StoryFollower, StoryPrinter
 
 FIRST = Attempt("a-1", 1, "localhost", Knobs(lr=1.0), None, "as submitted", by_person=True)
 SECOND = replace(
@@ -201,16 +201,6 @@ def test_a_change_of_a_knob_is_not_broken_between_two_rows() -> None:
 )
 def test_a_time_is_short_whatever_a_host_reports(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_the_size_of_a_folder_counts_its_files_and_follows_no_link(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "log").write_bytes(b"x" * 1000)
-    (tmp_path / "b").write_bytes(b"x" * 24)
-    assert disk_use(tmp_path) == 1024
-    (tmp_path / "a" / "link").symlink_to("/etc", target_is_directory=True)
-    assert disk_use(tmp_path) == 1024
-    assert disk_use(tmp_path / "nothing") == 0
 
 
 def test_a_job_that_was_tried_again_begins_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
