@@ -121,9 +121,9 @@ class PretendEngine:
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         raise EngineError(f"{self.host}: there is nothing to copy")
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
-        self._reach("copy", f"{name} to {folder_name(request)}")
-        found = [entry for entry in self.files.get(folder_name(source), ()) if entry.name == name]
+    def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
+        self._reach("copy", f"{name} to {folder_name(request)}{f' as {new_name}' if new_name else ''}")
+        found = [replace(entry, name=new_name or name) for entry in self.files.get(folder_name(source), ()) if entry.name == name]
         self.files.setdefault(folder_name(request), []).extend(found)
 
     def remove_residence(self, request: Request, residence: int) -> None:
