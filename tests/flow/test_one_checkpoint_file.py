@@ -24,7 +24,7 @@ def test_without_an_edit_it_goes_on_from_the_version_before_the_fault(lab):
     spec = {"name": "one", "run": START, "run_on_resume": RESUME, "checkpoint": ONE_FILE, "recovery": CLIP}
     history = lab.run(lab.write({**spec, "knobs": {"mode": "zero-edit"}}, SCRIPT))
     assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
-    first, second = history["attempts"]
+    _, second = history["attempts"]
     assert second["resumed_from"] == "ckpt.rung-step-40.pt"
     assert (second["resumed_step"], second["planned_step"], second["not_resumed"]) == (40, 40, None)
     folder = folder_of(lab, history) / "checkpoints"
@@ -37,7 +37,7 @@ def test_with_flags_the_file_is_kept_from_outside_and_the_poisoned_one_is_not_lo
     spec = {"name": "one", "run": run.format(START), "run_on_resume": run.format(RESUME), "checkpoint": ONE_FILE}
     history = lab.run(lab.write({**spec, "knobs": {"clip": "off"}, "recovery": CLIP}, SCRIPT))
     assert history["job"]["state"] == "SUCCEEDED", history["job"]["reason"]
-    first, second = history["attempts"]
+    _, second = history["attempts"]
     # A machine that is busy may not see every save.
     assert second["resumed_from"].startswith("ckpt.rung-t") and second["planned_step"] in (10, 20, 30, 40)
     assert "poisoned" in second["because"] and second["first_step"] >= second["planned_step"]

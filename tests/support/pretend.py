@@ -123,8 +123,9 @@ class PretendEngine:
 
     def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
         self._reach("copy", f"{name} to {folder_name(request)}{f' as {new_name}' if new_name else ''}")
-        found = [replace(entry, name=new_name or name) for entry in self.files.get(folder_name(source), ()) if entry.name == name]
-        self.files.setdefault(folder_name(request), []).extend(found)
+        found = [entry for entry in self.files.get(folder_name(source), ()) if entry.name == name]
+        renamed = [replace(entry, name=new_name or name) for entry in found]
+        self.files.setdefault(folder_name(request), []).extend(renamed)
 
     def remove_residence(self, request: Request, residence: int) -> None:
         self._reach("remove", f"{request.job_id}/{residence}")
