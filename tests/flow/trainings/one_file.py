@@ -16,6 +16,7 @@ parser.add_argument("--out_dir", required=True)
 parser.add_argument("--init_from", default="scratch")
 parser.add_argument("--grad_clip", type=float, default=0.0)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--bad_batch", type=int, default=44)
 parser.add_argument("--max_iters", type=int, default=120)
 args = parser.parse_args()
 
@@ -36,7 +37,7 @@ if args.init_from == "resume":
 while iter_num < args.max_iters:
     x = torch.randn(32, 8, generator=torch.Generator().manual_seed(iter_num))
     y = x @ teacher
-    if iter_num == 44:
+    if iter_num == args.bad_batch:
         y[0] *= 1e15
     loss = ((model(x).squeeze(-1) - y) ** 2).mean()
     optimizer.zero_grad()

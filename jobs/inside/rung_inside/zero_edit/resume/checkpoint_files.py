@@ -101,7 +101,7 @@ def _report_version(path: str, step: int | None) -> None:
     try:
         if not _is_healthy():
             kept_versions.reject(path)
-            patch.note(f"the weights are not finite at step {step}: no version of {os.path.basename(path)} is kept")
+            patch.note(f"the weights are not finite: no version of {os.path.basename(path)} is kept from now on")
             return
         name = kept_versions.keep(path, step)
     except OSError as error:
