@@ -62,12 +62,8 @@ def test_a_relaunch_that_does_not_load_its_checkpoint_is_named_everywhere(lab):
     events = [(each["attempt"], each["data"]["because"]) for each in history["events"] if each["kind"] == "not_resumed"]
     assert events == [(2, said)]
     assert lab.row(history["job"]["id"])["not_resumed"] == said
-    reasons = [each["data"]["reason"] for each in history["events"] if each["kind"] == "state"]
-    assert said in reasons, "the queue shows it while the attempt runs"
-    shown = lab.rung("history", history["job"]["id"])
-    assert f"not resumed {said}" in shown and "a relaunch begins at step 0" in lab.rung(
-        "check", str(lab.folder / "job.yaml"), expect=1
-    )
+    assert f"not resumed {said}" in lab.rung("history", history["job"]["id"])
+    assert "a relaunch begins at step 0" in lab.rung("check", str(lab.folder / "job.yaml"), expect=1)
 
 
 @pytest.mark.long
