@@ -16,6 +16,9 @@ from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
 from rung.jobs.model.trial import Trial
 from rung.jobs.spec.job_spec import JobSpec
 
+# A run that begins before this share of the step it was to resume at has not loaded its checkpoint.
+ABOUT_THERE = 0.9
+
 
 @dataclass(frozen=True)
 class Job:
@@ -159,6 +162,20 @@ class Attempt:
     def resume_point(self) -> int:
         """Return the step the attempt resumed at: as the job reported it, else as planned; 0 from scratch."""
         return self.resumed_step if self.resumed_step is not None else self.planned_step or 0
+
+    @property
+    def not_resumed(self) -> str | None:
+        """Return what shows that the script did not go on from its checkpoint; None: it did, or it is not known."""
+        began = self.resumed_step if self.resumed_step is not None else self.first_step
+        if self.resumed_from is None or self.planned_step is None or began is None:
+            return None
+        # The step of a checkpoint can be an estimate.
+        if began >= ABOUT_THERE * self.planned_step - 1:
+            return None
+        what = f"{self.resumed_from} of step {self.planned_step}"
+        if self.resumed_step is None:
+            return f"{what} was given, and the first step seen is {began}: it was not loaded, or the script counts anew"
+        return f"{what} was not loaded: it {'resumed' if began else 'began'} at step {began}"
 
     @property
     def fault_step(self) -> int:

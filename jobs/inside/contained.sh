@@ -43,6 +43,12 @@ _rung_value=
 export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
 # Says why, if zero-edit cannot reach the Python that trains.
 [ "${RUNG_MODE:-}" != zero-edit ] || python3 -I /rung/inside/rung_inside/hands_watch.py </dev/null 2>/dev/null &
+# Keeps versions of a checkpoint file that every save overwrites.
+case ${RUNG_CHECKPOINT_PATTERN:-*} in
+*"*"*) _rung_one_file= ;;
+*) _rung_one_file=yes ;;
+esac
+[ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py </dev/null 2>/dev/null &
 _rung_code=143
 if [ -z "$_rung_stop" ]; then
     "$@" </dev/null 2>&1 &
@@ -54,6 +60,8 @@ if [ -z "$_rung_stop" ]; then
         kill -0 "$_rung_child" || break
     done
 fi
+
+[ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py --once </dev/null 2>/dev/null
 
 _rung_killed=0
 for _rung_file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do

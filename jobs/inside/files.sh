@@ -7,7 +7,7 @@
 #                                mode (hexadecimal), size, time and path of each; at the end `complete`
 #   move FOLDER ASIDE NAME...    move entries into another folder; those that are gone are ignored
 #   offer FOLDER NAME OUT BYTES  put an entry into OUT without copying it, where no job can change what it is
-#   copy FOLDER NAME TO          copy an entry into another folder of the job, without the links and pipes in it
+#   copy FOLDER NAME TO [NEW]    copy an entry into a folder of the job, as NEW, without the links and pipes in it
 #   sums FOLDER NAME             the SHA-256 of an entry's plain files
 #   remove PATH...               remove files and folders of the job with all that is in them; links are not followed
 #   sizes PATH...                0 and the path of each that is there, then the KiB that they take on the disk, as du
@@ -87,8 +87,8 @@ copy)
     rm -rf -- "$_rung_draft"
     cp -RPp -- "$_rung_from" "$_rung_draft"
     find "$_rung_draft" ! -type f ! -type d -exec rm -f {} +
-    rm -rf -- "${3:?}/$2"
-    mv -f -- "$_rung_draft" "$3/$2"
+    rm -rf -- "${3:?}/${4:-$2}"
+    mv -f -- "$_rung_draft" "$3/${4:-$2}"
     ;;
 sums)
     [ -e "$1" ] || exit 0

@@ -93,6 +93,9 @@ class JobSpec(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(no_control), AfterValidator(visible)]
     run: tuple[str, ...] = Field(description="The command, as one line or a list of words. No shell reads it.")
+    run_on_resume: tuple[str, ...] | None = Field(
+        None, description="The command of a launch that resumes from a checkpoint, where it is not the one of run."
+    )
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
     priority: Annotated[int, BeforeValidator(not_bool), Field(ge=-1000, le=1000)] = Field(
@@ -113,7 +116,7 @@ class JobSpec(Model):
     validation: ValidationSpec = ValidationSpec()
     recovery: Recovery = Recovery()
 
-    @field_validator("run", mode="before")
+    @field_validator("run", "run_on_resume", mode="before")
     @classmethod
     def _split_words(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -128,19 +131,21 @@ class JobSpec(Model):
             raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
         return words
 
-    @field_validator("run")
+    @field_validator("run", "run_on_resume")
     @classmethod
-    def _command(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+    def _command(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if words is None:
+            return None
         if not words or not words[0]:
             raise ValueError("the command is empty")
         if any("\0" in word for word in words):
             raise ValueError("no NUL characters here")
         return words
 
-    @field_validator("run", "envs")
+    @field_validator("run", "run_on_resume", "envs")
     @classmethod
     def _known_placeholders(cls, value: Any) -> Any:
-        texts = value.values() if isinstance(value, dict) else value
+        texts = value.values() if isinstance(value, dict) else value or ()
         for name in (name for text in texts for name in placeholders(text)):
             if name not in PLACEHOLDERS:
                 known = ", ".join(PLACEHOLDERS)
@@ -148,6 +153,22 @@ class JobSpec(Model):
                     f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
                 )
         return value
+
+    @model_validator(mode="after")
+    def _resumes_with_its_knobs(self) -> JobSpec:
+        def named(words: tuple[str, ...]) -> set[str]:
+            return {name for word in words for name in placeholders(word)} - {"checkpoint", "checkpoint_dir"}
+
+        missing = sorted(named(self.run) - named(self.run_on_resume)) if self.run_on_resume is not None else []
+        if missing:
+            raise ValueError(
+                f"run_on_resume: {{{missing[0]}}} is in run and not here, so a relaunch that resumes would lose it"
+            )
+        return self
+
+    def command(self, *, resumes: bool) -> tuple[str, ...]:
+        """Return the words of the command, for a launch that resumes from a checkpoint or for one that does not."""
+        return self.run_on_resume if resumes and self.run_on_resume is not None else self.run
 
     @property
     def validated_metric(self) -> str | None:

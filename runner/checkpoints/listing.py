@@ -92,7 +92,7 @@ def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: lis
 
 
 def _rows_of(context: Context, job: Job, attempts: Sequence[Attempt], folder: CheckpointFolder) -> list[Row]:
-    entries = folder.engine.list_files(folder.request, job.spec.checkpoint.pattern)
+    entries = folder.engine.list_files(folder.request, job.spec.checkpoint.searched)
     known = context.store.verdicts(job.id)
     newest = sorted(entries, key=lambda entry: entry.written_at, reverse=True)[:MOST_VERIFIED]
     unseen = [entry for entry in newest if _verdict_on(entry, known)[0] == NOT_EXAMINED]

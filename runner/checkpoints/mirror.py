@@ -114,7 +114,7 @@ class Mirror:
         last = attempts[-1]
         self._due[job.id] = self._soon(job)
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
-        original = Original(context.engines.on(last.host), request, spec.pattern)
+        original = Original(context.engines.on(last.host), request, spec.searched)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
         context.tasks.submit(
             key, last.host, lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most), slow=True

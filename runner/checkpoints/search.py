@@ -152,7 +152,7 @@ class CheckpointSearch:
         limit = before if before is not None or of_trial is not None else resume_limit(line, job.knobs)
         asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
-        query = Query(job.spec.checkpoint.pattern, asked, limit, verdicts, mirror)
+        query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
         keep = self._new.setdefault(job.id, deque()).append
         answer = (self._take, self._failed)
         self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query, keep), answer, slow=True)

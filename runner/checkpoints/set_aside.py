@@ -17,6 +17,7 @@ from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
 from rung.jobs.model.errors import EngineError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import IN_FILES, IN_JOB, set_aside_in_files
+from rung.jobs.spec.checkpoint_spec import CheckpointSpec
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of
 from rung.runner.context import Context
@@ -54,15 +55,26 @@ def files_to_set_aside(entries: Sequence[FileEntry], query: Query) -> list[str]:
     begun = min((each.started_at for each in query.earlier if each.started_at is not None), default=None)
     if begun is None:
         return []
-    pattern = PurePath(query.job.spec.checkpoint.pattern)
-    ours = [each for each in entries if each.written_at >= begun and _like_one(each, str(pattern))]
+    spec = query.job.spec.checkpoint
+    ours = [each for each in entries if each.written_at >= begun and _like_one(each, spec)]
     found = [checkpoint_of(each, query.verdicts.get(each.fingerprint, NOT_EXAMINED), query.earlier) for each in ours]
     chosen = next((each for each in found if each.name == query.attempt.resumed_from), None)
-    return [each.name for each in found if _newer(each, chosen, query.attempt)]
+    # The one file that every save overwrites: it stays only if it is the chosen version.
+    overwritten = spec.pattern if spec.is_one_file else None
+    return [
+        each.name
+        for each in found
+        if (_differs(each, chosen) if each.name == overwritten else _newer(each, chosen, query.attempt))
+    ]
 
 
-def _like_one(entry: FileEntry, pattern: str) -> bool:
-    return PurePath(entry.name).match(pattern) or LIKE_A_CHECKPOINT.fullmatch(entry.name) is not None
+def _like_one(entry: FileEntry, spec: CheckpointSpec) -> bool:
+    matches = any(PurePath(entry.name).match(pattern) for pattern in (spec.pattern, spec.searched))
+    return matches or LIKE_A_CHECKPOINT.fullmatch(entry.name) is not None
+
+
+def _differs(found: Checkpoint, chosen: Checkpoint | None) -> bool:
+    return chosen is None or (found.size, found.written_at) != (chosen.size, chosen.written_at)
 
 
 def _newer(found: Checkpoint, chosen: Checkpoint | None, attempt: Attempt) -> bool:

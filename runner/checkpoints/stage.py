@@ -27,6 +27,7 @@ def begin(
     """Return the work that starts an attempt on its host."""
     engine = context.engines.on(attempt.host)
     copy, near = _copy(context, job, attempt), copy_here(context, job, attempt, request)
+    back = put_back(context, job, attempt, request)
     on_progress = partial(context.progress.__setitem__, job.id)
 
     def work() -> None:
@@ -37,6 +38,8 @@ def begin(
         if near is not None:
             on_progress(f"{attempt.resumed_from} is being copied")
             near()
+        if back is not None:
+            back()
         start_attempt(engine, request, secrets, context.sleep)
 
     return work
@@ -46,11 +49,12 @@ def begin_here(
     context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
 ) -> Callable[[], None]:
     """Return the work that starts an attempt on this machine."""
-    engine, copy = context.engines.of(attempt), copy_here(context, job, attempt, request)
+    engine = context.engines.of(attempt)
+    steps = (copy_here(context, job, attempt, request), put_back(context, job, attempt, request))
 
     def work() -> None:
-        if copy is not None:
-            copy()
+        for step in filter(None, steps):
+            step()
         start_attempt(engine, request, secrets, context.sleep)
 
     return work
@@ -81,6 +85,15 @@ def copy_here(context: Context, job: Job, attempt: Attempt, request: Request) ->
         return None
     last = _last_at(context, job, source)
     return partial(context.engines.of(attempt).copy, context.request(job, last), request, name)
+
+
+def put_back(context: Context, job: Job, attempt: Attempt, request: Request) -> Callable[[], None] | None:
+    """Return the work that puts a version back under the name of the one file that the script loads; None: no need."""
+    name = attempt.resumed_from
+    loaded = job.spec.checkpoint.loaded_name(name) if name is not None else None
+    if name is None or loaded == name:
+        return None
+    return partial(context.engines.of(attempt).copy, request, request, name, loaded)
 
 
 def _last_at(context: Context, job: Job, residence: tuple[str, int]) -> Attempt:

@@ -63,7 +63,7 @@ class StartPoint:
 def start_point(context: Context, job: Job, step: int | None, spec: JobSpec) -> Iterator[StartPoint]:
     """Copy the newest healthy checkpoint of a job, or the one of a step; what is not given away is removed."""
     found = _find(context, job, step)
-    if not PurePath(found.name).match(spec.checkpoint.pattern):
+    if not PurePath(found.name).match(spec.checkpoint.searched):
         raise UsageError(
             f"--from {job.id}: {found.name} does not match checkpoint.pattern of {spec.name}, {spec.checkpoint.pattern}"
         )
@@ -80,7 +80,7 @@ def healthy_checkpoint(context: Context, job: Job, step: int | None = None) -> C
     sources = [_source(context, job, attempt) for attempt in reversed(last_at.values())]
     verdicts, mirror = context.store.verdicts(job.id), context.paths.mirror(job.id)
     new: list[NewVerdict] = []
-    sightings = search(sources, Query(job.spec.checkpoint.pattern, line, limit, verdicts, mirror), new.append)
+    sightings = search(sources, Query(job.spec.checkpoint.searched, line, limit, verdicts, mirror), new.append)
     with context.store.transaction():
         for fingerprint, verdict in new:
             if verdict.verdict != UNVERIFIED:
@@ -136,8 +136,9 @@ def _copy(context: Context, job: Job, found: Checkpoint, folder: Path) -> Path:
 def _refuse_overwriting(found: Checkpoint, spec: JobSpec) -> None:
     """Refuse a folder of the user's own on this machine that has another checkpoint of this name."""
     folder = Path(spec.checkpoint.dir)
-    if spec.is_remote or not folder.is_absolute() or not (folder / found.name).exists():
+    if spec.is_remote or not folder.is_absolute():
         return
-    there = local_entry(folder / found.name, sampled=False)
-    if there is None or (there.size, there.written_at) != (found.size, found.written_at):
-        raise UsageError(f"--from: {folder} has a {found.name} of its own; give another checkpoint.dir")
+    for name in (found.name, spec.checkpoint.loaded_name(found.name)):
+        there = local_entry(folder / name, sampled=False) if (folder / name).exists() else found
+        if there is None or (there.size, there.written_at) != (found.size, found.written_at):
+            raise UsageError(f"--from: {folder} has a {name} of its own; give another checkpoint.dir")

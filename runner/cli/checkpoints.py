@@ -96,7 +96,7 @@ def without_checkpoints(spec: JobSpec) -> str | None:
     """Return a note for a job that neither receives nor names a checkpoint; None if it may have some."""
     from rung.jobs.spec.knob_channels import placeholders
 
-    texts = (*spec.run, *spec.envs.values())
+    texts = (*spec.run, *(spec.run_on_resume or ()), *spec.envs.values())
     named = {name for text in texts for name in placeholders(text)}
     files = json.dumps(spec.knobs.model_dump(mode="json"))
     known = named & {"checkpoint", "checkpoint_dir"} or "checkpoint" in spec.model_fields_set or '"checkpoint' in files

@@ -242,8 +242,7 @@ class Supervisor:
             with self._context.store.transaction():
                 self._context.store.put_attempt(updated)
             view.written_at = steady
-        if updated.hands and not attempt.hands:
-            transitions.no_hands(self._context.store, updated, at=now)
+        transitions.progressed(self._context.store, attempt, updated, at=now)
         ignored = not_taken(updated.asked, updated.effective)
         if ignored and not view.not_taken_reported:
             transitions.not_taken(self._context.store, updated, ignored, at=now)

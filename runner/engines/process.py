@@ -135,7 +135,7 @@ class ProcessEngine:
         except OSError as error:
             raise EngineError(f"{aside}: {name} could not be set aside there: {error.strerror}") from None
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
+    def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
         original, folder = source.checkpoint_dir / name, request.checkpoint_dir
         draft = folder / f".{name}.copy"
         try:
@@ -145,8 +145,8 @@ class ProcessEngine:
                 shutil.copytree(original, draft, symlinks=True)
             else:
                 shutil.copy2(original, draft)
-            clear(folder / name)
-            draft.rename(folder / name)
+            clear(folder / (new_name or name))
+            draft.rename(folder / (new_name or name))
         except OSError as error:
             raise EngineError(f"{folder}: {name} could not be copied there: {error.strerror or error}") from None
 

@@ -26,7 +26,8 @@ def placeholder_values(spec: JobSpec, attempt: Attempt, checkpoint_dir: Path) ->
         word = script_value_for(asked.precision, knobs.precision_text, knobs.framework)
         values["precision"] = asked.precision.value if word is None else word
     values |= {name: asked.precision is on if asked.precision else None for name, on in SWITCHES.items()}
-    values["checkpoint"] = str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else None
+    found = attempt.resumed_from
+    values["checkpoint"] = str(checkpoint_dir / spec.checkpoint.loaded_name(found)) if found else None
     values["checkpoint_dir"] = str(checkpoint_dir)
     return values
 

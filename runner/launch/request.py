@@ -56,7 +56,7 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
     return Request(
         job_id=job.id,
         attempt=attempt.number,
-        argv=fill_command(job.spec.run, texts(values)),
+        argv=fill_command(job.spec.command(resumes=attempt.resumed_from is not None), texts(values)),
         cwd=Path(IN_WORK) if contained else here,
         env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
         paths=files,
@@ -118,22 +118,25 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
 
 def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[str, str]:
     """Return the variables for the code inside the job."""
+    spec, resumed = job.spec.checkpoint, attempt.resumed_from
     variables: dict[str, Any] = {
         "RUNG_JOB": job.id,
         "RUNG_ATTEMPT": attempt.number,
         "RUNG_MODE": mode_inside(job.spec.knobs),
         "RUNG_KNOBS": json.dumps(attempt.asked.to_dict()),
-        "RUNG_CHECKPOINT": str(checkpoint_dir / attempt.resumed_from) if attempt.resumed_from else "",
+        "RUNG_CHECKPOINT": str(checkpoint_dir / spec.loaded_name(resumed)) if resumed else "",
         "RUNG_CHECKPOINT_DIR": checkpoint_dir,
-        "RUNG_CHECKPOINT_PATTERN": job.spec.checkpoint.pattern,
+        "RUNG_CHECKPOINT_PATTERN": spec.pattern,
     }
+    if spec.is_one_file:
+        variables["RUNG_CHECKPOINT_KEEP"] = spec.keep
     if attempt.planned_step is not None:
         variables["RUNG_CHECKPOINT_STEP"] = attempt.planned_step
     if attempt.trial is not None and not attempt.trial.may_go_on:
         # The last one can win and go on, so only the controller stops it.
         variables["RUNG_STOP_AT"] = attempt.trial.until
-    if job.spec.checkpoint.every:
-        variables["RUNG_CHECKPOINT_EVERY"] = job.spec.checkpoint.every
+    if spec.every:
+        variables["RUNG_CHECKPOINT_EVERY"] = spec.every
     return {name: str(value) for name, value in variables.items()}
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rung.jobs.job import Job
@@ -22,6 +22,7 @@ from rung.runner.hosts.this_machine import survey_here
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.submit import refuse_impossible
+from rung.runner.preflight.check_resume import check_resume
 from rung.runner.preflight.rung_preview import change_text, rung_changes
 from rung.runner.preflight.slot import machine_lines, preview_slot
 from rung.runner.seams.engine import Engine, Request
@@ -80,6 +81,7 @@ def check_job(
     if not spec.is_remote:
         yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
         yield _slot(spec, paths, environ)
+    yield _resume(spec, origin, paths, environ)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     if spec.recovery.trials is not None and (why := shared_folder(spec)):
@@ -130,6 +132,22 @@ def _old_torch_note(version: str) -> str:
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     safe = len(numbers) < 2 or numbers >= [2, 6]
     return "" if safe else ", which is unsafe to load files from others with; 2.6 and later are safe"
+
+
+def _resume(spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
+    """Return whether a relaunch goes on from a checkpoint: as the command and the code of the script tell."""
+    job = planned_job(spec, 1)
+    first = asked_by_person(job, (), (), Placement("localhost"))
+    request = build_request(job, replace(first, resumed_from=spec.checkpoint.searched), paths, origin, environ)
+    found = check_resume(request.argv, request.source or request.cwd, spec.knobs.mode)
+    if found.resumes is None:
+        return CheckResult(True, f"whether a relaunch resumes is not known: {found.why}")
+    given = "checkpoint" in spec.model_fields_set or spec.run_on_resume is not None
+    return CheckResult(
+        found.resumes or not given,
+        f"a relaunch resumes: {found.why}" if found.resumes else f"a relaunch begins at step 0: {found.why}",
+        "give the command that resumes as `run_on_resume`",
+    )
 
 
 def _secret(name: str, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:

@@ -127,7 +127,7 @@ class LadderPreview:
 
     def resume(self) -> RungPreview:
         """Return what every relaunch changes in addition to its rung: it resumes from the last healthy checkpoint."""
-        resumed = replace(self._first, resumed_from=self._job.spec.checkpoint.pattern)
+        resumed = replace(self._first, resumed_from=self._job.spec.checkpoint.searched)
         return self._difference("resume", self._request(resumed), {})
 
     def _rung(self, step: RungSpec) -> RungPreview:

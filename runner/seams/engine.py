@@ -125,8 +125,11 @@ class Engine(Protocol):
 
     def observe(self, paths: AttemptPaths) -> Observation: ...
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
-        """Copy a checkpoint of another residence of the job on this host into the attempt's own folder."""
+    def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
+        """Copy a checkpoint of a residence of the job on this host into the attempt's own folder, in place of another.
+
+        `new_name`: the copy is called so.
+        """
 
     def remove_residence(self, request: Request, residence: int) -> None:
         """Remove the folder of a residence of the job on this host, if it is there; that of the first is refused."""

@@ -84,5 +84,5 @@ def _from_replay(name: str, attempt: Attempt) -> Iterator[SeenInRun]:
 def _is_examined(spec: JobSpec, origin: Path, examined: Sequence[Path]) -> bool:
     """Tell whether a job runs one of these files, or works in one of these folders."""
     workdir = (origin / spec.workdir).resolve()
-    scripts = {(workdir / word).resolve() for word in spec.run if word.endswith(".py")}
+    scripts = {(workdir / word).resolve() for word in (*spec.run, *(spec.run_on_resume or ())) if word.endswith(".py")}
     return any(each.is_relative_to(path) for path in examined for each in (*scripts, workdir))

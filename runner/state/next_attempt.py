@@ -122,11 +122,13 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
     attempts = store.attempts(job.id)
     last = attempts[-1]
     if isinstance(decision, Stop):
-        data = {"diagnosis": decision.diagnosis, "skipped": dict(decision.skipped)}
+        diagnosis = decision.diagnosis + _not_resumed(last)
+        data = {"diagnosis": diagnosis, "skipped": dict(decision.skipped)}
         store.add_event(job.id, last.number, EventKind.STOPPED, data, at=at)
         # RECOVERING -> FAILED: no rung is left
-        store.move(job.id, JobState.FAILED, reason=decision.diagnosis, at=at)
+        store.move(job.id, JobState.FAILED, reason=diagnosis, at=at)
         return
+    decision = replace(decision, because=decision.because + _not_resumed(last))
     if last.stepped_back and decision.knobs == last.asked:
         # After a fault of the machine, the same step back is tried again.
         decision = replace(decision, stepped_back=True)
@@ -141,6 +143,11 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
     store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
     # RECOVERING -> LAUNCHING: a rung was chosen
     store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
+
+
+def _not_resumed(last: Attempt) -> str:
+    """Return what to add to a reason when the attempt before did not go on from its checkpoint."""
+    return f"; in attempt {last.number}, {last.not_resumed}" if last.not_resumed else ""
 
 
 def write_beside(store: Store, job: Job, decision: Relaunch, placement: Placement, *, at: float) -> None:

@@ -163,7 +163,7 @@ def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         # LAUNCHING -> RUNNING: the first proof of progress
         proof = f"step {attempt.first_step}" if attempt.first_step is not None else "its first loss"
-        store.move(job.id, JobState.RUNNING, reason=f"{proof} was seen", at=at)
+        store.move(job.id, JobState.RUNNING, reason=attempt.not_resumed or f"{proof} was seen", at=at)
 
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
@@ -176,14 +176,20 @@ def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, A
         store.add_event(attempt.job_id, attempt.number, EventKind.NOT_TAKEN, data, at=at)
 
 
-def no_hands(store: Store, attempt: Attempt, *, at: float) -> None:
-    """Record, once per attempt, that and why Rung cannot set knobs from inside, and show it as the job's reason."""
-    recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NO_HANDS)
-    if attempt.number in recorded:
+def progressed(store: Store, before: Attempt, attempt: Attempt, *, at: float) -> None:
+    """Record what new progress shows: that Rung cannot set knobs from inside, that the checkpoint was not loaded."""
+    if attempt.hands and not before.hands:
+        _record_once(store, attempt, EventKind.NO_HANDS, describe_no_hands(attempt.hands), at=at)
+    if attempt.not_resumed and not before.not_resumed:
+        _record_once(store, attempt, EventKind.NOT_RESUMED, attempt.not_resumed, at=at)
+
+
+def _record_once(store: Store, attempt: Attempt, kind: EventKind, because: str, *, at: float) -> None:
+    """Record an event once per attempt, and show it as the job's reason."""
+    if attempt.number in (event.attempt for event in store.events(attempt.job_id) if event.kind == kind):
         return
-    because = describe_no_hands(attempt.hands or "")
     with store.transaction():
-        store.add_event(attempt.job_id, attempt.number, EventKind.NO_HANDS, {"because": because}, at=at)
+        store.add_event(attempt.job_id, attempt.number, kind, {"because": because}, at=at)
         store.set_reason(attempt.job_id, because)
 
 

@@ -85,6 +85,7 @@ def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: Ho
         **attempt_to_dict(attempt),
         "changed": {name: list(pair) for name, pair in attempt.asked.changes_from(before).items()},
         "not_taken": {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()},
+        "not_resumed": attempt.not_resumed,
         "saturation": _saturation(attempt.saturation),
         "fault": {**fault, "fault": fault["kind"]} if fault else None,
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],

@@ -67,6 +67,7 @@ def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]
         "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
         "attempt": last.number if last else None,
         "verdict": last.verdict if last else None,
+        "not_resumed": last.not_resumed if last else None,
         "run_seconds": busy_seconds(attempts, runs_until(job, now)),
         "submitted_at": job.created_at,
         "submitted": iso_utc(job.created_at),

@@ -177,8 +177,8 @@ def _tell_state(told: Told, event: Event, attempts: Attempts) -> StoryLine | Non
     attempt = attempts.get(told.attempt)
     if to != JobState.RUNNING or attempt is None or attempt.trial is not None:
         return None
-    if attempt.by_person and attempt.resumed_from is None:
-        return None
+    if (attempt.by_person and attempt.resumed_from is None) or attempt.not_resumed:
+        return None  # the first line says that it starts; and that it did not resume is an event of its own
     where = f" on {attempt.host}" if attempt.is_remote else ""
     label = "resumed" if attempt.resumed_from else "running"
     return StoryLine(event.at, label, f"{_resume_point(attempt)}{where}: {reason}", "green")

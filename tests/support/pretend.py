@@ -122,10 +122,11 @@ class PretendEngine:
     def fetch(self, request: Request, entry: FileEntry, to: Path) -> Path:
         raise EngineError(f"{self.host}: there is nothing to copy")
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
-        self._reach("copy", f"{name} to {folder_name(request)}")
+    def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
+        self._reach("copy", f"{name} to {folder_name(request)}{f' as {new_name}' if new_name else ''}")
         found = [entry for entry in self.files.get(folder_name(source), ()) if entry.name == name]
-        self.files.setdefault(folder_name(request), []).extend(found)
+        renamed = [replace(entry, name=new_name or name) for entry in found]
+        self.files.setdefault(folder_name(request), []).extend(renamed)
 
     def remove_residence(self, request: Request, residence: int) -> None:
         self._reach("remove", f"{request.job_id}/{residence}")

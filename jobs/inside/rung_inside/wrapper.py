@@ -60,7 +60,8 @@ def start(folder: str) -> int:
     write(folder, "done.draft", b" " * DONE_BYTES)
     with open(os.path.join(folder, "log"), "ab") as log:
         ending = run(folder, request, log)
-    end_leftovers(folder)
+        end_leftovers(folder)
+        keep_version(log)
     with open(os.path.join(folder, "done.draft"), "r+b") as file:
         file.write(json.dumps(ending).encode("ascii"))
         file.flush()
@@ -120,9 +121,9 @@ def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
         return {"exit_code": 127, "signal": None, "ended_at": time.time()}
     group.append(child.pid)
     write(folder, "running.json", json.dumps({"group": child.pid}).encode("ascii"))
-    watch = watch_hands(log)
+    watches = [each for each in (watch_hands(log), watch_versions(log)) if each is not None]
     code = child.wait()
-    if watch is not None:
+    for watch in watches:
         watch.kill()
         watch.wait()
     if code in KILLED and oom_kills() > before:
@@ -134,10 +135,28 @@ def watch_hands(log: IO[bytes]) -> subprocess.Popen[bytes] | None:
     """Start the process that looks for a Python of the job which zero-edit cannot reach; a job can do without it."""
     if os.environ.get("RUNG_MODE") != "zero-edit":
         return None
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hands_watch.py")
+    return start_beside(log, "hands_watch.py", str(os.getsid(0)))
+
+
+def watch_versions(log: IO[bytes]) -> subprocess.Popen[bytes] | None:
+    """Start the process that keeps versions of a checkpoint file which every save overwrites."""
+    one_file = "*" not in os.environ.get("RUNG_CHECKPOINT_PATTERN", "*")
+    return start_beside(log, "version_watch.py") if one_file else None
+
+
+def keep_version(log: IO[bytes]) -> None:
+    """Keep what the last save wrote, when nothing of the job runs any more."""
+    if "*" not in os.environ.get("RUNG_CHECKPOINT_PATTERN", "*"):
+        last = start_beside(log, "version_watch.py", "--once")
+        if last is not None:
+            last.wait()
+
+
+def start_beside(log: IO[bytes], name: str, *arguments: str) -> subprocess.Popen[bytes] | None:
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", program, str(os.getsid(0))],
+            [sys.executable, "-I", program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.DEVNULL,

@@ -83,10 +83,11 @@ class Script:
 
     def are_exclusive(self, one: ast.AST, other: ast.AST) -> bool:
         """Return whether two nodes are in different branches of one `if`, so that only one of them runs."""
-        branches = dict(self._branches(one))
-        return any(outer in branches and branches[outer] != branch for outer, branch in self._branches(other))
+        branches = dict(self.branches(one))
+        return any(outer in branches and branches[outer] != branch for outer, branch in self.branches(other))
 
-    def _branches(self, node: ast.AST) -> Iterator[tuple[ast.If, str]]:
+    def branches(self, node: ast.AST) -> Iterator[tuple[ast.If, str]]:
+        """Yield each `if` around a node, from the inside out, and the branch it is in: then or else."""
         inner_node = node
         for outer in self.scopes.around(node):
             if isinstance(outer, ast.If):

@@ -215,8 +215,9 @@ class DockerEngine:
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         self._job_files.move(self._with_resolved_volumes(request), names, aside)
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
-        self._job_files.copy(self._with_resolved_volumes(source), self._with_resolved_volumes(request), name)
+    def copy(self, source: Request, request: Request, name: str, new_name: str | None = None) -> None:
+        resolved = self._with_resolved_volumes(source), self._with_resolved_volumes(request)
+        self._job_files.copy(*resolved, name, new_name or name)
 
     def remove_residence(self, request: Request, residence: int) -> None:
         self._job_files.remove_residence(request, residence)

@@ -84,10 +84,10 @@ class JobFiles:
         finally:
             self._remove(f"{self._root(request)}/{place}")
 
-    def copy(self, source: Request, request: Request, name: str) -> None:
-        """Copy a checkpoint of another residence of the job into the attempt's checkpoint folder."""
-        folders = (path_in_files(source), path_in_files(request))
-        self._run(request, "copy", folders[0], file_name(name), folders[1], writable=True, seconds=LONG_SECONDS)
+    def copy(self, source: Request, request: Request, name: str, new_name: str) -> None:
+        """Copy a checkpoint of a residence of the job into the attempt's checkpoint folder."""
+        arguments = (path_in_files(source), file_name(name), path_in_files(request), file_name(new_name))
+        self._run(request, "copy", *arguments, writable=True, seconds=LONG_SECONDS)
 
     def remove_residence(self, request: Request, residence: int) -> None:
         """Remove the folder of a residence of the job, if it is there."""

@@ -123,6 +123,9 @@ def test_a_copy_is_a_file_of_its_own_without_links_and_is_made_again(run: Run, f
     run("copy", folder, "step_7.pt", there)
     assert not (there / "step_7.pt").is_symlink() and (there / "step_7.pt").read_text() == "five"
     run("copy", folder, "gone", there, works=False)
+    (folder / "last.pt").write_text("poisoned")
+    run("copy", folder, "step_7.pt", folder, "last.pt")
+    assert (folder / "last.pt").read_text() == "five" and (folder / "step_7.pt").exists()
 
 
 def test_what_is_gone_or_no_file_is_not_offered(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rung.jobs.model.knobs import Precision, RungName
+from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import channels, placeholders
@@ -38,6 +39,26 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "params": None, "skip": None, "constants": None, "fp32_modules": None, "matmul": None,
     }  # fmt: skip
     assert (made.checkpoint.dir, made.checkpoint.pattern, made.workdir) == ("checkpoints", "step_*.pt", ".")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "searched", "version", "step"),
+    [
+        ("ckpt.pt", "ckpt.rung-*.pt", "ckpt.rung-step-200.pt", 200),
+        ("checkpoint.pth.tar", "checkpoint.rung-*.pth.tar", "checkpoint.rung-step-3.pth.tar", 3),
+        ("last", "last.rung-*", "last.rung-t17633", None),
+        ("model_2.pt", "model_2.rung-*.pt", "model_2.rung-t17633.pt", None),
+    ],
+)
+def test_a_pattern_without_a_star_is_one_file_with_versions(
+    pattern: str, searched: str, version: str, step: int | None
+) -> None:
+    made = spec(checkpoint={"pattern": pattern}).checkpoint
+    assert made.is_one_file and made.searched == searched
+    assert (made.loaded_name(version), made.loaded_name("other.pt")) == (pattern, "other.pt")
+    assert step_in_name(version) == step
+    usual = spec().checkpoint
+    assert (usual.is_one_file, usual.searched, usual.loaded_name("step_5.pt")) == (False, "step_*.pt", "step_5.pt")
 
 
 @pytest.mark.parametrize(

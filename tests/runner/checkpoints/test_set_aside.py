@@ -52,6 +52,19 @@ def test_the_steps_in_the_jobs_log_decide_which_one_is_newer() -> None:
     assert files_to_set_aside(found, a_query("step_40.pt", 40, logged)) == ["model_b.pt"]
 
 
+def test_the_one_file_stays_only_if_it_is_the_chosen_version() -> None:
+    names = ("ckpt.rung-step-40.pt", "ckpt.rung-step-50.pt", "ckpt.pt")
+    found = [FileEntry(name, 9, at) for name, at in zip(names, (140.0, 150.0, 150.0), strict=True)]
+    query = a_query("ckpt.rung-step-40.pt", 40, pattern="ckpt.pt")
+    assert files_to_set_aside(found, query) == ["ckpt.rung-step-50.pt", "ckpt.pt"]
+    newest = a_query("ckpt.rung-step-50.pt", 50, pattern="ckpt.pt")
+    assert files_to_set_aside(found, newest) == []
+    assert files_to_set_aside(found, a_query(None, None, pattern="ckpt.pt")) == list(names)
+    # A name that says nothing by itself.
+    other = [FileEntry("weights", 9, 150.0), FileEntry("weights.rung-t99", 9, 140.0)]
+    assert files_to_set_aside(other, a_query("weights.rung-t99", 40, pattern="weights")) == ["weights"]
+
+
 def test_nothing_is_set_aside_when_no_attempt_has_started() -> None:
     assert files_to_set_aside(files(step_40__pt=140.0), a_query(None, None, replace(FIRST, started_at=None))) == []
 

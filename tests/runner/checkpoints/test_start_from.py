@@ -11,8 +11,8 @@ import pytest
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.spec.job_spec import JobSpec
-from rung.recovery.decide.checkpoint_choice import MIRROR
-from rung.runner.checkpoints.start_from import parse_start, start_point
+from rung.recovery.decide.checkpoint_choice import MIRROR, Checkpoint
+from rung.runner.checkpoints.start_from import _refuse_overwriting, parse_start, start_point
 from rung.runner.launch.submit import submit
 from rung.runner.seams.engine import FileEntry, Request
 from tests.support.pretend import IMAGE, World, worlds
@@ -147,6 +147,17 @@ def test_a_folder_of_the_users_own_is_not_overwritten(world: World, tmp_path: Pa
         begin(world, **fields)
     assert (own / "step_20.pt").read_text() == "of somebody else"
     assert begin(world, 10, **fields) == "second-2"
+
+
+def test_a_file_of_the_users_own_is_not_overwritten_by_a_version(tmp_path: Path) -> None:
+    spec = JobSpec.model_validate({"name": "n", "run": "x", "checkpoint": {"dir": str(tmp_path), "pattern": "ckpt.pt"}})
+    version = Checkpoint("ckpt.rung-step-20.pt", 20, 100.0, size=7)
+    _refuse_overwriting(version, spec)
+    (tmp_path / "ckpt.pt").write_text("another")
+    with pytest.raises(UsageError, match=r"has a ckpt\.pt of its own; give another"):
+        _refuse_overwriting(version, spec)
+    os.utime(tmp_path / "ckpt.pt", (100.0, 100.0))
+    _refuse_overwriting(version, spec)
 
 
 def test_what_is_not_given_away_is_removed(world: World) -> None:

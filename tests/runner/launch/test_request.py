@@ -150,6 +150,18 @@ def test_the_job_gets_the_variables_of_the_contract() -> None:
     assert "RUNG_CHECKPOINT_EVERY" not in fresh
 
 
+def test_a_version_of_the_one_file_is_loaded_by_the_name_of_the_file() -> None:
+    one_file = {"dir": "ck", "pattern": "ckpt.pt", "keep": 7}
+    commands = {"run": "x {lr} --from {checkpoint}", "run_on_resume": "x {lr} --resume {checkpoint}"}
+    resumed = build(checkpoint=one_file, resumed="ckpt.rung-step-5.pt", **commands, knobs={"lr": 0.1})
+    assert resumed.argv == ("x", "0.1", "--resume", "/h/jobs/a-1/ck/ckpt.pt")
+    assert resumed.env["RUNG_CHECKPOINT"] == "/h/jobs/a-1/ck/ckpt.pt"
+    assert (resumed.env["RUNG_CHECKPOINT_PATTERN"], resumed.env["RUNG_CHECKPOINT_KEEP"]) == ("ckpt.pt", "7")
+    fresh = build(checkpoint=one_file, **commands, knobs={"lr": 0.1})
+    assert (fresh.argv, fresh.env["RUNG_CHECKPOINT"]) == (("x", "0.1"), "")
+    assert "RUNG_CHECKPOINT_KEEP" not in build().env
+
+
 def test_the_pythonpath_of_the_job_comes_after_ours() -> None:
     assert build(envs={"PYTHONPATH": "/mine"}).env["PYTHONPATH"] == f"{INSIDE}:/mine"
     assert build({"PYTHONPATH": "/around"}).env["PYTHONPATH"] == f"{INSIDE}:/around"

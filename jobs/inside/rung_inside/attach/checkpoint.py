@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rung_inside.contract import kept_versions
 from rung_inside.contract.records import emit, is_first_rank
 
 DEFAULT_DIR = "checkpoints"
@@ -34,8 +35,17 @@ def save(path_or_step: Any, state: Mapping[str, Any]) -> str:
     if is_first_rank():
         write(path, without_numpy(state))
         step = path_or_step if isinstance(path_or_step, int) else state.get("step")
-        emit("saved", step=step, file=os.path.basename(path))
+        emit("saved", step=step, file=_kept(path, step) or os.path.basename(path))
     return path
+
+
+def _kept(path: str, step: Any) -> str | None:
+    """Keep a version of the file if every save overwrites it, and return its name."""
+    if not kept_versions.is_watched(path):
+        return None
+    with contextlib.suppress(OSError):
+        return kept_versions.keep(path, step if isinstance(step, int) else None)
+    return None
 
 
 def write(path: str, state: Any) -> None:

@@ -36,7 +36,8 @@ def step_of(content: Any, path: str) -> int | None:
 
 def in_name(path: str) -> tuple[int | None, int | None]:
     """Return the number that a name calls a step, and the last other number that is no epoch."""
-    name = os.path.basename(path.rstrip("/"))
+    # A version that Rung keeps of a file: the number in the file's own name is no step.
+    name = os.path.basename(path.rstrip("/")).rpartition(".rung-")[2]
     stem = EPOCH_IN_NAME.sub("", os.path.splitext(name)[0] if not name.split(".")[-1].isdigit() else name)
     named, bare = STEP_IN_NAME.findall(stem), NUMBER_IN_NAME.findall(stem)
     return (int(named[-1]) if named else None), (int(bare[-1]) if bare else None)

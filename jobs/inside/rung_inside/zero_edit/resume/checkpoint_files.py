@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rung_inside.contract import asked_knobs, records
+from rung_inside.contract import asked_knobs, kept_versions, records
+from rung_inside.numerics import finite
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume.checkpoint_paths import name_in_folder, path_of
@@ -43,10 +44,13 @@ def install_sharded(module: Any) -> None:
 
 
 def _saved(_result: Any, state: Any = None, target: Any = None, *_: Any, **kwargs: Any) -> None:
-    path = path_of(kwargs.get("f", kwargs.get("filename", target)))
+    target = kwargs.get("f", kwargs.get("filename", target))
+    path = path_of(target)
     if path is None:
         _unnamed_step[0] = run_state.step()
         return
+    if hasattr(target, "flush"):
+        target.flush()  # a copy of an open file must have all of it
     run_state.publish("saved", path, state if state is not None else kwargs.get("obj"))
     report_saved(path, run_state.step())
 
@@ -71,7 +75,11 @@ def _renamed(_result: Any, source: Any = None, target: Any = None, *_: Any, **kw
 
 def report_saved(path: str, step: int) -> None:
     """Report a file or folder that holds the run after this update, once."""
-    if not run_state.updates() and not asked_knobs.may_change():
+    counts = bool(run_state.updates()) or asked_knobs.may_change()
+    if kept_versions.is_watched(path):
+        _report_version(path, step if counts else None)
+        return
+    if not counts:
         return  # a script that is only watched may count steps of its own, with no update that is seen
     if len(_written) > 64:
         del _written[next(iter(_written))]
@@ -84,6 +92,30 @@ def report_saved(path: str, step: int) -> None:
     elif _last_reported[0] != (name, step):
         _last_reported[0] = (name, step)
         records.emit("saved", step=step, file=name)
+
+
+def _report_version(path: str, step: int | None) -> None:
+    """Keep a version of the one file that every save overwrites, and report it under the name of the version."""
+    if not records.is_first_rank():
+        return
+    try:
+        if not _is_healthy():
+            kept_versions.reject(path)
+            patch.note(f"the weights are not finite: no version of {os.path.basename(path)} is kept from now on")
+            return
+        name = kept_versions.keep(path, step)
+    except OSError as error:
+        patch.note(f"no version of {path} could be kept: {error.strerror}")
+        return
+    if name is not None and step is not None and _last_reported[0] != (name, step):
+        _last_reported[0] = (name, step)
+        records.emit("saved", step=step, file=name)
+
+
+def _is_healthy() -> bool:
+    """Return whether what the optimizers train is finite."""
+    groups = (group for optimizer in run_state.optimizers for group in optimizer.param_groups)
+    return finite.all_finite(parameter for group in groups for parameter in group["params"])
 
 
 def _loaded(state: Any, source: Any = None, *_: Any, **kwargs: Any) -> None:
