@@ -85,12 +85,13 @@ def _handle(pid: int) -> Iterator[int | None]:
 def _has_open(pid: int, file: Path) -> bool:
     """Tell whether a process has a file open; not if it is gone, or another user's."""
     with suppress(OSError):
-        wanted = file.stat()
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with suppress(OSError):
-                found = entry.stat()
-                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-                    return True
+        return any(_is_same(opened, file) for opened in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def _is_same(opened: Path, file: Path) -> bool:
+    with suppress(OSError):
+        return opened.samefile(file)
     return False
 
 
