@@ -34,8 +34,8 @@ def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
     log = JobLog(session, found.id, attempt, tail)
     if follow and attempt is None and tail is None:
         sys.exit(JobFollow(session, found.id, log=True).watch_only())
-    warn_if_unwatched(session, found)
     if follow:
+        warn_if_unwatched(session, found)
         sys.exit(log.follow())
     for line in log.lines():
         click.echo(line)
