@@ -45,8 +45,8 @@ WantedBy=default.target
 def unit_text(command: Sequence[str], environment: Mapping[str, str], umask: int) -> str:
     """Return the text of the unit. Pure."""
     settings = [f"Environment={_quoted(f'{name}={value}')}" for name, value in sorted(environment.items())]
-    # A dollar begins a variable there, and nowhere else in the unit.
-    words = [_quoted(word).replace("$", "$$") for word in command]
+    # A dollar begins a variable in arguments, but not in the name of the program, nor elsewhere in the unit.
+    words = [_quoted(command[0]), *(_quoted(word).replace("$", "$$") for word in command[1:])]
     return UNIT.format(environment="\n".join(settings), command=" ".join(words), umask=umask)
 
 

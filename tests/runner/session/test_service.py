@@ -18,7 +18,7 @@ from rung.runner.session.service import service_environment, unit_path, unit_tex
 from rung.runner.state.lock import is_owned
 
 Rung = Callable[..., Any]
-COMMAND = ["/opt/a b/100%/python", "-P", "-m", "rung.runner.cli.main", "controller"]
+COMMAND = ["/opt/a b/100%$/python", "-P", "-m", "rung.runner.cli.main", "$x"]
 ENVIRONMENT = {"RUNG_HOME": "/home/me/state %h", "PATH": '/opt/"quoted"/bin:/back\\slash:/usr/bin', "CUDA_HOME": "$X"}
 
 
@@ -28,7 +28,7 @@ def test_the_unit_keeps_every_character_of_its_words_and_ends_no_job() -> None:
         'Environment="CUDA_HOME=$X"',
         r'Environment="PATH=/opt/\"quoted\"/bin:/back\\slash:/usr/bin"',
         'Environment="RUNG_HOME=/home/me/state %%h"',
-        'ExecStart="/opt/a b/100%%/python" "-P" "-m" "rung.runner.cli.main" "controller"',
+        'ExecStart="/opt/a b/100%%$/python" "-P" "-m" "rung.runner.cli.main" "$$x"',
         "UMask=0027",
     ]
     assert {"KillMode=process", "OOMPolicy=continue", "Restart=on-failure", "WantedBy=default.target"} <= set(lines)
