@@ -28,6 +28,8 @@ BIN = Path(sys.executable).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")])
 )
+# No test leaves a controller in the background behind; those that are about it say `auto` and stop it.
+os.environ["RUNG_CONTROLLER"] = "manual"
 # The longest wait in seconds; on a slow machine tests/pace.py makes it longer.
 PATIENCE = 120.0
 

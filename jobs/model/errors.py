@@ -7,6 +7,7 @@ RungError                  one line for a person, exit code 2
 ├── StoreError             the store cannot be opened, read or written
 │   ├── StoreOwned         another controller owns it
 │   └── StoreBlocked       it cannot be written now: a full disk, or another process holds it; this passes
+├── ControllerError        a controller could not be started or stopped, or its service not installed
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
 ├── HostError              a host cannot be used now; what runs there may run on
@@ -56,6 +57,10 @@ class StoreOwned(StoreError):
 
 class StoreBlocked(StoreError):
     """The store cannot be read or written now, because the disk is full or another process holds it. This passes."""
+
+
+class ControllerError(RungError):
+    """A controller in the background could not be started or stopped, or its service could not be installed."""
 
 
 class EngineError(RungError):

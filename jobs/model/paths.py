@@ -104,6 +104,11 @@ class HomePaths:
         return self.home / "removal.lock"
 
     @property
+    def controller_log(self) -> Path:
+        """What a controller in the background prints."""
+        return self.home / "controller.log"
+
+    @property
     def secrets(self) -> Path:
         return self.home / "secrets"
 

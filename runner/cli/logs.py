@@ -7,6 +7,7 @@ import sys
 import click
 
 from rung.runner.cli.checkpoints import complete_job
+from rung.runner.cli.controller import warn_if_unwatched
 
 COUNT = click.IntRange(min=1)
 
@@ -24,6 +25,7 @@ COUNT = click.IntRange(min=1)
 )
 def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
     """Print the log of JOB, without control codes. Of a progress bar, only its last refresh is shown."""
+    from rung.runner.session.follow import JobFollow
     from rung.runner.session.log_follow import JobLog
     from rung.runner.session.session import Session
 
@@ -31,8 +33,9 @@ def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
     found = session.store.find(job)
     log = JobLog(session, found.id, attempt, tail)
     if follow and attempt is None and tail is None:
-        sys.exit(session.watch_log(found.id))
+        sys.exit(JobFollow(session, found.id, log=True).watch_only())
     if follow:
+        warn_if_unwatched(session, found)
         sys.exit(log.follow())
     for line in log.lines():
         click.echo(line)

@@ -18,8 +18,10 @@ import click
 from rung.jobs.model.errors import RungError, UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
+from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
 from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
+from rung.runner.cli.explain import explain
 from rung.runner.cli.image import image
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.logs import logs
@@ -36,10 +38,10 @@ LOG = click.option("--log", is_flag=True, help="Like -f, but show the whole log 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _session(*, create: bool = False, wait: bool = False) -> Session:
+def _session(*, create: bool = False) -> Session:
     from rung.runner.session.session import Session
 
-    return Session.open(create=create, wait=wait)
+    return Session.open(create=create)
 
 
 JOB = click.argument("job", shell_complete=complete_job)
@@ -61,9 +63,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends; runs a controller if none does."
-)
+@click.option("-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends.")
 @LOG
 @click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
 @click.option(
@@ -74,7 +74,10 @@ def cli() -> None:
 )
 @JSON
 def launch(file: Path, follow: bool, log: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
-    """Submit the job in FILE."""
+    """Submit the job in FILE, and start a controller in the background if none runs.
+
+    With RUNG_CONTROLLER=manual no controller is started; -f is the controller itself while it follows the job.
+    """
     from rung.jobs.spec.load import load_spec
     from rung.runner.session.session import dryrun as preview
 
@@ -87,20 +90,17 @@ def launch(file: Path, follow: bool, log: bool, dryrun: bool, start: str | None,
     note = without_checkpoints(spec)
     if start is not None and note is not None:
         raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
+    refuse_bad_setting()
     session = _session(create=True)
     job = session.submit(spec, origin, file.absolute(), start)
-    if as_json and not (follow or log):
+    quiet = as_json and not (follow or log)
+    if quiet:
         _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
-        if note is not None:
-            click.echo(note, err=True)
-        return
-    click.echo(f"submitted {job.id}")
+    else:
+        click.echo(f"submitted {job.id}")
     if note is not None:
-        click.echo(clean(note))
-    if follow or log:
-        sys.exit(session.follow(job.id, log=log))
-    if not session.controller_running():
-        click.echo("no controller is running: start one with `rung controller` (or use `rung launch -f`)")
+        click.echo(clean(note), err=quiet)
+    watch_over(session, job, (follow, log), quiet=quiet)
 
 
 @cli.command()
@@ -114,7 +114,9 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     from rung.runner.views.tables import history_text
 
     session = _session()
-    data = build(session.store, session.store.find(job), session.paths, time.time())
+    found = session.store.find(job)
+    data = build(session.store, found, session.paths, time.time())
+    warn_if_unwatched(session, found)
     if as_json:
         _print_json(with_series(data))
     else:
@@ -125,13 +127,22 @@ def history(job: str, diff: bool, as_json: bool) -> None:
 @JOB
 @JSON
 def cancel(job: str, as_json: bool) -> None:
-    """End JOB: TERM, then KILL, for its whole process group."""
+    """End JOB: TERM, then KILL, for its whole process group. Starts a controller if none runs, and waits for the end.
+
+    A job that cannot be ended in time, such as one on a host that does not answer, is shown with the reason; the
+    controller goes on with it.
+    """
+    from rung.runner.session.cancel import cancel_job
+
+    refuse_bad_setting()
     session = _session()
-    found = session.cancel(session.store.find(job))
+    found = cancel_job(session, session.store.find(job))
     if as_json:
         _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
     else:
-        click.echo(f"{found.id} is {found.state}; cancelling" if not found.ended else f"{found.id} is {found.state}")
+        why = f": {clean(found.reason)}" if found.reason else ""
+        click.echo(f"{found.id} is {found.state}" + ("" if found.ended else f"; cancelling{why}"))
+    warn_if_unwatched(session, found)
 
 
 @cli.command()
@@ -150,40 +161,19 @@ def retry(  # noqa: PLR0913  (one for each option)
     """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
     from rung.runner.launch.job_file import changed_since
 
+    refuse_bad_setting()
     session = _session()
     asked = session.store.find(job)
     note = changed_since(session.store, asked) if file is None else None
     found = session.retry(asked, settings, file, give_up_hosts=give_up_hosts)
     if note is not None:
         click.echo(clean(note), err=True)
-    if as_json and not (follow or log):
+    quiet = as_json and not (follow or log)
+    if quiet:
         _print_json({"id": found.id, "state": found.state, "knobs": found.knobs.to_dict()})
-        return
-    click.echo(f"{found.id} is {found.state} again")
-    if follow or log:
-        sys.exit(session.follow(found.id, log=log))
-
-
-@cli.command()
-@click.argument("log", type=click.File("rb"))
-@click.option("--quick", is_flag=True, help="Search only for faults, at the speed of grep: no steps, no early warning.")
-@JSON
-def explain(log: Any, quick: bool, as_json: bool) -> None:
-    """Show the faults that Rung finds in any LOG file (- for standard input)."""
-    from rung.runner.session.explain import explain_log
-
-    found = explain_log(log, quick=quick)
-    if as_json:
-        _print_json(found)
-        return
-    for fault in found:
-        step = f" step {fault['step']}" if fault["step"] is not None else ""
-        cause = " (first cause)" if fault["first_cause"] and len(found) > 1 else ""
-        note = f" [{fault['note']}]" if fault["note"] else ""
-        named = click.style(fault["fault"], fg="red")
-        click.echo(f"line {fault['line']}:{step} {named}{cause}: {fault['evidence']}{note}")
-    if not found:
-        click.echo("no fault that Rung knows")
+    else:
+        click.echo(f"{found.id} is {found.state} again")
+    watch_over(session, found, (follow, log), quiet=quiet)
 
 
 @cli.command()
@@ -230,19 +220,10 @@ def schema() -> None:
     _print_json(JobSpec.model_json_schema())
 
 
-@cli.command()
-@click.option("--until-idle", is_flag=True, help="End when no active job is left.")
-def controller(until_idle: bool) -> None:
-    """Run the controller in the foreground, for all jobs of this RUNG_HOME.
-
-    On this machine it runs one job on each GPU that jobs ask for, and of jobs without a GPU one for each core at once,
-    or as many as RUNG_MAX_PARALLEL says. The others wait.
-    """
-    _session(create=True, wait=True).control(until_idle=until_idle)
-
-
+cli.add_command(controller)
 cli.add_command(doctor)
 cli.add_command(drill)
+cli.add_command(explain)
 cli.add_command(image)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
@@ -292,3 +273,7 @@ def _fail(message: str) -> None:
     for line in message.splitlines():
         click.echo(f"{click.style('rung:', fg='red')} {clean(line)}", err=True, color=_colours())
     sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from rung.jobs.model.state import JobState
+from rung.runner.cli.controller import warn_if_unwatched
 
 
 class StateName(click.Choice[str]):
@@ -47,7 +48,10 @@ def queue(
     wanted = view.QueueFilter(tuple(states), name, parse_since(since, now) if since is not None else None, limit)
     if pause := note(find_home(os.environ)):
         click.echo(pause, err=True)
-    found = view.queue(Session.open().store, now, wanted) if find_home(os.environ).store.exists() else []
+    session = Session.open() if find_home(os.environ).store.exists() else None
+    found = view.queue(session.store, now, wanted) if session is not None else []
+    if session is not None:
+        warn_if_unwatched(session)
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
     elif found:

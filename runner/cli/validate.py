@@ -12,6 +12,7 @@ import click
 
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.terminal_text import clean
+from rung.runner.cli.controller import refuse_bad_setting
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
@@ -42,6 +43,7 @@ def validate(target: str, metric: str | None, output: Path | None, again: bool, 
     from rung.runner.session.session import Session
     from rung.runner.session.validate_run import VerdictWait, find_subject, request_validation
 
+    refuse_bad_setting()
     session = Session.open(create=True)
     validation = request_validation(session, find_subject(session, target), metric, again=again)
     if not as_json:
@@ -49,9 +51,8 @@ def validate(target: str, metric: str | None, output: Path | None, again: bool, 
     try:
         decided = VerdictWait(session, (lambda event: None) if as_json else _show).wait(validation)
     except KeyboardInterrupt:
-        click.echo(
-            f"\nvalidation {validation.id} goes on with the next controller; the same command resumes it", err=True
-        )
+        how = "in the background" if session.controller_running() else "with the next controller"
+        click.echo(f"\nvalidation {validation.id} goes on {how}; the same command resumes it", err=True)
         sys.exit(130)
     _finish(session, decided, output, as_json=as_json)
 

@@ -57,7 +57,7 @@ def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
     )
     running = paths.home.exists() and is_owned(paths)
     what = "a controller is running" if running else "no controller is running"
-    yield CheckResult(True, what, "" if running else "start one with `rung controller`, or follow a launch with -f")
+    yield CheckResult(True, what, "" if running else "`rung launch` starts one, unless RUNG_CONTROLLER=manual")
 
 
 def check_slots(environ: Mapping[str, str]) -> Iterator[CheckResult]:

@@ -18,6 +18,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.controller.controller import TURN_SECONDS
 from rung.runner.engine_pool import RealEngines
+from rung.runner.session.follow import hand_over
 from rung.runner.session.pause import PatientController
 from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
@@ -146,6 +147,7 @@ class DrillRun:
             finally:
                 if controller is not None:
                     controller.close()
+        hand_over(self._session)
         attempts = self._session.store.attempts(job.id)
         passed, text = judge(name, job, attempts)
         if passed and DRILLS[name].injects_fault and not self._injected:

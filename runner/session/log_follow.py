@@ -46,8 +46,6 @@ class JobLog:
         number = self._number() if self.attempt else max(1, len(self.session.store.attempts(self.job_id)))
         start = tail_start(self._path(number), self.tail) if self.tail else 0
         reader, first = NewLines(self._path(number), start), self.tail
-        if not self.session.controller_running():
-            click.echo("no controller is running: start one with `rung controller`", err=True)
         while True:
             # Asked before the log is read: what an ended attempt wrote is then all there.
             standing = self._standing(number)

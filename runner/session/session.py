@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,6 @@ import click
 from rung.jobs.job import Job
 from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
-from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.checkpoints.start_from import parse_start, start_point
@@ -38,12 +35,9 @@ from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
-from rung.runner.state.lock import is_owned, ownership
+from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
 from rung.runner.state.removal_lock import using
 from rung.runner.state.store import Event, Store
-from rung.runner.views.follow import Follower, LogFollower
-from rung.runner.views.live_line import LiveLine, has_live_line
-from rung.runner.views.story_follower import StoryFollower, StoryPrinter
 from rung.runner.views.tables import event_line
 
 
@@ -101,61 +95,55 @@ class Session:
     def controller_running(self) -> bool:
         return is_owned(self.paths)
 
-    def follow(self, job_id: str, *, log: bool) -> int:
-        """Show a job until it ends, and run the controller if no other process does; return the exit code."""
-        follower = self._follower(job_id, log=log)
-        try:
-            with ownership(self.paths):
-                return self._control_and_follow(job_id, follower)
-        except StoreOwned:
-            return self._watch(follower)
-        finally:
-            follower.close()
+    def control(self, *, until_idle: bool = False, idle_end: float | None = None) -> None:
+        """Run the controller until it is stopped, and print every event in one line.
 
-    def watch_log(self, job_id: str) -> int:
-        """Show the log of a job until it ends, without running the controller; return the exit code."""
-        return self._watch(self._follower(job_id, log=True))
+        `until_idle`: until no job is active, whichever controller ends the last one. `idle_end`: until none has been
+        active for so many seconds.
+        """
+        limit = 0.0 if until_idle else idle_end
+        while True:
+            try:
+                with ownership(self.paths):
+                    stopped = self._control(limit)
+            except StoreOwned:
+                if not until_idle:
+                    raise
+                stopped = self._await_other()
+            # A job that was submitted just before the lock was released relies on this controller.
+            if stopped or not self.store.jobs(active=True):
+                return
 
-    def _watch(self, follower: Follower) -> int:
-        warned = False
-        while not (job := follower.show_new()).ended:
-            if not warned and not self.controller_running():
-                follower.close()
-                click.echo("no controller is running: start one with `rung controller`", err=True)
-                warned = True
-            time.sleep(TURN_SECONDS)
-        return _show_end(follower, job)
-
-    def _control_and_follow(self, job_id: str, follower: Follower) -> int:
+    def _control(self, idle_limit: float | None) -> bool:
+        """Give all jobs their turns; True: somebody has stopped it, False: no job has been active for too long."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         controller = self.controller()
         try:
-            while not (job := controller.patiently(follower.show_new)).ended:
-                controller.turn()
+            last_event = controller.patiently(self._greet)
+            busy_at = time.monotonic()
+            while True:
+                active = controller.turn()
+                last_event = controller.patiently(partial(self._print_events, last_event))
+                if active:
+                    busy_at = time.monotonic()
+                elif idle_limit is not None and time.monotonic() - busy_at >= idle_limit:
+                    return False
                 time.sleep(TURN_SECONDS)
-            _tidy(controller)
         except KeyboardInterrupt:
-            follower.close()
-            click.echo(f"\n{job_id} goes on; `rung logs -f {job_id}` shows it, `rung controller` supervises it")
-            return 130
+            put_note(self.paths, STOPPED)
+            click.echo("controller stopped; running jobs go on, and the next controller finds them")
+            return True
         finally:
             controller.close()
-        return _show_end(follower, job)
 
-    def control(self, *, until_idle: bool) -> None:
-        """Run the controller until it is stopped, and print every event in one line."""
-        with ownership(self.paths):
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-            controller = self.controller()
-            try:
-                last_event = controller.patiently(self._greet)
-                while controller.turn() or not until_idle:
-                    last_event = controller.patiently(partial(self._print_events, last_event))
-                    time.sleep(TURN_SECONDS)
-                controller.patiently(partial(self._print_events, last_event))
-            except KeyboardInterrupt:
-                click.echo("controller stopped; running jobs go on, and the next controller finds them")
-            finally:
-                controller.close()
+    def _await_other(self) -> bool:
+        """Wait while another process is the controller and jobs are active; True: somebody has stopped us."""
+        try:
+            while is_owned(self.paths) and self.store.jobs(active=True):
+                time.sleep(TURN_SECONDS)
+        except KeyboardInterrupt:
+            return True
+        return False
 
     def _greet(self) -> int:
         """Print the first line of a controller; return the last event before it."""
@@ -181,26 +169,6 @@ class Session:
     def controller(self, engines: RealEngines | None = None) -> PatientController:
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
         return PatientController(made, self.paths)
-
-    def _follower(self, job_id: str, *, log: bool) -> Follower:
-        if log:
-            return LogFollower(self.store, self.paths, job_id, time.monotonic)
-        live = LiveLine(sys.stdout) if has_live_line(sys.stdout, os.environ) else None
-        return StoryFollower(self.store, self.paths, job_id, time.time, StoryPrinter(live))
-
-
-def _tidy(controller: PatientController) -> None:
-    """Wait for what is being removed after the end of a job; the next controller does what is left."""
-    with suppress(KeyboardInterrupt):
-        while controller.tidy():
-            time.sleep(TURN_SECONDS)
-
-
-def _show_end(follower: Follower, job: Job) -> int:
-    """Show how a followed job ended, and return the exit code for it."""
-    follower.close()
-    follower.show_end(job)
-    return 0 if job.state is JobState.SUCCEEDED else 1
 
 
 def _parse_setting(text: str) -> tuple[str, str]:

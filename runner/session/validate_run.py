@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rung.jobs.model.errors import StoreOwned, UsageError
+from rung.jobs.model.errors import ControllerError, StoreOwned, UsageError
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.controller.controller import TURN_SECONDS
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.session.background import ensure_controller
+from rung.runner.session.follow import hand_over
 from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
@@ -62,7 +65,7 @@ def request_validation(session: Session, subject: Subject, metric: str | None, *
 
 @dataclass
 class VerdictWait:
-    """Waits for a verdict, and runs the controller if no other process does."""
+    """Waits for a verdict, and is the controller where none can be in the background."""
 
     session: Session
     on_event: Callable[[Event], None]
@@ -71,12 +74,16 @@ class VerdictWait:
     def wait(self, validation: Validation) -> Validation:
         # Older events are not shown.
         self._last_event = max((event.seq for event in self.session.store.events()), default=0)
+        if validation.verdict is None:
+            with suppress(ControllerError):
+                ensure_controller(self.session.paths, os.environ)
         while validation.verdict is None:
             try:
                 with ownership(self.session.paths):
                     validation = self._control(validation)
             except StoreOwned:
                 validation = self._wait_for_other(validation)
+        hand_over(self.session)
         return validation
 
     def _control(self, validation: Validation) -> Validation:

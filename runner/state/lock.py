@@ -15,6 +15,9 @@ from rung.jobs.model.paths import HomePaths
 # struct flock: an exclusive lock from byte 0 to the end. It belongs to the open file and ends with its last holder.
 WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
+# The note of a controller that a person has stopped.
+STOPPED = "stopped"
+
 
 @contextmanager
 def ownership(paths: HomePaths) -> Iterator[None]:
@@ -23,10 +26,9 @@ def ownership(paths: HomePaths) -> Iterator[None]:
         try:
             fcntl.fcntl(lock, fcntl.F_OFD_SETLK, WHOLE_FILE)
         except BlockingIOError:
-            owner = os.pread(lock.fileno(), 20, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
             raise StoreOwned(
-                f"{paths.home}: a controller is already running (pid {owner}); "
-                "use that one, or set RUNG_HOME to another folder"
+                f"{paths.home}: a controller is already running (pid {named_pid(paths) or 'unknown'}); "
+                "use that one, stop it with `rung controller --stop`, or set RUNG_HOME to another folder"
             ) from None
         put_note(paths, "")
         yield
@@ -59,6 +61,22 @@ def note(paths: HomePaths) -> str:
     if not is_owned(paths):
         return ""
     return paths.lock.read_text(encoding="utf-8", errors="replace").partition("\n")[2].strip()
+
+
+def was_stopped(paths: HomePaths) -> bool:
+    """Tell whether the last controller was stopped by a person, and no other one runs since."""
+    if is_owned(paths):
+        return False
+    with suppress(OSError):
+        return paths.lock.read_bytes().partition(b"\n")[2] == STOPPED.encode()
+    return False
+
+
+def named_pid(paths: HomePaths) -> int | None:
+    """Return the pid that the last owner wrote; it may be gone."""
+    with suppress(OSError, ValueError):
+        return int(paths.lock.read_bytes()[:20].partition(b"\n")[0])
+    return None
 
 
 def is_owned(paths: HomePaths) -> bool:

@@ -33,7 +33,8 @@ class Runs:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         self.home = home
-        self._env = {**os.environ, "PYTHONPATH": path, "PATH": first, **env, "RUNG_HOME": str(home)}
+        own = {"RUNG_HOME": str(home), "RUNG_CONTROLLER": "manual"}
+        self._env = {**os.environ, "PYTHONPATH": path, "PATH": first, **env, **own}
 
     def rung(self, *words: str | Path) -> str:
         done = subprocess.run([*RUNG, *map(str, words)], env=self._env, capture_output=True, text=True, check=False)

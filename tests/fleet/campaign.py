@@ -46,7 +46,7 @@ class Campaign:
     @property
     def env(self) -> dict[str, str]:
         own = {"RUNG_HOME": str(self.home), "RUNG_HOSTS": str(self.fleet.inventory), "HOME": str(self.folder)}
-        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **own}
+        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **own, "RUNG_CONTROLLER": "manual"}
 
     @property
     def store(self) -> Store:

@@ -242,7 +242,7 @@ def _rung(trial: Trial, regimen: str, recovery: Mapping[str, Any]) -> Result:
     job.write_text(yaml.safe_dump(trial.case.job(trial.times, recovery)), encoding="utf-8")
     _write_config(trial, trial.folder / WORK)
     env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "RUNG_HOME": str(trial.folder / "home")}
-    env["OMP_NUM_THREADS"] = "1"
+    env |= {"OMP_NUM_THREADS": "1", "RUNG_CONTROLLER": "manual"}
     began = time.monotonic()
     with (trial.folder / "followed").open("w") as said:
         pace.run([BIN / "rung", "launch", "-f", str(job)], env=env, stdout=said, stderr=said, usual=SECONDS)

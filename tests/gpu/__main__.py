@@ -46,7 +46,7 @@ def probe(host: GpuHost) -> int:
     sys.stdout.write((folder / "job.yaml").read_text())
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     own = {"HOME": host.client, "RUNG_HOME": host.folder / "rung", "RUNG_HOSTS": host.inventory, "PYTHONPATH": path}
-    env = {**os.environ, **{name: str(value) for name, value in own.items()}}
+    env = {**os.environ, **{name: str(value) for name, value in own.items()}, "RUNG_CONTROLLER": "manual"}
     for words in (["hosts"], ["check"]):
         subprocess.run([*RUNG, *words], env=env, check=False)
     launched = subprocess.Popen([*RUNG, "launch", "-f", str(folder / "job.yaml")], env=env)

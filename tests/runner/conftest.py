@@ -13,6 +13,7 @@ import pytest
 from rung.jobs.model.host import Host
 from rung.runner.cli.main import main
 from rung.runner.ssh.remote import Remotes, SshRemote
+from tests.support.background import Watched
 from tests.support.sshd import Sshd
 
 
@@ -88,3 +89,12 @@ def run_rung(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return code, output.out, output.err
 
     return run
+
+
+@pytest.fixture
+def watched(home: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]) -> Iterator[Watched]:
+    """Return a home in which commands start controllers in the background; all of them end with the test."""
+    monkeypatch.setenv("RUNG_CONTROLLER", "auto")
+    made = Watched(home, wait_until)
+    yield made
+    made.close()

@@ -27,9 +27,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_launch_queues_the_job_and_warns_without_a_controller(run_rung: Any, home: Path, job_file: Path) -> None:
-    code, out, _ = run_rung("launch", job_file)
-    assert code == 0
-    assert out.startswith("submitted a-1\nno controller is running")
+    code, out, err = run_rung("launch", job_file)
+    assert (code, out.splitlines()[0]) == (0, "submitted a-1")
+    assert err == "no controller is running, so nobody watches a-1: `rung controller --background` starts one\n"
     assert json.loads(run_rung("launch", "--json", job_file)[1]) == {"id": "a-2", "name": "a", "state": "QUEUED"}
     rows = json.loads(run_rung("queue", "--json")[1])
     assert [(row["id"], row["state"], row["recoveries"]) for row in rows] == [

@@ -69,7 +69,7 @@ def test_a_second_controller_exits_with_a_message_and_a_killed_one_frees_the_sto
     assert (second.code, second.out) == (2, "")
     assert second.err == (
         f"rung: {home}: a controller is already running (pid {first.pid}); "
-        "use that one, or set RUNG_HOME to another folder\n"
+        "use that one, stop it with `rung controller --stop`, or set RUNG_HOME to another folder\n"
     )
     first.send_signal(signal.SIGKILL)
     first.wait()

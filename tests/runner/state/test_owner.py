@@ -1,0 +1,68 @@
+"""Tests that the controller's process is found by the lock that it holds, and that no other one is ever stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rung.jobs.model.errors import ControllerError
+from rung.jobs.model.paths import HomePaths
+from rung.runner.state.lock import is_owned, named_pid, ownership
+from rung.runner.state.owner import find_owner, stop_owner
+from tests import pace
+
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_owner_is_found_with_its_time_and_environment(tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path)
+    assert find_owner(paths) is None
+    with ownership(paths):
+        owner = find_owner(paths)
+        assert owner is not None and owner.pid == os.getpid()
+        assert owner.environ()["PATH"]
+        assert 0 < time.time() - owner.since < 24 * 3600
+    assert find_owner(paths) is None and named_pid(paths) == os.getpid()
+
+
+def test_a_controller_is_stopped_and_has_ended_then(home: Path, spawn: Spawn, wait_until: Callable[..., Any]) -> None:
+    paths, controller = HomePaths(home), spawn("controller")
+    wait_until(lambda: home.exists() and find_owner(paths))
+    assert stop_owner(paths) == controller.pid
+    assert not is_owned(paths) and pace.wait(controller, 5) == 0
+    assert stop_owner(paths) is None
+
+
+def test_a_process_that_only_has_the_pid_of_the_lock_is_not_taken_for_the_controller(
+    tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    paths = HomePaths(tmp_path)
+    with ownership(paths):
+        paths.lock.write_text(str(stranger.pid))
+        assert is_owned(paths) and find_owner(paths) is None
+        with pytest.raises(ControllerError, match="cannot be seen from here"):
+            stop_owner(paths)
+    assert stop_owner(paths) is None
+    assert stranger.poll() is None
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x", "-1", "0", "99999999999999999999", "\x00\xff"])
+def test_a_lock_file_that_names_nobody(text: str, tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path)
+    with ownership(paths):
+        paths.lock.write_text(text)
+        assert find_owner(paths) is None
