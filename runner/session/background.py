@@ -15,6 +15,7 @@ from typing import BinaryIO
 from rung.jobs.model.errors import ControllerError, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
+from rung.runner.hosts.this_machine import MAX_PARALLEL
 from rung.runner.launch.request import ALLOWED
 from rung.runner.state.home import umask_of_jobs
 from rung.runner.state.lock import is_owned
@@ -31,13 +32,13 @@ LOOK_SECONDS = 0.05
 # A line for each event: a job writes some ten of them. The log before this one is kept, too.
 LOG_BYTES = 8 << 20
 # Settings of Rung; every other RUNG_ variable belongs to a job, from which `rung launch` may have been called.
-SETTINGS = ("RUNG_HOME", "RUNG_HOSTS", "RUNG_KNOWN_HOSTS", ALLOWED, SETTING)
+SETTINGS = ("RUNG_HOME", "RUNG_HOSTS", "RUNG_KNOWN_HOSTS", ALLOWED, MAX_PARALLEL, SETTING)
 FILES = ("RUNG_HOSTS", "RUNG_KNOWN_HOSTS")
 # The folder of the shell, which the controller does not stay in.
 FOLDERS = ("PWD", "OLDPWD")
 # What decides how a job on this machine runs, of all that it inherits from its controller.
 DECIDING = re.compile(
-    r"PATH|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CUDA_\w+|HF_HOME|TORCH_HOME|RUNG_MAX_PARALLEL"
+    rf"PATH|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CUDA_\w+|HF_HOME|TORCH_HOME|{MAX_PARALLEL}"
 )
 
 

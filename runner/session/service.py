@@ -12,6 +12,7 @@ from pathlib import Path
 from rung.jobs.model.errors import ControllerError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
+from rung.runner.hosts.this_machine import MAX_PARALLEL
 from rung.runner.launch.request import INHERITED
 from rung.runner.session.background import FILES, PROGRAM, background_environment
 from rung.runner.state.home import find_home, make_home, umask_of_jobs
@@ -61,7 +62,7 @@ def _quoted(text: str) -> str:
 def service_environment(environ: Mapping[str, str], paths: HomePaths) -> dict[str, str]:
     """Return what the service has from this shell: the settings of Rung, and what jobs inherit. No secret is in it."""
     known = background_environment(environ, paths)
-    settings = ("RUNG_HOME", *FILES, "XDG_CONFIG_HOME")
+    settings = ("RUNG_HOME", *FILES, MAX_PARALLEL, "XDG_CONFIG_HOME")
     return {
         name: value
         for name, value in known.items()

@@ -191,11 +191,11 @@ def test_a_setting_that_nobody_knows_is_refused_before_anything_is_written(watch
 def test_a_controller_in_the_background_belongs_to_no_job_and_to_no_folder(tmp_path: Path) -> None:
     shell = {
         "PATH": "/bin", "PWD": "/x", "TOKEN": "t", "RUNG_SECRETS": "TOKEN", "RUNG_HOSTS": "hosts.yml",
-        "RUNG_FOLDER": "/home/a", "RUNG_MODE": "zero-edit", "RUNG_HOME": "home",
+        "RUNG_FOLDER": "/home/a", "RUNG_MODE": "zero-edit", "RUNG_HOME": "home", "RUNG_MAX_PARALLEL": "3",
     }  # fmt: skip
     assert background.background_environment(shell, HomePaths(tmp_path)) == {
         "PATH": "/bin", "TOKEN": "t", "RUNG_SECRETS": "TOKEN", "RUNG_HOSTS": str(Path.cwd() / "hosts.yml"),
-        "RUNG_HOME": str(tmp_path),
+        "RUNG_HOME": str(tmp_path), "RUNG_MAX_PARALLEL": "3",
     }  # fmt: skip
 
 
