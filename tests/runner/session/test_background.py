@@ -17,6 +17,7 @@ from rung.jobs.model.errors import ControllerError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.load import load_spec
+from rung.runner.hosts.this_machine import MAX_PARALLEL
 from rung.runner.launch.request import INHERITED
 from rung.runner.session import background
 from rung.runner.session.session import Session
@@ -80,7 +81,7 @@ def test_a_launch_says_which_variables_the_running_controller_has_otherwise(watc
 
 def test_what_is_compared_is_what_a_job_inherits() -> None:
     names = background.DECIDING.pattern.replace(r"_\w+", "_X").split("|")
-    assert [name for name in names if not INHERITED.fullmatch(name)] == []
+    assert [name for name in names if not INHERITED.fullmatch(name)] == [MAX_PARALLEL]
 
 
 def test_a_controller_ends_by_itself_when_no_job_is_active_for_a_while(watched: Watched, spawn: Spawn) -> None:

@@ -214,7 +214,8 @@ def test_when_no_candidate_helps_the_table_says_so_and_the_ladder_ends(build: Bu
     assert world.job(job).state is JobState.FAILED
     tables = [event.data for event in world.store.events(job) if event.kind == "trials"]
     tried = [row["rung"] for row in tables[0]["table"]]
-    assert tried == ["lower_lr x0.1", "raise_clip", "lower_lr x0.01", "fp32", "lower_lr x0.001", "lower_lr x0.0001"]
+    # Two learning rates have failed at one step, so that no lower one is tried.
+    assert tried == ["lower_lr x0.1", "raise_clip", "lower_lr x0.01", "fp32"]
     assert len(tables) == 1 and tables[0]["because"] == "no candidate got past the fault"
     assert "no rung is left" in world.job(job).reason
 
