@@ -29,6 +29,8 @@ from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
 
 EARLY_WARNING = EarlyWarning()
+# Losses in a row that are not finite, with hands inside the job and no word from them: more than its replay waits for.
+AWAITED = 8
 _K = FaultKind
 
 
@@ -116,8 +118,21 @@ class Detector:
 
         After a clean exit, only a cause counts, and a loss that is not finite.
         """
+        if not ended and self._awaits_replay():
+            return None
         whole = self._candidates_at_end() if ended else self._candidates
         return whole.first(ended=ended, weakest=Certainty.PENDING if clean_exit else Certainty.QUOTED)
+
+    def _awaits_replay(self) -> bool:
+        """Return whether the job will soon say why its loss is not finite.
+
+        A script that leaves out its bad batches makes no update and no record. After a few of them the code inside the
+        job runs the step again; acting before that would take FP32 where one place needs it.
+        """
+        fault = self._candidates.first(ended=False)
+        if fault is None or fault.kind is not _K.NAN_LOSS or fault.replay or self._progress.has_records:
+            return False
+        return self._progress.reports_its_end and self._numbers.bad_in_a_row < AWAITED
 
     def ending_exception(self) -> Fault | None:
         """Return the exception in the log that ended the training, however the script exits."""

@@ -52,6 +52,11 @@ class NumericFaults:
         """Return whether the last few losses were finite."""
         return self._losses.healthy
 
+    @property
+    def bad_in_a_row(self) -> int:
+        """Return how many losses in a row were not finite, up to the newest."""
+        return self._losses.bad_in_a_row
+
     def take(self, step: int | None, reading: Reading) -> list[Fault]:
         """Take one reading; return the faults to list now."""
         found: list[Fault] = []

@@ -69,6 +69,10 @@ class LossMonitor:
         return self._bad >= BAD_LOSS.consecutive
 
     @property
+    def bad_in_a_row(self) -> int:
+        return self._bad
+
+    @property
     def healthy(self) -> bool:
         """Return whether the last few losses were finite."""
         return self._good >= PROOF_OF_HEALTH.consecutive

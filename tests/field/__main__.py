@@ -1,7 +1,7 @@
 """Runs the jobs of the field reports and says whether each fails and recovers as reported.
 
     python -m tests.field [--jobs NAME ...] [--where here|fleet|gpu] [--size cpu|gpu] [--reference fp32|fixed]
-                          [--results FOLDER] [--resume] [--markdown FILE]
+                          [--zero-edit] [--results FOLDER] [--resume] [--markdown FILE]
 
 Rows are printed and stored as jobs end; a failed job does not stop the others. Exit code 1: a job has troubles.
 """
@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.field.jobfile import VARIANTS, prepare
+from tests.field import usage
+from tests.field.jobfile import OWN, VARIANTS, ZERO_EDIT, prepare
 from tests.field.places import Place, place
-from tests.field.reports import REPORTS
+from tests.field.reports import REPORTS, Report
 from tests.field.rows import HEAD, Row, judge, markdown, text_line
 from tests.field.runs import ROOT, Runs
 from tests.fleet.patience import FleetError
@@ -46,7 +47,7 @@ def main() -> int:
         return 2
     listed = [rows[job] for job in options.jobs if job in rows]
     if options.markdown:
-        options.markdown.write_text(markdown(listed), encoding="utf-8")
+        options.markdown.write_text(f"{markdown(listed)}\n{usage.markdown(listed)}", encoding="utf-8")
     return 0 if len(listed) == len(options.jobs) and not any(row.troubles for row in listed) else 1
 
 
@@ -57,6 +58,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--where", choices=("here", "fleet", "gpu"), default="here", help="default: here")
     parser.add_argument("--size", choices=("cpu", "gpu"), default="cpu", help="default: cpu")
     parser.add_argument("--reference", choices=VARIANTS, default="fp32", help="default: fp32")
+    parser.add_argument(
+        "--zero-edit", action="store_true", help="reach jobs by zero-edit that have a zero-edit.yaml too"
+    )
     parser.add_argument(
         "--results", type=Path, help="the folder for rows, histories and logs; default: .bench/field/WHERE"
     )
@@ -77,24 +81,29 @@ def run_there(jobs: list[str], options: argparse.Namespace) -> Iterator[Row]:
 
 def run(jobs: list[str], where: Place, options: argparse.Namespace) -> Iterator[Row]:
     """Run each job and its reference at the place, and yield its row when both have ended."""
-    references = {job: REPORTS[job].reference or options.reference for job in jobs}
-    files = {
-        job: [
-            prepare(REPORTS[job].folder, options.results / "jobs", options.size, variant, where.fields_for(job))
-            for variant in (None, references[job])
-        ]
-        for job in jobs
-    }
+    reports = {job: REPORTS[job].seen_inside() if options.zero_edit else REPORTS[job] for job in jobs}
+    references = {job: report.reference or options.reference for job, report in reports.items()}
+    files = {job: prepared(report, references[job], where, options) for job, report in reports.items()}
     runs = Runs(where.home or options.results / "home", where.env)
     ended = {}
     with runs.controlled():
-        for file, history in runs.each([file for pair in files.values() for file in pair], where.at_once):
+        # Jobs that share a GPU would show each other's time.
+        at_once = 1 if options.size == "gpu" else where.at_once
+        for file, history in runs.each([file for pair in files.values() for file in pair], at_once):
             runs.keep(history, options.results / "kept")
             ended[file] = history
             for job, pair in files.items():
                 if file in pair and all(each in ended for each in pair):
                     ran, reference = (ended[each] for each in pair)
-                    yield judge(REPORTS[job], ran, reference, references[job], (where.name, options.size))
+                    yield judge(reports[job], ran, reference, references[job], (where.name, options.size))
+
+
+def prepared(report: Report, reference: str, where: Place, options: argparse.Namespace) -> list[Path]:
+    """Return the job file of a report and that of its reference, which is always the job's own."""
+    source = ZERO_EDIT if options.zero_edit and report.inside else OWN
+    each = ((None, source), (reference, OWN))
+    fields, to = where.fields_for(report.job), options.results / "jobs"
+    return [prepare(report.folder, to, options.size, variant, fields, file) for variant, file in each]
 
 
 def read(kept: Path) -> list[Row]:

@@ -13,15 +13,21 @@ import yaml
 SIZE = re.compile(r"(?<=size[= ])cpu\b")
 # The references: the job in FP32, or with the fixes of the report.
 VARIANTS = ("fp32", "fixed")
+OWN, ZERO_EDIT = "job.yaml", "zero-edit.yaml"
+# With it, the code inside a job reports the time of a step and the memory when the job ends.
+MEASURED = {"RUNG_USAGE": "1"}
 
 
-def prepare(folder: Path, to: Path, size: str, variant: str | None, fields: Mapping[str, Any]) -> Path:
+def prepare(
+    folder: Path, to: Path, size: str, variant: str | None, fields: Mapping[str, Any], source: str = OWN
+) -> Path:
     """Copy a job's folder, and return the changed job file in the copy; the job's name contains the variant."""
     target = to / (f"{folder.name}-{variant}" if variant else folder.name)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__"))
-    file = target / "job.yaml"
-    spec = changed(yaml.safe_load(file.read_text(encoding="utf-8")), size, variant, fields)
+    file = target / OWN
+    spec = changed(yaml.safe_load((target / source).read_text(encoding="utf-8")), size, variant, fields)
+    spec["envs"] = {**spec.get("envs", {}), **MEASURED}
     file.write_text(yaml.safe_dump({**spec, "name": target.name}, sort_keys=False), encoding="utf-8")
     return file
 

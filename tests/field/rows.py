@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.field.reports import LEVEL, Report
+from tests.field.usage import of_last_attempt
 
 History = Mapping[str, Any]
 HEAD = (
@@ -44,6 +45,9 @@ class Row:
     minutes: float
     host: str
     troubles: tuple[str, ...] = ()
+    # What the last attempt and the reference have measured of themselves (tests/field/usage.py).
+    usage: Mapping[str, float] = field(default_factory=dict)
+    reference_usage: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def difference(self) -> float | None:
@@ -93,6 +97,8 @@ def judge(report: Report, ran: History, reference: History, against: str, place:
         steps_lost=sum(attempt["steps_lost"] or 0 for attempt in attempts),
         minutes=(max(times) - attempts[0]["started_at"]) / 60 if times and attempts[0]["started_at"] else 0.0,
         host=str(attempts[-1]["host"]) if attempts else "",
+        usage=of_last_attempt(ran) if attempts else {},
+        reference_usage=of_last_attempt(reference) if reference["attempts"] else {},
     )
     return Row.from_dict({**row.to_dict(), "troubles": tuple(troubles(report, row, ran, reference))})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.field import usage
 from tests.field.jobfile import changed
 from tests.field.reports import REPORTS, Report
 from tests.field.rows import Row, judge, markdown
@@ -66,6 +67,20 @@ def test_every_difference_from_the_report_is_a_trouble(
     tmp_path: Path, ran: dict[str, Any], reference: dict[str, Any], said: str
 ) -> None:
     assert said in "; ".join(judged(tmp_path, ran, reference).troubles)
+
+
+def test_what_jobs_measured_of_themselves_stands_beside_the_reference(tmp_path: Path) -> None:
+    def measured(history: dict[str, Any], name: str, seconds: str, updates: int) -> dict[str, Any]:
+        gpu = "gpu_bytes=1610612736 gpu=H200"
+        (tmp_path / name).write_text(f"rung| usage updates={updates} seconds_per_step={seconds} {gpu}\n")
+        last = {**history["attempts"][-1], "log": str(tmp_path / name), "steps_made": 100}
+        return {**history, "attempts": [*history["attempts"][:-1], last]}
+
+    # Two optimizers take turns in one of them: its step has two updates.
+    row = judged(tmp_path, measured(GOOD, "ours", "0.011", 200), measured(REFERENCE, "theirs", "0.02", 100))
+    assert "| mmgcn | fp32 | 22.0 | 20.0 | 1.10 | 1.50 | 1.50 |" in usage.markdown([row])
+    assert Row.from_dict(row.to_dict()) == row
+    assert len(usage.markdown([judged(tmp_path, GOOD, REFERENCE)]).splitlines()) == 2
 
 
 def test_a_first_log_without_the_words_of_the_report_is_a_trouble(tmp_path: Path) -> None:

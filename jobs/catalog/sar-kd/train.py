@@ -27,7 +27,7 @@ WORDS, EXPERTS = 32, 4
 OPINION = 8.0
 TOO_MANY_BAD_BATCHES = 10
 HELD_OUT_FROM, HELD_OUT_BATCHES, A_FEW_BATCHES = 1_000_000, 64, 8
-LOGIT_LIMIT, LOSS_LIMIT, UNSTEADY = 5.0, 6.0, 2.0
+LOGIT_LIMIT, LOSS_LIMIT = 5.0, 6.0
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,32 @@ class Size:
     lr_share: float
     # And its router far smaller ones: what it says of a word is a sum over the width, and exp of it must stay finite.
     router_share: float
+    # With `--fixed`, the norm of gradients above which an update is left out: there are more of them in a wider one.
+    unsteady: float
 
 
 SIZES = {
-    "cpu": Size(width=64, layers=1, attention_heads=4, length=24, batch=48, steps=300, lr_share=1.0, router_share=1.0),
+    "cpu": Size(
+        width=64,
+        layers=1,
+        attention_heads=4,
+        length=24,
+        batch=48,
+        steps=300,
+        lr_share=1.0,
+        router_share=1.0,
+        unsteady=2.0,
+    ),
     "gpu": Size(
-        width=512, layers=6, attention_heads=8, length=128, batch=64, steps=600, lr_share=0.1, router_share=0.005
+        width=512,
+        layers=6,
+        attention_heads=8,
+        length=128,
+        batch=64,
+        steps=600,
+        lr_share=0.1,
+        router_share=0.005,
+        unsteady=20.0,
     ),
 }
 
@@ -183,7 +203,7 @@ class Distillation:
         scaled.backward()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.student.parameters(), self.options.clip or math.inf)
-        if self.options.fixed and norm > UNSTEADY:
+        if self.options.fixed and norm > self.size.unsteady:
             print(f"Step {step}: grad norm {norm:.2f}, skipping unstable gradient step", flush=True)
         else:
             self.scaler.step(self.optimizer)

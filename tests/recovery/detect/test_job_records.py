@@ -36,6 +36,27 @@ def test_the_first_replay_after_a_nan_belongs_to_its_fault():
     assert dict(fault.replay) == REPLAYED
 
 
+LEFT_OUT = [f"Step {number}: Numerical issue: total_loss=nan" for number in range(1, 20)]
+HANDS = "rung| hands torch=2.9.0 python=3.11.7"
+CURED = "rung| replay step=1 weights=finite inputs=finite fp32=finite where=norm cure=fp32_modules:norm"
+
+
+def test_a_script_that_leaves_out_its_batches_is_stopped_when_its_replay_has_come():
+    lines = [HANDS, *LEFT_OUT[:5]]
+    assert follow(lines).first_fault(ended=False) is None
+    fault = follow([*lines, CURED]).first_fault(ended=False)
+    assert fault is not None and (fault.kind, fault.step) == (FaultKind.NAN_LOSS, 1)
+    assert fault.replay["cure"] == "fp32_modules:norm"
+
+
+@pytest.mark.parametrize(
+    "lines", [[HANDS, *LEFT_OUT[:8]], LEFT_OUT[:2], ["rung| hands none why=no_update", *LEFT_OUT[:2]]]
+)
+def test_nobody_waits_long_for_a_replay_or_where_none_can_come(lines):
+    fault = follow(lines).first_fault(ended=False)
+    assert fault is not None and (fault.kind, fault.step) == (FaultKind.NAN_LOSS, 1)
+
+
 def test_a_replay_before_a_traceback_belongs_to_its_fault():
     error = "RuntimeError: value cannot be converted to type at::Half without overflow"
     lines = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]

@@ -26,7 +26,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rung_inside.contract import asked_knobs
@@ -42,6 +43,8 @@ REASONS = ("part_failed", "not_started", "python_too_old", "no_update", "isolate
 HANDS_REPORTED = "RUNG_HANDS_REPORTED"
 
 _last_reported: dict[str, Any] = {}
+# `held`: the records of a `together` block, until it ends.
+_thread = threading.local()
 
 
 def is_first_rank() -> bool:
@@ -84,9 +87,37 @@ def short(value: float) -> float:
 
 
 def emit(kind: str, **values: Any) -> None:
-    """Write one record, whole and at once."""
-    if is_first_rank():
-        write(line(kind, values) + "\n")
+    """Write one record, whole and at once, or with the others of a `together` block."""
+    if not is_first_rank():
+        return
+    held, text = getattr(_thread, "held", None), line(kind, values) + "\n"
+    if held is None:
+        write(text)
+    else:
+        held.append(text)
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Write the records of this block by one write at its end: opening the log costs more than a record."""
+    if getattr(_thread, "held", None) is not None:
+        yield
+        return
+    _thread.held = []
+    try:
+        yield
+    finally:
+        write_held()
+        _thread.held = None
+
+
+def write_held() -> None:
+    """Write what a `together` block holds, before something that may not come back."""
+    held = getattr(_thread, "held", None)
+    if held:
+        text = "".join(held)
+        held.clear()
+        write(text)
 
 
 def write(text: str) -> None:

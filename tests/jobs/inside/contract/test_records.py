@@ -72,3 +72,30 @@ def test_report_shows_the_wrong_lr_of_a_script_that_ignores_what_was_asked(
     optimizer.load_state_dict(old)
     rung_inside.report(1, loss=1.0, optimizer=optimizer)
     assert records_of("knobs") == [{"lr": "0.001"}]
+
+
+def test_records_of_a_block_are_written_together_and_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RUNG_LOG", raising=False)
+    with records.together():
+        records.emit("step", step=1)
+        with records.together():
+            records.emit("step", step=2)
+        assert capsys.readouterr().out == ""
+        records.write_held()
+        assert capsys.readouterr().out == "rung| step step=1\nrung| step step=2\n"
+        records.emit("step", step=3)
+    assert capsys.readouterr().out == "rung| step step=3\n"
+    records.emit("step", step=4)
+    assert capsys.readouterr().out == "rung| step step=4\n"
+
+
+def test_an_error_in_a_block_loses_no_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RUNG_LOG", raising=False)
+    with pytest.raises(ValueError, match="own"), records.together():
+        records.emit("step", step=1)
+        raise ValueError("own")
+    assert capsys.readouterr().out == "rung| step step=1\n"

@@ -2,7 +2,8 @@
 
 Are the weights finite and have they grown? Are the inputs finite? Does the same forward in FP32 give finite outputs?
 Which module returns the first bad number? Runs after a loss that is not finite, after eight skipped updates in a row,
-and at an uncaught exception. At most eight times in a run, at doubling distances.
+after calls in training that no backward pass follows, and at an uncaught exception. At most eight times in a run, at
+doubling distances.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from rung_inside.zero_edit.replay import cure, memory, rerun_forward
 MOST_REPLAYS = 8
 # Skipped updates in a row with finite losses: more than a scaler needs to find its scale.
 SKIPPED = 8
+# Calls in training without a backward pass, as a multiple of the most before one: the script leaves out bad batches.
+UNANSWERED = 4
 # Smallest growth of the norm of the weights that is reported.
 GROWN = 2.0
 FINITE, NONFINITE, FAILED, UNKNOWN, OOM = "finite", "nonfinite", "failed", "unknown", "oom"
@@ -66,6 +69,9 @@ class _State:
         # Kept alive from the first bad number on, so that a script that ends cannot free the model first.
         self.held: Any = None
         self.skipped = 0
+        # Calls since the newest backward pass, and the most that one has had before it.
+        self.unanswered = 0
+        self.most_answered = 1
         # The memory before the first forward that was run again, whose peak was that of the run alone; None: no GPU.
         self.memory: memory.Memory | None = None
         # Whether FP32 fits it, once that is measured.
@@ -84,6 +90,7 @@ def install(_torch: Any) -> None:
     _now.is_installed = True
     rerun_forward.install()
     run_state.subscribe("forward", _on_forward)
+    run_state.subscribe("backward", _on_backward)
     on_exit.on_failure(_on_exception)
     atexit.register(patch.quietly, _on_exit)
 
@@ -91,6 +98,10 @@ def install(_torch: Any) -> None:
 def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
     if _now.busy or not torch.is_grad_enabled():
         return
+    if _now.unanswered == UNANSWERED * _now.most_answered:
+        # The arguments are still those of the call before, whose loss the script has not used.
+        _replay(run_state.step() + 1, only_bad=True)
+    _now.unanswered += 1
     held = _now.module
     if held is None or held() is not module:
         _now.module = weakref.ref(module)
@@ -101,6 +112,11 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None,
         _cpu_dtype() if _on_cpu() else None,
     )
+
+
+def _on_backward(_loss: Any) -> None:
+    _now.most_answered = max(_now.most_answered, _now.unanswered)
+    _now.unanswered = 0
 
 
 def _of_cpu() -> tuple[Any, Any]:
@@ -142,9 +158,9 @@ def _on_exit() -> None:
         _run_replay(run_state.step() + 1, only_bad=True)
 
 
-def _replay(step: int, *, grads: bool = False) -> None:
+def _replay(step: int, *, grads: bool = False, only_bad: bool = False) -> None:
     if not _now.made or step >= _now.last_step + 2**_now.made:
-        _run_replay(step, grads=grads)
+        _run_replay(step, grads=grads, only_bad=only_bad)
 
 
 def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> None:
@@ -157,7 +173,7 @@ def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> No
         result = patch.quietly(_examine, grads) or {"weights": UNKNOWN, "inputs": UNKNOWN, "fp32": FAILED}
     finally:
         _now.busy = False
-    if not only_bad or NONFINITE in result.values():
+    if not only_bad or NONFINITE in result.values() or "where" in result:
         records.emit("replay", step=step, **result)
 
 

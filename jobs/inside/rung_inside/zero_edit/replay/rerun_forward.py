@@ -39,12 +39,13 @@ def _check_one_process(module: Any) -> None:
 
 @contextlib.contextmanager
 def preserved_state(device: torch.device) -> Iterator[None]:
-    """Restore random generators and warnings afterwards."""
+    """Leave the script's autocast for a while, and restore random generators and warnings afterwards."""
     numpy = sys.modules.get("numpy.random")
     random_state, state = random.getstate(), numpy.get_state() if numpy else None
     devices = [device.index or 0] if device.type == "cuda" else []
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=devices):
+        plain = torch.autocast(device.type, enabled=False)
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=devices), plain:
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-# Updates that share one copy, unless one of them is reported: then it is copied at once.
+# The most updates that share one copy.
 EVERY = 8
+# Updates that are reported share one too, but only so many: a fault is to be seen soon.
+REPORTED = 4
 MOST_HELD = 256
 GPU = "cuda"
 # Loss, flag, norm and scale.
@@ -50,6 +52,11 @@ class AsyncReadback:
     def is_full(self) -> bool:
         """Return whether enough updates are held for a copy."""
         return len(self._held) >= EVERY
+
+    @property
+    def has_enough_to_report(self) -> bool:
+        """Return whether enough updates are held for a copy, if the newest is one to report."""
+        return len(self._held) >= REPORTED
 
     def send(self) -> None:
         """Start the copy of all held numbers to the host, after the current work of the GPU."""

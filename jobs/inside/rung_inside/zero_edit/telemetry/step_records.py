@@ -22,6 +22,8 @@ from rung_inside.zero_edit.telemetry import courses, report_rate
 from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Numbers
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
+# The first updates of a course, whose numbers do not wait for others on their way from a GPU.
+AT_ONCE = 8
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
@@ -96,24 +98,29 @@ class StepRecorder:
 
     def _submit(self, numbers: Numbers) -> None:
         """Submit the numbers of an update on a GPU, and report those that have arrived."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
+        if numbers.loss.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        is_due = report_rate.is_due(self.courses.number_of(numbers.step))
+        number = self.courses.number_of(numbers.step)
+        is_due = report_rate.is_due(number)
         # The scaler changes its scale in place, perhaps before the copy.
         scale = numbers.scale.clone() if is_due and isinstance(numbers.scale, torch.Tensor) else None
         self.readback.add(numbers._replace(scale=scale, norm=numbers.norm if is_due else None))
         if self.readback.arrived():
             self._take_received()
-        if is_due or self.readback.is_full:
+        at_once = number <= AT_ONCE or self.readback.has_enough_to_report
+        if self.readback.is_full or (is_due and at_once):
             self.readback.send()
 
     def _take_received(self) -> None:
         """Take what has arrived from the GPU."""
-        for numbers in self.readback.take():
-            if not _is_finite(numbers.loss):
-                self._report_run_up()
-                replay.on_nonfinite_loss(numbers.step)
-            self._take(numbers)
+        with records.together():
+            for numbers in self.readback.take():
+                if not _is_finite(numbers.loss):
+                    self._report_run_up()
+                    records.write_held()
+                    replay.on_nonfinite_loss(numbers.step)
+                self._take(numbers)
 
     def _take(self, numbers: Numbers) -> None:
         """Take the numbers of one update, in order, and report what is due."""

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import time
 
 import torch
@@ -180,6 +181,38 @@ def one_infinite_batch(folder):
 def overflowing(folder):
     torch.manual_seed(0)
     mixed(nn.Sequential(nn.Linear(8, 16), Wide(), nn.Linear(16, 1)), 4)
+
+
+def leaving_out(folder):
+    """Leave out the batches whose loss is not finite, which is each of them, without a backward pass."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), Wide(), nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    for number in range(1, 8):
+        x, y = batch()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = ((net(x) - y) ** 2).float().mean()
+        if not torch.isfinite(loss):
+            sys.stdout.write(f"Step {number}: loss={loss.item()}, left out\n")
+            sys.stdout.flush()
+            continue
+        loss.backward()
+        optimizer.step()
+
+
+def pairs(folder):
+    """Call the model twice before each backward pass, and look at it after training, with its gradients on."""
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 1))
+    torch.manual_seed(0)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    for _ in range(3):
+        (x, y), (other, _) = batch(), batch()
+        optimizer.zero_grad()
+        ((net(x) - net(other) - y) ** 2).mean().backward()
+        optimizer.step()
+    for _ in range(20):
+        net(batch()[0])
+    return [each.double().flatten().tolist() for each in net.state_dict().values()]
 
 
 def rough(folder):

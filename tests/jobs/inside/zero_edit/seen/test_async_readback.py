@@ -50,3 +50,10 @@ def test_a_copy_waits_for_the_one_before_it(readback: Readback) -> None:
     assert [each.step for each in readback.take()] == list(range(1, 9))
     readback.send()
     assert [each.step for each in readback.take()] == [9]
+
+
+def test_updates_that_are_reported_share_a_copy_of_a_few(readback: Readback) -> None:
+    for step in range(1, async_readback.REPORTED + 1):
+        assert not readback.has_enough_to_report
+        readback.add(Numbers(step, "a", torch.tensor(1.0), None, None, None, None))
+    assert readback.has_enough_to_report and not readback.is_full

@@ -30,6 +30,9 @@ CASES = {
     "one_infinite_batch": ("one_infinite_batch", {}),
     "one_infinite_batch alone": ("one_infinite_batch", {"RUNG_MODE": "off"}),
     "overflowing": ("overflowing", {}),
+    "leaving_out": ("leaving_out", {}),
+    "pairs": ("pairs", {}),
+    "pairs alone": ("pairs", {"RUNG_MODE": "off"}),
     "rough": ("rough", {}),
     "thrown": ("thrown", {}),
     "guarded": ("guarded", {}),
@@ -182,6 +185,20 @@ def test_an_overflow_of_fp16_alone_is_reported_with_its_module(done):
     assert seen == {"step": "1", "weights": "finite", "inputs": "finite", "fp32": "finite", "where": "1"}
     # The fault may be at a later step than the first bad number, so every replay names its cure.
     assert all(each["cure"] == "fp32_modules:1" for each in records(done["overflowing"], "replay"))
+
+
+def test_a_script_that_leaves_out_every_batch_gets_a_replay_with_its_cure(done):
+    output = done["leaving_out"]["output"]
+    (replay,) = records(done["leaving_out"], "replay")
+    assert (replay["fp32"], replay["where"], replay["cure"]) == ("finite", "1", "fp32_modules:1")
+    assert output.index("Step 4:") < output.index("rung| replay") < output.index("Step 5:")
+    fault = fault_of(done["leaving_out"])
+    assert fault is not None and fault.kind == "nan_loss" and fault.replay["cure"] == "fp32_modules:1"
+
+
+def test_calls_without_a_backward_pass_are_no_evidence_where_their_numbers_are_finite(done):
+    assert not records(done["pairs"], "replay")
+    assert done["pairs"]["result"] == done["pairs alone"]["result"]
 
 
 def test_a_replay_reports_weights_that_grew_in_the_first_updates(done):
