@@ -5,6 +5,7 @@ What to do about a fault is decided in recovery/decide. Only the caller knows wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rung.jobs.model.fault import Fault, FaultKind
@@ -210,7 +211,7 @@ class Detector:
             self._last_exception.see(reading)
         self._progress.store(reading)
         if self._progress.has_records and not reading.is_record:
-            return []
+            return self._take_printed_loss(reading)
         if reading.course is not None:
             self._numbers.begin_course()
         if reading.replay:
@@ -225,6 +226,11 @@ class Detector:
         if reading.loss is not None and self._numbers.is_healthy:
             self._tail.unknown_exception = ""
         return found
+
+    def _take_printed_loss(self, reading: Reading) -> list[Fault]:
+        """Take a loss that the script prints beside its records, as words: it may leave out the batches it is about."""
+        bad = reading.loss is not None and not math.isfinite(reading.loss)
+        return self._numbers.say(_K.NAN_LOSS, about_one_batch=True) if bad else []
 
     # Candidates.
 

@@ -106,7 +106,9 @@ class NumericFaults:
         if self._bad_gradient and self._gradients.pending and not shows_nan:
             whole.record(self._bad_gradient, Certainty.UNSURE)
         if self._said.fault:
-            whole.record(self._said.fault, self._said.certainty)
+            # The script may have said it before the step was run again.
+            replay = self._said.fault.replay or self._builder.replay
+            whole.record(replace(self._said.fault, replay=replay), self._said.certainty)
 
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
         began = self._losses.see(reading)

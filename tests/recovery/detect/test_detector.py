@@ -163,8 +163,12 @@ def test_a_scale_collapse_is_the_fault_and_not_the_nan_losses_that_come_with_it(
     assert at_end(text) is FaultKind.SCALE_COLLAPSE
 
 
-def test_losses_printed_by_the_script_are_ignored_if_there_are_records():
-    assert at_end("rung| step step=1 loss=2.0\nloss: nan\nloss: nan\n") is None
+def test_losses_printed_beside_records_explain_only_a_failure():
+    text = "rung| step step=1 loss=2.0\nloss: nan\nloss: nan\n"
+    assert now(text) is None
+    assert watch(text)[0].first_fault(ended=True, clean_exit=True) is None
+    assert at_end(text) is FaultKind.NAN_LOSS
+    assert at_end(f"{text}rung| step step=2 loss=1.9\n") is None
 
 
 # Scale

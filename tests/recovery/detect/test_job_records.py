@@ -57,6 +57,16 @@ def test_nobody_waits_long_for_a_replay_or_where_none_can_come(lines):
     assert fault is not None and (fault.kind, fault.step) == (FaultKind.NAN_LOSS, 1)
 
 
+def test_a_script_that_leaves_out_its_batches_and_ends_has_failed_by_their_loss():
+    lines = [HANDS, *GOOD, *LEFT_OUT, CURED.replace("step=1", "step=21"), "rung| end updates=20"]
+    detector = follow(lines)
+    assert detector.first_fault(ended=False) is None
+    fault = detector.first_fault(ended=True)
+    assert fault is not None and fault.kind is FaultKind.NAN_LOSS and fault.replay["where"] == "norm"
+    later = [STEP.format(step, 1.5) for step in range(21, 30)]
+    assert follow([*lines[:-1], *later]).first_fault(ended=True) is None
+
+
 def test_a_replay_before_a_traceback_belongs_to_its_fault():
     error = "RuntimeError: value cannot be converted to type at::Half without overflow"
     lines = [*GOOD, REPLAY, "Traceback (most recent call last):", '  File "x.py", line 3, in <module>', error]

@@ -3,6 +3,7 @@
 Events, and what their callbacks are given:
 
     forward(module, args, kwargs)   a root module is about to be called
+    unanswered()                    many calls of root modules had no backward pass: the script leaves out batches
     backward(loss)                  the loss that backward starts from, without the scaler's scale
     clipped(norm)                   gradients have been clipped; their norm before that, as a tensor
     unscaled(optimizer)             the gradients of this optimizer are unscaled from now on
@@ -25,7 +26,10 @@ from typing import Any
 from rung_inside.contract import asked_knobs
 from rung_inside.patching import on_exit, patch
 
-EVENTS = ("forward", "backward", "clipped", "unscaled", "before_update", "updated", "loaded", "saved")
+EVENTS = (
+    *("forward", "unanswered", "backward", "clipped", "unscaled", "before_update", "updated"),
+    *("loaded", "saved"),
+)
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
 _asked_knobs: list[Any] = []
 

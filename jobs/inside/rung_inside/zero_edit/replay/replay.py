@@ -99,6 +99,7 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
     if _now.busy or not torch.is_grad_enabled():
         return
     if _now.unanswered == UNANSWERED * _now.most_answered:
+        run_state.publish("unanswered")
         # The arguments are still those of the call before, whose loss the script has not used.
         _replay(run_state.step() + 1, only_bad=True)
     _now.unanswered += 1
@@ -186,7 +187,7 @@ def _examine(grads: bool) -> dict[str, str]:
     module = _now.held or (_now.module() if _now.module else None)
     if module is None:
         return {"weights": UNKNOWN, "inputs": UNKNOWN, "fp32": UNKNOWN}
-    weights = finite.all_finite([*module.parameters(), *module.buffers()])
+    weights = finite.all_finite([*module.parameters(), *module.buffers(), *_trained()])
     call = Call(module)
     result = {
         "weights": _label(weights),
@@ -202,6 +203,12 @@ def _examine(grads: bool) -> dict[str, str]:
         if result["fp32"] == FINITE and not call.is_fp32:
             result.update(_fp32_memory(call))
     return result
+
+
+def _trained() -> list[Any]:
+    """Return what the optimizers train; a script may keep some of it in plain tensors, which no module lists."""
+    groups = (group for optimizer in run_state.optimizers for group in optimizer.param_groups)
+    return [each for group in groups for each in group["params"]]
 
 
 def _fp32_memory(call: Call) -> dict[str, str]:

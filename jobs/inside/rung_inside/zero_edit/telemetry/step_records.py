@@ -22,7 +22,7 @@ from rung_inside.zero_edit.telemetry import courses, report_rate
 from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Numbers
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
-# The first updates of a course, whose numbers do not wait for others on their way from a GPU.
+# The first updates, whose numbers are read from a GPU at once.
 AT_ONCE = 8
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
@@ -54,6 +54,9 @@ class StepRecorder:
     def backward(self, loss: Any) -> None:
         if loss.device.type != "cpu":
             loss = loss.detach()
+            if self._is_read_at_once(loss) and not math.isfinite(loss.item()):
+                # Most faults of a script are there from the start, and before the update its weights are still good.
+                replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
             return
         value = loss.item()
@@ -62,6 +65,11 @@ class StepRecorder:
         if not math.isfinite(value):
             self._report_run_up()
             replay.on_nonfinite_loss(run_state.step() + 1)
+
+    @staticmethod
+    def _is_read_at_once(loss: Any) -> bool:
+        """Return whether waiting for the GPU costs nothing yet: the first updates wait for much else."""
+        return run_state.updates() < AT_ONCE and loss.is_cuda and not torch.cuda.is_current_stream_capturing()
 
     def unscaled(self, _optimizer: Any) -> None:
         self._is_unscaled = True
@@ -167,13 +175,17 @@ class StepRecorder:
                 _emit(numbers)
             self._unreported.clear()
 
-    def finish(self) -> None:
-        """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""
+    def unanswered(self) -> None:
+        """Report all updates, so that none comes after what the script prints about the batches it leaves out."""
         for _ in range(2):
             if self.readback.is_pending:
                 self.readback.wait()
                 self._take_received()
                 self.readback.send()
+
+    def finish(self) -> None:
+        """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""
+        self.unanswered()
         if self.courses.may_end_new:
             self.courses.begin_new()
             self._begin_course()
@@ -256,6 +268,6 @@ recorder = StepRecorder()
 
 
 def install(_torch: Any) -> None:
-    for event in ("backward", "unscaled", "clipped", "before_update", "updated"):
+    for event in ("unanswered", "backward", "unscaled", "clipped", "before_update", "updated"):
         run_state.subscribe(event, getattr(recorder, event))
     on_exit.on_end(recorder.finish)
