@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
 
 def start(folder: str) -> int:
     """Go on in a new process, and return as soon as the claim is made or given up."""
+    bind(folder)
     claimed, claiming = os.pipe()
     if os.fork():
         os.close(claiming)
@@ -68,6 +69,18 @@ def start(folder: str) -> int:
         os.fsync(file.fileno())
     os.rename(os.path.join(folder, "done.draft"), os.path.join(folder, "done.json"))
     return 0
+
+
+def bind(folder: str) -> None:
+    """Bind this process, and with it all that it starts, to the cores that the engine has chosen.
+
+    Before the claim: whoever starts another attempt after it sees which cores are taken.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
+            cores = json.load(file).get("cores")
+        if cores:
+            os.sched_setaffinity(0, cores)
 
 
 def claim(folder: str) -> bool:
