@@ -47,10 +47,10 @@ class ProcessEngine:
             request.checkpoint_dir.mkdir(parents=True, exist_ok=True)
             if request.source is not None:
                 make_copy(request.source, request.cwd, request.edits, paths.home)
+            _write(paths.request, request.to_dict())
             # One at a time: each sees the cores that those before it are bound to.
             with _STARTING:
-                _write(paths.request, {**request.to_dict(), "cores": _cores(request.limits.get("cpus"))})
-                _run_wrapper(paths, {**request.env, **secrets})
+                _run_wrapper(paths, _cores(request.limits.get("cpus")), {**request.env, **secrets})
         # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
@@ -164,10 +164,10 @@ def _cores(count: int | None) -> list[int]:
     return choose_cores(count, allowed, cores_in_use(allowed)) if count else []
 
 
-def _run_wrapper(paths: AttemptPaths, env: Mapping[str, str]) -> None:
+def _run_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, str]) -> None:
     # The wrapper gets no pipe of ours: it survives us and whoever reads our output.
     subprocess.run(
-        [sys.executable, "-I", str(WRAPPER), str(paths.folder)],
+        [sys.executable, "-I", str(WRAPPER), str(paths.folder), *map(str, cores)],
         env=dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
