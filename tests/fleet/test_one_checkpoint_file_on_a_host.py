@@ -67,11 +67,16 @@ class OneFile:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[OneFile]:
-    campaign = Campaign(tmp_path_factory.mktemp("one-file"), whole_fleet)
-    yield OneFile(campaign)
-    campaign.close()
+def campaign(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> Iterator[Campaign]:
+    made = Campaign(tmp_path_factory.mktemp("one-file"), whole_fleet)
+    yield made
+    made.close()
     whole_fleet.restore()
+
+
+@pytest.fixture(scope="module")
+def ran(campaign: Campaign) -> OneFile:
+    return OneFile(campaign)
 
 
 def test_the_relaunch_goes_on_from_the_version_before_the_fault(ran: OneFile) -> None:
