@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR
 
 from rung.runner.context import Context
 from rung.runner.files.disk_use import disk_use
@@ -39,5 +41,8 @@ def _old(context: Context, before: float) -> dict[str, list[str]]:
 def _folders(parent: Path, pattern: str, before: float) -> Iterator[Path]:
     """Yield the folders of this name that were last written to before this time; a link is no folder."""
     for path in parent.glob(pattern):
-        if path.is_dir() and not path.is_symlink() and path.lstat().st_mtime < before:
-            yield path
+        # A launch that ends just now removes its own.
+        with suppress(FileNotFoundError):
+            found = path.lstat()
+            if S_ISDIR(found.st_mode) and found.st_mtime < before:
+                yield path
