@@ -16,6 +16,10 @@ from rung.runner.seams.engine import Request
 from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
+# Seconds between two turns of the controller. Short enough for a person who follows a job; a fault is seen at most this
+# much later.
+TURN_SECONDS = 0.2
+
 OnResult = Callable[[Job, Any], None]
 OnError = Callable[[Job, RungError], None]
 

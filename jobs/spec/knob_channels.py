@@ -62,7 +62,7 @@ def why_unreachable(spec: TakesKnobs, knob: str, value: Any = None) -> str | Non
         carried = f"nothing in run, envs or files carries {{{knob}}}, and knobs.mode is {spec.knobs.mode}"
         needs = "; it needs zero-edit or rung_inside.attach" if knob in ONLY_INSIDE else ""
         return f"the job cannot receive {knob}: {carried}{needs}"
-    if knob == "precision" and value is not None and spec.knobs.mode == "flags":
+    if knob == "precision" and value is not None:
         return _why_precision_unreachable(spec, Precision(value))
     return None
 
@@ -89,6 +89,8 @@ def _why_precision_unreachable(spec: TakesKnobs, precision: Precision) -> str | 
             return None
         whose = f"knobs.framework {knobs.framework} and " if knobs.framework else ""
         return f"the job cannot be set to {precision}: {whose}knobs.precision_text has no name for it"
+    if knobs.mode != "flags":
+        return None  # set on the live objects, which know every precision
     carried = [name for name in SWITCHES if list(_channels(spec, (name,)))]
     if precision is Precision.FP32 or any(SWITCHES[name] is precision for name in carried):
         return None

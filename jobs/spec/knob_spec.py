@@ -91,8 +91,10 @@ class KnobSpec(Model):
         {},
         description="Config files of the script's in workdir: {file: {knob: key}}, dots in keys: optim.lr.",
     )
-    batch: PositiveInt | None = Field(None, description="Batch size, halved when memory runs out.")
-    accumulation: PositiveInt | None = Field(None, description="Gradient accumulation, doubled when batch is halved.")
+    batch: PositiveInt | None = Field(None, description="Batch size, lowered when memory runs out.")
+    accumulation: PositiveInt | None = Field(
+        None, description="Gradient accumulation, raised as batch is lowered: their product stays."
+    )
 
     constants: Annotated[Literal["clamp"] | None, BeforeValidator(on_off)] = Field(
         None, description="clamp: numbers that do not fit a tensor's 16-bit dtype become the limit of that dtype."

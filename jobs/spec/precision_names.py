@@ -42,8 +42,10 @@ def script_value_for(
         return script_names[precision]
     if framework is not None:
         return FRAMEWORKS[framework].get(precision)
-    # A script that takes yes and no does not understand Rung's name of a third precision.
-    return None if any(not isinstance(value, str) for value in script_names.values()) else precision.value
+    # A script that takes yes and no does not understand Rung's name of a third precision. fp32 and bf16 are words that
+    # scripts have in common; native_fp16 is Rung's own, which a script with words of its own does not know.
+    own_words = any(not isinstance(value, str) for value in script_names.values())
+    return None if own_words or (script_names and precision is NATIVE) else precision.value
 
 
 def script_value_text(value: ScriptValue) -> str:

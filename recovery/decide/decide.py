@@ -25,10 +25,10 @@ from rung.recovery.decide.checkpoint_choice import (
 from rung.recovery.decide.incident import Incident, incident_after
 from rung.recovery.decide.resume_limit import resume_limit
 from rung.recovery.decide.rung_choice import NoRung, choose_rung
-from rung.recovery.decide.rungs import RungContext, with_defaults
+from rung.recovery.decide.rungs import RungContext
 from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.treatments import TREATMENTS, Budget
-from rung.recovery.decide.wording import describe_change, describe_fault, no_rung_left, with_advice, with_resume_point
+from rung.recovery.decide.wording import describe_fault, describe_rung, no_rung_left, with_advice, with_resume_point
 from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 
@@ -238,8 +238,8 @@ def _climb(job: Job, checkpoints: Sequence[Sighting], climb: Climb) -> Decision:
     if counted >= MAX_RUNGS_WITHOUT_CURE and root.kind is not FaultKind.OOM:
         return Stop(no_rung_left(fault, root, context, incident), chosen.passed_over)
     choice = choose_checkpoint(checkpoints, attempts, resume_limit(attempts, job.knobs))
-    change = describe_change(context.now, with_defaults(chosen.knobs, context.script_values))
-    because = with_resume_point(f"{describe_fault(root)}: {chosen.why}: {chosen.rung} ({change})", choice)
+    rung = describe_rung(chosen.rung, chosen.knobs, context)
+    because = with_resume_point(f"{describe_fault(root)}: {chosen.why}: {rung}", choice)
     return Relaunch(chosen.rung, chosen.knobs, choice.checkpoint, because, chosen.passed_over, incident.undone)
 
 

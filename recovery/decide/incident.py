@@ -149,9 +149,9 @@ def _why_ignored(incident: Incident, attempt: Attempt) -> str | None:
 
 def _why_useless(incident: Incident, attempt: Attempt, fault: Fault) -> str | None:
     """Return why the pending rung is not kept, or None when it helped."""
-    # Half the batch needs less memory, even when the memory ran out again.
-    halved = fault.kind is FaultKind.OOM and incident.pending_rung == RungName.LOWER_BATCH
-    if halved or _may_lower_lr_again(incident, attempt, fault) or _may_add_places(incident, attempt, fault):
+    # A smaller batch needs less memory, even when the memory ran out again.
+    smaller_batch = fault.kind is FaultKind.OOM and incident.pending_rung == RungName.LOWER_BATCH
+    if smaller_batch or _may_lower_lr_again(incident, attempt, fault) or _may_add_places(incident, attempt, fault):
         return None
     if fault.kind is FaultKind.NOT_LEARNING:
         return f"attempt {attempt.number} had stopped learning: {fault.evidence}"

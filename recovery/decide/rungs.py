@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.fault import Fault
+from rung.jobs.model.batch_split import largest_split
+from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, RungName
+from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import outside_channels, says_it_knows, why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.ledger.ledger import EMPTY, Ledger
+from rung.recovery.signatures.memory_figures import MemoryFigures, read_memory_figures
 
 # max_norm when a job clips already. Field reports go 5 -> 1 -> 0.5.
 CLIP_VALUES = (5.0, 1.0, 0.5)
@@ -30,6 +33,8 @@ GROWTH_INTERVALS = (2000, 5000, 10000)
 SKIP_BEFORE, SKIP_AFTER = 5, 5
 # PaLM skipped 200 to 500 batches around a spike; a longer range is not a spike.
 SKIP_MOST = 500
+# So many times the batch goes down to the next smaller split; then to half or less, so that the attempts suffice.
+NEXT_SMALLER_BATCHES = 3
 # The first GPUs that compute in bf16.
 BF16_CAPABILITY = (8, 0)
 # So many lists of places are tried, each longer than the one before; then a wider precision.
@@ -199,9 +204,36 @@ def _lower_batch(step: RungSpec, context: RungContext) -> Knobs | str:
     batch = context.now.batch
     if batch is None:
         return "the job states no batch"
-    if batch % 2:
-        return f"a batch of {batch} cannot be halved"
-    return context.proven_knobs.but(batch=batch // 2, accumulation=(context.now.accumulation or 1) * 2)
+    total = batch * (context.now.accumulation or 1)
+    most = batch // 2 if _batch_reductions(context) >= NEXT_SMALLER_BATCHES else batch - 1
+    figures = _memory_figures(context)
+    split = largest_split(batch, total, min(most, figures.largest_batch(batch)) if figures else most)
+    if split is None:
+        return f"a batch of {batch} cannot be split"
+    return context.proven_knobs.but(batch=split, accumulation=total // split)
+
+
+def _batch_reductions(context: RungContext) -> int:
+    return sum(attempt.rung == RungName.LOWER_BATCH for attempt in context.attempts)
+
+
+def _memory_figures(context: RungContext) -> MemoryFigures | None:
+    if context.fault is None or context.fault.kind is not FaultKind.OOM:
+        return None
+    limit = context.spec.resources.memory
+    return read_memory_figures(context.fault.evidence, parse_size(limit) if limit else None)
+
+
+def why_so_small_a_batch(context: RungContext, chosen: int | None) -> str | None:
+    """Return what the message says about a larger split that was left out; None: it has ruled out none."""
+    batch, figures = context.now.batch, _memory_figures(context)
+    if batch is None or figures is None:
+        return None
+    larger = largest_split(batch, batch * (context.now.accumulation or 1), batch)
+    if larger is None or larger == chosen or larger <= figures.largest_batch(batch):
+        return None
+    needed, available = (f"{size / 2**30:.2f} GiB" for size in (figures.needed, figures.available))
+    return f"a batch of {batch} needs {needed} or more of {available}, so one of {larger} cannot fit"
 
 
 def _clamp_constants(step: RungSpec, context: RungContext) -> Knobs | str:

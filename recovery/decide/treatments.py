@@ -99,7 +99,7 @@ TREATMENTS: dict[FaultKind, Treatment] = {
             _R.NATIVE_FP16: "it trades memory against precision, which a person should choose",
             _R.FP32: "it needs more memory, not less",
         },
-        "state knobs.batch (and accumulation) so that Rung can halve it, or ask for more memory",
+        "state knobs.batch (and accumulation) so that Rung can lower it, or ask for more memory",
     ),
     FaultKind.NOT_LEARNING: Treatment(Budget.LADDER, {}, "the fault is hidden but the run has stopped learning"),
     FaultKind.IMAGE_ARCH: Treatment(Budget.STOP, {}, "use an image whose torch was built for this GPU's architecture"),

@@ -10,7 +10,7 @@ from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs, Precision, RungName, no_value_text, not_taken
 from rung.recovery.decide.checkpoint_choice import Choice
 from rung.recovery.decide.incident import Incident, is_later
-from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit
+from rung.recovery.decide.rungs import RungContext, why_fp32_does_not_fit, why_so_small_a_batch, with_defaults
 from rung.recovery.decide.treatments import TREATMENTS
 
 # Knobs that no script has: "not set" before says nothing to a person.
@@ -26,6 +26,13 @@ def describe_fault(fault: Fault) -> str:
 
 def with_advice(text: str, fault: Fault) -> str:
     return f"{text}. What to do: {TREATMENTS[fault.kind].advice}."
+
+
+def describe_rung(rung: RungName, knobs: Knobs, context: RungContext) -> str:
+    """Name a rung, what it changes, and why a batch was lowered by more than one split."""
+    change = describe_change(context.now, with_defaults(knobs, context.script_values))
+    small = why_so_small_a_batch(context, knobs.batch) if rung is RungName.LOWER_BATCH else None
+    return f"{rung} ({change}; {small})" if small else f"{rung} ({change})"
 
 
 def describe_change(before: Knobs, after: Knobs) -> str:

@@ -78,8 +78,9 @@ def prune(older: str, keep: int, dry_run: bool, yes: bool, as_json: bool) -> Non
     """Remove what jobs that ended long ago no longer need, here and on their hosts.
 
     That is work copies, checkpoints that were set aside, and all checkpoints but the newest N of each job (and the last
-    one of a job that succeeded); on hosts also shipped trees that no other job uses. Logs, records and the jobs
-    themselves stay. Checkpoints that a job which has not ended may need are never touched, nor are folders of yours.
+    one of a job that succeeded); on hosts also shipped trees that no other job uses; here also reports of validations
+    and what a killed `rung launch --from` left. Logs, records and the jobs themselves stay. Checkpoints that a job
+    which has not ended may need are never touched, nor are folders of yours.
     """
     from rung.runner.storage.plan_prune import plan_prune
     from rung.runner.views.times import parse_span

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rung.jobs.model.errors import UsageError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.controller import refuse_bad_setting
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # 2 is bad input, as in every command.
 EXIT_CODES = {"PASS": 0, "FAIL": 1, "MARGINAL": 3, "UNDECIDED": 4}
 COLOURS = {"PASS": "green", "FAIL": "red", "MARGINAL": "yellow", "UNDECIDED": "magenta"}
+REMOVED = "its report was removed by `rung prune`; --again runs it anew"
 _K = EventKind
 SHOWN = {_K.VALIDATING, _K.STATE, _K.FAULT, _K.UNREACHABLE, _K.REACHABLE, _K.HOST_LOST, _K.NOT_TAKEN}
 SHOWN |= {_K.UNEXPECTED_ERROR}
@@ -78,19 +80,22 @@ def _finish(session: Session, decided: Validation, output: Path | None, *, as_js
 
     assert decided.verdict is not None
     folder = session.paths.validation(decided.id)
+    there = folder.is_dir()
     if output is not None:
+        if not there:
+            raise UsageError(f"validation {decided.id}: {REMOVED}")
         copy_report(folder, output)
     facts = read_facts(folder) or {"line": f"verdict: {decided.verdict} {decided.spec.name}: {decided.because}"}
-    report = {"markdown": str(folder / "report.md"), "html": str(folder / "report.html")}
+    report = {"markdown": str(folder / "report.md"), "html": str(folder / "report.html")} if there else None
     if as_json:
         code = EXIT_CODES[decided.verdict]
         click.echo(json.dumps({**facts, "verdict": decided.verdict, "exit_code": code, "report": report}, indent=2))
     else:
-        _print(facts, report)
+        _print(facts, f"{report['html']} (and report.md beside it)" if report else REMOVED)
     sys.exit(EXIT_CODES[decided.verdict])
 
 
-def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
+def _print(facts: Mapping[str, Any], report: str) -> None:
     from rung.runner.views.tables import table
 
     rows = [[row[name] for name in ("what", "fp32", "asked", "difference")] for row in facts.get("table", ())]
@@ -101,7 +106,7 @@ def _print(facts: Mapping[str, Any], report: Mapping[str, str]) -> None:
         for cause in answer["causes"]:
             click.echo(f"  - {clean(cause)}")
     _print_near(facts.get("near_limit"))
-    click.echo(f"\nreport: {report['html']} (and report.md beside it)")
+    click.echo(f"\nreport: {report}")
     line = clean(facts["line"])
     verdict = line.removeprefix("verdict: ").partition(" ")[0]
     click.echo(click.style(line, fg=COLOURS.get(verdict), bold=True))

@@ -47,8 +47,6 @@ from rung.runner.trials.trial_round import TrialRound
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.run_validations import ValidationRunner
 
-# Short enough for a person who follows a job; a fault is seen at most this much later.
-TURN_SECONDS = 0.2
 # How long a job is left alone after an unexpected error: at first, doubled each time, and at most.
 ERROR_BACK_OFF_SECONDS = (1.0, 60.0)
 # A longer time between two turns means that the controller was paused or stopped.

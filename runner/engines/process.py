@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,12 +25,14 @@ from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
 from rung.runner.files.transfer import clear
 from rung.runner.files.work_copy import make_copy
+from rung.runner.hosts.cpu_cores import choose_cores, cores_in_use
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, parse_gpus
 from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
 from rung.runner.state.home import umask_of_jobs
 
 # Forking the wrapper takes milliseconds; a machine that needs longer than this is in trouble.
 START_SECONDS = 30.0
+_STARTING = threading.Lock()
 
 
 class ProcessEngine:
@@ -45,20 +48,9 @@ class ProcessEngine:
             if request.source is not None:
                 make_copy(request.source, request.cwd, request.edits, paths.home)
             _write(paths.request, request.to_dict())
-            command = [sys.executable, "-I", str(WRAPPER), str(paths.folder)]
-            env = {**request.env, **secrets}
-            # The wrapper gets no pipe of ours: it survives us and whoever reads our output.
-            subprocess.run(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=True,
-                timeout=START_SECONDS,
-                start_new_session=True,
-                umask=umask_of_jobs(),
-            )
+            # One at a time: each sees the cores that those before it are bound to.
+            with _STARTING:
+                _run_wrapper(paths, _cores(request.limits.get("cpus")), {**request.env, **secrets})
         # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
@@ -164,6 +156,27 @@ class ProcessEngine:
         except (OSError, subprocess.SubprocessError, ValueError):
             return None
         return next(iter(parse_gpus(done.stdout)[0]), None)
+
+
+def _cores(count: int | None) -> list[int]:
+    """Return the cores for an attempt that may have so many; empty if it may have all of them."""
+    allowed = frozenset(os.sched_getaffinity(0))
+    return choose_cores(count, allowed, cores_in_use(allowed)) if count else []
+
+
+def _run_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, str]) -> None:
+    # The wrapper gets no pipe of ours: it survives us and whoever reads our output.
+    subprocess.run(
+        [sys.executable, "-I", str(WRAPPER), str(paths.folder), *map(str, cores)],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        timeout=START_SECONDS,
+        start_new_session=True,
+        umask=umask_of_jobs(),
+    )
 
 
 def _alive(claim: Mapping[str, Any]) -> bool:

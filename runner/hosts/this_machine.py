@@ -100,11 +100,11 @@ def _ask(query: Sequence[str]) -> str:
 
 def _jobs(users: Iterable[GpuUser]) -> dict[int, str]:
     """Return the job of each process that a controller has started, also that of another RUNG_HOME."""
-    found = {user.pid: _job(user.pid) for user in users if user.pid is not None}
+    found = {user.pid: job_of(user.pid) for user in users if user.pid is not None}
     return {pid: job for pid, job in found.items() if job}
 
 
-def _job(pid: int) -> str:
+def job_of(pid: int) -> str:
     """Return the job that a process belongs to by its environment; empty for others, and for those of other users."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -38,13 +38,8 @@ def texts(values: Mapping[str, ScriptValue | None]) -> dict[str, str]:
 
 
 def _text(value: ScriptValue) -> str:
-    return number(value) if isinstance(value, float) else script_value_text(value)
-
-
-def number(value: float) -> str:
-    """Return a float in short form, unless that would lose digits."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    # A float keeps its point or exponent: nanoGPT and its like refuse `1` for a setting whose default is 1.0.
+    return repr(value) if isinstance(value, float) else script_value_text(value)
 
 
 def file_edits(spec: JobSpec, values: Mapping[str, ScriptValue | None]) -> tuple[FileEdit, ...]:

@@ -7,8 +7,7 @@ import time
 
 from rung.jobs.job import Job
 from rung.jobs.model.errors import ControllerError
-from rung.runner.controller.controller import TURN_SECONDS
-from rung.runner.session.background import ensure_controller
+from rung.runner.session.background import LOOK_SECONDS, ensure_controller
 from rung.runner.session.session import Session
 
 # Beyond the seconds between TERM and KILL: for a controller that has just begun and reads the job's log first.
@@ -21,7 +20,7 @@ def cancel_job(session: Session, job: Job) -> Job:
     deadline = time.monotonic() + job.spec.recovery.grace + MARGIN_SECONDS
     try:
         while not job.ended and time.monotonic() < deadline and _watched(session, job):
-            time.sleep(TURN_SECONDS)
+            time.sleep(LOOK_SECONDS)
             job = session.store.job(job.id)
     except KeyboardInterrupt:
         return session.store.job(job.id)  # the controller goes on with it

@@ -16,7 +16,7 @@ from rung.jobs.model.knobs import RungName
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.controller.controller import TURN_SECONDS
+from rung.runner.context import TURN_SECONDS
 from rung.runner.engine_pool import RealEngines
 from rung.runner.session.follow import hand_over
 from rung.runner.session.pause import PatientController

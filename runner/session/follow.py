@@ -13,7 +13,7 @@ from rung.jobs.job import Job
 from rung.jobs.model.errors import ControllerError, StoreOwned
 from rung.jobs.model.state import JobState
 from rung.recovery.trials.leftovers import unneeded_trials
-from rung.runner.controller.controller import TURN_SECONDS
+from rung.runner.context import TURN_SECONDS
 from rung.runner.session.background import ensure_controller, starts_by_itself
 from rung.runner.session.pause import PatientController
 from rung.runner.session.session import Session

@@ -14,7 +14,7 @@ import click
 from rung.jobs.job import Outcome
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.state import JobState
-from rung.runner.controller.controller import TURN_SECONDS
+from rung.runner.context import TURN_SECONDS
 from rung.runner.session.session import Session
 from rung.runner.views.log_text import NewLines, log_lines, tail_start
 

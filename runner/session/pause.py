@@ -9,16 +9,18 @@ import errno
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from rung.jobs.model.errors import StoreBlocked
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
-from rung.runner.controller.controller import Controller
 from rung.runner.state.lock import put_note
 from rung.runner.state.store_errors import require_room
+
+if TYPE_CHECKING:
+    from rung.runner.controller.controller import Controller
 
 RETRY_SECONDS = 1.0
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,8 @@
-"""Opens the home and the store for a command, and runs the controller for it."""
+"""Opens the home and the store for a command, and runs the controller for it.
+
+What only some commands need is imported where they need it: the controller and the checks take as long to load as all
+the rest, and most commands use neither.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,27 +22,22 @@ from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, Usage
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.checkpoints.start_from import parse_start, start_point
-from rung.runner.context import Clock, Context
-from rung.runner.controller.controller import TURN_SECONDS, Controller
+from rung.runner.context import TURN_SECONDS, Clock, Context
 from rung.runner.engine_pool import RealEngines
-from rung.runner.engines.process import ProcessEngine
-from rung.runner.hosts.health import health_command
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.job_file import JobFile
-from rung.runner.preflight.check_host import check_host
-from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, check_slots
-from rung.runner.preflight.dry_run import LaunchPreview
-from rung.runner.preflight.fit import check_fit
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
 from rung.runner.state.removal_lock import using
 from rung.runner.state.store import Event, Store
 from rung.runner.views.tables import event_line
+
+if TYPE_CHECKING:
+    from rung.runner.preflight.check_job import CheckResult
 
 
 @dataclass
@@ -68,6 +67,8 @@ class Session:
         about: dict[str, Any] = {"file": str(file)} if file else {}
         if start is None:
             return submit.submit(self.store, spec, origin, at=time.time(), about=about)
+        from rung.runner.checkpoints.start_from import parse_start, start_point
+
         name, step = parse_start(start)
         engines, source = self.engines(), self.store.find(name)
         try:
@@ -167,6 +168,8 @@ class Session:
         return RealEngines(os.environ, Path.home(), self.store.store_id, only=only)
 
     def controller(self, engines: RealEngines | None = None) -> PatientController:
+        from rung.runner.controller.controller import Controller
+
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
         return PatientController(made, self.paths)
 
@@ -181,6 +184,8 @@ def _parse_setting(text: str) -> tuple[str, str]:
 
 def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     """Return what a launch would run, and what each rung would change; nothing is written."""
+    from rung.runner.preflight.dry_run import LaunchPreview
+
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
     spec = with_file_values(spec, origin / spec.workdir)
     preview = LaunchPreview(spec, origin, find_home(os.environ), os.environ, survey_hosts)
@@ -204,6 +209,12 @@ def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:
 
 def check(file: Path | None) -> list[CheckResult]:
     """Return the checks of this machine, of every host, and of a job."""
+    from rung.runner.engines.process import ProcessEngine
+    from rung.runner.hosts.health import health_command
+    from rung.runner.preflight.check_host import check_host
+    from rung.runner.preflight.check_job import CheckResult, check_job, check_machine, check_slots
+    from rung.runner.preflight.fit import check_fit
+
     paths = find_home(os.environ)
     found = [*check_machine(paths), *check_slots(os.environ)]
     reports: list[Report] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from rung.jobs.model.errors import ControllerError, StoreOwned, UsageError
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
-from rung.runner.controller.controller import TURN_SECONDS
+from rung.runner.context import TURN_SECONDS
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values

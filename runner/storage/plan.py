@@ -16,6 +16,7 @@ from rung.runner.storage.layout import checkpoint_folder
 CHECKPOINTS, COPIES = "checkpoints", "copies of checkpoints"
 SET_ASIDE, WORK = "checkpoints that were set aside", "work copies"
 TRANSFERS, TREES = "unfinished transfers", "shipped trees"
+REPORTS, STARTS = "validation reports", "copies of a `--from` that was killed"
 WHOLE = "logs, records, checkpoints, work copies"
 YOUR_VOLUME = "a volume is a folder of yours, and Rung removes nothing there"
 YOUR_FOLDER = "checkpoint.dir is a folder of yours, and Rung removes nothing there"
@@ -23,7 +24,7 @@ YOUR_FOLDER = "checkpoint.dir is a folder of yours, and Rung removes nothing the
 
 @dataclass(frozen=True)
 class Removal:
-    """Files that go together: of one job in one place, or trees of a host."""
+    """Files that go together: of one job in one place, trees of a host, or of no job in RUNG_HOME."""
 
     job_id: str | None
     where: str

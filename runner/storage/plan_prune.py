@@ -17,6 +17,7 @@ from rung.runner.context import Context
 from rung.runner.files.own_folder import is_reached_by_link
 from rung.runner.seams.engine import Request
 from rung.runner.storage.here import HERE
+from rung.runner.storage.home_leftovers import plan_leftovers
 from rung.runner.storage.layout import MIRROR, checkpoint_folder, leftovers, set_aside_folders, work_copies
 from rung.runner.storage.plan import (
     CHECKPOINTS,
@@ -59,6 +60,7 @@ def plan_prune(context: Context, *, older: float, keep: int, now: float) -> Plan
             _plan_job(places, plan, job, rule)
     for host in sorted({host for job in old for host in places.on_hosts(job)}):
         _plan_trees(places, plan, host, {job.id for job in old}, older)
+    plan.removals += plan_leftovers(context, older=older, now=now)
     return plan
 
 

@@ -11,6 +11,7 @@ from rung.jobs.model.event import EventKind
 from rung.runner.context import Context
 from rung.runner.seams.storage import DiskUse, total_use
 from rung.runner.storage.here import HERE
+from rung.runner.storage.home_leftovers import plan_leftovers, remove_leftovers
 from rung.runner.storage.plan import TREES, Places, Plan, Removal, shown_place, starts_of_active_jobs
 from rung.runner.storage.plan_rm import refuse_needed
 
@@ -41,7 +42,8 @@ class Remover:
         for job_id in dict.fromkeys([*plan.seen, *(each.job_id for each in plan.removals if each.job_id)]):
             if self._is_still_old(job_id, older):
                 self._prune_job(plan, job_id, keep)
-        self._remove_trees(plan.of(None))
+        self._remove_trees([each for each in plan.of(None) if each.what == TREES])
+        self._remove_leftovers([each for each in plan.of(None) if each.what != TREES], older)
         return self.result
 
     def _is_still_old(self, job_id: str, older: float) -> bool:
@@ -120,6 +122,19 @@ class Remover:
                 free = {tree.id for tree in trees.list()}
                 trees.remove([each for each in removal.paths if each in free])
             except (EngineError, HostError) as error:
+                self._failed(removal, error)
+            else:
+                self._done(removal)
+
+    def _remove_leftovers(self, removals: Sequence[Removal], older: float) -> None:
+        """Remove what lies in RUNG_HOME itself; once more, only what is still old."""
+        old = {
+            path for each in plan_leftovers(self.context, older=older, now=self.context.now()) for path in each.paths
+        }
+        for removal in removals:
+            try:
+                remove_leftovers(self.context, [path for path in removal.paths if path in old])
+            except EngineError as error:
                 self._failed(removal, error)
             else:
                 self._done(removal)

@@ -1,7 +1,7 @@
 """Runs one attempt on its host: starts the command once, waits, and records how it ended.
 
-Runs as `python -I wrapper.py FOLDER`, standard library only, Python 3.8+. It is no child of the process that started
-it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left.
+Runs as `python -I wrapper.py FOLDER [CORE...]`, standard library only, Python 3.8+. It is no child of the process that
+started it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left.
 FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
@@ -38,11 +38,13 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "--end":
         end_leftovers(arguments[1])
         return 0
-    return start(arguments[0])
+    return start(arguments[0], [int(core) for core in arguments[1:]])
 
 
-def start(folder: str) -> int:
+def start(folder: str, cores: list[int]) -> int:
     """Go on in a new process, and return as soon as the claim is made or given up."""
+    if cores:
+        bind(cores)
     claimed, claiming = os.pipe()
     if os.fork():
         os.close(claiming)
@@ -68,6 +70,15 @@ def start(folder: str) -> int:
         os.fsync(file.fileno())
     os.rename(os.path.join(folder, "done.draft"), os.path.join(folder, "done.json"))
     return 0
+
+
+def bind(cores: list[int]) -> None:
+    """Bind this process, and with it all that it starts, to cores that the engine has chosen.
+
+    Before the claim: whoever starts another attempt after it sees which cores are taken.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cores)
 
 
 def claim(folder: str) -> bool:

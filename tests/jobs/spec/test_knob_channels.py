@@ -11,6 +11,8 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import channels, says_it_knows, why_unreachable
 from rung.recovery.decide.rungs import RungContext, apply_rung
 
+NATIVE = Precision.NATIVE_FP16
+WORDS = {"amp_fp16": "float16", "fp32": "float32"}
 FILES = {"conf/c.yaml": {"lr": ["optimizer.lr", "schedule.peak"], "clip": "train.clip"}}
 
 
@@ -58,6 +60,11 @@ def test_a_knob_without_a_channel_has_a_reason_that_names_the_channels() -> None
             {Precision.AMP_FP16, Precision.FP32},
         ),
         (spec("train {fp16}", knobs={"mode": "inside"}), set(Precision)),
+        (spec("train {precision}", knobs={"precision_text": {"amp_fp16": "16"}}), set(Precision) - {NATIVE}),
+        (spec("train {precision}", knobs={"precision_text": WORDS | {"native_fp16": "half"}}), set(Precision)),
+        # The command carries the word also where the code inside sets the precision.
+        (spec("train {precision}", knobs={"precision_text": WORDS, "mode": "zero-edit"}), set(Precision) - {NATIVE}),
+        (spec("train", knobs={"precision_text": WORDS, "mode": "zero-edit"}), set(Precision)),
     ],
 )
 def test_a_precision_that_the_script_has_no_name_for_cannot_be_received(

@@ -35,6 +35,8 @@ def test_the_name_in_the_job_file_comes_first_and_yes_and_no_allow_only_two_prec
     assert script_value_for(Precision.FP32, own, "lightning") == "32"
     assert script_value_for(Precision.AMP_FP16, own, "lightning") == "16-mixed"
     assert script_value_for(Precision.BF16, own, None) == "bf16"
+    assert script_value_for(Precision.NATIVE_FP16, own, None) is None
+    assert script_value_for(Precision.NATIVE_FP16, own, "lightning") == "16-true"
     switch = {Precision.AMP_FP16: True, Precision.FP32: False}
     assert script_value_for(Precision.FP32, switch, None) is False
     assert script_value_for(Precision.NATIVE_FP16, switch, None) is None

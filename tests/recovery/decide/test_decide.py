@@ -258,23 +258,84 @@ def test_an_unknown_exit_after_progress_is_tried_again_up_to_max_attempts():
     assert isinstance(end, Stop) and "4 attempts" in end.diagnosis
 
 
-def test_out_of_memory_halves_the_batch_and_doubles_the_accumulation():
+def test_out_of_memory_lowers_the_batch_and_keeps_its_product_with_the_accumulation():
     job = a_job(knobs={"batch": 32})
     decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.OOM))], [], None)
     assert isinstance(decision, Relaunch) and decision.rung is RungName.LOWER_BATCH
     assert (decision.knobs.batch, decision.knobs.accumulation) == (16, 2)
+    assert "lower_batch (batch 32 -> 16, accumulation not set -> 2)" in decision.because
     stuck = decide(a_job(), [an_attempt(1, a_job().knobs, a_fault(F.OOM))], [], None)
     assert isinstance(stuck, Stop) and "knobs.batch" in stuck.diagnosis
 
 
-def test_out_of_memory_again_halves_again_and_keeps_the_smaller_batch():
-    job = a_job(knobs={"batch": 32})
+@pytest.mark.parametrize(
+    ("knobs", "batches"),
+    [
+        ({"batch": 32}, [16, 8, 4, 2, 1]),
+        ({"batch": 24}, [12, 8, 6, 3, 1]),
+        ({"batch": 12, "accumulation": 2}, [8, 6, 4, 2, 1]),
+        ({"batch": 9}, [3, 1]),
+        ({"batch": 720}, [360, 240, 180, 90, 45, 20, 10]),
+    ],
+)
+def test_out_of_memory_again_takes_the_next_split_and_keeps_the_smaller_batch(knobs, batches):
+    job = a_job(knobs=knobs)
+    total = knobs["batch"] * knobs.get("accumulation", 1)
     attempts = [an_attempt(1, job.knobs, a_fault(F.OOM, None))]
-    for wanted in (16, 8, 4):
+    for wanted in batches:
         decision = decide(job, attempts, [], None)
         assert isinstance(decision, Relaunch) and decision.knobs.batch == wanted and not decision.undone
-        assert decision.knobs.batch * decision.knobs.accumulation == 32
+        assert decision.knobs.batch * decision.knobs.accumulation == total
         attempts.append(carried_out(len(attempts) + 1, decision, a_fault(F.OOM, None)))
+    assert isinstance(decide(job, attempts, [], None), Stop)
+
+
+NEEDS_20_OF_10 = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 10.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("knobs", "evidence", "memory", "split"),
+    [
+        ({"batch": 24}, NEEDS_20_OF_10, None, (8, 3)),
+        ({"batch": 24}, "CUDA out of memory.", None, (12, 2)),
+        ({"batch": 12, "accumulation": 2}, NEEDS_20_OF_10, None, (4, 6)),
+        # The only split there is: it may fit after all, where the share of a sample is not what was asked for.
+        ({"batch": 2}, NEEDS_20_OF_10, None, (1, 2)),
+        (
+            {"batch": 24},
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes",
+            "1g",
+            (4, 6),
+        ),
+        (
+            {"batch": 24},
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes",
+            None,
+            (12, 2),
+        ),
+    ],
+)
+def test_splits_that_cannot_fit_by_the_figures_of_the_message_are_left_out(knobs, evidence, memory, split):
+    job = a_job(knobs=knobs, resources={"memory": memory})
+    fault = replace(a_fault(F.OOM), evidence=evidence)
+    decision = decide(job, [an_attempt(1, job.knobs, fault)], [], None)
+    assert isinstance(decision, Relaunch) and (decision.knobs.batch, decision.knobs.accumulation) == split
+    assert ("cannot fit" in decision.because) is (split in ((8, 3), (4, 6)))
+
+
+def test_the_decision_says_which_split_cannot_fit():
+    job = a_job(knobs={"batch": 24})
+    fault = replace(a_fault(F.OOM), evidence=NEEDS_20_OF_10)
+    because = decide(job, [an_attempt(1, job.knobs, fault)], [], None).because
+    assert "a batch of 24 needs 20.00 GiB or more of 10.00 GiB, so one of 12 cannot fit" in because
+
+
+def test_a_script_without_a_word_for_native_fp16_does_not_get_it():
+    words = {"amp_fp16": "float16", "fp32": "float32"}
+    job = a_job(run="python train.py {precision}", knobs={"mode": "flags", "precision_text": words})
+    decision = decide(job, [an_attempt(1, job.knobs, a_fault(F.UNSCALE_ERROR))], [], None)
+    assert isinstance(decision, Relaunch) and decision.rung is RungName.FP32
+    assert dict(decision.skipped)["native_fp16"].endswith("knobs.precision_text has no name for it")
 
 
 def test_an_image_without_kernels_for_the_gpu_stops_at_once():

@@ -18,6 +18,8 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.controller.log_watch import LogWatch, fault_at_end
+from rung.runner.engines import process
+from rung.runner.hosts.cpu_cores import cores_in_use
 from rung.runner.seams.engine import Observation, Presence, Request
 from tests.support.process_attempts import ENV, Attempts
 
@@ -157,6 +159,33 @@ def test_the_cpu_limit_is_in_force(attempts: Attempts) -> None:
     attempts.end(request)
     assert attempts.log(request) == "1\n"
     assert len(os.sched_getaffinity(0)) > 1
+
+
+def test_jobs_with_a_cpu_limit_have_cores_of_their_own(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"cores-{os.getpid()}-{number}" for number in range(3)]
+
+    def of_this_test(allowed: frozenset[int]) -> dict[str, frozenset[int]]:
+        # Other jobs of this machine may have cores, too.
+        return {job: cores for job, cores in cores_in_use(allowed).items() if job in names}
+
+    def started(name: str) -> tuple[Request, str]:
+        code = "import os, time; print('cores', *sorted(os.sched_getaffinity(0)), 'end'); time.sleep(3600)"
+        request = attempts.request(sys.executable, "-c", code, limits={"cpus": 1})
+        request = replace(request, env={**ENV, "RUNG_JOB": name})
+        attempts.made[-1] = request
+        attempts.engine.start(request, {})
+        attempts.wait_for_log(request, "end")
+        return request, attempts.log(request)
+
+    monkeypatch.setattr(process, "cores_in_use", of_this_test)
+    first, *others = sorted(os.sched_getaffinity(0))
+    one, on_first = started(names[0])
+    _, on_second = started(names[1])
+    assert (on_first, on_second) == (f"cores {first} end\n", f"cores {others[0]} end\n")
+    attempts.engine.stop(one.paths, force=True)
+    attempts.end(one)
+    _, again = started(names[2])
+    assert again == on_first
 
 
 def test_the_memory_limit_is_in_force(attempts: Attempts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Callable
@@ -105,9 +106,18 @@ def test_a_knob_reaches_the_command_with_all_its_digits(lr: float) -> None:
     assert float(request.argv[1]) == lr == json.loads(request.env["RUNG_KNOBS"])["lr"]
 
 
-@pytest.mark.parametrize(("lr", "text"), [(1e-3, "0.001"), (5.0, "5"), (1e-5, "1e-05"), (0.0012345678, "0.0012345678")])
-def test_a_knob_is_written_as_people_write_it(lr: float, text: str) -> None:
+@pytest.mark.parametrize(("lr", "text"), [(1e-3, "0.001"), (5, "5.0"), (1e-5, "1e-05"), (0.0012345678, "0.0012345678")])
+def test_a_float_is_written_as_python_writes_it(lr: float, text: str) -> None:
     assert build(run="x {lr}", knobs={"lr": lr}).argv == ("x", text)
+
+
+def test_the_command_keeps_the_type_of_every_number() -> None:
+    knobs = {"lr": 1, "clip": 1, "growth_interval": 2000, "batch": 8, "accumulation": 2}
+    words = build(run=["x", *(f"{{{name}}}" for name in knobs)], knobs=knobs).argv[1:]
+    # As the configurator of nanoGPT does: it refuses a value whose type is not that of the default.
+    read = {name: ast.literal_eval(word) for name, word in zip(knobs, words, strict=True)}
+    assert read == knobs
+    assert {name for name, value in read.items() if isinstance(value, float)} == {"lr", "clip"}
 
 
 def test_precision_has_the_name_that_the_script_uses() -> None:

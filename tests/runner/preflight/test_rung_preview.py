@@ -67,7 +67,7 @@ def test_every_rung_is_shown_with_what_it_changes(folder: Path) -> None:
     ]
     assert list(rungs["raise_clip"].lines()) == [
         "rung  raise_clip: clip off -> 1.0",
-        "        run   nothing -> opt.clip=1",
+        "        run   nothing -> opt.clip=1.0",
     ]
     assert list(rungs["fp32"].files["c.yaml"])[2:4] == ["-amp: true # c", "+amp: false # c"]
     assert rungs["native_fp16"].skipped.endswith("knobs.precision_text has no name for it")
