@@ -92,6 +92,11 @@ class ProcessEngine:
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
+    def ask_for_stacks(self, paths: AttemptPaths) -> None:
+        claim = _read(paths.claim)
+        if claim and _alive(claim):
+            subprocess.run([sys.executable, "-I", str(WRAPPER), "--stacks", str(paths.folder)], check=False)
+
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         claim, running = _read(paths.claim), _read(paths.running)
