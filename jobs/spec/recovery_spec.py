@@ -196,12 +196,12 @@ class Recovery(Model):
     host_lost_after: Annotated[PositiveFloat | None, BeforeValidator(duration)] = Field(
         1800.0, description="Seconds (or 30m, 2h) a host may be out of reach before the job moves; off: it never does."
     )
-    stalled: Annotated[
-        float | Literal["auto"] | None, BeforeValidator(_silence), WithJsonSchema(STALLED_SCHEMA)
-    ] = Field(
-        "auto",
-        description="How long a run may show no sign of life before it is relaunched: seconds (or 30m, 2h); "
-        "auto: ten times its own longest gap, at least 30m; off: for ever.",
+    stalled: Annotated[float | Literal["auto"] | None, BeforeValidator(_silence), WithJsonSchema(STALLED_SCHEMA)] = (
+        Field(
+            "auto",
+            description="How long a run may show no sign of life before it is relaunched: seconds (or 30m, 2h); "
+            "auto: ten times its own longest gap, at least 30m; off: for ever.",
+        )
     )
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(
