@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rung.jobs.spec.recovery_spec import AUTO
+
 # A run is stalled when it is silent for so many times its longest gap. An evaluation that came once has raised the gap,
 # and one that comes later may take several times as long.
 PACE_FACTOR = 10
@@ -16,7 +18,6 @@ PACE_GAPS = 10
 # However fast the run is: a first evaluation, a save to a slow disk or a compilation may take this long. It is also the
 # longest default timeout of torch's process groups, whose message says more than a silence.
 SHORTEST_LIMIT = 1800.0
-AUTO = "auto"
 
 
 @dataclass(frozen=True)

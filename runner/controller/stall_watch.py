@@ -32,6 +32,8 @@ class _Signs:
     # How much of the log has been read, and the pace of the run.
     offset: int
     pace: Pace
+    # Whether its first step had been seen at the last sign of life: what comes before that is not its pace.
+    has_stepped: bool = False
     # What was in the checkpoint folder when half of the time was over; None: nobody has looked yet.
     files: frozenset[str] | None = None
     # What shows that it is stalled, once it has been asked for its stacks, and the step it had come to.
@@ -99,8 +101,9 @@ class StallWatch:
         if watch.offset != signs.offset:
             signs.offset = watch.offset
             gap = self._context.lasted(("silent", *_key(attempt)))
-            if gap is not None and attempt.progress_at is not None:
+            if gap is not None and signs.has_stepped:
                 signs.pace = signs.pace.after(gap.seconds)
+            signs.has_stepped = attempt.progress_at is not None
             self.count_anew(attempt)
         return signs
 

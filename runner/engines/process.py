@@ -94,8 +94,13 @@ class ProcessEngine:
 
     def ask_for_stacks(self, paths: AttemptPaths) -> None:
         claim = _read(paths.claim)
-        if claim and _alive(claim):
-            subprocess.run([sys.executable, "-I", str(WRAPPER), "--stacks", str(paths.folder)], check=False)
+        if not claim or not _alive(claim):
+            return
+        command = [sys.executable, "-I", str(WRAPPER), "--stacks", str(paths.folder)]
+        try:
+            subprocess.run(command, check=False, timeout=START_SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineError(f"{paths.folder}: its stacks could not be asked for: {error}") from None
 
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""

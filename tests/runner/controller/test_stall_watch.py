@@ -178,6 +178,17 @@ def test_a_limit_of_the_job_file_counts_from_the_first_step_on(build: Build) -> 
     world.until(lambda: stopped(world, job))
 
 
+def test_the_time_before_the_first_step_is_not_the_pace(build: Build) -> None:
+    world = build()
+    job = world.submit("a", "A100")
+    world.until(lambda: world.engine("ampere").running())
+    world.engine("ampere").requests[f"{job}/1"].paths.log.write_bytes(b"compiling\n")
+    silent(world, 1000)
+    speak(world, job, PACE_GAPS + 5)
+    world.turn(3)
+    assert 0 < (world.last(job).longest_gap or 0) < 30
+
+
 def test_a_second_stall_needs_twice_the_time(build: Build) -> None:
     world = build()
     job = started(world)
