@@ -139,6 +139,8 @@ class Attempt:
     started_at: float | None = None
     progress_at: float | None = None
     ended_at: float | None = None
+    # The longest time between two signs of life, in seconds; None: there were too few to show a pace.
+    longest_gap: float | None = None
     # Since when the host has not answered; None while it does.
     unreachable_since: float | None = None
     # Given up because its host did not come back; what still runs there does not count.

@@ -12,6 +12,7 @@ from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.paths import HomePaths
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
+from rung.runner.launch.shell_python import with_python
 from rung.runner.seams.engine import Request
 from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
@@ -90,7 +91,8 @@ class Context:
         self._first_seen.clear()
 
     def request(self, job: Job, attempt: Attempt) -> Request:
-        return build_request(job, attempt, self.paths, self.store.origin(job.id), self.environ)
+        environ = self.environ if attempt.is_remote else with_python(self.environ, self.store.python(job.id))
+        return build_request(job, attempt, self.paths, self.store.origin(job.id), environ)
 
     def set_reason(self, job: Job, reason: str) -> None:
         if reason != job.reason:

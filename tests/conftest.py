@@ -24,6 +24,8 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("rung")
 
 BIN = Path(sys.executable).parent
+# As in a shell in which the environment is active: jobs have the Python of the shell that submits them.
+os.environ["PATH"] = f"{BIN}:{os.environ.get('PATH', os.defpath)}"
 # Hundreds of trainings are started; none needs torch's compiler, which takes as long to load as the rest of torch.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent / "lean"), os.environ.get("PYTHONPATH")])

@@ -16,6 +16,19 @@ _rung_stop=
 # -1 is every other process. Only in the first process of a container are those all of the container.
 [ $$ = 1 ] || { echo "rung: this is not the first process of a container"; exit 125; }
 trap '_rung_stop=yes; kill -TERM -1' TERM
+# The run seems to hang: every Python process that can show its stacks (stacks.py) is asked for them. Signal 44 ends a
+# process without a handler for it, so only those get it that have one: bit 44 of the signals that they catch.
+_rung_stacks() {
+    echo "rung: no sign of life; the stacks of all threads of its Python processes follow"
+    for _rung_pid in /proc/[0-9]*; do
+        while read -r _rung_name _rung_mask; do
+            case $_rung_name$_rung_mask in
+            SigCgt:?????[89a-f]??????????) kill -44 "${_rung_pid#/proc/}" ;;
+            esac
+        done <"$_rung_pid/status"
+    done
+}
+trap _rung_stacks USR1
 
 if [ -e /rung/record/began ]; then
     echo "rung: this attempt has been started before; it runs once"

@@ -1,7 +1,8 @@
 """Starts zero-edit and the measuring of usage: Python imports this file when it starts.
 
-Without RUNG_MODE (zero-edit, or watch: it reads and changes nothing) and RUNG_USAGE it does nothing. It always runs the
-sitecustomize that it hides, if there is one. Any Python 3 must be able to read this file, also one that is too old.
+Without RUNG_MODE (zero-edit, or watch: it reads and changes nothing) and RUNG_USAGE it does nothing, except that with
+RUNG_MODE (also inside) the process can be asked where it hangs. It always runs the sitecustomize that it hides, if any.
+Any Python 3 must be able to read this file, also one that is too old.
 """
 
 import os
@@ -14,6 +15,8 @@ def _start() -> None:
     if os.environ.get("RUNG_USAGE"):
         _measure()
     mode = os.environ.get("RUNG_MODE")
+    if mode in ("zero-edit", "watch", "inside") and sys.version_info >= OLDEST:
+        _show_stacks()
     if mode not in ("zero-edit", "watch") or (mode == "watch" and sys.version_info < OLDEST):
         return
     if sys.version_info < OLDEST:
@@ -38,6 +41,16 @@ def _measure() -> None:
         usage.start()
     except Exception as error:
         _write("rung| note usage cannot be measured: {}: {}\n".format(type(error).__name__, error))
+
+
+def _show_stacks() -> None:
+    """Be ready to show where the process hangs; one that cannot do so hangs without."""
+    try:
+        from rung_inside import stacks
+
+        stacks.start()
+    except Exception:  # noqa: S110
+        pass
 
 
 def _write(text: str) -> None:

@@ -23,7 +23,8 @@ def _transition(data: Data) -> str:
 
 def _submitted(data: Data) -> str:
     start = data.get("from")
-    return f"name={data['name']}" + (f", from step {start['step']} of {start['job']}" if start else "")
+    python = f", python {data['python']}" if data.get("python") else ""
+    return f"name={data['name']}{python}" + (f", from step {start['step']} of {start['job']}" if start else "")
 
 
 def _fault(data: Data) -> str:

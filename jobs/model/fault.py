@@ -22,6 +22,8 @@ class FaultKind(StrEnum):
     CUDA_FAULT = "cuda_fault"
     COMM_FAULT = "comm_fault"
     INFRA_FAULT = "infra_fault"
+    # No sign of life for far longer than usual.
+    STALLED = "stalled"
     UNKNOWN_EXIT = "unknown_exit"
     # A rule in the job file matched.
     RULE_STOP = "rule_stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -154,6 +155,23 @@ def _clean_steps(value: Any) -> Any:
     return on_off(value) if value is not True else not_bool(value)
 
 
+STALLED_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"enum": [AUTO, "off", False]},
+        {"pattern": "^[0-9]+(\\.[0-9]+)? *[smh]$"},
+    ]
+}
+
+
+def _silence(value: Any) -> Any:
+    """Read 90s, 30m and 2h as seconds; `off` means no limit, and `auto` one by the run's own pace."""
+    read = duration(value)
+    if read != AUTO and (isinstance(read, str) or (isinstance(read, (int, float)) and not 0 < read < math.inf)):
+        raise ValueError("write auto, off, or a time such as 30m")
+    return read
+
+
 def _on_off_defaults(value: Any) -> Any:
     return {} if value is True or value == "on" else on_off(value)
 
@@ -177,6 +195,13 @@ class Recovery(Model):
     grace: PositiveFloat = Field(10.0, description="Seconds between TERM and KILL.")
     host_lost_after: Annotated[PositiveFloat | None, BeforeValidator(duration)] = Field(
         1800.0, description="Seconds (or 30m, 2h) a host may be out of reach before the job moves; off: it never does."
+    )
+    stalled: Annotated[float | Literal["auto"] | None, BeforeValidator(_silence), WithJsonSchema(STALLED_SCHEMA)] = (
+        Field(
+            "auto",
+            description="How long a run may show no sign of life before it is relaunched: seconds (or 30m, 2h); "
+            "auto: ten times its own longest gap, at least 30m; off: for ever.",
+        )
     )
     rules: tuple[Rule, ...] = Field((), description="Fault signatures of your own, tried before the built-in ones.")
     early_warning: Annotated[EarlyWarning | None, BeforeValidator(_on_off_defaults)] = Field(

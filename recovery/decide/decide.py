@@ -36,6 +36,7 @@ from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 BACKOFF = (5.0, 300.0)
 # A host gets one more chance after an infra fault; then the job goes to another host, where there is one.
 FAULTS_PER_HOST = 2
+WHY_SAME_KNOBS = {FaultKind.RULE_RETRY: "as asked", FaultKind.STALLED: "no rung cures a run that hangs"}
 # After this many rungs that took effect and did not cure, the settings are not the cause.
 MAX_RUNGS_WITHOUT_CURE = 3
 
@@ -208,7 +209,7 @@ def _retry_after_delay(
     # The job has waited for its lost host already.
     delay = 0.0 if last.host_lost else min(BACKOFF[0] * 2 ** (incident.infra_faults - 1), BACKOFF[1])
     choice = choose_checkpoint(checkpoints, attempts, None)
-    why = "as asked" if last.fault.kind is FaultKind.RULE_RETRY else "the machine's fault, not the run's"
+    why = WHY_SAME_KNOBS.get(last.fault.kind, "the machine's fault, not the run's")
     after = f" after {delay:g} s" if delay else ""
     because = f"{describe_fault(last.fault)}: {why}; the same knobs again{after}"
     return Relaunch(None, last.asked, choice.checkpoint, with_resume_point(because, choice), delay=delay)

@@ -106,6 +106,7 @@ TREATMENTS: dict[FaultKind, Treatment] = {
     FaultKind.CUDA_FAULT: Treatment(Budget.INFRA, {}, "check the GPU: ECC and Xid errors in the kernel log"),
     FaultKind.COMM_FAULT: Treatment(Budget.INFRA, {}, "check the links between the ranks"),
     FaultKind.INFRA_FAULT: Treatment(Budget.INFRA, {}, "check the machine: disk space, memory, who killed the process"),
+    FaultKind.STALLED: Treatment(Budget.INFRA, {}, "read the stacks at the end of its log: where each thread waits"),
     FaultKind.UNKNOWN_EXIT: Treatment(Budget.ONCE, {}, "read the last lines of the log"),
     FaultKind.RULE_STOP: Treatment(Budget.STOP, {}, "look at the line that the rule of the job file was written for"),
     FaultKind.RULE_RETRY: Treatment(Budget.INFRA, {}, "look at the line that the rule of the job file was written for"),

@@ -155,6 +155,7 @@ def _warn_of_other_variables(session: Session, job: Job) -> None:
     if others:
         click.echo(
             f"note: {controller_name(session.paths)} was started with other values of {', '.join(others)}, and "
-            "jobs get these; to use those of this shell, run `rung controller --stop` before you launch",
+            "jobs get these (with the Python of this shell); to use those of this shell, run `rung controller --stop` "
+            "before you launch",
             err=True,
         )

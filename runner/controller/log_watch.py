@@ -6,10 +6,11 @@ conclusions, so nothing of this is stored. The memory is bounded, whatever the l
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
@@ -70,6 +71,11 @@ class LogWatch:
     def decided(self) -> Fault | None:
         return self._scan.decided
 
+    @property
+    def offset(self) -> int:
+        """Return how much of the log has been read."""
+        return self._log.offset
+
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
         for _ in range(TURN_BYTES // CHUNK):
@@ -84,6 +90,16 @@ class LogWatch:
         while self.read():
             pass
         self._scan.finish()
+
+
+@dataclass
+class AttemptView:
+    """What the controller keeps in memory about one attempt; all of it can be read again."""
+
+    number: int
+    watch: LogWatch
+    written_at: float = -math.inf
+    not_taken_reported: bool = False
 
 
 # Of all the numbers in a log, these get a line in the history.

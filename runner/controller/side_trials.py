@@ -18,6 +18,7 @@ from rung.runner.checkpoints.stage import begin
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
 from rung.runner.controller.observe import observe
+from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.state import transitions, trial_transitions
@@ -37,6 +38,7 @@ class SideTrials:
     def __init__(self, context: Context, why_stay: Callable[[Job, str], str]) -> None:
         self._context, self._why_stay, self._trials = context, why_stay, TrialSupervisor(context)
         self._watches: dict[str, log_watch.LogWatch] = {}
+        self._stalls = StallWatch(context)
 
     def turn(self, job: Job) -> None:
         """Give every trial beside the last attempt of a job its turn."""
@@ -88,6 +90,8 @@ class SideTrials:
 
     def _observed(self, job: Job, attempt: Attempt, observation: Observation) -> None:
         presence, request = observation.presence, self._context.request(job, attempt)
+        if presence in (Presence.UNREACHABLE, Presence.WAITING):
+            self._stalls.count_anew(attempt)
         if presence is Presence.UNREACHABLE:
             self._unreachable(job, attempt, EngineError(observation.detail))
             return
@@ -131,15 +135,22 @@ class SideTrials:
     def _follow(self, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> None:
         store, at, key = self._context.store, self._context.now(), f"progress {task_key(job.id, attempt.number)}"
         seen = log_watch.with_progress(attempt, watch, job.spec.success, at)
+        seen = replace(seen, longest_gap=self._stalls.longest_gap(attempt))
         assert attempt.trial is not None
         stopping = attempt.trial.verdict or attempt.fault is not None
         judged = None if stopping else self._trials.judge_beside(seen, watch.detector.history)
-        if not stopping and watch.fault is not None:
-            trial_transitions.fault_beside(store, log_watch.with_fault(seen, watch.fault, watch), at=at)
+        fault = None if stopping else watch.fault or self._stalled(job, seen, watch)
+        if fault is not None:
+            trial_transitions.fault_beside(store, log_watch.with_fault(seen, fault, watch), at=at)
         elif judged is not None or (seen != attempt and not self._context.is_backing_off(key)):
             self._context.back_off(key, PROGRESS_SECONDS)
             with store.transaction():
                 store.put_attempt(judged or seen)
+
+    def _stalled(self, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> Fault | None:
+        """Return the fault of a trial that shows no sign of life. Nobody asks where it stands: it is only a trial."""
+        evidence = self._stalls.too_silent(job, attempt, watch)
+        return Fault(FaultKind.STALLED, evidence, step=attempt.furthest_step) if evidence else None
 
     def _ended(self, observation: Observation, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> None:
         at = self._context.now()
@@ -155,3 +166,4 @@ class SideTrials:
         ended = self._trials.result(attempt, history, fault)
         trial_transitions.over_beside(self._context.store, ended, at=at)
         self._watches.pop(key, None)
+        self._stalls.forget(attempt.job_id)

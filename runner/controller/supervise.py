@@ -6,9 +6,8 @@ answer is shown as the job's reason; nothing is stopped or started because of it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -23,7 +22,9 @@ from rung.runner.checkpoints.stage import begin, begin_here
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
 from rung.runner.controller.judge_run import RunJudge
+from rung.runner.controller.log_watch import AttemptView, LogWatch
 from rung.runner.controller.observe import observe, stop_unstarted
+from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.state import transitions
@@ -37,16 +38,6 @@ BACK_OFF_SECONDS = 1.0
 OnHealthy = Callable[[Job, Attempt, LossHistory], None]
 
 
-@dataclass
-class AttemptView:
-    """What the controller keeps in memory about one attempt; all of it can be read again."""
-
-    number: int
-    watch: log_watch.LogWatch
-    written_at: float = -math.inf
-    not_taken_reported: bool = False
-
-
 class Supervisor:
     """Supervises attempts. `why_stay` tells why a job stays with a lost host; `on_healthy` is called for good runs."""
 
@@ -55,12 +46,14 @@ class Supervisor:
         self._views: dict[str, AttemptView] = {}
         self._set_aside = CheckpointMover(context)
         self._judge, self._trials = RunJudge(context), TrialSupervisor(context)
+        self._stalls = StallWatch(context)
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
 
     def forget(self, job_id: str) -> None:
         """Drop what is kept in memory about a job; its log is read again from the start."""
         self._views.pop(job_id, None)
+        self._stalls.forget(job_id)
         self.unreachable.discard(job_id)
 
     def supervise(self, job: Job) -> None:
@@ -100,7 +93,7 @@ class Supervisor:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
             warns = not (attempt.is_trial or attempt.left_alone)
-            watch = log_watch.LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until)
+            watch = LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until)
             view = self._views[job.id] = AttemptView(attempt.number, watch)
         return view
 
@@ -117,6 +110,7 @@ class Supervisor:
             attempt = transitions.answers_again(self._context.store, attempt, away, at=self._context.now())
         self._context.over(("away", job.id, attempt.number))
         if observation.presence is Presence.WAITING:
+            self._stalls.count_anew(attempt)
             self._context.set_reason(job, observation.detail)
             if job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
                 transitions.stopping_for_person(self._context.store, job, at=self._context.now())
@@ -136,6 +130,7 @@ class Supervisor:
     def _on_unreachable(self, job: Job, error: RungError) -> None:
         """Show that the host does not answer; after host_lost_after the job moves to another host, if there is one."""
         attempt = self._last(job)
+        self._stalls.count_anew(attempt)
         if not attempt.is_remote:
             self._context.set_reason(job, str(error))
             return
@@ -217,7 +212,9 @@ class Supervisor:
         if job.state is JobState.STOPPING:
             return
         history = view.watch.detector.history
-        fault = view.watch.fault
+        fault = view.watch.fault or self._stalls.check(job, attempt, request, view.watch)
+        if self._context.tasks.busy(job.id):
+            return  # its host is asked whether it hangs
         if fault is None and not attempt.is_trial:
             fault = self._judge.while_running(job, history)
         if fault is not None:
@@ -237,6 +234,7 @@ class Supervisor:
         """Write the progress seen in the log, at most once a second, and report knobs that did not take."""
         now, steady = self._context.now(), self._context.steady()
         updated = log_watch.with_progress(attempt, view.watch, job.spec.success, now)
+        updated = replace(updated, longest_gap=self._stalls.longest_gap(attempt))
         first = updated.progress_at is not None and attempt.progress_at is None
         if updated != attempt and (at_once or first or steady - view.written_at >= PROGRESS_SECONDS):
             with self._context.store.transaction():

@@ -84,6 +84,16 @@ class ProcessEngine:
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
+    def ask_for_stacks(self, paths: AttemptPaths) -> None:
+        claim = _read(paths.claim)
+        if not claim or not _alive(claim):
+            return
+        command = [sys.executable, "-I", str(WRAPPER), "--stacks", str(paths.folder)]
+        try:
+            subprocess.run(command, check=False, timeout=START_SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EngineError(f"{paths.folder}: its stacks could not be asked for: {error}") from None
+
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         claim, running = _read(paths.claim), _read(paths.running)

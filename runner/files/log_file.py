@@ -32,6 +32,11 @@ class LogFile:
         self._offset, self._start = offset, 0
         self._in_line = False
 
+    @property
+    def offset(self) -> int:
+        """Return the place in the whole log up to which it has been read."""
+        return self._offset
+
     def read(self, size: int) -> bytes:
         """Return the next bytes of the log, at most `size`; nothing if there are none yet."""
         data = self._read(size)

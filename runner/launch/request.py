@@ -6,9 +6,7 @@ The dry run prints the same request that a launch starts.
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -36,8 +34,6 @@ START_TRIES = 3
 ALLOWED = "RUNG_SECRETS"
 # The output that the engine logs, whatever the command does with its own output.
 CONTAINED_LOG = "/proc/1/fd/1"
-# If no environment is active, a job's `python` is the one of Rung's own environment.
-OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
 
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
@@ -106,8 +102,6 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
-    if OWN_BIN and not (environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")):
-        env["PATH"] = f"{OWN_BIN}:{env.get('PATH', os.defpath)}"
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
     if attempt.gpus:

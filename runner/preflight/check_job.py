@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.this_machine import survey_here
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.request import build_request, find_secrets
+from rung.runner.launch.shell_python import find_python, with_python
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.preflight.check_resume import check_resume
 from rung.runner.preflight.rung_preview import change_text, rung_changes
@@ -33,6 +34,9 @@ from rung.runner.state.store import Store
 
 # The first import of torch reads a gigabyte from a cold disk.
 TORCH_SECONDS = 120.0
+COMMAND_FIX = "put the command on PATH, or give its full path"
+# Modules that run a script.
+LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,14 @@ def check_machine(paths: HomePaths) -> Iterator[CheckResult]:
     """Check whether this machine can keep a store and run a controller."""
     existing = next(folder for folder in (paths.home, *paths.home.parents) if folder.exists())
     writable = os.access(existing, os.W_OK)
-    yield CheckResult(writable, f"home {paths.home} can be written", "set RUNG_HOME to a folder of yours")
+    can = "can" if writable else "cannot"
+    yield CheckResult(writable, f"home {paths.home} {can} be written", "set RUNG_HOME to a folder of yours")
     if problem := home_problem(paths):
         yield CheckResult(False, problem)
     free = shutil.disk_usage(existing).free
     yield CheckResult(
         free > 1 << 30,
-        f"{free >> 20} MiB of disk are free there",
+        f"{free >> 20} MiB of disk are free for {paths.home}",
         "free some disk space: logs and checkpoints go there",
     )
     running = paths.home.exists() and is_owned(paths)
@@ -78,14 +83,24 @@ def check_job(
         yield from (CheckResult(False, problem) for problem in str(error).splitlines())
         return
     spec = with_file_values(spec, origin / spec.workdir)
+    python = find_python(environ)
+    shell = with_python(environ, python)
+    request = preview_request(spec, origin, (paths, shell), 1, Placement(engine.host))
     if not spec.is_remote:
-        yield from _local(preview_request(spec, origin, (paths, environ), 1, Placement(engine.host)), engine)
+        yield CheckResult(True, f"its Python is the one of this shell: {python or 'none is on PATH'}")
+        yield from _local(request, engine)
         yield _slot(spec, paths, environ)
-    yield _resume(spec, origin, paths, environ)
+    yield from _script(spec, request)
+    yield _resume(spec, origin, paths, shell)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
     if spec.recovery.trials is not None and (why := shared_folder(spec)):
         yield CheckResult(True, f"recovery.trials has no effect: {why}")
+    yield from _rungs(spec)
+
+
+def _rungs(spec: JobSpec) -> Iterator[CheckResult]:
+    """Tell what each rung would change; a ladder of which nothing is left cures no fault."""
     rungs = rung_changes(spec)
     for rung, (changes, note) in rungs.items():
         effect = f" would {'be skipped:' if isinstance(changes, str) else 'set'} {change_text(spec, changes)}"
@@ -93,15 +108,42 @@ def check_job(
     for rung in DEFAULT_LADDER:
         if rung not in rungs:
             yield CheckResult(True, f"rung {rung} is not in this job's ladder")
+    if rungs and all(isinstance(changes, str) and not note for changes, note in rungs.values()):
+        yield CheckResult(
+            False,
+            "every rung of its ladder would be skipped, so no fault of the run itself can be cured",
+            "write `knobs: {mode: zero-edit}` for a PyTorch script as it is, or name the knobs that its flags take, "
+            "such as --lr {lr}; the lines above say what each rung lacks",
+        )
 
 
 def _local(request: Request, engine: Engine) -> Iterator[CheckResult]:
-    path, folder = request.env.get("PATH", ""), request.source or request.cwd
-    command = shutil.which(request.argv[0], path=f"{path}:{folder}") or (folder / request.argv[0]).exists()
-    yield CheckResult(
-        bool(command), f"command {request.argv[0]} is found", "put it on PATH, or give its full path in `run`"
-    )
+    word, folder = request.argv[0], request.source or request.cwd
+    found = str(folder / word) if "/" in word else shutil.which(word, path=request.env.get("PATH", ""))
+    if found is not None and os.access(found, os.X_OK):
+        yield CheckResult(True, f"command {word} is {'found' if found == word else found}")
+    else:
+        where = f"in {folder}" if found else "on PATH"
+        yield CheckResult(False, f"command {word} is not found {where}", f"correct `run`: {COMMAND_FIX}")
     yield _torch(engine, request)
+
+
+def _script(spec: JobSpec, request: Request) -> Iterator[CheckResult]:
+    """Check whether the script of the command is there. In a container only the workdir is known here."""
+    name, folder = _script_name(request.argv), request.source or request.cwd
+    if name is None or (spec.is_remote and (spec.volumes or name.startswith("/"))):
+        return
+    if (folder / name).is_file():
+        yield CheckResult(True, f"script {folder / name} is there")
+    else:
+        yield CheckResult(False, f"script {name} is not in {folder}", "correct `run`, or `workdir`: the job runs there")
+
+
+def _script_name(argv: Sequence[str]) -> str | None:
+    """Return the script that a command runs; None: a module, or nothing that looks like a script."""
+    if {"-c", "-m"} & set(argv[1:2]) and not {*argv[2:3]} & LAUNCHERS:
+        return None
+    return next((word for word in argv if word.endswith(".py") and not word.startswith("-")), None)
 
 
 def _slot(spec: JobSpec, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
@@ -115,7 +157,9 @@ def _slot(spec: JobSpec, paths: HomePaths, environ: Mapping[str, str]) -> CheckR
 
 
 def _torch(engine: Engine, request: Request) -> CheckResult:
-    python = python_of(request.argv)
+    python = shutil.which(python_of(request.argv), path=request.env.get("PATH", "")) or python_of(request.argv)
+    # This process trains nothing, so it writes no records.
+    request = replace(request, env={**request.env, "RUNG_MODE": "off"})
     try:
         code, output, _ = engine.run([python, "-c", "import torch; print(torch.__version__)"], request, TORCH_SECONDS)
     except RungError as error:
@@ -123,7 +167,9 @@ def _torch(engine: Engine, request: Request) -> CheckResult:
     if code == 0:
         return CheckResult(True, f"{python} has torch {output.strip()}{_old_torch_note(output.strip())}")
     return CheckResult(
-        False, f"{python} has no torch", "checkpoints cannot be verified without it: install torch there"
+        False,
+        f"{python} has no torch",
+        "checkpoints cannot be verified without it: install torch there, or activate the environment that has it",
     )
 
 

@@ -137,6 +137,9 @@ class Engine(Protocol):
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         """Ask the whole attempt to end (TERM), or end it (KILL); `observe` shows when it is gone."""
 
+    def ask_for_stacks(self, paths: AttemptPaths) -> None:
+        """Ask the Python processes of a running attempt to write their stacks into its log, where they can."""
+
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill a running attempt without a mark, as a failing machine would. Used by drills."""
 

@@ -37,9 +37,7 @@ FILES = ("RUNG_HOSTS", "RUNG_KNOWN_HOSTS")
 # The folder of the shell, which the controller does not stay in.
 FOLDERS = ("PWD", "OLDPWD")
 # What decides how a job on this machine runs, of all that it inherits from its controller, and how many run at once.
-DECIDING = re.compile(
-    rf"PATH|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CUDA_\w+|HF_HOME|TORCH_HOME|{MAX_PARALLEL}"
-)
+DECIDING = re.compile(rf"PATH|PYTHONPATH|LD_LIBRARY_PATH|CONDA_PREFIX|CUDA_\w+|HF_HOME|TORCH_HOME|{MAX_PARALLEL}")
 
 
 def starts_by_itself(environ: Mapping[str, str]) -> bool:

@@ -29,6 +29,7 @@ from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.job_file import JobFile
+from rung.runner.launch.shell_python import find_python, recorded_python, with_python
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
@@ -64,7 +65,7 @@ class Session:
     def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
         """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
-        about: dict[str, Any] = {"file": str(file)} if file else {}
+        about: dict[str, Any] = {**({"file": str(file)} if file else {}), **recorded_python(spec, os.environ)}
         if start is None:
             return submit.submit(self.store, spec, origin, at=time.time(), about=about)
         from rung.runner.checkpoints.start_from import parse_start, start_point
@@ -188,7 +189,8 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
 
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
     spec = with_file_values(spec, origin / spec.workdir)
-    preview = LaunchPreview(spec, origin, find_home(os.environ), os.environ, survey_hosts)
+    environ = with_python(os.environ, find_python(os.environ))
+    preview = LaunchPreview(spec, origin, find_home(os.environ), environ, survey_hosts)
     return preview.to_json() if as_json else preview.text()
 
 

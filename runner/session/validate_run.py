@@ -16,6 +16,7 @@ from rung.runner.context import TURN_SECONDS
 from rung.runner.hosts.host_list import find_hosts
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.shell_python import recorded_python
 from rung.runner.session.background import ensure_controller
 from rung.runner.session.follow import hand_over
 from rung.runner.session.session import Session
@@ -58,7 +59,9 @@ def request_validation(session: Session, subject: Subject, metric: str | None, *
     name = metric or spec.validated_metric
     assert name is not None, "a job without a metric was refused"
     digest = digest_of(spec, origin, name, session.paths.home)
-    validation = Validation(0, digest, spec, origin, name, time.time(), subject.job_id)
+    job_id = subject.job_id
+    python = recorded_python(spec, os.environ).get("python") if job_id is None else session.store.python(job_id)
+    validation = Validation(0, digest, spec, origin, name, time.time(), job_id, python=python)
     with session.store.transaction():
         return find_or_begin(session.store, validation, again=again)
 

@@ -27,6 +27,7 @@ from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.removal_rows import RemovalRows
 from rung.runner.state.store_errors import store_error
+from rung.runner.state.submission_rows import SubmissionRows
 
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
@@ -67,7 +68,7 @@ class Orphan:
     since: float
 
 
-class Store(RemovalRows):
+class Store(RemovalRows, SubmissionRows):
     """Reads and writes one store; every change goes through `transaction`."""
 
     def __init__(self, path: Path) -> None:
@@ -170,10 +171,6 @@ class Store(RemovalRows):
         if not rows:
             raise UsageError(f"there is no job {name!r}; `rung queue` lists them")
         return self._decode(codec.job_from_row, rows)[0]
-
-    def origin(self, job_id: str) -> Path:
-        """Return the folder the job file lay in."""
-        return Path(self._rows("SELECT origin FROM jobs WHERE id = ?", job_id)[0]["origin"])
 
     def attempts(self, job_id: str) -> list[Attempt]:
         rows = self._rows("SELECT data FROM attempts WHERE job_id = ? ORDER BY number", job_id)

@@ -57,7 +57,9 @@ class Gate:
         assert metric is not None, "a spec that asks for the gate names a metric"
         origin = store.origin(job.id)
         digest = digest_of(job.spec, origin, metric, self.context.paths.home)
-        asked = Validation(0, digest, job.spec, origin, metric, at, job.id, blocks_job=True)
+        asked = Validation(
+            0, digest, job.spec, origin, metric, at, job.id, blocks_job=True, python=store.python(job.id)
+        )
         with store.transaction():
             found = find_or_begin(store, asked)
             because = (

@@ -54,6 +54,8 @@ class Validation:
     candidate: str | None = None
     verdict: Verdict | None = None
     because: str = ""
+    # The Python of the shell that asked for it, for runs on this machine.
+    python: str | None = None
 
     @property
     def id(self) -> str:

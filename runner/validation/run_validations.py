@@ -98,7 +98,8 @@ class ValidationRunner:
             self._store.put_validation(asked.number, asked.to_dict(), active=True)
 
     def _add(self, asked: Validation, *, baseline: bool, at: float) -> str:
-        job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at)
+        about = {"python": asked.python} if asked.python is not None else {}
+        job = self._store.add_job(run_spec(asked, baseline=baseline), asked.origin, at=at, about=about)
         what = "the FP32 baseline" if baseline else "the run as asked"
         because = f"{what} of validation {asked.id} of {asked.for_job or asked.spec.name}; nothing is recovered in it"
         self._store.add_event(job.id, None, EventKind.VALIDATING, {"because": because, "validation": asked.id}, at=at)

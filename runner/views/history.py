@@ -43,7 +43,7 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
         for e in store.events(job.id)
     ]
     knobs = {"knobs": job.knobs.to_dict(), "success": job.spec.success.model_dump() if job.spec.success else None}
-    about = {**job_row(job, attempts, now), **knobs, "knob_mode": job.spec.knobs.mode}
+    about = {**job_row(job, attempts, now), **knobs, "knob_mode": job.spec.knobs.mode, "python": store.python(job.id)}
     return {"summary": _summary(job, attempts, rows, until), "job": about, "attempts": rows, "events": events}
 
 

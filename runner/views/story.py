@@ -16,6 +16,7 @@ import click
 from rung.jobs.job import Attempt
 from rung.jobs.model.event import EventKind, find_kind
 from rung.jobs.model.fault import Fault
+from rung.jobs.model.knobs import no_value_text
 from rung.jobs.model.state import ENDED, JobState
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.wording import describe_fault
@@ -129,8 +130,14 @@ def _tell_launch(told: Told, event: Event, attempts: Attempts) -> StoryLine | No
     return StoryLine(event.at, "launched", f"on {attempt.host}: {command}", "cyan", most_rows=1)
 
 
+def _knob(name: str, value: Any) -> Any:
+    return no_value_text(name, zero_edit=False) if value is None else value
+
+
 def _tell_retry(told: Told, event: Event, attempts: Attempts) -> StoryLine | None:
-    changes = [f"{name} {old} -> {new}" for name, (old, new) in event.data.get("knobs", {}).items()]
+    changes = [
+        f"{name} {_knob(name, old)} -> {_knob(name, new)}" for name, (old, new) in event.data.get("knobs", {}).items()
+    ]
     return StoryLine(event.at, "retried", f"with {', '.join(changes)}" if changes else "with the same knobs")
 
 

@@ -75,6 +75,8 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
     lines = [_summary_line(job["id"], data["summary"]), clean(job["reason"])]
+    if job["python"]:
+        lines.append(f"python {clean(job['python'])}")
     zero_edit = job["knob_mode"] == "zero-edit"
     tables = {event["attempt"]: event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS}
     for attempt in data["attempts"]:

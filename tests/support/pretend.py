@@ -55,6 +55,8 @@ class PretendEngine:
     # What the verifier says about a checkpoint, by its name.
     verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    # What an attempt writes when it is asked for its stacks.
+    stacks: bytes = b""
 
     def _reach(self, what: str, name: str) -> None:
         if self.away:
@@ -88,6 +90,10 @@ class PretendEngine:
         self._reach("stop", name)
         if name in self.there and self.there[name].presence in (Presence.RUNNING, Presence.WAITING):
             self.there[name] = Observation(Presence.ENDED, None, 15, started_at=1.0)
+
+    def ask_for_stacks(self, paths: AttemptPaths) -> None:
+        self._reach("stacks", self.key(paths))
+        self.append_log(self.key(paths), self.stacks)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
         """Answer like the verifier in the job: every checkpoint is healthy, unless the test says otherwise."""

@@ -1,7 +1,8 @@
 """Runs one attempt on its host: starts the command once, waits, and records how it ended.
 
 Runs as `python -I wrapper.py FOLDER [CORE...]`, standard library only, Python 3.8+. It is no child of the process that
-started it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left.
+started it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left;
+`--stacks FOLDER` asks the processes of the command to write their stacks into the log.
 FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
@@ -30,6 +31,9 @@ MARK = "RUNG_FOLDER"
 DONE_BYTES = 256
 # A process may fork while the others are killed; one that forks faster than this is not caught.
 SWEEPS = 20
+# The signal at which Python processes of the job write their stacks (stacks.py), and the time that one gets for it, so
+# that those of two processes are not mixed. So many show enough.
+STACKS, STACKS_SECONDS, MOST_STACKS = 44, 0.1, 32
 # How a command ends that was killed by SIGKILL, and how a shell reports it.
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
@@ -38,6 +42,8 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "--end":
         end_leftovers(arguments[1])
         return 0
+    if arguments[0] == "--stacks":
+        return 0 if ask_for_stacks(arguments[1]) else 1
     return start(arguments[0], [int(core) for core in arguments[1:]])
 
 
@@ -213,14 +219,39 @@ def kill(group: int, number: int) -> None:
 
 def end_leftovers(folder: str) -> None:
     """Kill every process with the attempt's mark in its environment, whatever its group."""
-    mark = f"{MARK}={folder}".encode("utf-8", "surrogateescape")
     for _ in range(SWEEPS):
-        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if carries(pid, mark)]
+        found = processes(folder)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if not found:
             return
+
+
+def ask_for_stacks(folder: str) -> int:
+    """Ask every process of the command that can show its stacks for them; return how many there are."""
+    ready = [pid for pid in processes(folder) if shows_stacks(pid)][:MOST_STACKS]
+    with open(os.path.join(folder, "log"), "ab") as log:
+        log.write(b"rung: no sign of life; the stacks of all threads of its Python processes follow\n")
+    for pid in ready:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, STACKS)
+        time.sleep(STACKS_SECONDS)
+    return len(ready)
+
+
+def shows_stacks(pid: int) -> bool:
+    """Return whether a process has a handler for the signal, which would end it otherwise."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/%d/status" % pid, "rb") as file:
+        caught = [line.split()[1] for line in file if line.startswith(b"SigCgt:")]
+        return bool(int(caught[0], 16) >> (STACKS - 1) & 1)
+    return False
+
+
+def processes(folder: str) -> list[int]:
+    """Return the processes with the attempt's mark in their environment, whatever their group."""
+    mark = f"{MARK}={folder}".encode("utf-8", "surrogateescape")
+    return [pid for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc")))) if carries(pid, mark)]
 
 
 def carries(pid: int, mark: bytes) -> bool:

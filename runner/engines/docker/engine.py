@@ -195,6 +195,10 @@ class DockerEngine:
             if force or not asked:
                 self._follower.invalidate(name, paths)
 
+    def ask_for_stacks(self, paths: AttemptPaths) -> None:
+        # Its first process passes it on. One without a trap for it is not ended by it, as the first of its container.
+        self._api.kill(self._name(paths), "USR1")
+
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
         self._api.kill(self._name(paths), "KILL")

@@ -89,6 +89,21 @@ def test_the_time_a_host_may_be_away_is_read_in_the_usual_notations(text: str, s
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
+@pytest.mark.parametrize(
+    ("text", "read"), [("auto", "auto"), ("90", 90.0), ("90s", 90.0), ("30m", 1800.0), ("off", None), ("'off'", None)]
+)
+def test_the_time_a_run_may_be_silent_is_read_in_the_usual_notations(text: str, read: float | str | None) -> None:
+    spec = parse_spec(f"name: a\nrun: x\nrecovery: {{stalled: {text}}}\n".encode())
+    assert spec.recovery.stalled == read
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize("text", ["yes", "5x", "never", "-3", "0"])
+def test_a_silence_that_cannot_be_read_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(SpecError, match=r"recovery\.stalled"):
+        parse_spec(f"name: a\nrun: x\nrecovery: {{stalled: {text}}}\n".encode())
+
+
 @pytest.mark.parametrize("text", ["yes", "5x", "-3", "0", "'1m 5s'"])
 def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match="host_lost_after"):

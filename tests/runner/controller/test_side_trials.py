@@ -10,6 +10,7 @@ import pytest
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.errors import EngineError
+from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.state import JobState
 from rung.runner.launch.submit import cancel
 from tests.support.pretend import World
@@ -99,6 +100,22 @@ def test_all_candidates_run_at_once_and_the_last_one_waits_for_the_others_and_go
     world.engine("ampere").end(f"{job}/5")
     world.until(lambda: world.job(job).ended)
     assert world.job(job).state is JobState.SUCCEEDED and world.leases() == {}
+
+
+def test_a_trial_beside_that_shows_no_sign_of_life_is_stopped(build: Build) -> None:
+    world = build(ampere=["A100"] * 4)
+    job = submitted(world, stalled="5m")
+    world.until(lambda: running(world) == ["2", "3", "4", "5"])
+    for step in range(441, 460):
+        for number in (3, 4, 5):
+            write(world, job, number, lambda _: 2.0, step, first=step)
+        world.turn(2)
+        world.pass_time(20.0)
+    world.until(lambda: running(world) == ["3", "4", "5"])
+    stalled = trials(world, job)[0]
+    assert stalled.fault is not None and stalled.fault.kind is FaultKind.STALLED
+    assert stalled.trial is not None and stalled.trial.verdict == "stalled at step 1"
+    assert world.is_running(job)
 
 
 def test_a_trial_that_ran_beside_can_win(build: Build) -> None:

@@ -33,6 +33,7 @@ def python(folder: Path, script: str) -> str:
 
 def findings(folder: Path, environ: dict[str, str] | None = None, **fields: Any) -> list[CheckResult]:
     run = [python(folder, "echo 2.0"), "t.py", "{lr}"]
+    (folder / "t.py").touch()
     spec = JobSpec.model_validate({"name": "a", "run": run, "knobs": {"lr": 0.1}, **fields})
     return list(check_job(spec, folder, HomePaths(folder / "home"), ProcessEngine(), environ or PATH))
 
@@ -74,20 +75,50 @@ def test_a_rung_whose_values_are_known_only_in_the_run_is_not_called_skipped(tmp
 def test_a_missing_command_is_reported(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path)}
     found = [finding for finding in findings(tmp_path, environ, run="no-such-command") if not finding.good]
-    assert found[0].what == "command no-such-command is found"
-    assert "put it on PATH" in found[0].fix
+    assert found[0].what == "command no-such-command is not found on PATH"
+    assert "put the command on PATH" in found[0].fix
 
 
 def test_a_command_beside_the_job_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
     (tmp_path / "train.sh").chmod(0o755)
-    assert bad(findings(tmp_path, {"PATH": str(tmp_path)}, run="./train.sh")) == []
+    assert bad(findings(tmp_path, {"PATH": str(tmp_path)}, run="./train.sh {lr}")) == []
+    assert bad(findings(tmp_path, {"PATH": str(tmp_path)}, run="./tain.sh {lr}")) == [
+        f"command ./tain.sh is not found in {tmp_path}"
+    ]
+
+
+def test_a_missing_script_is_reported(tmp_path: Path) -> None:
+    found = findings(tmp_path, run=[str(tmp_path / "python3"), "-u", "train.py", "--lr", "{lr}"])
+    assert bad(found) == [f"script train.py is not in {tmp_path}"]
+    (tmp_path / "train.py").touch()
+    found = findings(tmp_path, run=[str(tmp_path / "python3"), "-u", "train.py", "--lr", "{lr}"])
+    assert bad(found) == [] and f"script {tmp_path}/train.py is there" in [finding.what for finding in found]
+
+
+def test_a_word_that_may_be_no_script_is_not_looked_for(tmp_path: Path) -> None:
+    assert bad(findings(tmp_path, run=[str(tmp_path / "python3"), "-m", "tool", "--out", "made.py", "{lr}"])) == []
+    launched = [str(tmp_path / "python3"), "-m", "torch.distributed.run", "train.py", "{lr}"]
+    assert bad(findings(tmp_path, run=launched)) == [f"script train.py is not in {tmp_path}"]
+
+
+def test_a_ladder_of_which_every_rung_is_skipped_is_a_problem(tmp_path: Path) -> None:
+    (problem,) = [each for each in findings(tmp_path, run="./python3 t.py", knobs={}) if not each.good]
+    assert problem.what.startswith("every rung of its ladder would be skipped")
+    assert "mode: zero-edit" in problem.fix
+    assert bad(findings(tmp_path, run="./python3 t.py", knobs={}, recovery={"ladder": []})) == [], "as asked"
+    assert bad(findings(tmp_path, run="./python3 t.py", knobs={"mode": "zero-edit"})) == []
+
+
+def test_the_python_of_the_shell_is_shown(tmp_path: Path) -> None:
+    checks = [each.what for each in findings(tmp_path, {"PATH": f"{tmp_path}:/usr/bin"})]
+    assert f"its Python is the one of this shell: {tmp_path}/python3" in checks
 
 
 def test_a_python_without_torch_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     bare = python(tmp_path / "sub", "exit 1")
-    found = findings(tmp_path, run=[bare, "t.py"])
+    found = findings(tmp_path, run=[bare, "t.py", "{lr}"])
     assert bad(found) == [f"{bare} has no torch"]
     assert "install torch" in next(finding.fix for finding in found if not finding.good)
 
@@ -125,7 +156,9 @@ def test_the_machine_is_checked_and_not_changed(tmp_path: Path) -> None:
 
 def test_the_exit_code_is_0_without_problems_and_1_with_one(home: Path, tmp_path: Path, rung: Rung) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump({"name": "a", "run": [sys.executable, "-V"]}), encoding="utf-8")
+    file.write_text(
+        yaml.safe_dump({"name": "a", "run": [sys.executable, "-V"], "knobs": {"mode": "zero-edit"}}), encoding="utf-8"
+    )
     good = rung("check", "--json", file)
     assert good.code == 0, good
     assert all(set(row) == {"good", "what", "fix"} and row["good"] for row in json.loads(good.out))
@@ -134,7 +167,8 @@ def test_the_exit_code_is_0_without_problems_and_1_with_one(home: Path, tmp_path
     file.write_text("name: a\nrun: no-such-command\n", encoding="utf-8")
     ran = rung("check", file, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert (ran.code, ran.err) == (1, "")
-    assert "BAD command no-such-command is found: put it on PATH" in ran.out
+    assert "BAD command no-such-command is not found on PATH: correct `run`: put the command on PATH" in ran.out
+    assert "BAD every rung of its ladder would be skipped" in ran.out
     assert not home.exists()
 
 

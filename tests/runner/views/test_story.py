@@ -174,6 +174,8 @@ def test_the_result_gives_a_reason_that_was_not_said_before() -> None:
 
 def test_a_retry_says_what_a_person_changed() -> None:
     assert story([event(EventKind.RETRIED, knobs={"lr": [1.0, 0.1]})]) == [("retried", "with lr 1.0 -> 0.1")]
+    changed = event(EventKind.RETRIED, knobs={"lr": [None, 0.1], "clip": [1.0, None]})
+    assert story([changed]) == [("retried", "with lr not set -> 0.1, clip 1.0 -> off")]
     assert story([event(EventKind.RETRIED, knobs={})]) == [("retried", "with the same knobs")]
 
 

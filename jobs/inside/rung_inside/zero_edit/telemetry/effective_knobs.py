@@ -20,6 +20,8 @@ EVERY = 16
 # The name of the precision for each optimizer, autocast dtype and scaler.
 _read: dict[Any, str] = {}
 _first_optimizer: list[weakref.ref[Any]] = []
+# Whether an update has really been made: a scaler often skips the first ones.
+_has_updated: list[bool] = []
 
 
 # Knobs that only frameworks have: batch, accumulation.
@@ -36,7 +38,7 @@ def install(_torch: Any) -> None:
     on_exit.on_end(_report_at_end)
 
 
-def _report(optimizer: Any, _skipped: Any) -> None:
+def _report(optimizer: Any, skipped: bool | None) -> None:
     """Report the knobs of the first optimizer; others, such as a GAN's, may be clipped differently."""
     if run_state.updates() > FIRST and run_state.updates() % EVERY:
         return
@@ -44,7 +46,9 @@ def _report(optimizer: Any, _skipped: Any) -> None:
     if first is None:
         _first_optimizer[:] = [weakref.ref(optimizer)]
     if first in (None, optimizer):
-        records.report_knobs(read_knobs(optimizer))
+        if skipped is not True:
+            _has_updated[:] = [True]
+        records.report_knobs(read_knobs(optimizer) if _has_updated else _before_an_update(optimizer))
 
 
 def _report_at_end() -> None:
@@ -54,11 +58,16 @@ def _report_at_end() -> None:
         return
     # Once: the end comes after a failure too.
     _first_optimizer[:] = [weakref.ref(optimizer)]
+    records.report_knobs(_before_an_update(optimizer))
+
+
+def _before_an_update(optimizer: Any) -> dict[str, Any]:
+    """Return the values in force that no update is needed for: an asked lr and a clip are set while one is made."""
     known = read_knobs(optimizer)
     del known["clip"]
     if run_state.asked_knob("lr") is not None:
         del known["lr"]
-    records.report_knobs(known)
+    return known
 
 
 def read_knobs(optimizer: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ CASES: dict[str, Any] = {
     **{kind: (kind, LOWER) for kind in ("sgd", "adamw", "sign", "covered", "tensor")},
     **{f"{kind}_by_hand": (f"{kind}_by_hand", None) for kind in ("sgd", "adamw", "sign", "covered", "tensor", "lbfgs")},
     "lbfgs": ("lbfgs", {"lr": 0.05}),
+    "first_skipped": ("first_skipped", {"lr": 0.005, "clip": 0.1}),
     "two_optimizers": ("two_optimizers", {"lr": 0.01}),
     "two_alone": ("two_optimizers", {}),
     "inserted": ("unclipped", {"clip": 0.1}),
@@ -78,6 +79,14 @@ def test_an_asked_lr_trains_as_if_the_script_had_it(trained: Any, kind: str) -> 
     asked, by_hand = trained[kind].result, trained[f"{kind}_by_hand"].result
     assert asked["weights"] == pytest.approx(by_hand["weights"], rel=1e-4, abs=1e-6)
     assert float(trained[kind].knobs["lr"]) == pytest.approx(0.05 if kind == "lbfgs" else 0.005)
+
+
+def test_a_knob_that_an_update_sets_is_not_reported_before_one_is_made(trained: Any) -> None:
+    """A scaler that skipped the first update made the first record say that the lr was not taken."""
+    first, *_, last = trained["first_skipped"].records("knobs")
+    assert "lr" not in first and "clip" not in first and first["growth_interval"] == "2000"
+    assert (last["lr"], last["clip"]) == ("0.005", "0.1")
+    assert {each["lr"] for each in trained["first_skipped"].records("knobs") if "lr" in each} == {"0.005"}
 
 
 def test_the_script_its_schedule_and_its_checkpoints_see_their_own_lr(trained: Any) -> None:
