@@ -25,7 +25,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("signatures",),
         ("logs",),
     ],
-    "recovery/doctor": [(".",), ("rules",), ("analysis",)],
+    "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
         ("session",),
