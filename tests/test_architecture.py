@@ -74,7 +74,7 @@ USUAL_FUNCTION, LONGEST_FUNCTION = 15, 40
 PURE_MAY_USE = {
     *("__future__", "array", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "functools", "heapq"),
     *("hyperscan", "itertools", "json", "math", "operator", "pathlib", "pydantic", "pydantic_core", "random", "re2"),
-    *("re", "rung", "shlex", "statistics", "tomlkit", "types", "typing", "warnings", "yaml"),
+    *("re", "rung", "shlex", "statistics", "textwrap", "tomlkit", "types", "typing", "warnings", "yaml"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
 FILE_CALLS = {

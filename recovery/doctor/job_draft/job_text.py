@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from rung.jobs.model.terminal_text import clean
+from rung.jobs.spec.job_spec import SHELL_WORDS
 from rung.recovery.doctor.job_draft.asked import Draft
 
 WIDTH = 118
@@ -37,7 +38,11 @@ def _comment(text: str, mark: str = "") -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    return _scalar(command_line(value)) if name in ("run", "run_on_resume") else _flow(value)
+    if name not in ("run", "run_on_resume"):
+        return _flow(value)
+    # In one line, these would have a meaning for a shell.
+    apart = any("\n" in word or word in SHELL_WORDS for word in value)
+    return _scalar([*value]) if apart else _scalar(command_line(value))
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -96,10 +96,9 @@ class PathReader:
         if self.script.names.full(node.func) not in ("os.environ.get", "os.getenv") or not node.args:
             return None
         name, default = node.args[0], node.args[1] if len(node.args) > 1 else None
-        if not isinstance(name, ast.Constant) or not PLAIN.fullmatch(str(name.value)):
-            return None
+        text = str(name.value) if isinstance(name, ast.Constant) else ""
         value = default.value if isinstance(default, ast.Constant) else UNKNOWN
-        return Setting(name.value, (name.value,), Style.VARIABLE, node.lineno, value)
+        return Setting(text, (text,), Style.VARIABLE, node.lineno, value) if PLAIN.fullmatch(text) else None
 
     def _name(self, node: ast.Name, depth: int) -> Parts:
         setting = self.settings.get(node.id)
@@ -140,16 +139,15 @@ class PathReader:
         if self.hydra and root == self.hydra and all(map(PLAIN.fullmatch, keys)):
             key = ".".join(keys)
             return (Setting(key, (key, f"+{key}", f"++{key}"), Style.OVERRIDE, node.lineno),)
-        if not keys:
-            return UNREAD
-        if keys[-1] in self.settings and len(keys) <= 2:
-            return (self.settings[keys[-1]],)
+        option = self.settings.get(keys[-1]) if keys else None
+        if option is not None and len(keys) == 1 and isinstance(node, ast.Attribute):
+            return (option,)
         key = ".".join(each.replace(".", "\\.") for each in keys)
-        found = self.find_key(key) if self._is_loaded(node) else None
-        if found is None:
-            return UNREAD
-        file, value = found
-        return (Setting(key, (key,), Style.FILE, node.lineno, value, file=file),)
+        found = self.find_key(key) if keys and self._is_loaded(node) else None
+        if found is not None:
+            return (Setting(key, (key,), Style.FILE, node.lineno, found[1], file=found[0]),)
+        # self.args.out, options["out"]
+        return (option,) if option is not None and len(keys) == 1 + (root == "self") else UNREAD
 
     def _is_loaded(self, node: ast.AST) -> bool:
         """Return whether this is a part of what the script has loaded from a config file, as far as is seen."""
