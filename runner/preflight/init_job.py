@@ -90,7 +90,7 @@ def _asked(script: Path, read: Script, arguments: tuple[str, ...], output: Path)
         name=name,
         script=str(target.relative_to(folder)),
         arguments=arguments,
-        python="python" if sys.prefix != sys.base_prefix or shutil.which("python") else "python3",
+        launcher=("python" if sys.prefix != sys.base_prefix or shutil.which("python") else "python3",),
         folder=str(folder),
         workdir=os.path.relpath(folder, output.absolute().parent),
         find_key=partial(_find_key, folder, _config_names(read, arguments)),

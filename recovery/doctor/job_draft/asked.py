@@ -17,7 +17,7 @@ class Asked:
     name: str
     script: str
     arguments: tuple[str, ...] = ()
-    python: str = "python"
+    launcher: tuple[str, ...] = ("python",)
     # The folder where the command runs: its path, and as the job file names it.
     folder: str = "/"
     workdir: str = "."

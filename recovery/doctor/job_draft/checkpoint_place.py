@@ -43,6 +43,9 @@ def place_of(saves: Sequence[Save], argv: Sequence[str], folder: str) -> Place:
 
 def _place(save: Save, argv: Sequence[str], folder: str) -> Place:
     found = Place(save)
+    if save.is_given:
+        note = "The script names no folder (dirpath), so zero-edit lets Lightning write into one of the job's own."
+        return replace(found, pattern=save.pattern, notes=(note,))
     if len(save.folder) == 1 and isinstance(save.folder[0], Setting):
         setting = save.folder[0]
         if save.pattern:
@@ -85,8 +88,5 @@ def _untold(found: Place) -> Place:
     why = found.save.why or f"where {found.save.what} in line {found.save.line} writes cannot be told from the code"
     if not found.save.pattern and found.save.why:
         return replace(found, why=why)
-    advice = (
-        "To let a relaunch go on: let the script write into one folder (for Lightning: "
-        "ModelCheckpoint(dirpath=...)), and run `rung init` again."
-    )
+    advice = "To let a relaunch go on: let the script write into one folder, and run `rung init` again."
     return replace(found, why=why, advice=(advice,))

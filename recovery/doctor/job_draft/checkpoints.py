@@ -96,7 +96,8 @@ def _resume_note(asked: Asked, resume: Resume) -> str:
 
 def _loads_the_newest(place: Place, resume: Resume) -> list[str]:
     """Warn of a script that chooses a checkpoint by itself, in a folder where Rung does not set spoilt ones aside."""
-    if not place.folder or "*" not in place.pattern or resume.path is not None or resume.is_by_framework:
+    by_itself = resume.outlook.resumes and resume.path is None and not resume.is_by_framework
+    if not place.folder or "*" not in place.pattern or not by_itself:
         return []
     return [
         f"The script chooses what it loads, and Rung moves nothing in {place.folder}: after a fault it may load a "
@@ -105,6 +106,8 @@ def _loads_the_newest(place: Place, resume: Resume) -> list[str]:
 
 
 def _kept(asked: Asked, save: Save) -> list[str]:
+    if not save.is_whole:
+        return [f"{asked.at(save.line)} seems to save weights alone: after a relaunch the optimizer begins anew."]
     if save.keeps is None or save.keeps > 2:
         return []
     keeps = "one checkpoint" if save.keeps == 1 else "two checkpoints"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
+
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.job_draft.asked import Asked, Draft
-from rung.recovery.doctor.job_draft.checkpoint_place import Place, place_of
+from rung.recovery.doctor.job_draft.checkpoint_place import OWN_FOLDER, Place, place_of
 from rung.recovery.doctor.job_draft.checkpoints import add_checkpoint, add_inside
 from rung.recovery.doctor.job_draft.knobs import add_knobs, imports_inside
 from rung.recovery.doctor.job_draft.metrics import find_metric
@@ -13,6 +16,7 @@ from rung.recovery.doctor.job_draft.resume import CHECKPOINT, Resume, find_resum
 from rung.recovery.doctor.job_draft.saves import find_saves
 from rung.recovery.doctor.job_draft.settings import Style, hydra_config, settings_of
 
+TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=1")
 IN_COMMAND = (Style.FLAG, Style.ASSIGNED, Style.OVERRIDE)
 
 
@@ -20,10 +24,13 @@ def draft_job(script: Script, asked: Asked) -> Draft:
     """Return the draft of a job file for a script."""
     settings = settings_of(script)
     paths = PathReader(script, settings, hydra_config(script), asked.find_key)
-    argv = (asked.python, asked.script, *asked.arguments)
+    asked = replace(asked, launcher=TORCHRUN) if _needs_ranks(script) else asked
+    argv = (*asked.launcher, asked.script, *asked.arguments)
     saves = find_saves(script, paths, argv)
     place = place_of(saves, argv, asked.folder)
     resume = find_resume(paths, place.command(argv), [place.setting] if place.setting is not None else [])
+    if not place.pattern:
+        resume = Resume(resume.outlook)  # without a checkpoint there is nothing to give to the script
     draft = Draft()
     draft.add("name", asked.name)
     _add_command(draft, asked, place, resume)
@@ -41,13 +48,14 @@ def _add_command(draft: Draft, asked: Asked, place: Place, resume: Resume) -> No
     """Add the command, with the settings that give it the folder and the checkpoint."""
     where = "this folder" if asked.workdir == "." else asked.workdir
     notes = [f"The command, as you would type it in {where}; no shell reads it."]
-    words = place.command((asked.python, *map(_plain, (asked.script, *asked.arguments))))
+    words = place.command((*asked.launcher, *map(_plain, (asked.script, *asked.arguments))))
     if place.setting is not None and place.setting.style in IN_COMMAND:
         given = place.setting.given(asked.arguments)
         instead = f" instead of {given}; `rung pull` fetches what is written there" if given else ""
-        notes.append(
-            f"{asked.at(place.setting.line)} takes {place.setting.spelling}: a folder of the job's own{instead}."
-        )
+        what = f"{'' if place.value == OWN_FOLDER else 'a file in '}a folder of the job's own{instead}"
+        notes.append(f"{asked.at(place.setting.line)} takes {place.setting.spelling}: {what}.")
+    if asked.launcher == TORCHRUN:
+        notes.append("It reads LOCAL_RANK, so torchrun starts it: write the number of GPUs at --nproc_per_node.")
     taken = resume.path
     if taken is not None and taken.style in IN_COMMAND:
         words = taken.set_in(words, CHECKPOINT)
@@ -68,6 +76,17 @@ def _add_command(draft: Draft, asked: Asked, place: Place, resume: Resume) -> No
     if variables:
         read = [f"{asked.at(each.line)} reads {each.spelling} from the environment." for each in variables]
         draft.add("envs", {each.spelling: text for each, text in variables.items()}, *read)
+
+
+def _needs_ranks(script: Script) -> bool:
+    """Return whether the script reads LOCAL_RANK without a default, which only a launcher of ranks sets."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and script.names.full(node.value) == "os.environ"
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value == "LOCAL_RANK"
+        for node in script.nodes
+    )
 
 
 def _add_metric(draft: Draft, script: Script, asked: Asked) -> None:

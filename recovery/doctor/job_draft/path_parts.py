@@ -70,7 +70,10 @@ class PathReader:
             return UNREAD if sums else self._all([node.left, node.right], depth)
         if isinstance(node.op, ast.Div):
             return self._all([node.left, node.right], depth, "/")
-        return _template(node.left) if isinstance(node.op, ast.Mod) else UNREAD
+        if not isinstance(node.op, ast.Mod):
+            return UNREAD
+        values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+        return self._template(node.left, values, depth)
 
     def _call(self, node: ast.Call, depth: int) -> Parts:
         op = self.script.names.operation(node)
@@ -80,7 +83,7 @@ class PathReader:
             return (variable,)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         if op.name == "format" and owner is not None:
-            return _template(owner)
+            return self._template(owner, node.args, depth)
         if op.name in JOINS and node.args:
             # "/".join(parts) is another thing than os.path.join(a, b).
             is_path = op.home != "method" or op.name == "joinpath"
@@ -90,6 +93,17 @@ class PathReader:
             inner = [*node.args] or ([owner] if op.home == "method" and owner is not None else [])
             return self._all(inner, depth, "/") if inner else UNREAD
         return UNREAD
+
+    def _template(self, node: ast.expr, values: list[ast.expr], depth: int) -> Parts:
+        """Return the parts of "step_%d.pt" % step and "{}/step_{}.pt".format(folder, step)."""
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            return UNREAD
+        fixed = _FIELD.split(node.value)
+        known = values if len(values) == len(fixed) - 1 else [None] * (len(fixed) - 1)
+        found: list[Part] = [fixed[0]]
+        for value, text in zip(known, fixed[1:], strict=True):
+            found += [*self.read(value, depth + 1), text]
+        return tuple(part for part in found if part != "")
 
     def _variable(self, node: ast.Call) -> Setting | None:
         """Return the variable that os.environ.get("OUT", "out") or os.getenv reads."""
@@ -119,7 +133,10 @@ class PathReader:
             return None
         names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
         index = names.index(node.id) - (names[:1] == ["self"]) if node.id in names else -1
-        calls = self.script.called(function.name)
+        owner = next(self.script.scopes.around(function, ast.ClassDef), None)
+        # An object of a class is made by the name of the class.
+        made = function.name == "__init__" and isinstance(owner, ast.ClassDef)
+        calls = self.script.called(getattr(owner, "name", "") if made else function.name)
         # Not torch.save, where the script has a save of its own.
         call = next((call for call, op in calls if op.home in ("other", "method")), None)
         for word in call.keywords if call is not None else []:
@@ -170,14 +187,3 @@ def _keys(node: ast.expr) -> tuple[list[str], str]:
             break
         node = node.value
     return (keys, dotted(node)) if isinstance(node, ast.Name) else ([], "")
-
-
-def _template(node: ast.expr) -> Parts:
-    """Return the parts of "step_%d.pt" % step and "step_{}.pt".format(step)."""
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return UNREAD
-    found: list[Part] = []
-    for number, text in enumerate(_FIELD.split(node.value)):
-        found += [None] if number else []
-        found += [text] if text else []
-    return tuple(found)

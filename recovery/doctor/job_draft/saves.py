@@ -13,13 +13,15 @@ from rung.recovery.doctor.analysis.inference import source_text
 from rung.recovery.doctor.analysis.script import Script, is_literal
 from rung.recovery.doctor.job_draft.path_parts import UNREAD, Part, Parts, PathReader
 from rung.recovery.doctor.job_draft.settings import Setting, value_of
+from rung.recovery.doctor.resume_code import DEEPEST, Settings, conditions, defaults, options_in
 
 LIGHTNING = ("lightning", "pytorch_lightning")
 MOST = 50
+ONCE = "{} in line {} is in no loop, so it saves only once"
 MOVES = ("replace", "rename", "move", "renames")
 # Files that are no state to go on from, as far as their names tell.
 FINAL = re.compile(r"best|final|export|ema|embedding|feature|onnx|predict|output|vocab", re.IGNORECASE)
-STATE = re.compile(r"optim|sched|scaler|step|epoch|iter|state", re.IGNORECASE)
+STATE = re.compile(r"optim|sched|scaler|step|epoch|iter|state")
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,12 @@ class Save:
     pattern: str
     # How many checkpoints the script keeps; None: all, or not known.
     keeps: int | None = None
-    # Why the folder cannot be told, in words.
+    # Why there is no pattern, or why the folder cannot be told, in words.
     why: str = ""
+    # Whether it goes to the job's own folder without a setting.
+    is_given: bool = False
+    # Whether it holds more than weights, as far as is seen.
+    is_whole: bool = True
 
 
 def find_saves(script: Script, paths: PathReader, argv: Sequence[str]) -> list[Save]:
@@ -72,29 +78,22 @@ def _trainer(script: Script, paths: PathReader) -> Iterator[Save]:
 
 def _lightning(script: Script, paths: PathReader) -> Iterator[Save]:
     """Yield what Lightning's Trainer saves: by a ModelCheckpoint, or by default."""
+    keeps: int | None = 1
     for node, op in script.called("ModelCheckpoint"):
-        folder = op.keywords.get("dirpath") or op.subject
+        folder, top = op.keywords.get("dirpath") or op.subject, op.keywords.get("save_top_k", ast.Constant(1))
+        keeps = top.value if isinstance(top, ast.Constant) and isinstance(top.value, int) else None
         if folder is not None and not is_literal(folder, None):
-            top = op.keywords.get("save_top_k")
-            keeps = 1 if top is None else top.value if isinstance(top, ast.Constant) else None
-            keeps = keeps if isinstance(keeps, int) and keeps > 0 else None
             what = f"ModelCheckpoint(dirpath={source_text(folder)})"
             yield Save(node.lineno, what, paths.read(folder), "*.ckpt", keeps)
             return
-    for node, op in script.called("Trainer", "LightningCLI"):
+    for node, op in islice(script.called("Trainer", "LightningCLI"), 1):
         if is_literal(op.keywords.get("enable_checkpointing"), False):
             yield Save(
                 node.lineno, op.name, UNREAD, "", why="enable_checkpointing is False, so Lightning saves nothing"
             )
-            return
-        root = op.keywords.get("default_root_dir")
-        if op.name == "Trainer" and is_literal(op.keywords.get("logger"), False):
-            parts: tuple[Part, ...] = (*paths.read(root), "/") if root is not None else ()
-            yield Save(node.lineno, "Trainer(logger=False)", (*parts, "checkpoints"), "*.ckpt", 1)
         else:
-            why = "Lightning puts them into a folder with a new number at every launch (lightning_logs/version_N)"
-            yield Save(node.lineno, f"{op.name}(...)", UNREAD, "*.ckpt", 1, why)
-        return
+            # Without a folder of the script's, zero-edit gives Lightning the job's own.
+            yield Save(node.lineno, f"{op.name}() of Lightning", (), "*.ckpt", keeps, is_given=True)
 
 
 def _files(script: Script, paths: PathReader, argv: Sequence[str]) -> list[Save]:
@@ -104,10 +103,11 @@ def _files(script: Script, paths: PathReader, argv: Sequence[str]) -> list[Save]
         target = _target(op)
         if target is None or (op.name == "save" and op.home != "torch"):
             continue
-        path = _opened(script, target) or target
+        path, what = _opened(script, target) or target, f"{source_text(node.func)}()"
         folder, pattern = _split(paths.read(_renamed(script, path) or path), argv) or (UNREAD, "")
-        save = Save(node.lineno, f"{source_text(node.func)}()", folder, pattern)
-        ranked.append((-_rank(script, node, op, pattern), node.lineno, save))
+        why = _why_never(script, node, argv) or ("" if _is_repeated(script, node) else ONCE.format(what, node.lineno))
+        save = Save(node.lineno, what, folder, "" if why else pattern, why=why, is_whole=_is_whole(script, op))
+        ranked.append((-4 * save.is_whole + 3 * bool(FINAL.search(pattern)), node.lineno, save))
     return [save for _, _, save in sorted(ranked, key=lambda each: each[:2])]
 
 
@@ -146,14 +146,37 @@ def _renamed(script: Script, target: ast.expr) -> ast.expr | None:
     return None
 
 
-def _rank(script: Script, node: ast.Call, op: Operation, pattern: str) -> int:
-    function = getattr(script.scopes.function(node), "name", "").lower()
-    repeated = script.in_loop(node) is not None or "save" in function or "checkpoint" in function
+def _why_never(script: Script, node: ast.Call, argv: Sequence[str]) -> str:
+    """Return why this command never reaches a save; empty: it may."""
+    known = Settings(script, options_in(argv), defaults(script))
+    unmet = next((test for test in conditions(script, node) if known.holds(test) is False), None)
+    what = f"{source_text(node.func)}() in line {node.lineno}"
+    return f"{what} is called only if {source_text(unmet)}, which this command does not make true" if unmet else ""
+
+
+def _is_repeated(script: Script, node: ast.AST) -> bool:
+    """Return whether a call is in a loop, or in a function that is called in one, or by somebody who is not seen."""
+    for _ in range(DEEPEST):
+        if script.in_loop(node) is not None:
+            return True
+        function = script.scopes.function(node)
+        if function is script.tree:
+            return False
+        calls = [call for call, op in script.called(getattr(function, "name", "")) if op.home in ("other", "method")]
+        if not calls or any(script.in_loop(call) is not None for call in calls):
+            return True
+        node = calls[0]
+    return True
+
+
+def _is_whole(script: Script, op: Operation) -> bool:
+    """Return whether what is saved holds more than weights: an optimizer, a step."""
     saved = op.subject
     if isinstance(saved, ast.Name):
         saved = script.scopes.value(saved) or saved
-    whole = op.name == "save_state" or (saved is not None and len(set(STATE.findall(source_of(saved)))) > 1)
-    return 2 * repeated + 4 * whole - 3 * bool(FINAL.search(pattern))
+    if isinstance(saved, (ast.Dict, ast.Call)):
+        return op.name == "save_state" or len(set(STATE.findall(source_of(saved).lower()))) > 1
+    return op.name == "save_state" or saved is None or isinstance(saved, ast.Name)
 
 
 def source_of(node: ast.expr) -> str:

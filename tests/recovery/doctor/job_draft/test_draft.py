@@ -36,7 +36,7 @@ PATHS = {
     "join": ("os.path.join(args.out_dir, f'step_{step + 1}.pt')", "step_*.pt"),
     "slash": ("Path(args.out_dir) / f'ckpt-{step:06d}.pth'", "ckpt-*.pth"),
     "text": ("f'{args.out_dir}/model.pt'", "model.pt"),
-    "format": ("os.path.join(args.out_dir, 'e{}_s{}.pt'.format(1, step))", "e*.pt"),
+    "format": ("os.path.join(args.out_dir, 'e{}_s{}.pt'.format(epoch, step))", "e*.pt"),
     "percent": ("os.path.join(args.out_dir, 'model_%d.pt' % step)", "model_*.pt"),
     "sum": ("args.out_dir + '/last.ckpt'", "last.ckpt"),
 }
@@ -168,6 +168,40 @@ def test_constants_that_options_replace_are_settings() -> None:
     assert job["run_on_resume"] == f"{job['run']} --init_from=resume"
 
 
+def test_a_script_that_reads_its_rank_is_started_by_torchrun() -> None:
+    job, _ = written(TORCH + "rank = int(os.environ['LOCAL_RANK'])\n" + LOOP, "--epochs", "3")
+    assert job["run"] == "torchrun --standalone --nproc_per_node=1 train.py --epochs 3"
+    assert written(TORCH + "rank = os.environ.get('LOCAL_RANK')\n" + LOOP)[0]["run"] == "python train.py"
+
+
+NEVER = {
+    "not asked for": (
+        "p.add_argument('--keep', action='store_true')\n",
+        "if args.keep:\n",
+        "is called only if args.keep",
+    ),
+    "only at the end": ("", "if True:\n", "is in no loop, so it saves only once"),
+}
+
+
+@pytest.mark.parametrize(("option", "guard", "why"), NEVER.values(), ids=NEVER)
+def test_a_save_that_is_not_made_while_it_trains_is_no_checkpoint(option: str, guard: str, why: str) -> None:
+    job, text = written(TORCH + OUT + option + ARGS + "step = 1\n" + LOOP + guard + SAVE % "'a.pt'")
+    assert "checkpoint" not in job and why in one_line(text)
+
+
+def test_weights_alone_are_named_as_such() -> None:
+    _, text = written(TORCH + LOOP + "    torch.save(model.state_dict(), f'out/{step}.pt')\n")
+    assert "train.py:6 seems to save weights alone" in one_line(text)
+
+
+def test_the_path_of_a_trainer_class_of_the_script_is_followed() -> None:
+    trainer = "class Runner:\n    def __init__(self, model, path):\n        self.path = path\n"
+    trainer += "    def train(self):\n        for step in range(3):\n            torch.save({}, self.path)\n"
+    job, _ = written(TORCH + OUT + ARGS + trainer + "Runner(1, os.path.join(args.out_dir, 'snap.pt')).train()\n")
+    assert job["checkpoint"] == {"pattern": "snap.pt"} and job["run"].endswith("--out-dir {checkpoint_dir}")
+
+
 # Frameworks
 
 
@@ -212,10 +246,8 @@ def test_lightning_saves_where_its_callback_says() -> None:
     job, text = written(start + "t = L.Trainer(callbacks=[ModelCheckpoint(dirpath='ckpts')])\nt.fit(m)\n")
     assert job["checkpoint"] == {"dir": "/home/me/project/ckpts", "pattern": "*.ckpt"}
     assert "keeps one checkpoint" in text
-    job, _ = written(start + "L.Trainer(default_root_dir='r', logger=False).fit(m)\n")
-    assert job["checkpoint"] == {"dir": "/home/me/project/r/checkpoints", "pattern": "*.ckpt"}
-    job, text = written(start + "L.Trainer().fit(m)\n")
-    assert "checkpoint" not in job and "a folder with a new number at every launch" in one_line(text)
+    job, text = written(start + "L.Trainer(default_root_dir='r').fit(m)\n")
+    assert job["checkpoint"] == {"pattern": "*.ckpt"} and "train.py:3 Trainer() of Lightning writes" in text
     job, text = written(start + "L.Trainer(enable_checkpointing=False).fit(m)\n")
     assert "checkpoint" not in job and "enable_checkpointing is False" in one_line(text)
 
