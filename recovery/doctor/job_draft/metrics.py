@@ -6,10 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from rung.recovery.doctor.analysis.script import Script
 
 HELD_OUT = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout", "holdout"})
+MOST = 500
 PRINTS = ("print", "info", "write", "echo", "log_message")
 # The name right before a number: "val_loss=", "val loss: ", "test acc ".
 _NAME = re.compile(r"(?:^|[\s,;|(\[])([A-Za-z][\w/-]*(?: [A-Za-z][\w-]*)?)\s*[:=]?\s*$")
@@ -28,7 +30,7 @@ class Metric:
 
 def find_metric(script: Script) -> Metric | None:
     """Return the first number on held-out data that the script prints; a loss before a score."""
-    found = [each for node, _ in script.called(*PRINTS) for each in _printed(node)]
+    found = [each for node, _ in islice(script.called(*PRINTS), MOST) for each in _printed(node)]
     if any(module.partition(".")[0] == "transformers" for module in script.names.modules):
         # The Trainer prints the result.
         found += [Metric("eval_loss", "lower", node.lineno) for node, op in script.called("evaluate") if not op.rest]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rung.recovery.doctor.analysis.import_names import dotted
 from rung.recovery.doctor.analysis.script import Script
@@ -16,7 +16,7 @@ from rung.recovery.doctor.resume_code import UNKNOWN
 Part = str | Setting | None
 Parts = tuple[Part, ...]
 UNREAD: Parts = (None,)
-DEEPEST = 12
+DEEPEST, MOST = 12, 20_000
 JOINS = ("join", "joinpath")
 # These give the same path in another form.
 SAME = ("str", "Path", "PurePath", "abspath", "expanduser", "realpath", "resolve", "absolute", "fspath", "normpath")
@@ -34,10 +34,13 @@ class PathReader:
     settings: Mapping[str, Setting]
     hydra: str = ""
     find_key: FindKey = lambda key: None
+    # How many expressions may still be read: names that name each other make a short script endless.
+    _left: list[int] = field(default_factory=lambda: [MOST])
 
     def read(self, node: ast.AST | None, depth: int = 0) -> Parts:
         """Return the parts of a path."""
-        if node is None or depth > DEEPEST:
+        self._left[0] -= 1
+        if node is None or depth > DEEPEST or self._left[0] < 0:
             return UNREAD
         if isinstance(node, ast.Constant):
             return (str(node.value),) if isinstance(node.value, (str, int)) else UNREAD

@@ -112,7 +112,7 @@ def _click(script: Script) -> Iterator[Setting]:
 
 def _dataclasses(script: Script) -> Iterator[Setting]:
     """Yield the options that HfArgumentParser makes of the fields of dataclasses."""
-    for node, _ in script.called("HfArgumentParser"):
+    for node, _ in islice(script.called("HfArgumentParser"), 5):
         words = {
             dotted(part).rpartition(".")[2] for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))
         }

@@ -314,3 +314,9 @@ def test_whatever_a_script_names_the_file_is_valid_and_holds_no_control_code(nam
     job, text = written(source)
     assert all(char == "\n" or char.isprintable() for char in text)
     assert set(job) <= {"name", "run", "knobs", "checkpoint"} and job["run"].startswith("python train.py")
+
+
+def test_names_that_name_each_other_many_times_are_not_followed_for_ever() -> None:
+    chain = "".join("a{} = f'{}'\n".format(n, f"{{a{n - 1}}}" * 1000) for n in range(1, 12))
+    job, _ = written(TORCH + "a0 = 'x'\n" + chain + LOOP + SAVE % "a11")
+    assert job["name"] == "train"
