@@ -80,7 +80,8 @@ def _fixed(folder: Parts, argv: Sequence[str]) -> str | None:
         if not isinstance(value, (str, int)):
             return None
         texts.append(str(value))
-    return "".join(texts)
+    # ~ is the home of whoever runs it.
+    return None if texts and texts[0].startswith("~") else "".join(texts)
 
 
 def _untold(found: Place) -> Place:

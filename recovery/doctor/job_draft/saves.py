@@ -82,6 +82,9 @@ def _lightning(script: Script, paths: PathReader) -> Iterator[Save]:
     for node, op in script.called("ModelCheckpoint"):
         folder, top = op.keywords.get("dirpath") or op.subject, op.keywords.get("save_top_k", ast.Constant(1))
         keeps = top.value if isinstance(top, ast.Constant) and isinstance(top.value, int) else None
+        if keeps == 0:
+            yield Save(node.lineno, op.name, UNREAD, "", why="save_top_k is 0, so Lightning saves nothing")
+            return
         if folder is not None and not is_literal(folder, None):
             what = f"ModelCheckpoint(dirpath={source_text(folder)})"
             yield Save(node.lineno, what, paths.read(folder), "*.ckpt", keeps)

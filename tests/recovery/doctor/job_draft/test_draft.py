@@ -109,6 +109,7 @@ def test_a_script_that_saves_nothing_is_told_so() -> None:
 
 def test_a_folder_that_is_another_one_in_every_run_is_told_so() -> None:
     source = TORCH + "import time\nfolder = f'runs/{time.time()}'\n" + LOOP + SAVE % "f'{folder}/ckpt.pt'"
+    assert "checkpoint" not in written(TORCH + LOOP + SAVE % "os.path.expanduser('~/runs/a.pt')")[0]
     job, text = written(source)
     assert "checkpoint" not in job and "line 8 writes cannot be told from the code" in one_line(text)
 
@@ -248,6 +249,8 @@ def test_lightning_saves_where_its_callback_says() -> None:
     assert "keeps one checkpoint" in text
     job, text = written(start + "L.Trainer(default_root_dir='r').fit(m)\n")
     assert job["checkpoint"] == {"pattern": "*.ckpt"} and "train.py:3 Trainer() of Lightning writes" in text
+    job, text = written(start + "L.Trainer(callbacks=[ModelCheckpoint(save_top_k=0)]).fit(m)\n")
+    assert "checkpoint" not in job and "save_top_k is 0" in one_line(text)
     job, text = written(start + "L.Trainer(enable_checkpointing=False).fit(m)\n")
     assert "checkpoint" not in job and "enable_checkpointing is False" in one_line(text)
 
