@@ -25,7 +25,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("signatures",),
         ("logs",),
     ],
-    "recovery/doctor": [(".",), ("rules",), ("analysis",)],
+    "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
         ("session",),
@@ -74,7 +74,7 @@ USUAL_FUNCTION, LONGEST_FUNCTION = 15, 40
 PURE_MAY_USE = {
     *("__future__", "array", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "functools", "heapq"),
     *("hyperscan", "itertools", "json", "math", "operator", "pathlib", "pydantic", "pydantic_core", "random", "re2"),
-    *("re", "rung", "shlex", "statistics", "tomlkit", "types", "typing", "warnings", "yaml"),
+    *("re", "rung", "shlex", "statistics", "textwrap", "tomlkit", "types", "typing", "warnings", "yaml"),
 }
 INSIDE_MAY_USE = set(sys.stdlib_module_names) | {"torch", "rung_inside"}
 FILE_CALLS = {

@@ -197,6 +197,10 @@ def wrong_in(line: str) -> str | None:
     rest = iter(words[1:])
     given = 0
     for word in rest:
+        if word == "--":
+            # All that follows are arguments.
+            given += len([*rest])
+            break
         if word == "-" or not word.startswith("-"):
             given += 1
             continue
@@ -226,6 +230,7 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
         "rung logs a -n",
         "rung queue a",
         "rung history --diff=1 a b",
+        "rung history -- a --diff",
     ],
 )
 def test_a_wrong_command_is_noticed(line: str) -> None:

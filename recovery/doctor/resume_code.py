@@ -92,8 +92,8 @@ def outlook(script: Script, argv: Sequence[str], mode: str, configs: Sequence[Sc
     if mode == "inside" and "rung_inside" in modules and any(script.called("resume")):
         return Outlook(True, f"{name} calls resume() of rung_inside")
     files = {key: str(value) for each in configs for key, value in _constants(each).items()}
-    settings = Settings(script, {**files, **options_in(argv)}, _defaults(script))
-    found = [_judge(settings, node) for node in _loads(script)]
+    settings = Settings(script, {**files, **options_in(argv)}, defaults(script))
+    found = [_judge(settings, node) for node in loads(script)]
     # A file of settings that was not read may say something else.
     unread = any(word.endswith(SETTINGS) for word in argv)
     told = [Outlook(None if unread and not each.resumes else each.resumes, f"{name}:{each.why}") for each in found]
@@ -103,7 +103,7 @@ def outlook(script: Script, argv: Sequence[str], mode: str, configs: Sequence[Sc
     return Outlook(None, f"no load of a checkpoint is seen in {name}; what it imports was not read")
 
 
-def _loads(script: Script) -> Iterator[ast.Call]:
+def loads(script: Script) -> Iterator[ast.Call]:
     for node, op in islice(script.called(*LOADS), MOST):
         # json.load, yaml.load and np.load read other things.
         if op.name != "load" or op.home == "torch":
@@ -114,7 +114,7 @@ def _judge(settings: Settings, node: ast.Call) -> Outlook:
     """Return whether one load is reached, with its line first in the reason."""
     script = settings.script
     what = f"{node.lineno} {source_text(node.func)}() is called"
-    answers = [(settings.holds(test), source_text(test)) for test in _conditions(script, node)]
+    answers = [(settings.holds(test), source_text(test)) for test in conditions(script, node)]
     if not answers:
         given = script.names_in(node) & set(settings.options)
         return Outlook(True if given else None, f"{what} at every start")
@@ -126,7 +126,7 @@ def _judge(settings: Settings, node: ast.Call) -> Outlook:
     return Outlook(True, f"{what} if {' and '.join(dict.fromkeys(text for _, text in answers))}, as in a relaunch")
 
 
-def _conditions(script: Script, node: ast.AST) -> list[ast.expr]:
+def conditions(script: Script, node: ast.AST) -> list[ast.expr]:
     """Return what must be true for a node to run: the `if`s around it, and those around the call of its function."""
     found: list[ast.expr] = []
     for _ in range(DEEPEST):
@@ -169,7 +169,7 @@ def options_in(argv: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _defaults(script: Script) -> dict[str, Any]:
+def defaults(script: Script) -> dict[str, Any]:
     """Return the values of settings that the command does not give: constants of the file, options of argparse."""
     found = _constants(script)
     for node, op in islice(script.called("add_argument"), 1000):

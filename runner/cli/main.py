@@ -23,6 +23,7 @@ from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
 from rung.runner.cli.explain import explain
 from rung.runner.cli.image import image
+from rung.runner.cli.init import init
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.logs import logs
 from rung.runner.cli.pull import pull
@@ -225,6 +226,7 @@ cli.add_command(doctor)
 cli.add_command(drill)
 cli.add_command(explain)
 cli.add_command(image)
+cli.add_command(init)
 cli.add_command(checkpoints)
 cli.add_command(ladder)
 cli.add_command(logs)

@@ -15,6 +15,7 @@ from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
+from rung.recovery.logs.line_reader import MARK
 from rung.recovery.trials.plan import shared_folder
 from rung.runner.checkpoints.verify import python_of
 from rung.runner.hosts.host_list import find_hosts
@@ -164,8 +165,10 @@ def _torch(engine: Engine, request: Request) -> CheckResult:
         code, output, _ = engine.run([python, "-c", "import torch; print(torch.__version__)"], request, TORCH_SECONDS)
     except RungError as error:
         return CheckResult(False, str(error), "checkpoints are verified with it")
+    # The records of the code inside are no part of the answer.
+    version = " ".join(line.strip() for line in output.splitlines() if not line.startswith(MARK)).strip()
     if code == 0:
-        return CheckResult(True, f"{python} has torch {output.strip()}{_old_torch_note(output.strip())}")
+        return CheckResult(True, f"{python} has torch {version}{_old_torch_note(version)}")
     return CheckResult(
         False,
         f"{python} has no torch",

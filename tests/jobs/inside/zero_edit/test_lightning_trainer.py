@@ -44,3 +44,10 @@ def test_a_saved_file_is_reported_and_fit_resumes_from_the_chosen_one(trained):
     assert trained.records("saved", "saved") == ["step=4 file=half-way.ckpt"]
     assert trained["resumed"]["first"] == 4
     assert trained.records("resumed", "resumed") == ["step=4 file=half-way.ckpt"]
+
+
+def test_checkpoints_without_a_folder_of_the_scripts_go_to_the_jobs_if_its_pattern_is_for_them(trained):
+    folder = trained["own_folder"]["folder"]
+    assert trained.records("saved", "own_folder") == ['step=8 file="epoch=0-step=8.ckpt"']
+    assert trained["script_folder"]["folder"] == f"{folder}/script"
+    assert trained["other_pattern"]["folder"] == f"{folder}/checkpoints"

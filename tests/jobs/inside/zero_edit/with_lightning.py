@@ -67,6 +67,15 @@ def train(steps=8, half=False, manual=False, save=None, ckpt_path=None, **option
     }
 
 
+def saved_to(folder=None):
+    """Return where a ModelCheckpoint has saved that got this folder."""
+    callback = importlib.import_module(f"{sys.argv[1]}.callbacks").ModelCheckpoint(dirpath=folder)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    trainer = pl.Trainer(max_steps=8, accelerator="cpu", callbacks=[callback], **quiet)
+    trainer.fit(Linear(), torch.utils.data.DataLoader(DATA, batch_size=8))
+    return {"folder": callback.dirpath}
+
+
 def counted(**options):
     from rung_inside.zero_edit import run_state
 
@@ -79,6 +88,10 @@ def main():
     run("same", counted, {})
     run("by_hand", lambda: counted(manual=True), {})
     run("saved", lambda: train(steps=4, save=HALF_WAY), {}, RUNG_CHECKPOINT_DIR=FOLDER)
+    of_ckpt = {"RUNG_CHECKPOINT_DIR": FOLDER, "RUNG_CHECKPOINT_PATTERN": "*.ckpt"}
+    run("own_folder", saved_to, {}, **of_ckpt)
+    run("script_folder", lambda: saved_to(str(Path(FOLDER) / "script")), {}, **of_ckpt)
+    run("other_pattern", saved_to, {}, **{**of_ckpt, "RUNG_CHECKPOINT_PATTERN": "step_*.pt"})
     for name, knobs in PRECISIONS.items():
         run(name, lambda: train(half=True), knobs)
     run("from_true", lambda: train(precision="16-true"), {"precision": "fp32"})

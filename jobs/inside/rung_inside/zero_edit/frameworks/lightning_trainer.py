@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import param_dtype
@@ -27,7 +28,19 @@ def install(package: Any) -> None:
     patch.before(trainer, "__init__", set_arguments)
     patch.wrap(trainer, "fit", _fit)
     patch.after(trainer, "save_checkpoint", _saved)
+    patch.before(package.callbacks.ModelCheckpoint, "setup", _choose_folder)
     _patch_resume(package)
+
+
+def _choose_folder(callback: Any, *_: Any, **__: Any) -> None:
+    """Let checkpoints without a folder of the script's go to the job's: else each launch has another, by a number.
+
+    Only where the pattern of the job file is for Lightning's files: else nobody looks for them there.
+    """
+    folder = os.environ.get("RUNG_CHECKPOINT_DIR", "")
+    wanted = os.environ.get("RUNG_CHECKPOINT_PATTERN", "").endswith(".ckpt")
+    if callback.dirpath is None and folder and wanted and asked_knobs.may_change():
+        callback.dirpath = folder
 
 
 def _arguments(package: Any, given: dict[str, Any]) -> dict[str, Any]:
