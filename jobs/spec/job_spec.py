@@ -56,6 +56,19 @@ def _network(value: Any) -> Any:
     return "own" if value == "bridge" else value
 
 
+def split_words(line: str) -> list[str]:
+    """Return the words of a command that is written as one line."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error}") from None
+    shell = sorted(SHELL_WORDS & set(words))
+    if shell or "\n" in line.strip():
+        what = shell[0] if shell else "a line break"
+        raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
+    return words
+
+
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
@@ -121,15 +134,7 @@ class JobSpec(Model):
     def _split_words(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        try:
-            words = shlex.split(value, comments=True)
-        except ValueError as error:
-            raise ValueError(f"cannot be split into words: {error}") from None
-        shell = sorted(SHELL_WORDS & set(words))
-        if shell or "\n" in value.strip():
-            what = shell[0] if shell else "a line break"
-            raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
-        return words
+        return split_words(value)
 
     @field_validator("run", "run_on_resume")
     @classmethod
@@ -150,7 +155,8 @@ class JobSpec(Model):
             if name not in PLACEHOLDERS:
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(
-                    f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
+                    f"unknown placeholder {{{name}}}; known: {known}; `rung launch --grid {name}=...` sets one of your "
+                    f"own; write {{{{{name}}}}} for plain braces"
                 )
         return value
 
