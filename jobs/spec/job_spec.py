@@ -69,6 +69,11 @@ def split_words(line: str) -> list[str]:
     return words
 
 
+def _switch(value: Any) -> Any:
+    # YAML reads a bare `on` or `off` as True or False.
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
@@ -128,6 +133,9 @@ class JobSpec(Model):
     success: Success | None = None
     validation: ValidationSpec = ValidationSpec()
     recovery: Recovery = Recovery()
+    trackers: Annotated[Literal["on", "off"], BeforeValidator(_switch)] = Field(
+        "on", description="on: the attempts of the job are kept together in W&B, MLflow and TensorBoard."
+    )
 
     @field_validator("run", "run_on_resume", mode="before")
     @classmethod

@@ -116,8 +116,8 @@ def _launch_grid(file: Path, grid: Sequence[str], at_once: int | None, *, dryrun
         ]
         click.echo(json.dumps({"group": group, "at_once": at_once, "jobs": listed}, indent=2))
     else:
-        limit = f", at most {at_once} at once" if at_once else ""
-        click.echo("\n".join([f"submitted group {group}: {len(jobs)} jobs{limit}", *(f"  {job.id}" for job in jobs)]))
+        count = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}" + (f", at most {at_once} at once" if at_once else "")
+        click.echo("\n".join([f"submitted group {group}: {count}", *(f"  {job.id}" for job in jobs)]))
     note = without_checkpoints(jobs[0].spec)
     if note is not None:
         click.echo(clean(note), err=as_json)

@@ -207,8 +207,8 @@ def dryrun_grid(combinations: Sequence[Combination], origin: Path, at_once: int 
         jobs = [{"name": each.spec.name, "settings": dict(each.settings)} for each in combinations]
         return json.dumps({"at_once": at_once, "jobs": jobs, "first": json.loads(first)}, indent=2)
     names = [f"job   {clean(each.spec.name)}" for each in combinations]
-    limit = f", at most {at_once} at once" if at_once else ""
-    return "\n".join([f"{len(names)} jobs{limit}; the first of them:", *first.splitlines(), *names])
+    count = f"{len(names)} job{'s' if len(names) > 1 else ''}" + (f", at most {at_once} at once" if at_once else "")
+    return "\n".join([f"{count}; the first of them:", *first.splitlines(), *names])
 
 
 def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:

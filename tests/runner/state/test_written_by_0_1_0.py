@@ -52,7 +52,7 @@ ADDED |= {
     "knob_mode",
 }
 ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps", "constants", "fp32_modules", "matmul"}
-ADDED |= {"saturation", "not_resumed", "group", "settings"}
+ADDED |= {"saturation", "not_resumed", "group", "settings", "links", "after_fault", "mlflow_run"}
 
 
 def comparable(data: Any) -> Any:
