@@ -270,11 +270,12 @@ class Controller:
 
     def _hold_back(self, jobs: list[Job]) -> set[str]:
         """Return the jobs that wait for others of their group, which they show as their reason."""
-        if not any(job.state is JobState.QUEUED for job in jobs):
+        groups = self._store.groups(limited=True) if any(job.state is JobState.QUEUED for job in jobs) else {}
+        if not groups:
             return set()
         # As they are in the store: some have been launched or have ended in this turn.
-        fresh = [job for job in (self._store.job(each.id) for each in jobs) if not job.ended]
-        held = held_back(fresh, self._store.groups())
+        fresh = [job for job in (self._store.job(each.id) for each in jobs if each.id in groups) if not job.ended]
+        held = held_back(fresh, groups)
         for job in fresh:
             if job.id in held:
                 self._context.set_reason(job, held[job.id])

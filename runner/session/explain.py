@@ -109,11 +109,12 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         _as_row(fault, would=would if fault == cause else None)
         for fault in sorted(found, key=lambda fault: fault.line or 0)
     ]
-    known, losses = scan.detector.progress, scan.detector.history.count
     if quick:
         # A quick scan leaves out most lines, so the last step that it saw may be long past.
-        rows, known, losses = [{**row, "step": None} for row in rows], None, 0
-    return Explanation(rows, lines + in_line, known, losses, cause.kind.value if cause else None, would)
+        rows = [{**row, "step": None} for row in rows]
+    known = None if quick else scan.detector.progress
+    kind = cause.kind.value if cause else None
+    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would)
 
 
 def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:

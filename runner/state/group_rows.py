@@ -23,11 +23,13 @@ class Membership:
 class GroupRows(RemovalRows):
     """The part of the store that knows groups of jobs."""
 
-    def groups(self) -> dict[str, Membership]:
-        """Return the group of every job that is in one, by the job's id."""
-        rows = self._rows(
+    def groups(self, *, limited: bool = False) -> dict[str, Membership]:
+        """Return the group of every job that is in one, by the job's id; `limited`: only of active ones with a limit."""
+        query = (
             "SELECT job_id, group_id, at_once, settings FROM grouped_jobs JOIN job_groups ON job_groups.id = group_id"
         )
+        active = "JOIN jobs ON jobs.id = job_id AND jobs.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')"
+        rows = self._rows(f"{query} {active} WHERE at_once IS NOT NULL" if limited else query)
         return {row["job_id"]: Membership(row["group_id"], row["at_once"], json.loads(row["settings"])) for row in rows}
 
     def refuse_unknown_group(self, group: str) -> None:
