@@ -24,7 +24,7 @@ class GroupRows(RemovalRows):
     """The part of the store that knows groups of jobs."""
 
     def groups(self, *, limited: bool = False) -> dict[str, Membership]:
-        """Return the group of every job that is in one, by the job's id; `limited`: only of active ones with a limit."""
+        """Return the group of every job that is in one, by the job's id; `limited`: active ones with a limit only."""
         query = (
             "SELECT job_id, group_id, at_once, settings FROM grouped_jobs JOIN job_groups ON job_groups.id = group_id"
         )

@@ -79,6 +79,18 @@ def test_the_loss_is_that_of_the_run_that_went_on_and_never_of_a_trial(store: St
     assert (row["verdict"], row["last_step"], row["steps_made"], row["gpu_seconds"]) == ("recovered", 80, 120, 65.0)
 
 
+def test_a_trial_that_runs_now_is_not_compared(store: Store, tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path)
+    jobs = [add(store, "a"), add(store, "b")]
+    for job in jobs:
+        ran(store, paths, first(job), {n: float(n) for n in range(1, 31)})
+    trial = Trial(1, 0, (Candidate("lower_lr", jobs[0].knobs),), 20, 30, 50, 100)
+    tried = Attempt(jobs[0].id, 2, "localhost", jobs[0].knobs, "lower_lr", "x", resumed_step=20, trial=trial)
+    ran(store, paths, tried, {n: 300.0 for n in range(21, 51)})
+    data = compare(store, jobs, paths, NOW)
+    assert data["step"] == 30 and [job["loss"] for job in data["jobs"]] == [30.0, 30.0]
+
+
 def test_a_job_that_has_not_begun_has_no_values_and_does_not_count(store: Store, tmp_path: Path) -> None:
     paths = HomePaths(tmp_path)
     jobs = [add(store, "a"), add(store, "b"), add(store, "c")]
