@@ -7,9 +7,14 @@ hold a key.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 MOST_LINKS = 4
+# How many places of one chunk are looked at: a hostile log has one on every line, and time is bounded too.
+MOST_MATCHES = 256
+# How much of a line before a link is looked at: wandb writes `wandb: View run at `, in colours.
+LINE = 200
 # More than the longest link and what stands before it on its line.
 OVERLAP = 1024
 
@@ -29,9 +34,9 @@ class TrackerLinks:
 
     def feed(self, chunk: bytes) -> None:
         data, self._held = self._held + chunk, (self._held + chunk)[-OVERLAP:]
-        if b"/runs/" not in data:
+        if b"/runs/" not in data or len(self.found) == MOST_LINKS:
             return
-        for match in sorted((*_MLFLOW.finditer(data), *_WANDB.finditer(data)), key=lambda each: each.start()):
+        for match in sorted((*_first(_MLFLOW, data), *_first(_WANDB, data)), key=lambda each: each.start()):
             # One that goes up to the end of the chunk may be longer; it is still held then.
             if match.end() < len(data) and (match.re is _MLFLOW or _is_of_wandb(data, match)):
                 self._keep(match[0].decode("ascii"))
@@ -41,10 +46,14 @@ class TrackerLinks:
             self.found = (*self.found, link)
 
 
+def _first(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+    return islice(pattern.finditer(data), MOST_MATCHES)
+
+
 def _is_of_wandb(data: bytes, match: re.Match[bytes]) -> bool:
     """Tell whether a link is one of W&B's: by its host, or because wandb has written the line."""
-    line = data.rfind(b"\n", 0, match.start()) + 1
-    return b"wandb" in data[line : match.end()]
+    before = data[max(0, match.start() - LINE) : match.start()]
+    return b"wandb" in before[before.rfind(b"\n") + 1 :] + match[0]
 
 
 def mlflow_run(links: Sequence[str], known: str | None = None) -> str | None:

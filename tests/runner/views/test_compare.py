@@ -86,7 +86,7 @@ def test_a_trial_that_runs_now_is_not_compared(store: Store, tmp_path: Path) -> 
         ran(store, paths, first(job), {n: float(n) for n in range(1, 31)})
     trial = Trial(1, 0, (Candidate("lower_lr", jobs[0].knobs),), 20, 30, 50, 100)
     tried = Attempt(jobs[0].id, 2, "localhost", jobs[0].knobs, "lower_lr", "x", resumed_step=20, trial=trial)
-    ran(store, paths, tried, {n: 300.0 for n in range(21, 51)})
+    ran(store, paths, tried, dict.fromkeys(range(21, 51), 300.0))
     data = compare(store, jobs, paths, NOW)
     assert data["step"] == 30 and [job["loss"] for job in data["jobs"]] == [30.0, 30.0]
 
