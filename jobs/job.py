@@ -131,6 +131,11 @@ class Attempt:
     tried_until: int = 0
     # This attempt went back to a faster precision or the original lr after enough clean steps.
     stepped_back: bool = False
+    # The links to its runs in W&B and MLflow that its log shows.
+    links: tuple[str, ...] = ()
+    # The kind of the fault that it was launched after, and the run in MLflow that it may go on with.
+    after_fault: str | None = None
+    mlflow_run: str | None = None
     # What it is a trial of; None: the job's own run.
     trial: Trial | None = None
     fault: Fault | None = None

@@ -56,6 +56,24 @@ def _network(value: Any) -> Any:
     return "own" if value == "bridge" else value
 
 
+def split_words(line: str) -> list[str]:
+    """Return the words of a command that is written as one line."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error}") from None
+    shell = sorted(SHELL_WORDS & set(words))
+    if shell or "\n" in line.strip():
+        what = shell[0] if shell else "a line break"
+        raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
+    return words
+
+
+def _switch(value: Any) -> Any:
+    # YAML reads a bare `on` or `off` as True or False.
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
@@ -115,21 +133,16 @@ class JobSpec(Model):
     success: Success | None = None
     validation: ValidationSpec = ValidationSpec()
     recovery: Recovery = Recovery()
+    trackers: Annotated[Literal["on", "off"], BeforeValidator(_switch)] = Field(
+        "on", description="on: the attempts of the job are kept together in W&B, MLflow and TensorBoard."
+    )
 
     @field_validator("run", "run_on_resume", mode="before")
     @classmethod
     def _split_words(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        try:
-            words = shlex.split(value, comments=True)
-        except ValueError as error:
-            raise ValueError(f"cannot be split into words: {error}") from None
-        shell = sorted(SHELL_WORDS & set(words))
-        if shell or "\n" in value.strip():
-            what = shell[0] if shell else "a line break"
-            raise ValueError(f"no shell reads this, so {what} has no meaning; write bash -c '...' if you need one")
-        return words
+        return split_words(value)
 
     @field_validator("run", "run_on_resume")
     @classmethod
@@ -150,7 +163,8 @@ class JobSpec(Model):
             if name not in PLACEHOLDERS:
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(
-                    f"unknown placeholder {{{name}}}; known: {known}; write {{{{{name}}}}} for plain braces"
+                    f"unknown placeholder {{{name}}}; known: {known}; `rung launch --grid {name}=...` sets one of your "
+                    f"own; write {{{{{name}}}}} for plain braces"
                 )
         return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from rung.jobs.spec.image import LOCK_FILE, is_pinned, with_pins
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.yaml_reader import Location, YamlFile, nearest, path_text
 
+# Changes what a job file says before it is checked: `rung launch --grid` sets the values of one combination.
+Change = Callable[[dict[str, Any]], None]
 
-def load_spec(path: Path) -> JobSpec:
+
+def load_spec(path: Path, change: Change | None = None) -> JobSpec:
     """Return the job of a file, or raise a SpecError that names every problem with its line."""
     try:
         raw = path.read_bytes()
@@ -24,7 +27,7 @@ def load_spec(path: Path) -> JobSpec:
         raise SpecError([f"{path}: cannot be read: {error.strerror}; give the path of a job file"]) from None
     pins = load_pins(path.parent / LOCK_FILE)
     try:
-        return parse_spec(raw, pins)
+        return parse_spec(raw, pins, change)
     except SpecError as error:
         raise SpecError([f"{path}:{problem}" for problem in error.problems]) from None
 
@@ -52,13 +55,15 @@ def images_in(raw: bytes) -> Any:
     return file.data.get("image") if file.readable else None
 
 
-def parse_spec(raw: bytes, pins: Mapping[str, str] | None = None) -> JobSpec:
+def parse_spec(raw: bytes, pins: Mapping[str, str] | None = None, change: Change | None = None) -> JobSpec:
     """Return the JobSpec in these bytes, with its image tags pinned; each problem is `LINE: what`."""
     file = YamlFile(raw, "a job file", "name: and run:")
     if not file.readable:
         raise SpecError(file.problem_lines())
     if pins and "image" in file.data:
         file.data["image"] = with_pins(file.data["image"], pins)
+    if change is not None:
+        change(file.data)
     try:
         spec = JobSpec.model_validate(file.data)
     except ValidationError as error:

@@ -126,10 +126,16 @@ def watch_over(session: Session, job: Job, follow_log: tuple[bool, bool], *, qui
         from rung.runner.session.follow import JobFollow
 
         sys.exit(JobFollow(session, job.id, log=log).follow())
-    _see_to_controller(session, job, quiet=quiet)
+    _see_to_controller(session, job, f"`rung logs -f {job.id}` shows it", quiet=quiet)
 
 
-def _see_to_controller(session: Session, job: Job, *, quiet: bool) -> None:
+def watch_group(session: Session, job: Job, group: str, *, quiet: bool) -> None:
+    """See to it that a controller runs for the jobs of a group, of which this is one."""
+    _warn_of_other_variables(session, job)
+    _see_to_controller(session, job, f"`rung queue --group {group}` lists the jobs", quiet=quiet)
+
+
+def _see_to_controller(session: Session, job: Job, shown: str, *, quiet: bool) -> None:
     """Start a controller for a queued job if none runs, and say who watches it; `quiet`: only if that is nobody."""
     from rung.jobs.model.errors import ControllerError
     from rung.runner.session.background import ensure_controller
@@ -143,7 +149,7 @@ def _see_to_controller(session: Session, job: Job, *, quiet: bool) -> None:
     if not watched:
         warn_if_unwatched(session, job)
     elif not quiet:
-        click.echo(f"{controller_name(session.paths)} watches it; `rung logs -f {job.id}` shows it")
+        click.echo(f"{controller_name(session.paths)} watches it; {shown}")
 
 
 def _warn_of_other_variables(session: Session, job: Job) -> None:

@@ -7,16 +7,23 @@ from typing import Any
 
 import click
 
+from rung.jobs.model.terminal_text import clean
+
 
 @click.command()
 @click.argument("log", type=click.File("rb"))
 @click.option("--quick", is_flag=True, help="Search only for faults, at the speed of grep: no steps, no early warning.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def explain(log: Any, quick: bool, as_json: bool) -> None:
-    """Show the faults that Rung finds in any LOG file (- for standard input)."""
+    """Show the faults that Rung finds in any LOG file (- for standard input), what it read, and what it would do.
+
+    What it would do is said for a job with the default ladder that takes all knobs, with a healthy checkpoint from
+    before the fault; `rung launch --dryrun` says it for a job file.
+    """
     from rung.runner.session.explain import explain_log
 
-    found = explain_log(log, quick=quick)
+    explanation = explain_log(log, quick=quick)
+    found = explanation.faults
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
         return
@@ -28,3 +35,5 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
         click.echo(f"line {fault['line']}:{step} {named}{cause}: {fault['evidence']}{note}")
     if not found:
         click.echo("no fault that Rung knows")
+    for line in explanation.text():
+        click.echo(clean(line))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rung.jobs.model.errors import RungError, UsageError
+from rung.jobs.model.errors import RungError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import checkpoints, complete_job, without_checkpoints
+from rung.runner.cli.checkpoints import checkpoints, complete_job
+from rung.runner.cli.compare import compare
 from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
 from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
@@ -25,6 +26,7 @@ from rung.runner.cli.explain import explain
 from rung.runner.cli.image import image
 from rung.runner.cli.init import init
 from rung.runner.cli.ladder import ladder
+from rung.runner.cli.launch import launch
 from rung.runner.cli.logs import logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
@@ -60,48 +62,6 @@ def cli() -> None:
     Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
     healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
     """
-
-
-@cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("-f", "--follow", is_flag=True, help="Stay and tell the job's story until it ends.")
-@LOG
-@click.option("--dryrun", is_flag=True, help="Print exactly what would be run, and what every rung would change.")
-@click.option(
-    "--from",
-    "start",
-    metavar="JOB[@STEP]",
-    help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP.",
-)
-@JSON
-def launch(file: Path, follow: bool, log: bool, dryrun: bool, start: str | None, as_json: bool) -> None:
-    """Submit the job in FILE, and start a controller in the background if none runs.
-
-    With RUNG_CONTROLLER=manual no controller is started; -f is the controller itself while it follows the job.
-    """
-    from rung.jobs.spec.load import load_spec
-    from rung.runner.session.session import dryrun as preview
-
-    spec, origin = load_spec(file), file.absolute().parent
-    if dryrun and start is not None:
-        raise UsageError("--from: a dry run looks at no checkpoint; leave out one of the two")
-    if dryrun:
-        click.echo(preview(spec, origin, as_json=as_json))
-        return
-    note = without_checkpoints(spec)
-    if start is not None and note is not None:
-        raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
-    refuse_bad_setting()
-    session = _session(create=True)
-    job = session.submit(spec, origin, file.absolute(), start)
-    quiet = as_json and not (follow or log)
-    if quiet:
-        _print_json({"id": job.id, "name": job.spec.name, "state": job.state})
-    else:
-        click.echo(f"submitted {job.id}")
-    if note is not None:
-        click.echo(clean(note), err=quiet)
-    watch_over(session, job, (follow, log), quiet=quiet)
 
 
 @cli.command()
@@ -228,7 +188,9 @@ cli.add_command(explain)
 cli.add_command(image)
 cli.add_command(init)
 cli.add_command(checkpoints)
+cli.add_command(compare)
 cli.add_command(ladder)
+cli.add_command(launch)
 cli.add_command(logs)
 cli.add_command(prune)
 cli.add_command(pull)

@@ -26,12 +26,19 @@ STATES = StateName([state.value for state in JobState])
 @click.command()
 @click.option("--state", "states", type=STATES, multiple=True, help="Only jobs in this state; may be given repeatedly.")
 @click.option("--name", help="Only jobs of this name; * and ? stand for any characters.")
+@click.option("--group", metavar="G", help="Only the jobs of one `rung launch --grid`.")
 @click.option("--since", metavar="TIME", help="Only jobs submitted since: 30m, 2h, 3d, or a date such as 2026-03-31.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N of them.")
 @click.option("--wide", is_flag=True, help="Show every column and the whole reason, however long the lines get.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def queue(
-    states: Sequence[str], name: str | None, since: str | None, limit: int | None, wide: bool, as_json: bool
+def queue(  # noqa: PLR0913  (one for each option)
+    states: Sequence[str],
+    name: str | None,
+    group: str | None,
+    since: str | None,
+    limit: int | None,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """List the jobs with their states, the newest last.
 
@@ -45,10 +52,13 @@ def queue(
     from rung.runner.views.times import parse_since
 
     now = time.time()
-    wanted = view.QueueFilter(tuple(states), name, parse_since(since, now) if since is not None else None, limit)
+    after = parse_since(since, now) if since is not None else None
+    wanted = view.QueueFilter(tuple(states), name, after, limit, group)
     if pause := note(find_home(os.environ)):
         click.echo(pause, err=True)
     session = Session.open() if find_home(os.environ).store.exists() else None
+    if session is not None and group is not None:
+        session.store.refuse_unknown_group(group)
     found = view.queue(session.store, now, wanted) if session is not None else []
     if session is not None:
         warn_if_unwatched(session)

@@ -35,6 +35,7 @@ from rung.runner.controller.side_trials import SideTrials
 from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
+from rung.runner.placement.group_limit import held_back
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.local_slots import LocalSlots
 from rung.runner.placement.placement import Placer
@@ -253,12 +254,30 @@ class Controller:
 
     def _place(self, jobs: list[Job]) -> None:
         """Give every waiting job a place, here or on a host: its attempt is written, or it shows why it waits."""
-        may_wait = (job for job in jobs if not job.refused and (job.spec.is_remote or job.state is JobState.QUEUED))
+        held = self._hold_back(jobs)
+        may_wait = (
+            job
+            for job in jobs
+            if not job.refused and job.id not in held and (job.spec.is_remote or job.state is JobState.QUEUED)
+        )
         fresh = (self._store.job(job.id) for job in may_wait)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         # Apart from each other: jobs here need no list of hosts.
         self._share_out([job for job in waiting if not job.spec.is_remote], jobs, self._local_slots.results)
         self._share_out([job for job in waiting if job.spec.is_remote], jobs, self._placer.results)
+
+    def _hold_back(self, jobs: list[Job]) -> set[str]:
+        """Return the jobs that wait for others of their group, which they show as their reason."""
+        groups = self._store.groups(limited=True) if any(job.state is JobState.QUEUED for job in jobs) else {}
+        if not groups:
+            return set()
+        # As they are in the store: some have been launched or have ended in this turn.
+        fresh = [job for job in (self._store.job(each.id) for each in jobs if each.id in groups) if not job.ended]
+        held = held_back(fresh, groups)
+        for job in fresh:
+            if job.id in held:
+                self._context.set_reason(job, held[job.id])
+        return set(held)
 
     def _share_out(self, waiting: list[Job], jobs: list[Job], decide: Placing) -> None:
         try:

@@ -22,6 +22,7 @@ from rung.recovery.detect.scan import Scan
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.logs.progress import Progress
+from rung.recovery.logs.tracker_links import TrackerLinks
 from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.recovery.trials.own_run import last_readings
@@ -56,6 +57,7 @@ class LogWatch:
         self.fails_clean_exit = FAILS_CLEAN_EXIT
         if warning is not None and not warning.stop:
             self.fails_clean_exit -= {FaultKind.DIVERGENCE}
+        self._links = TrackerLinks() if job.spec.trackers == "on" else None
         self._scan = Scan(self.detector, latched=self.fails_clean_exit)
 
     @property
@@ -76,6 +78,11 @@ class LogWatch:
         """Return how much of the log has been read."""
         return self._log.offset
 
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Return the links to the runs of the attempt in W&B and MLflow."""
+        return self._links.found if self._links is not None else ()
+
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
         for _ in range(TURN_BYTES // CHUNK):
@@ -83,6 +90,8 @@ class LogWatch:
             if not chunk:
                 return False
             self._scan.feed(chunk)
+            if self._links is not None:
+                self._links.feed(chunk)
         return True
 
     def read_to_end(self) -> None:
@@ -133,6 +142,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         latest=dict(progress.latest),
         throughput=dict(progress.throughput),
         saved=dict(progress.saved),
+        links=watch.links,
         progress_at=attempt.progress_at or (now if progress.step is not None or progress.loss is not None else None),
     )
 

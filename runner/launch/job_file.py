@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from rung.jobs.job import Job
 from rung.jobs.model.errors import ConfigFileError, SpecError, UsageError
 from rung.jobs.model.event import EventKind
 from rung.jobs.spec.job_spec import JobSpec
-from rung.jobs.spec.load import load_spec
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.grid import load_with
 from rung.runner.state.store import Store
 
 
@@ -22,8 +23,9 @@ class JobFile:
     spec: JobSpec
 
     @classmethod
-    def load(cls, path: Path) -> JobFile:
-        return cls(path.absolute(), load_spec(path))
+    def load(cls, path: Path, settings: Mapping[str, str] | None = None) -> JobFile:
+        """Read a job file; `settings` is what the grid sets for a job that belongs to one."""
+        return cls(path.absolute(), load_with(path, settings or {}))
 
     @property
     def origin(self) -> Path:
@@ -48,8 +50,8 @@ def changed_since(store: Store, job: Job) -> str | None:
     if path is None or not path.is_file():
         return None
     try:
-        now = JobFile.load(path).complete().model_dump_json()
-    except (SpecError, ConfigFileError):
+        now = JobFile.load(path, store.settings_of(job.id)).complete().model_dump_json()
+    except (SpecError, ConfigFileError, UsageError):
         now = "not valid any more"
     if now == job.spec.model_dump_json():
         return None

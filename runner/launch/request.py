@@ -22,6 +22,7 @@ from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.files.inside import INSIDE
 from rung.runner.hosts.this_machine import VISIBLE
 from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
+from rung.runner.launch.trackers import tracker_variables
 from rung.runner.seams.engine import Container, Engine, Request
 
 # What a job on this machine inherits; everything else, above all secrets, must be named in the job file.
@@ -93,6 +94,7 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
     # Our user on the host has no name and no home in the image, but programs need both.
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
+    env |= tracker_variables(job, attempt)
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
     return env
 
@@ -103,6 +105,7 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
+    env |= tracker_variables(job, attempt)
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
     if attempt.gpus:
         env[VISIBLE] = ",".join(gpu.uuid for gpu in attempt.gpus)

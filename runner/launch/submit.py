@@ -21,6 +21,7 @@ from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import VISIBLE, lacks_gpus, max_parallel, survey_here
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile, refuse_other_job
 from rung.runner.state import transitions
 from rung.runner.state.store import Store
@@ -82,6 +83,27 @@ def submit(
         job = store.add_job(spec, origin, at=at, about=about)
         on_added(job)
         return job
+
+
+def submit_grid(
+    store: Store,
+    combinations: Sequence[Combination],
+    file: Path,
+    at_once: int | None,
+    *,
+    at: float,
+) -> tuple[str, list[Job]]:
+    """Queue one job for each combination, all or none; return the id of their group, and the jobs."""
+    specs = [with_file_values(each.spec, file.parent / each.spec.workdir) for each in combinations]
+    with store.transaction():
+        group = store.add_group(file.stem, at_once, at=at)
+        jobs = []
+        for each, spec in zip(combinations, specs, strict=True):
+            about = {"file": str(file), "group": group, "grid": dict(each.settings)}
+            job = store.add_job(spec, file.parent, at=at, about=about)
+            store.put_in_group(job.id, group, each.settings)
+            jobs.append(job)
+        return group, jobs
 
 
 def retry(

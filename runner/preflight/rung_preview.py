@@ -23,6 +23,7 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.decide.rungs import RungContext, apply_rung
 from rung.runner.files.work_copy import edited_texts
 from rung.runner.launch.request import build_request
+from rung.runner.launch.trackers import VARIABLES
 from rung.runner.seams.engine import Request
 from rung.runner.state.next_attempt import Placement, next_attempt
 
@@ -151,7 +152,7 @@ class LadderPreview:
             rung,
             knobs=knobs,
             command=tuple(argument_changes(before.argv, after.argv)),
-            env=_env_changes(before.env, after.env),
+            env=_env_changes(before.env, after.env, self._job.spec.envs),
             files=self._file_changes(after),
             inside=tuple(knobs) if live else (),
             summary=change_text(self._job.spec, knobs),
@@ -174,8 +175,10 @@ def argument_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterato
         yield shlex.join(before[a - shift : b]), shlex.join(after[c - shift : d])
 
 
-def _env_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Pair]:
-    names = [name for name in after if before.get(name) != after[name] and not name.startswith(RUNG_VARIABLES)]
+def _env_changes(before: Mapping[str, str], after: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Pair]:
+    """Return the variables that differ, without those that Rung sets for itself and for trackers."""
+    changed = [name for name in after if before.get(name) != after[name] and not name.startswith(RUNG_VARIABLES)]
+    names = [name for name in changed if name in own or name not in VARIABLES]
     return {name: (before.get(name, ""), after[name]) for name in names}
 
 

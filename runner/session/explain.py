@@ -1,25 +1,77 @@
-"""Finds the faults in any log file, in bounded memory, for `rung explain`."""
+"""Says what any log file shows and what Rung would do about it, in bounded memory, for `rung explain`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 import click
 
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault
+from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec.knob_spec import KnobSpec
+from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
+from rung.recovery.decide.decide import Decision, Stop, Wait
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.logs.metric_names import is_setting
+from rung.recovery.logs.progress import Progress
+from rung.recovery.monitors.learning import healthy_level, was_falling
+from rung.recovery.trials.decide_trials import decide_with_trials
+from rung.runner.preflight.trial_preview import SCRIPT_VALUES
 
+# Numbers that are named apart, and how many others are named.
+NOT_NAMED = ("loss", "step", "epoch")
+MOST_NAMES = 8
 CHUNK = 1024 * 1024
 # A smaller log takes too little time to need a progress bar.
 LONG_LOG = 64 * 1024 * 1024
 
 
-def explain_log(log: IO[bytes], *, quick: bool) -> list[dict[str, Any]]:
-    """Return the faults in a log; show the progress on standard error if it is a long one."""
+@dataclass(frozen=True)
+class Explanation:
+    """What was read in a log; `progress` None: only messages were searched for."""
+
+    faults: list[dict[str, Any]]
+    lines: int
+    progress: Progress | None
+    losses: int
+    # The fault that Rung would act on, and what it would do; None: there is none.
+    cause: str | None
+    would: str | None
+
+    def text(self) -> list[str]:
+        """Return what was read and what Rung would do, line by line."""
+        if self.would is not None:
+            action = f"about {self.cause} Rung would {self.would}"
+        elif self.faults:
+            action = "Rung would do nothing: the run got past all of them"
+        else:
+            action = "Rung would let it run; after an exit code other than 0 it would launch it once more"
+        return [f"read {self.lines} line{'s' * (self.lines != 1)}: {self._read()}", action]
+
+    def _read(self) -> str:
+        if self.progress is None:
+            return "searched for messages only (--quick), without steps and numbers"
+        seen = self.progress
+        if seen.first_step is None and not self.losses:
+            return "no step and no loss, so that only messages would be seen; knobs.mode zero-edit reads from inside"
+        steps = f"steps {seen.first_step} to {seen.furthest_step}" if seen.first_step is not None else "no step"
+        last = f", the last {seen.loss:.4g}" if seen.loss is not None else ""
+        names = [*seen.latest, *(name for name in seen.values if not is_setting(name))]
+        others = [name for name in dict.fromkeys(names) if name not in NOT_NAMED]
+        more = f", and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+        also = f"; also {', '.join(others[:MOST_NAMES])}{more}" if others else ""
+        return f"{steps}, {self.losses} finite loss{'es' * (self.losses != 1)}{last}{also}"
+
+
+def explain_log(log: IO[bytes], *, quick: bool) -> Explanation:
+    """Return what a log shows; show the progress on standard error if it is a long one."""
     size = os.fstat(log.fileno()).st_size if log.name != "<stdin>" else 0
     if size < LONG_LOG:
         return explain(log, lambda read: None, quick=quick)
@@ -42,21 +94,30 @@ def _progress_lines(size: int) -> Callable[[int], None]:
     return update
 
 
-def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = False) -> list[dict[str, Any]]:
-    """Return the faults in a log, in the order of their lines, as `--json` prints them."""
-    scan = Scan(Detector(), quick=quick)
+def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = False) -> Explanation:
+    """Return what was read in a log, its faults in the order of their lines, and what Rung would do."""
+    scan, lines, in_line = Scan(Detector(), quick=quick), 0, False
     found: list[Fault] = []
     for chunk in _chunks(log):
         found += scan.feed(chunk)
+        lines, in_line = lines + chunk.count(b"\n"), not chunk.endswith(b"\n")
         progress(len(chunk))
     found += scan.finish()
     cause = scan.detector.first_fault(ended=True)
-    rows = [_as_row(fault, is_cause=fault == cause) for fault in sorted(found, key=lambda fault: fault.line or 0)]
-    # A quick scan leaves out most lines, so the last step that it saw may be long past.
-    return [{**row, "step": None} for row in rows] if quick else rows
+    would = what_rung_does(cause, scan.detector) if cause is not None else None
+    rows = [
+        _as_row(fault, would=would if fault == cause else None)
+        for fault in sorted(found, key=lambda fault: fault.line or 0)
+    ]
+    if quick:
+        # A quick scan leaves out most lines, so the last step that it saw may be long past.
+        rows = [{**row, "step": None} for row in rows]
+    known = None if quick else scan.detector.progress
+    kind = cause.kind.value if cause else None
+    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would)
 
 
-def _as_row(fault: Fault, *, is_cause: bool) -> dict[str, Any]:
+def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:
     """Return one fault as `--json` prints it; the first cause is the fault that Rung would act on at the end."""
     return {
         "fault": fault.kind.value,
@@ -64,8 +125,41 @@ def _as_row(fault: Fault, *, is_cause: bool) -> dict[str, Any]:
         "step": fault.step,
         "evidence": fault.evidence,
         "note": fault.note,
-        "first_cause": is_cause,
+        "first_cause": would is not None,
+        "would": would,
     }
+
+
+def what_rung_does(fault: Fault, detector: Detector) -> str:
+    """Return what Rung would do about a fault, for a job as most are.
+
+    The code that decides about real faults is asked. The job has the default ladder and zero-edit, so that all knobs
+    reach it, and a healthy checkpoint from before the fault.
+    """
+    spec = JobSpec(name="log", run=("train",), knobs=KnobSpec(mode="zero-edit"))
+    job = Job("log", spec, JobState.RECOVERING, "", 0.0, 0.0, spec.knobs.knobs())
+    began, history = fault.began or 0, detector.history
+    attempt = Attempt(
+        job.id, 1, "", job.knobs, None, "", effective=SCRIPT_VALUES, furthest_step=detector.progress.furthest_step,
+        total_steps=detector.progress.total, first_loss=history.first_loss, healthy_loss=healthy_level(history, began),
+        was_falling=was_falling(history, began), fault=fault,
+    )  # fmt: skip
+    saved = Checkpoint("", max(0, began - 1), 0.0, HEALTHY)
+    return _in_words(decide_with_trials(job, [attempt], [saved], None))
+
+
+def _in_words(decision: Decision | Wait) -> str:
+    if isinstance(decision, Stop):
+        return f"stop: {decision.diagnosis}"
+    if isinstance(decision, Wait):
+        return f"wait: {decision.because}"
+    if decision.trial is not None:
+        tried = ", ".join(candidate.label for candidate in decision.trial.candidates)
+        return f"try from the last healthy checkpoint, the most likely first: {tried}; the losses at equal steps decide"
+    if decision.rung is None:
+        wait = f" after {decision.delay:g} s" if decision.delay else ""
+        return f"launch it again with the same knobs{wait}, from the last healthy checkpoint"
+    return f"relaunch with {decision.rung} from the last healthy checkpoint, without trials"
 
 
 def _chunks(log: IO[bytes]) -> Iterator[bytes]:

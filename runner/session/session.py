@@ -6,6 +6,7 @@ the rest, and most commands use neither.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ import click
 from rung.jobs.job import Job
 from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import load_spec
 from rung.runner.context import TURN_SECONDS, Clock, Context
@@ -28,6 +30,7 @@ from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.survey import Report, survey_all
 from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
+from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
 from rung.runner.session.pause import PatientController, patiently
@@ -81,13 +84,21 @@ class Session:
         finally:
             engines.close()
 
+    def submit_grid(
+        self, combinations: Sequence[Combination], file: Path, at_once: int | None
+    ) -> tuple[str, list[Job]]:
+        """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
+        for each in combinations:
+            submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
+        return submit.submit_grid(self.store, combinations, file, at_once, at=time.time())
+
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())
         return self.store.job(job.id)
 
     def retry(self, job: Job, settings: Sequence[str], file: Path | None = None, *, give_up_hosts: bool = False) -> Job:
         pairs = dict(_parse_setting(text) for text in settings)
-        edited = JobFile.load(file) if file is not None else None
+        edited = JobFile.load(file, self.store.settings_of(job.id)) if file is not None else None
         if edited is not None:
             submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
         with using(self.paths):
@@ -192,6 +203,19 @@ def dryrun(spec: JobSpec, origin: Path, *, as_json: bool) -> str:
     environ = with_python(os.environ, find_python(os.environ))
     preview = LaunchPreview(spec, origin, find_home(os.environ), environ, survey_hosts)
     return preview.to_json() if as_json else preview.text()
+
+
+def dryrun_grid(combinations: Sequence[Combination], origin: Path, at_once: int | None, *, as_json: bool) -> str:
+    """Return the combinations of a grid, and what the launch of the first one would be; nothing is written."""
+    first = dryrun(combinations[0].spec, origin, as_json=as_json)
+    for each in combinations[1:]:
+        submit.refuse_impossible(each.spec, origin, lambda: find_hosts(os.environ))
+    if as_json:
+        jobs = [{"name": each.spec.name, "settings": dict(each.settings)} for each in combinations]
+        return json.dumps({"at_once": at_once, "jobs": jobs, "first": json.loads(first)}, indent=2)
+    names = [f"job   {clean(each.spec.name)}" for each in combinations]
+    count = f"{len(names)} job{'s' if len(names) > 1 else ''}" + (f", at most {at_once} at once" if at_once else "")
+    return "\n".join([f"{count}; the first of them:", *first.splitlines(), *names])
 
 
 def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:

@@ -95,6 +95,7 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
     data["trial"] = Trial.from_dict(data["trial"]) if data.get("trial") else None
     data["saturation"] = Saturation.from_dict(data["saturation"]) if data.get("saturation") else None
+    data["links"] = tuple(str(link) for link in data.get("links", ()))
     data["readings"] = tuple((int(step), float(loss)) for step, loss in data.get("readings", ()))
     if data.get("checkpoint_from"):
         host, residence = data["checkpoint_from"]

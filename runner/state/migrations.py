@@ -62,4 +62,12 @@ VERSION_6 = (
         SELECT * FROM jobs WHERE id NOT IN (SELECT job_id FROM removals WHERE ended_at IS NOT NULL)""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6)
+# The jobs of one `rung launch --grid`: at most `at_once` of them run (NULL: no limit), each with its own settings.
+VERSION_7 = (
+    "CREATE TABLE job_groups (id TEXT PRIMARY KEY, at_once INTEGER, created_at REAL NOT NULL)",
+    """CREATE TABLE grouped_jobs (
+        job_id TEXT PRIMARY KEY REFERENCES jobs (id), group_id TEXT NOT NULL REFERENCES job_groups (id),
+        settings TEXT NOT NULL)""",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7)

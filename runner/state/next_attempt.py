@@ -17,6 +17,7 @@ from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Decision, Relaunch, Stop
 from rung.recovery.decide.resume_limit import resume_limit
+from rung.recovery.logs.tracker_links import mlflow_run
 from rung.runner.state.store import Store
 
 
@@ -111,6 +112,17 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
     )
 
 
+def _with_trackers(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt:
+    """Return an attempt with what its trackers are told: the fault before it, and the run that it may go on with.
+
+    That is the run in MLflow of an attempt with the same knobs.
+    """
+    before = main_line(attempts)[-1]
+    same = attempt.trial is None and attempt.asked == before.asked
+    run = mlflow_run(before.links, before.mlflow_run) if same else None
+    return replace(attempt, after_fault=before.fault.kind.value if before.fault else None, mlflow_run=run)
+
+
 def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:
     """Write the decision, the change of state and the lease of the GPUs in one transaction."""
     with store.transaction():
@@ -137,7 +149,7 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
     if decision.trial is not None:
         # A folder of its own, so that the job's checkpoints stay as they are.
         placement = replace(placement, residence=new_residence(attempts))
-    attempt = next_attempt(job, last.number + 1, placement, decision, at)
+    attempt = _with_trackers(next_attempt(job, last.number + 1, placement, decision, at), attempts)
     store.put_attempt(attempt)
     store.lease(attempt, at=at, beside=bool(beside_last([*attempts, attempt])))
     store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
@@ -154,7 +166,7 @@ def write_beside(store: Store, job: Job, decision: Relaunch, placement: Placemen
     """Write a trial that runs beside the one that is written after it; part of the same transaction."""
     attempts = store.attempts(job.id)
     placement = replace(placement, residence=new_residence(attempts))
-    attempt = next_attempt(job, attempts[-1].number + 1, placement, decision, at)
+    attempt = _with_trackers(next_attempt(job, attempts[-1].number + 1, placement, decision, at), attempts)
     store.put_attempt(attempt)
     store.lease(attempt, at=at, beside=True)
     data = _decision_data(decision, attempts[-1], attempt)

@@ -11,6 +11,7 @@ from typing import Any
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.gpu import gpu_type
 from rung.runner.state.codec import finite_or_text
+from rung.runner.state.group_rows import Membership
 from rung.runner.state.store import Store
 from rung.runner.views.costs import busy_seconds, runs_until
 from rung.runner.views.tables import column_widths, table
@@ -31,10 +32,12 @@ class QueueFilter:
     name: str | None = None
     since: float | None = None
     limit: int | None = None
+    group: str | None = None
 
-    def select(self, jobs: Sequence[Job]) -> list[Job]:
+    def select(self, jobs: Sequence[Job], groups: Mapping[str, Membership] | None = None) -> list[Job]:
         """Return the jobs to list, in the order in which they came; `limit` keeps the newest."""
-        found = [job for job in jobs if self._wanted(job)]
+        members = {job_id for job_id, member in (groups or {}).items() if member.group == self.group}
+        found = [job for job in jobs if self._wanted(job) and (self.group is None or job.id in members)]
         return found[-self.limit :] if self.limit else found
 
     def _wanted(self, job: Job) -> bool:
@@ -47,8 +50,13 @@ class QueueFilter:
 
 def queue(store: Store, now: float, wanted: QueueFilter | None = None) -> list[dict[str, Any]]:
     """Return jobs with their states, the newest last."""
-    jobs = (wanted or QueueFilter()).select(store.jobs())
-    return [job_row(job, store.attempts(job.id), now) for job in jobs]
+    groups = store.groups()
+    jobs = (wanted or QueueFilter()).select(store.jobs(), groups)
+    return [{**job_row(job, store.attempts(job.id), now), **_group(groups.get(job.id))} for job in jobs]
+
+
+def _group(member: Membership | None) -> dict[str, Any]:
+    return {"group": member.group if member else None, "settings": dict(member.settings) if member else {}}
 
 
 def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]:

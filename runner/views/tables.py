@@ -206,6 +206,7 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
     lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
     lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
     lines += _saturation_lines(attempt["saturation"]) if attempt["saturation"] else []
+    lines += [f"  tracked     {clean(link)}" for link in attempt["links"]]
     if attempt["fault"]:
         fault = attempt["fault"]
         where = f" at step {fault['step']}" if fault["step"] is not None else ""

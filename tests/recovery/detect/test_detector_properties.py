@@ -74,7 +74,7 @@ def test_a_fault_that_is_acted_on_is_still_the_fault_at_the_end(data):
 @given(logs)
 @settings(max_examples=150)
 def test_explain_lists_in_the_order_of_the_lines_and_marks_at_most_one_first_cause(data):
-    rows = explain(io.BytesIO(data), lambda _: None)
+    rows = explain(io.BytesIO(data), lambda _: None).faults
     places = [row["line"] for row in rows]
     assert places == sorted(places)
     assert all(1 <= place <= data.count(b"\n") + 1 for place in places)

@@ -71,3 +71,57 @@ def test_the_log_of_these_tests_is_healthy(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write_log(path, 3_000_000)
     assert json.loads(explain(path).stdout) == []
+
+
+def said(tmp_path: Path, log: str, *options: str) -> list[str]:
+    """Return what `rung explain` says after the faults: what it read, and what Rung would do."""
+    path = tmp_path / "log"
+    path.write_text(log)
+    done = subprocess.run([RUNG, "explain", str(path), *options], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-2:]
+
+
+STEPS = "".join(f"step {step} loss {3 * 0.99**step:.4f} lr 0.1 val_acc: 0.{step}\n" for step in range(10, 100))
+
+
+def test_a_healthy_log_says_what_was_read_and_that_nothing_would_be_done(tmp_path: Path) -> None:
+    read, action = said(tmp_path, STEPS)
+    assert read == "read 90 lines: steps 10 to 99, 90 finite losses, the last 1.109; also lr, val_acc"
+    assert action == "Rung would let it run; after an exit code other than 0 it would launch it once more"
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        (
+            "step 100 loss nan\nstep 101 loss nan\nstep 102 loss nan",
+            "about nan_loss Rung would try from the last ",
+        ),
+        (
+            "RuntimeError: value cannot be converted to type at::Half without overflow",
+            "about fp16_overflow Rung would ",
+        ),
+        ("RuntimeError: CUDA error: no kernel image is available for execution", "about image_arch Rung would stop: "),
+        (
+            "OSError: [Errno 28] No space left on device",
+            "about infra_fault Rung would launch it again ",
+        ),
+    ],
+)
+def test_a_fault_says_what_would_be_done_about_it(tmp_path: Path, line: str, action: str) -> None:
+    read, would = said(tmp_path, f"{STEPS}{line}\n")
+    assert would.startswith(action) and read.startswith("read 9")
+    if "nan" in line:
+        assert "lower_lr" in would and would.endswith("; the losses at equal steps decide")
+    (row,) = [row for row in json.loads(explain(tmp_path / "log").stdout) if row["first_cause"]]
+    assert would == f"about {row['fault']} Rung would {row['would']}"
+
+
+def test_a_log_without_numbers_and_a_quick_look_say_so(tmp_path: Path) -> None:
+    assert said(tmp_path, "hello\nworld")[0].startswith("read 2 lines: no step and no loss, so that only messages ")
+    assert said(tmp_path, STEPS, "--quick")[0].startswith("read 90 lines: searched for messages only (--quick)")
+
+
+def test_names_from_a_log_bring_no_control_codes(tmp_path: Path) -> None:
+    lines = said(tmp_path, "".join(f"step {n} loss 1.0 \x1b[2Jevil{n}: 3\n" for n in range(1, 40)))
+    assert not any("\x1b" in line for line in lines) and len(lines[0]) < 400

@@ -53,6 +53,7 @@ ADDED |= {
 }
 ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps", "constants", "fp32_modules", "matmul"}
 ADDED |= {"saturation", "not_resumed", "longest_gap", "python"}
+ADDED |= {"group", "settings", "links", "after_fault", "mlflow_run"}
 
 
 def comparable(data: Any) -> Any:

@@ -40,6 +40,8 @@ PARTS = (
     ("torch", "zero_edit.hooks.stop_at"),
     ("safetensors.torch", "zero_edit.resume.checkpoint_files:install_safetensors"),
     ("torch.distributed.checkpoint", "zero_edit.resume.checkpoint_files:install_sharded"),
+    ("torch.utils.tensorboard.writer", "zero_edit.hooks.trackers:install_summary_writer"),
+    ("mlflow", "zero_edit.hooks.trackers:install_mlflow"),
     ("transformers.training_args", "zero_edit.frameworks.transformers_trainer:install_arguments"),
     ("transformers.trainer", "zero_edit.frameworks.transformers_trainer:install_trainer"),
     ("transformers.trainer_callback", "zero_edit.frameworks.transformers_trainer:install_callbacks"),

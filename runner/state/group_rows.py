@@ -1,0 +1,56 @@
+"""Reads and writes groups of jobs, each made by one `rung launch --grid`, as a part of the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rung.jobs.model.errors import UsageError
+from rung.jobs.model.paths import job_id as make_id
+from rung.runner.state.removal_rows import RemovalRows
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The group of a job, how many of its jobs may run at once, and what the grid set for this one."""
+
+    group: str
+    at_once: int | None
+    settings: Mapping[str, str]
+
+
+class GroupRows(RemovalRows):
+    """The part of the store that knows groups of jobs."""
+
+    def groups(self, *, limited: bool = False) -> dict[str, Membership]:
+        """Return the group of every job that is in one, by the job's id; `limited`: active ones with a limit only."""
+        query = (
+            "SELECT job_id, group_id, at_once, settings FROM grouped_jobs JOIN job_groups ON job_groups.id = group_id"
+        )
+        active = "JOIN jobs ON jobs.id = job_id AND jobs.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')"
+        rows = self._rows(f"{query} {active} WHERE at_once IS NOT NULL" if limited else query)
+        return {row["job_id"]: Membership(row["group_id"], row["at_once"], json.loads(row["settings"])) for row in rows}
+
+    def refuse_unknown_group(self, group: str) -> None:
+        known = [str(row["id"]) for row in self._rows("SELECT id FROM job_groups ORDER BY created_at DESC, id LIMIT 5")]
+        if group not in known and not self._rows("SELECT 1 FROM job_groups WHERE id = ?", group):
+            which = f"the newest are {', '.join(known)}" if known else "`rung launch --grid` makes one"
+            raise UsageError(f"there is no group {group!r}; {which}")
+
+    def settings_of(self, job_id: str) -> dict[str, str]:
+        """Return what the grid set for a job; empty for a job that was launched alone."""
+        rows = self._rows("SELECT settings FROM grouped_jobs WHERE job_id = ?", job_id)
+        return dict(json.loads(rows[0]["settings"])) if rows else {}
+
+    # Writing, inside a transaction
+
+    def add_group(self, name: str, at_once: int | None, *, at: float) -> str:
+        """Add a group that is named after its job file; return its id."""
+        (number,) = self._db.execute("SELECT count(*) + 1 FROM job_groups").fetchone()
+        group = make_id(f"{name[:30]} grid", number)
+        self._db.execute("INSERT INTO job_groups VALUES (?,?,?)", (group, at_once, at))
+        return group
+
+    def put_in_group(self, job_id: str, group: str, settings: Mapping[str, str]) -> None:
+        self._db.execute("INSERT INTO grouped_jobs VALUES (?,?,?)", (job_id, group, json.dumps(dict(settings))))
