@@ -20,7 +20,7 @@ from rung.recovery.logs.tables import Tables
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
-_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course|places)(?= |$)")
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course|places|not_whole)(?= |$)")
 # The prefixes of torchrun, torchrun --tee, mpirun --tag-output and srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
@@ -86,6 +86,8 @@ def _read_record(word: str, rest: str) -> Reading | None:
         cure = str(_unquoted(fields.get("cure", "")))
         values |= {"cure": cure} if 0 < len(cure) <= MAX_CURE else {}
         return Reading(replay=values, is_record=True) if values else None
+    if word == "not_whole":
+        return Reading(not_whole=_text(fields["why"]), is_record=True) if "why" in fields else None
     if word == "hands":
         return Reading(hands=_hands(fields), is_record=True)
     numbers = _numbers(fields)
