@@ -42,10 +42,12 @@ class Place:
         self.is_fresh = False
         # A pass that the checkpoint has behind it: one batch shows the script that there is data, and no more.
         self.is_token = False
+        # A checkpoint at the very end of a pass is reached after such a batch: the script may need one to go on.
+        self.ends_at = 0
 
     def begin(self) -> None:
         self.passes += 1
-        self.handed, self.is_over, self.is_token, self.first = 0, False, False, None
+        self.handed, self.is_over, self.is_token, self.ends_at, self.first = 0, False, False, 0, None
         self.start = {"random": random_state.capture(gpus=False), "generators": _generators(self.loader())}
 
     def state(self) -> dict[str, Any]:
@@ -64,11 +66,19 @@ class Place:
 class _Loaders:
     """The places in the order of their first pass, and who is told what happens at them."""
 
-    places: list[Place] = []
-    by_iterator: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
-    on_request: Callable[[Place], Any] | None = None
-    on_pass: Callable[[Place], Mapping[str, Any] | None] | None = None
-    on_arrival: Callable[[Place, str], Any] | None = None
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self.by_iterator: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        self.on_request: Callable[[Place], Any] = _nothing
+        self.on_pass: Callable[[Place], Mapping[str, Any] | None] = _nothing
+        self.on_arrival: Callable[[Place, str], Any] = _nothing
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+_loaders = _Loaders()
 
 
 def install(
@@ -81,7 +91,7 @@ def install(
     `on_request(place)` is called before a batch is fetched, `on_pass(place)` when a pass begins: it returns the state
     of a place to go to. `on_arrival(place, why)` is called there; `why` tells why it could not be reached, or is empty.
     """
-    _Loaders.on_request, _Loaders.on_pass, _Loaders.on_arrival = on_request, on_pass, on_arrival
+    _loaders.on_request, _loaders.on_pass, _loaders.on_arrival = on_request, on_pass, on_arrival
     patch.wrap(data.DataLoader, "__iter__", _iterate)
     patch.wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
     run_state.subscribe("updated", _on_updated)
@@ -89,16 +99,16 @@ def install(
 
 def feeding() -> Place | None:
     """Return the place of the loader that feeds the training; None: there is none."""
-    return next((place for place in _Loaders.places if place.feeds()), None)
+    return next((place for place in _loaders.places if place.feeds()), None)
 
 
 def states() -> list[dict[str, Any]]:
-    return [place.state() for place in _Loaders.places]
+    return [place.state() for place in _loaders.places]
 
 
 def end_tokens() -> None:
     """Let all passes go on to their end."""
-    for place in _Loaders.places:
+    for place in _loaders.places:
         place.is_token = False
 
 
@@ -118,23 +128,23 @@ def _iterate(original: Callable[..., Any], loader: Any) -> Any:
     iterator = original(loader)
     if found is not None:
         place, wanted = found
-        _Loaders.by_iterator[iterator] = place
+        _loaders.by_iterator[iterator] = place
         if wanted is not None:
             patch.quietly(_go_to, place, iterator, wanted)
     return iterator
 
 
 def _begin_pass(loader: Any) -> tuple[Place, Mapping[str, Any] | None]:
-    place = next((each for each in _Loaders.places if each.loader() is loader), None)
+    place = next((each for each in _loaders.places if each.loader() is loader), None)
     if place is None:
-        place = Place(loader, len(_Loaders.places))
-        _Loaders.places.append(place)
+        place = Place(loader, len(_loaders.places))
+        _loaders.places.append(place)
     place.begin()
-    wanted = _Loaders.on_pass(place) if _Loaders.on_pass is not None else None
+    wanted = _loaders.on_pass(place)
     if wanted is not None:
         place.start = dict(wanted["start"])
         random_state.restore(place.start["random"])
-        for generator, state in zip(_own_generators(loader), place.start["generators"]):
+        for generator, state in zip(_own_generators(loader), place.start["generators"]):  # noqa: B905 - Python 3.8
             generator.set_state(state)
     return place, wanted
 
@@ -147,11 +157,14 @@ def _go_to(place: Place, iterator: Any, wanted: Mapping[str, Any]) -> None:
     elif wanted["first"] is not None:
         place.first = wanted["first"]
         random_state.restore(wanted["first"])
+        if wanted["handed"] == size[0]:
+            place.is_token, place.ends_at = True, size[0]
+            run_state.rehearse(True)
+            return
         place.handed = _skip(iterator, wanted["handed"])
         if place.handed < wanted["handed"]:
             why = f"its DataLoader ended after {place.handed} batches, and had handed out {wanted['handed']}"
-    if _Loaders.on_arrival is not None:
-        _Loaders.on_arrival(place, why)
+    _loaders.on_arrival(place, why)
 
 
 def _described(size: list[int]) -> str:
@@ -173,12 +186,14 @@ def _skip(iterator: Any, count: int) -> int:
 
 
 def _next(original: Callable[..., Any], iterator: Any) -> Any:
-    place = _Loaders.by_iterator.get(iterator)
+    place = _loaders.by_iterator.get(iterator)
     if place is None:
         return original(iterator)
     if place.is_token and place.handed:
-        place.is_over = True
-        raise StopIteration
+        if not place.ends_at:
+            place.is_over = True
+            raise StopIteration
+        patch.quietly(_go_to_end, place, iterator)
     patch.quietly(_on_request, place)
     try:
         batch = original(iterator)
@@ -190,15 +205,20 @@ def _next(original: Callable[..., Any], iterator: Any) -> Any:
     return batch
 
 
+def _go_to_end(place: Place, iterator: Any) -> None:
+    place.handed += _skip(iterator, place.ends_at - place.handed)
+    place.is_token = False
+    _loaders.on_arrival(place, "")
+
+
 def _on_request(place: Place) -> None:
     if place.first is None:
         place.first = random_state.capture(gpus=False)
-    if _Loaders.on_request is not None:
-        _Loaders.on_request(place)
+    _loaders.on_request(place)
 
 
 def _on_updated(*_: Any) -> None:
-    for place in _Loaders.places:
+    for place in _loaders.places:
         if place.is_fresh:
             place.is_fresh, place.is_trained_on = False, True
             place.used_at = run_state.updates()

@@ -63,11 +63,11 @@ def mismatch(state: Mapping[str, Any]) -> str | None:
     for kind, things in KINDS:
         if len(things) != len(state[kind]):
             return f"the script has {_count(things, kind)} and the checkpoint {_count(state[kind], kind)}"
-        for number, (thing, saved) in enumerate(zip(things, state[kind]), 1):
+        for number, (thing, saved) in enumerate(zip(things, state[kind]), 1):  # noqa: B905 - Python 3.8
             if _class(thing) != saved["class"]:
                 return f"{kind} {number} is {_class(thing)}, and {saved['class']} in the checkpoint"
     names = _names_of_all()
-    pairs = zip(run_state.optimizers, state["optimizer"])
+    pairs = zip(run_state.optimizers, state["optimizer"])  # noqa: B905 - Python 3.8
     return next((why for each, saved in pairs if (why := _parameters_differ(each, saved, names))), None)
 
 
@@ -75,7 +75,7 @@ def _parameters_differ(optimizer: Any, saved: Mapping[str, Any], names: Mapping[
     live = trained_by(optimizer)
     if len(live) != len(saved["parameters"]):
         return f"{len(live)} parameters are trained, and {len(saved['parameters'])} in the checkpoint"
-    for parameter, value, was in zip(live, saved["parameters"], saved["names"]):
+    for parameter, value, was in zip(live, saved["parameters"], saved["names"]):  # noqa: B905 - Python 3.8
         name = names.get(id(parameter), "")
         if tuple(parameter.shape) != tuple(value.shape):
             shapes = f"{list(parameter.shape)}, and {list(value.shape)} in the checkpoint"
@@ -88,15 +88,15 @@ def _parameters_differ(optimizer: Any, saved: Mapping[str, Any], names: Mapping[
 
 def load_weights(state: Mapping[str, Any]) -> None:
     """Load the trained parameters."""
-    for optimizer, saved in zip(run_state.optimizers, state["optimizer"]):
-        for parameter, value in zip(trained_by(optimizer), saved["parameters"]):
+    for optimizer, saved in zip(run_state.optimizers, state["optimizer"]):  # noqa: B905 - Python 3.8
+        for parameter, value in zip(trained_by(optimizer), saved["parameters"]):  # noqa: B905 - Python 3.8
             _set(parameter, value)
 
 
 def load_rest(state: Mapping[str, Any]) -> None:
     """Load the states of optimizers, schedulers and scalers."""
     for kind, things in KINDS:
-        for thing, saved in zip(things, state[kind]):
+        for thing, saved in zip(things, state[kind]):  # noqa: B905 - Python 3.8
             thing.load_state_dict(saved["state"])
 
 

@@ -23,7 +23,8 @@ def capture(*, gpus: bool) -> dict[str, Any]:
     if numpy is not None:
         name, keys, *rest = numpy.random.get_state()
         state["numpy"] = [str(name), torch.tensor(keys.tolist()), *(each + 0 for each in rest)]
-    if gpus and torch.cuda.is_available() and torch.cuda.is_initialized():
+    # A script that has not used the GPUs gets no context on them from here.
+    if gpus and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 

@@ -30,18 +30,24 @@ OTHER_RANKS = "the random numbers of the first rank were restored, but not those
 class _Restore:
     """What has to be brought back. `path` is empty when nothing has to be, or all is done."""
 
-    path = ""
-    state: Any = None
-    has_weights = False
-    has_arrived = False
-    # The modules of the checkpoint that the script has not called yet, and those that it has, with their tensors.
-    uncalled: list[Mapping[str, Any]] = []
-    called: list[tuple[Any, Mapping[str, Any]]] = []
+    def __init__(self) -> None:
+        self.path = ""
+        self.state: Any = None
+        self.has_weights = False
+        self.has_arrived = False
+        # Why the place in the data is not that of the checkpoint; empty: it is.
+        self.why = ""
+        # The modules of the checkpoint that the script has not called yet, and those that it has, with their tensors.
+        self.uncalled: list[Mapping[str, Any]] = []
+        self.called: list[tuple[Any, Mapping[str, Any]]] = []
+
+
+_restore = _Restore()
 
 
 def install(_torch: Any) -> None:
-    _Restore.path = os.environ.get("RUNG_CHECKPOINT", "")
-    if not _Restore.path:
+    _restore.path = os.environ.get("RUNG_CHECKPOINT", "")
+    if not _restore.path:
         return
     run_state.subscribe("forward", _on_forward, in_rehearsals=True)
     run_state.subscribe("backward", _on_first_update)
@@ -51,19 +57,19 @@ def install(_torch: Any) -> None:
 
 def is_pending() -> bool:
     """Return whether the run is not yet what the checkpoint holds."""
-    return bool(_Restore.path)
+    return bool(_restore.path)
 
 
 def _loaded() -> Any:
     """Return the content of the checkpoint, read when it is first needed; None: nothing has to be brought back."""
-    if _Restore.path and _Restore.state is None:
+    if _restore.path and _restore.state is None:
         try:
-            _Restore.state = files.load(_Restore.path)
+            _restore.state = files.load(_restore.path)
         except Exception as error:
             _give_up(f"{type(error).__name__}: {error}"[:200])
             return None
-        _Restore.uncalled = list(_Restore.state["modules"])
-    return _Restore.state
+        _restore.uncalled = list(_restore.state["modules"])
+    return _restore.state
 
 
 # The place in the data
@@ -72,7 +78,10 @@ def _loaded() -> Any:
 def on_pass(place: data_place.Place) -> Mapping[str, Any] | None:
     """Make a pass that lies behind the checkpoint a rehearsal; return the state of the place if it is in this pass."""
     state = _loaded()
-    if state is None or _Restore.has_arrived or state["data"]["feeding"] is None:
+    if state is None or _restore.has_arrived or state["data"]["feeding"] is None:
+        return None
+    # Before anything is left out: a run from scratch needs all of its data.
+    if live_state.missing(state) is None and not (_restore.has_weights or _load_weights(state)):
         return None
     saved = dict(enumerate(state["data"]["loaders"])).get(place.number)
     if saved is None or place.passes > saved["passes"]:
@@ -91,9 +100,7 @@ def on_arrival(place: data_place.Place, why: str) -> None:
     if state is None or place.number != state["data"]["feeding"]:
         return
     run_state.rehearse(False)
-    _Restore.has_arrived = True
-    if why:
-        records.emit("not_whole", why=AGAIN + why)
+    _restore.has_arrived, _restore.why = True, why
     random_state.restore(state["random"])
     # Where the objects are not made yet, they are loaded at the first call of the model.
     if live_state.missing(state) is None and _load_weights(state):
@@ -108,14 +115,14 @@ def _on_forward(module: Any, *_: Any) -> None:
     if state is None or not torch.is_grad_enabled():
         _fill(module)
         return
-    if live_state.missing(state) is not None or not (_Restore.has_weights or _load_weights(state)):
+    if live_state.missing(state) is not None or not (_restore.has_weights or _load_weights(state)):
         return
     _fill(module)
     if state["data"]["feeding"] is None:
-        records.emit("not_whole", why=AGAIN + NO_LOADER)
+        _restore.why = NO_LOADER
         random_state.restore(state["random"])
         _finish(state)
-    elif _Restore.has_arrived:
+    elif _restore.has_arrived:
         _finish(state)
 
 
@@ -124,10 +131,10 @@ def _on_first_update(*_: Any) -> None:
     state = _loaded()
     if state is None:
         return
-    if not _Restore.has_weights:
+    if not _restore.has_weights:
         _give_up(live_state.missing(state) or NOT_CALLED)
         return
-    records.emit("not_whole", why=AGAIN + NOT_ASKED)
+    _restore.why = NOT_ASKED
     random_state.restore(state["random"])
     _finish(state)
 
@@ -139,30 +146,32 @@ def _load_weights(state: Mapping[str, Any]) -> bool:
         _give_up(why)
         return False
     live_state.load_weights(state)
-    _Restore.has_weights = True
+    _restore.has_weights = True
     return True
 
 
 def _fill(module: Any) -> None:
     """Load the other tensors of a module at its first call."""
-    if not _Restore.has_weights or not _Restore.uncalled:
+    if not _restore.has_weights or not _restore.uncalled:
         return
-    saved = next((each for each in _Restore.uncalled if live_state.load_module(module, each)), None)
+    saved = next((each for each in _restore.uncalled if live_state.load_module(module, each)), None)
     if saved is not None:
-        _Restore.uncalled = [each for each in _Restore.uncalled if each is not saved]
-        _Restore.called.append((module, saved))
+        _restore.uncalled = [each for each in _restore.uncalled if each is not saved]
+        _restore.called.append((module, saved))
 
 
 def _finish(state: Mapping[str, Any]) -> None:
     """Load the rest, and say where the run goes on."""
     live_state.load_rest(state)
     # A rehearsal has changed them since.
-    for module, saved in _Restore.called:
+    for module, saved in _restore.called:
         live_state.load_module(module, saved)
-    if _ranks() > 1:
+    if _restore.why:
+        records.emit("not_whole", why=AGAIN + _restore.why)
+    elif _ranks() > 1:
         records.emit("not_whole", why=OTHER_RANKS)
-    name = os.path.basename(_Restore.path)
-    _Restore.path, _Restore.state, _Restore.called = "", None, []
+    name = os.path.basename(_restore.path)
+    _restore.path, _restore.state, _restore.called = "", None, []
     resume_step.report_start(state["step"], name)
 
 
@@ -170,8 +179,8 @@ def _give_up(why: str) -> None:
     """Begin from scratch: a run that is restored in part would be neither the old nor a new one."""
     run_state.rehearse(False)
     data_place.end_tokens()
-    name = os.path.basename(_Restore.path)
-    _Restore.path, _Restore.state, _Restore.uncalled = "", None, []
+    name = os.path.basename(_restore.path)
+    _restore.path, _restore.state, _restore.uncalled = "", None, []
     records.emit("not_whole", why=f"{name} was not restored: {why}")
     resume_step.report_start(0, "none")
 
@@ -182,6 +191,6 @@ def _ranks() -> int:
 
 
 def _on_end() -> None:
-    if _Restore.path and run_state.is_rehearsing():
+    if _restore.path and run_state.is_rehearsing():
         run_state.rehearse(False)
         records.emit("not_whole", why=ENDED)
