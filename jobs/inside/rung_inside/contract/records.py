@@ -15,6 +15,7 @@ Only the first rank of a distributed run writes. The kinds, and what each tells 
                                                 a line of the script whose number was clamped, once for each line
     near updates=64 watched=8 activations=head.norm:12400 gradients=head.out:30208
                                                 the modules that came near FP16's limit, with their largest numbers
+    not_whole why=TEXT                          what of a checkpoint that Rung itself saved could not be brought back
     knobs, resumed, saved, metric, replay, note, usage
 """
 

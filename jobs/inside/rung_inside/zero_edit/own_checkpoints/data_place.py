@@ -50,6 +50,10 @@ class Place:
         self.handed, self.is_over, self.is_token, self.ends_at, self.first = 0, False, False, 0, None
         self.start = {"random": random_state.capture(gpus=False), "generators": _generators(self.loader())}
 
+    def end(self) -> None:
+        """End the pass; a script may make a loader for each, so nothing of it is kept."""
+        self.is_over, self.start, self.first = True, {}, None
+
     def state(self) -> dict[str, Any]:
         """Return the place as values that can be saved."""
         known = {"passes": self.passes, "trained": self.is_trained_on, "active": self.feeds()}
@@ -191,14 +195,14 @@ def _next(original: Callable[..., Any], iterator: Any) -> Any:
         return original(iterator)
     if place.is_token and place.handed:
         if not place.ends_at:
-            place.is_over = True
+            place.end()
             raise StopIteration
         patch.quietly(_go_to_end, place, iterator)
     patch.quietly(_on_request, place)
     try:
         batch = original(iterator)
     except StopIteration:
-        place.is_over = True
+        place.end()
         raise
     place.handed += 1
     place.is_fresh = True

@@ -18,6 +18,8 @@ from rung_inside.zero_edit import run_state
 
 PLAIN = (type(None), bool, int, float, str)
 KINDS = (("optimizer", run_state.optimizers), ("scheduler", run_state.schedulers), ("scaler", run_state.scalers))
+# The only key of a dict that stands for a Counter: an older torch loads none without code.
+COUNTER = "collections.Counter"
 _MISSING = object()
 
 
@@ -93,11 +95,18 @@ def load_weights(state: Mapping[str, Any]) -> None:
             _set(parameter, value)
 
 
+def drop_gradients() -> None:
+    """Forget the gradients of a rehearsal: a script that accumulates them would use them in its next update."""
+    for optimizer in run_state.optimizers:
+        for parameter in trained_by(optimizer):
+            parameter.grad = None
+
+
 def load_rest(state: Mapping[str, Any]) -> None:
     """Load the states of optimizers, schedulers and scalers."""
     for kind, things in KINDS:
         for thing, saved in zip(things, state[kind]):  # noqa: B905 - Python 3.8
-            thing.load_state_dict(saved["state"])
+            thing.load_state_dict(_with_counters(saved["state"]))
 
 
 def load_module(module: Any, saved: Mapping[str, Any]) -> bool:
@@ -143,7 +152,9 @@ def _value(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the CPU, without the rest of a storage that it may be a part of."""
     native = tensor.dtype == torch.float16 and run_state.asked_knob("precision") == "native_fp16"
     value = (master(tensor) if native else tensor).detach().cpu()
-    return value.clone() if value.untyped_storage().nbytes() > value.numel() * value.element_size() else value
+    # torch before 2.0 has no untyped_storage.
+    held: Any = value.untyped_storage() if hasattr(value, "untyped_storage") else value.storage().untyped()  # type: ignore[no-untyped-call]
+    return value.clone() if held.nbytes() > value.numel() * value.element_size() else value
 
 
 def _set(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -164,10 +175,11 @@ def _count(things: Any, kind: str) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a state without what is no data, such as a function: the script makes that again."""
+    if isinstance(value, Counter):
+        return {COUNTER: dict(value)}
     if isinstance(value, Mapping):
         kept = {key: _plain(each) for key, each in value.items()}
-        kept = {key: each for key, each in kept.items() if each is not _MISSING}
-        return Counter(kept) if isinstance(value, Counter) else kept
+        return {key: each for key, each in kept.items() if each is not _MISSING}
     if type(value) in (list, tuple):
         items = [_plain(each) for each in value]
         return _MISSING if any(each is _MISSING for each in items) else type(value)(items)
@@ -176,3 +188,10 @@ def _plain(value: Any) -> Any:
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         return value.item()
     return value if type(value) in PLAIN else _MISSING
+
+
+def _with_counters(value: Any) -> Any:
+    if isinstance(value, dict):
+        inner = value.get(COUNTER)
+        return {key: _with_counters(each) for key, each in value.items()} if inner is None else Counter(inner)
+    return [_with_counters(each) for each in value] if type(value) is list else value

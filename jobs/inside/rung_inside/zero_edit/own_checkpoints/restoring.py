@@ -99,7 +99,9 @@ def on_arrival(place: data_place.Place, why: str) -> None:
     state = _loaded()
     if state is None or place.number != state["data"]["feeding"]:
         return
-    run_state.rehearse(False)
+    if run_state.is_rehearsing():
+        run_state.rehearse(False)
+        live_state.drop_gradients()
     _restore.has_arrived, _restore.why = True, why
     random_state.restore(state["random"])
     # Where the objects are not made yet, they are loaded at the first call of the model.

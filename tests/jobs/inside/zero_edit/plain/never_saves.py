@@ -8,6 +8,7 @@ import hashlib
 import os
 import random
 import signal
+import sys
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ parser.add_argument("--loop", choices=("loader", "range"), default="loader")
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--width", type=int, default=32)
+parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--passes", type=int, default=4)
 # The numbers that a run draws must come from the checkpoint, and not from the same seed.
 parser.add_argument("--seed", type=int, default=0)
@@ -55,16 +57,18 @@ scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=7)
 updates = 0
 
 
-def update(inputs, targets):
+def update(inputs, targets, steps=True):
     global updates
     noisy = inputs + 0.01 * torch.randn_like(inputs) + 0.01 * random.random()
     with torch.autocast("cpu", dtype=torch.float16):
         output = model(noisy)
     loss = nn.functional.mse_loss(output.float(), targets)
-    optimizer.zero_grad()
     scaler.scale(loss).backward()
+    if not steps:
+        return loss.item()
     scaler.step(optimizer)
     scaler.update()
+    optimizer.zero_grad()
     schedule.step()
     updates += 1
     if updates == args.kill_after:
@@ -85,14 +89,14 @@ if args.loop == "range":
         update(*samples[step * 8 : step * 8 + 8])
 else:
     for number in range(args.passes):
-        for batch in train:
-            last = update(*batch)
+        for index, batch in enumerate(train):
+            last = update(*batch, steps=(index + 1) % args.accumulate == 0)
         plateau.step(validate())
-        print(f"pass {number}: last loss {last:.4f}", flush=True)
+        sys.stdout.write(f"pass {number}: last loss {last:.4f}\n")
 
 digest = hashlib.sha256()
 for each in (*model.state_dict().values(), *(value for of in optimizer.state.values() for value in of.values())):
     digest.update(bytes(each.contiguous().reshape(-1).view(torch.uint8).tolist()))
 rest = (schedule.last_epoch, plateau.best, optimizer.param_groups[0]["lr"], scaler.state_dict())
 digest.update(repr((rest, torch.rand(1).item(), random.random())).encode())
-print(f"digest {digest.hexdigest()} updates {updates}")
+sys.stdout.write(f"digest {digest.hexdigest()} updates {updates}\n")

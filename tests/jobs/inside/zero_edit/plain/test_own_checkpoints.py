@@ -71,26 +71,15 @@ def steps(done: Any) -> list[int]:
     return [int(record["step"]) for record in records(done, "step")]
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, once: Callable[..., Any]) -> dict[str, str]:
-    from tests.jobs.inside.zero_edit.plain.conftest import environment
-    from tests import pace
-
-    def digests() -> dict[str, str]:
-        def run(*options: str) -> str:
-            command = [sys.executable, SCRIPT, *options]
-            folder = tmp_path_factory.mktemp("plain")
-            done = pace.run(command, cwd=folder, env=environment(), capture_output=True, text=True, usual=120)
-            return Runs._digest(done)
-
-        return {"0": run(), "2": run("--workers", "2")}
-
-    return once("own_checkpoints", digests)
+@pytest.fixture
+def uninterrupted(runs: Runs, once: Callable[..., Any]) -> str:
+    # It is the same with and without workers: nothing is drawn in them.
+    return once("own_checkpoints", runs.plain)
 
 
-def test_a_healthy_run_has_the_same_bits_with_and_without_checkpoints(runs: Runs, uninterrupted: Any) -> None:
+def test_a_healthy_run_has_the_same_bits_with_and_without_checkpoints(runs: Runs, uninterrupted: str) -> None:
     done = runs.run(every=5)
-    assert runs.digest(done) == uninterrupted["0"]
+    assert runs.digest(done) == uninterrupted
     saved = [int(record["step"]) for record in records(done, "saved")]
     assert saved == list(range(5, 4 * IN_A_PASS, 5))
     # A few are kept: the newest two, and older ones the farther apart the older they are.
@@ -99,27 +88,37 @@ def test_a_healthy_run_has_the_same_bits_with_and_without_checkpoints(runs: Runs
 
 @pytest.mark.parametrize(
     ("step", "workers"),
-    [(5, "0"), (IN_A_PASS, "0"), (2 * IN_A_PASS + 4, "0"), (2 * IN_A_PASS + 4, "2")],
-    ids=["in its first pass", "at the end of a pass", "in its third pass", "with workers"],
+    [
+        pytest.param(5, "0", id="in its first pass"),
+        pytest.param(IN_A_PASS, "0", id="at the end of a pass"),
+        pytest.param(2 * IN_A_PASS + 4, "0", id="in its third pass"),
+        pytest.param(2 * IN_A_PASS + 4, "2", id="with workers", marks=pytest.mark.long),
+    ],
 )
 def test_a_killed_run_goes_on_bit_for_bit_in_a_new_process(
-    runs: Runs, uninterrupted: Any, step: int, workers: str
+    runs: Runs, uninterrupted: str, step: int, workers: str
 ) -> None:
     runs.killed("--workers", workers, "--kill-after", str(step + 3), every=step)
     assert runs.files == [f"rung-step-{step}.pt"]
     done = runs.run("--workers", workers, "--seed", "7", every=1000, resume=step)
-    assert runs.digest(done) == uninterrupted[workers]
+    assert runs.digest(done) == uninterrupted
     assert records(done, "resumed") == [{"step": str(step), "file": f"rung-step-{step}.pt"}]
     assert (steps(done)[0], steps(done)[-1]) == (step + 1, 4 * IN_A_PASS)
     assert records(done, "not_whole") == []
 
 
-def test_a_run_killed_while_it_saves_leaves_the_checkpoint_before_whole(runs: Runs, uninterrupted: Any) -> None:
+def test_gradients_of_what_lies_behind_the_checkpoint_are_in_no_update(runs: Runs) -> None:
+    runs.killed("--accumulate", "2", "--kill-after", "10", every=9)
+    done = runs.run("--accumulate", "2", "--seed", "7", every=1000, resume=9)
+    assert runs.digest(done) == runs.plain("--accumulate", "2")
+
+
+def test_a_run_killed_while_it_saves_leaves_the_checkpoint_before_whole(runs: Runs, uninterrupted: str) -> None:
     # The file and its folder are synced: the third sync is in the second save.
     runs.killed("--kill-in-sync", "3", every=10)
     draft, whole = runs.files
     assert re.fullmatch(r"\.rung-step-20\.pt\.\d+\.tmp", draft) and whole == "rung-step-10.pt"
-    assert runs.digest(runs.run("--seed", "7", every=1000, resume=10)) == uninterrupted["0"]
+    assert runs.digest(runs.run("--seed", "7", every=1000, resume=10)) == uninterrupted
 
 
 def test_the_file_passes_the_check_of_checkpoints_and_loads_without_code(runs: Runs) -> None:
@@ -160,16 +159,16 @@ def test_what_does_not_fit_is_said_and_nothing_is_restored_in_part(runs: Runs, o
         assert steps(done) == list(range(6, 6 + 4 * 25))
 
 
-def test_a_file_that_cannot_be_read_is_named_and_the_run_begins_from_scratch(runs: Runs, uninterrupted: Any) -> None:
+def test_a_file_that_cannot_be_read_is_named_and_the_run_begins_from_scratch(runs: Runs, uninterrupted: str) -> None:
     runs.folder.mkdir()
     torch.save({"step": 5, "model": {}}, runs.folder / "rung-step-5.pt")
     done = runs.run(every=1000, resume=5)
     (record,) = records(done, "not_whole")
     assert "it is no checkpoint that this version of Rung has made" in record["why"]
-    assert runs.digest(done) == uninterrupted["0"]
+    assert runs.digest(done) == uninterrupted
 
 
-@pytest.mark.parametrize("precision", ["fp32", "native_fp16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "native_fp16"])
 def test_a_rung_of_another_precision_goes_on_from_the_same_checkpoint(runs: Runs, precision: str) -> None:
     runs.killed("--kill-after", "32", every=30)
     done = runs.run(every=40, knobs={"precision": precision}, resume=30)
