@@ -64,7 +64,8 @@ class Place:
 
     def feeds(self) -> bool:
         """Return whether this loader feeds the training now."""
-        return not self.is_over and 0 <= run_state.updates() - self.used_at <= LONGEST_BATCH
+        is_recent = run_state.updates() - self.used_at <= LONGEST_BATCH
+        return self.is_trained_on and not self.is_over and is_recent
 
 
 class _Loaders:

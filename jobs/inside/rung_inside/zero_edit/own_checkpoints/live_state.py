@@ -77,6 +77,10 @@ def _parameters_differ(optimizer: Any, saved: Mapping[str, Any], names: Mapping[
     live = trained_by(optimizer)
     if len(live) != len(saved["parameters"]):
         return f"{len(live)} parameters are trained, and {len(saved['parameters'])} in the checkpoint"
+    groups = [len(group["params"]) for group in optimizer.param_groups]
+    were = [len(group["params"]) for group in saved["state"]["param_groups"]]
+    if groups != were:
+        return f"the groups of an optimizer have {groups} parameters, and {were} in the checkpoint"
     for parameter, value, was in zip(live, saved["parameters"], saved["names"]):  # noqa: B905 - Python 3.8
         name = names.get(id(parameter), "")
         if tuple(parameter.shape) != tuple(value.shape):

@@ -24,6 +24,7 @@ NO_LOADER = "no DataLoader feeds this script, so its loop begins again at its fi
 NOT_ASKED = "the DataLoader that fed it was not asked for a batch"
 NOT_CALLED = "the model was not called before the first backward pass"
 ENDED = "the script ended while it went through the passes that lie behind the checkpoint"
+REST_FAILED = "the weights were restored, but not all of the rest: "
 OTHER_RANKS = "the random numbers of the first rank were restored, but not those of the others"
 
 
@@ -86,6 +87,8 @@ def on_pass(place: data_place.Place) -> Mapping[str, Any] | None:
     saved = dict(enumerate(state["data"]["loaders"])).get(place.number)
     if saved is None or place.passes > saved["passes"]:
         return None
+    # The next checkpoint must know it too, where a rehearsal makes no update.
+    place.is_trained_on = saved["trained"]
     if place.passes == saved["passes"] and saved["active"]:
         return dict(saved)
     if saved["trained"]:
@@ -164,12 +167,16 @@ def _fill(module: Any) -> None:
 
 def _finish(state: Mapping[str, Any]) -> None:
     """Load the rest, and say where the run goes on."""
-    live_state.load_rest(state)
+    try:
+        live_state.load_rest(state)
+    except Exception as error:
+        _restore.why = f"{REST_FAILED}{type(error).__name__}: {error}"[:200]
     # A rehearsal has changed them since.
     for module, saved in _restore.called:
         live_state.load_module(module, saved)
     if _restore.why:
-        records.emit("not_whole", why=AGAIN + _restore.why)
+        rest_failed = _restore.why.startswith(REST_FAILED)
+        records.emit("not_whole", why=_restore.why if rest_failed else AGAIN + _restore.why)
     elif _ranks() > 1:
         records.emit("not_whole", why=OTHER_RANKS)
     name = os.path.basename(_restore.path)

@@ -20,6 +20,7 @@ parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--width", type=int, default=32)
 parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--fresh", action="store_true", help="make the loader anew for every pass")
 parser.add_argument("--passes", type=int, default=4)
 # The numbers that a run draws must come from the checkpoint, and not from the same seed.
 parser.add_argument("--seed", type=int, default=0)
@@ -89,6 +90,8 @@ if args.loop == "range":
         update(*samples[step * 8 : step * 8 + 8])
 else:
     for number in range(args.passes):
+        if args.fresh:
+            train = DataLoader(samples, batch_size=args.batch, shuffle=True)
         for index, batch in enumerate(train):
             last = update(*batch, steps=(index + 1) % args.accumulate == 0)
         plateau.step(validate())

@@ -107,6 +107,14 @@ def test_a_killed_run_goes_on_bit_for_bit_in_a_new_process(
     assert records(done, "not_whole") == []
 
 
+def test_a_run_that_is_restored_twice_with_a_loader_for_every_pass_is_still_the_same(runs: Runs) -> None:
+    runs.killed("--fresh", "--kill-after", "18", every=16)
+    done = runs.run("--fresh", "--seed", "7", "--kill-after", "18", every=30, resume=16)
+    assert (steps(done)[0], records(done, "saved")) == (17, [{"step": "30", "file": "rung-step-30.pt"}])
+    done = runs.run("--fresh", "--seed", "8", every=1000, resume=30)
+    assert runs.digest(done) == runs.plain("--fresh")
+
+
 def test_gradients_of_what_lies_behind_the_checkpoint_are_in_no_update(runs: Runs) -> None:
     runs.killed("--accumulate", "2", "--kill-after", "10", every=9)
     done = runs.run("--accumulate", "2", "--seed", "7", every=1000, resume=9)
