@@ -53,6 +53,8 @@ class Place:
     def end(self) -> None:
         """End the pass; a script may make a loader for each, so nothing of it is kept."""
         self.is_over, self.start, self.first = True, {}, None
+        # An update after a validation did not come from its batches.
+        self.is_fresh = False
 
     def state(self) -> dict[str, Any]:
         """Return the place as values that can be saved."""

@@ -111,6 +111,9 @@ def test_a_run_that_is_restored_twice_with_a_loader_for_every_pass_is_still_the_
     runs.killed("--fresh", "--kill-after", "18", every=16)
     done = runs.run("--fresh", "--seed", "7", "--kill-after", "18", every=30, resume=16)
     assert (steps(done)[0], records(done, "saved")) == (17, [{"step": "30", "file": "rung-step-30.pt"}])
+    loaders = torch.load(runs.folder / "rung-step-30.pt", weights_only=True)["data"]["loaders"]
+    # The second one is for the validation.
+    assert [each["trained"] for each in loaders] == [True, False, True, True]
     done = runs.run("--fresh", "--seed", "8", every=1000, resume=30)
     assert runs.digest(done) == runs.plain("--fresh")
 
@@ -135,6 +138,7 @@ def test_the_file_passes_the_check_of_checkpoints_and_loads_without_code(runs: R
     found = examine.examine(str(path), full=True)
     assert (found["verdict"], found["step"]) == ("healthy", 5), found
     state = torch.load(path, weights_only=True)
+    assert [each["trained"] for each in state["data"]["loaders"]] == [True]
     state["optimizer"][0]["parameters"][0][0, 0] = float("nan")
     torch.save(state, path)
     assert examine.examine(str(path), full=True)["verdict"] == "poisoned"
