@@ -100,6 +100,8 @@ class Attempt:
     saturation: Saturation | None = None
     # Whether Rung can set knobs from inside: "" if it can, the reason if not; None: nothing is known yet.
     hands: str | None = None
+    # What of a checkpoint that Rung itself saved could not be brought back; None: nothing was said.
+    not_whole: str | None = None
     # Checkpoints that the job reported when it saved them: file name -> step.
     saved: dict[str, int] = field(default_factory=dict)
     # Read from the job's log, never from the file name.

@@ -47,6 +47,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("rung_inside/zero_edit/telemetry",),
         ("rung_inside/zero_edit/replay",),
         ("rung_inside/zero_edit/hooks",),
+        ("rung_inside/zero_edit/own_checkpoints",),
         ("rung_inside/zero_edit/knobs", "rung_inside/zero_edit/resume"),
         ("rung_inside/zero_edit", "rung_inside/attach"),
         ("rung_inside/places",),

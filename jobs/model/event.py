@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     FAULT = "fault", True, "red", _fault
     NO_HANDS = "no_hands", True, "red"
     NOT_RESUMED = "not_resumed", True, "red"
+    NOT_WHOLE = "not_whole", True, "yellow"
     NOT_TAKEN = "not_taken", True, "red", _not_taken
     SURVIVED = "survived", True
     RECOVERED = "recovered", True, "green"

@@ -180,6 +180,20 @@ class JobSpec(Model):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rung_can_save(self) -> JobSpec:
+        if not self.checkpoint.is_rungs_own:
+            return self
+        if self.knobs.mode != "zero-edit":
+            raise ValueError(
+                f"checkpoint.by: rung needs knobs.mode zero-edit, and it is {self.knobs.mode}: only there does Rung "
+                "know the model and the optimizer"
+            )
+        words = (*self.run, *(self.run_on_resume or ()), *self.envs.values())
+        if any("checkpoint" in placeholders(word) for word in words):
+            raise ValueError("checkpoint.by: rung: the script cannot load a file of Rung's: leave {checkpoint} out")
+        return self
+
     def command(self, *, resumes: bool) -> tuple[str, ...]:
         """Return the words of the command, for a launch that resumes from a checkpoint or for one that does not."""
         return self.run_on_resume if resumes and self.run_on_resume is not None else self.run

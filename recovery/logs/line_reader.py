@@ -20,7 +20,7 @@ from rung.recovery.logs.tables import Tables
 MAX_READ = 8 * 1024
 
 MARK = "rung|"
-_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course|places)(?= |$)")
+_RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|course|places|not_whole)(?= |$)")
 # The prefixes of torchrun, torchrun --tee, mpirun --tag-output and srun --label.
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
@@ -86,8 +86,8 @@ def _read_record(word: str, rest: str) -> Reading | None:
         cure = str(_unquoted(fields.get("cure", "")))
         values |= {"cure": cure} if 0 < len(cure) <= MAX_CURE else {}
         return Reading(replay=values, is_record=True) if values else None
-    if word == "hands":
-        return Reading(hands=_hands(fields), is_record=True)
+    if word in ("hands", "not_whole"):
+        return _read_shortcoming(word, fields)
     numbers = _numbers(fields)
     step = _whole(numbers.pop("step", None))
     if word == "end":
@@ -104,6 +104,12 @@ def _read_record(word: str, rest: str) -> Reading | None:
     if word == "metric":
         return Reading(values=numbers, is_record=True)
     return None if step is None and not numbers else _read_step(step, numbers)
+
+
+def _read_shortcoming(word: str, fields: dict[str, str]) -> Reading:
+    if word == "hands":
+        return Reading(hands=_hands(fields), is_record=True)
+    return Reading(not_whole=_text(fields.get("why", "the job does not say why")), is_record=True)
 
 
 def _read_step(step: int | None, numbers: dict[str, float]) -> Reading:

@@ -45,6 +45,8 @@ class Progress:
     total: int | None = None
     # Of the process in which it was most frequent; None: nothing was reported.
     saturation: Saturation | None = None
+    # What of a checkpoint that Rung itself saved could not be brought back; None: nothing was said.
+    not_whole: str | None = None
 
 
 class ProgressTracker:
@@ -67,6 +69,7 @@ class ProgressTracker:
         self._hands: str | None = None
         self._updates: int | None = None
         self._saturation: Saturation | None = None
+        self._not_whole: str | None = None
         self._planned_total: int | None = None
         self._bar_total: int | None = None
         # A log can have a bar and a named step, one counted per epoch and one over the run.
@@ -100,6 +103,7 @@ class ProgressTracker:
             self._updates,
             self._bar_total if self._planned_total is None else self._planned_total,
             self._saturation,
+            self._not_whole,
         )
 
     @property
@@ -127,6 +131,8 @@ class ProgressTracker:
                 self.has_records = True
                 self._forget_steps()
             self._keep_hands(reading)
+            # The first is the reason; what comes after it follows from it.
+            self._not_whole = self._not_whole or reading.not_whole
             if reading.saturation is not None:
                 self._keep_saturation(reading.saturation)
         # Most readings have nothing to do with a bar.

@@ -55,6 +55,8 @@ class Reading(NamedTuple):
     course: int | None = None
     # How often numbers that left a place in FP32 did not fit FP16, up to now.
     saturation: Saturation | None = None
+    # What of a checkpoint that Rung itself saved could not be brought back.
+    not_whole: str | None = None
     # The fields of a replay of the failing step.
     replay: Mapping[str, str] = _NO_TEXTS
 

@@ -132,6 +132,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         effective=dict(progress.effective),
         saturation=progress.saturation,
         hands=_hands(watch),
+        not_whole=progress.not_whole,
         resumed_step=progress.resumed_step,
         first_step=progress.first_step,
         furthest_step=progress.furthest_step,

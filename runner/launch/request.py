@@ -125,7 +125,9 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
         "RUNG_CHECKPOINT_DIR": checkpoint_dir,
         "RUNG_CHECKPOINT_PATTERN": spec.pattern,
     }
-    if spec.is_one_file:
+    if spec.is_rungs_own:
+        variables["RUNG_CHECKPOINT_BY"] = spec.by
+    if spec.is_one_file or spec.is_rungs_own:
         variables["RUNG_CHECKPOINT_KEEP"] = spec.keep
     if attempt.planned_step is not None:
         variables["RUNG_CHECKPOINT_STEP"] = attempt.planned_step

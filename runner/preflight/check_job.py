@@ -185,6 +185,10 @@ def _old_torch_note(version: str) -> str:
 
 def _resume(spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
     """Return whether a relaunch goes on from a checkpoint: as the command and the code of the script tell."""
+    if spec.checkpoint.is_rungs_own:
+        return CheckResult(
+            True, f"a relaunch resumes: Rung saves and restores it every {spec.checkpoint.every} updates"
+        )
     job = planned_job(spec, 1)
     first = asked_by_person(job, (), (), Placement("localhost"))
     request = build_request(job, replace(first, resumed_from=spec.checkpoint.searched), paths, origin, environ)

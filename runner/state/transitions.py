@@ -177,11 +177,13 @@ def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, A
 
 
 def progressed(store: Store, before: Attempt, attempt: Attempt, *, at: float) -> None:
-    """Record what new progress shows: that Rung cannot set knobs from inside, that the checkpoint was not loaded."""
+    """Record what new progress shows: that Rung has no hands, that the checkpoint was not loaded, or not whole."""
     if attempt.hands and not before.hands:
         _record_once(store, attempt, EventKind.NO_HANDS, describe_no_hands(attempt.hands), at=at)
     if attempt.not_resumed and not before.not_resumed:
         _record_once(store, attempt, EventKind.NOT_RESUMED, attempt.not_resumed, at=at)
+    if attempt.not_whole and not before.not_whole:
+        _record_once(store, attempt, EventKind.NOT_WHOLE, attempt.not_whole, at=at)
 
 
 def _record_once(store: Store, attempt: Attempt, kind: EventKind, because: str, *, at: float) -> None:

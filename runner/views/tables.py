@@ -198,6 +198,8 @@ def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
         lines = ["  checkpoint  none: from scratch"]
     if attempt["not_resumed"]:
         lines.append(click.style(f"  not resumed {clean(attempt['not_resumed'])}", fg="red"))
+    if attempt["not_whole"]:
+        lines.append(click.style(f"  not whole   {clean(attempt['not_whole'])}", fg="yellow"))
     if attempt["hands"]:
         lines.append(click.style(f"  no hands    {clean(describe_no_hands(attempt['hands']))}", fg="red"))
     lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")

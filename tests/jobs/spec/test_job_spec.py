@@ -61,6 +61,19 @@ def test_a_pattern_without_a_star_is_one_file_with_versions(
     assert (usual.is_one_file, usual.searched, usual.loaded_name("step_5.pt")) == (False, "step_*.pt", "step_5.pt")
 
 
+def test_what_rung_saves_has_names_of_its_own_and_stays_the_same_in_the_store() -> None:
+    made = spec(checkpoint={"by": "rung"}, knobs={"mode": "zero-edit"})
+    kept = made.checkpoint
+    assert (kept.pattern, kept.searched, kept.every, kept.is_one_file) == (
+        "rung-step-*.pt",
+        "rung-step-*.pt",
+        500,
+        False,
+    )
+    assert step_in_name("rung-step-1500.pt") == 1500
+    assert JobSpec.model_validate(made.model_dump(mode="json")) == made
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1k", 1024), ("512m", 512 << 20), ("16g", 16 << 30), ("2T", 2 << 40), ("1.5 GiB", 3 << 29), ("8MB", 8 << 20)],

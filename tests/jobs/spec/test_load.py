@@ -73,6 +73,26 @@ BAD: dict[str, tuple[str | bytes, int, str]] = {
     "empty integer": (HEAD + "knobs: {batch: !!int ''}\n", 3, "does not fit int"),
     "no bool": (HEAD + "knobs: {lr: !!bool maybe}\n", 3, "does not fit bool"),
     "no timestamp": (HEAD + "knobs: {lr: !!timestamp x}\n", 3, "does not fit timestamp"),
+    "rung saves without zero-edit": (
+        HEAD + "checkpoint: {by: rung}\n",
+        1,
+        "rung needs knobs.mode zero-edit, and it is flags",
+    ),
+    "rung saves under another name": (
+        HEAD + "knobs: {mode: zero-edit}\ncheckpoint: {by: rung, pattern: ckpt.pt}\n",
+        4,
+        "leave pattern out, or by: rung",
+    ),
+    "rung never saves": (
+        HEAD + "knobs: {mode: zero-edit}\ncheckpoint: {by: rung, every: 0}\n",
+        4,
+        "checkpoint.every: input should be greater than or equal to 1",
+    ),
+    "script loads what rung saves": (
+        "name: x\nrun: train {checkpoint}\nknobs: {mode: zero-edit}\ncheckpoint: {by: rung}\n",
+        1,
+        "leave {checkpoint} out",
+    ),
     "unknown rung": (HEAD + "recovery:\n  ladder: [fp32, fp64]\n", 4, "recovery.ladder[1]: input should be"),
     "rung twice": (HEAD + "recovery: {ladder: [fp32, fp32]}\n", 3, "once"),
     "rung of wrong type": (HEAD + "recovery: {ladder: [7]}\n", 3, "recovery.ladder[0]"),

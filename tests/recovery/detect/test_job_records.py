@@ -121,6 +121,12 @@ def attempt_after(lines):
     return with_progress(Attempt("job", 1, "here", Knobs(), None, ""), watched, None, 1.0)
 
 
+def test_what_could_not_be_restored_is_kept_as_it_was_said_first():
+    lines = ['rung| not_whole why="the loop begins again"', "rung| not_whole why=later"]
+    assert attempt_after([*lines, *GOOD]).not_whole == "the loop begins again"
+    assert attempt_after(GOOD).not_whole is None
+
+
 PLACES = "rung| places updates={} ran=head.norm:{},loss:64 saturated={}"
 
 

@@ -52,7 +52,7 @@ ADDED |= {
     "knob_mode",
 }
 ADDED |= {"trial", "readings", "level_at", "tried_until", "total_steps", "constants", "fp32_modules", "matmul"}
-ADDED |= {"saturation", "not_resumed", "longest_gap", "python"}
+ADDED |= {"saturation", "not_resumed", "not_whole", "longest_gap", "python"}
 ADDED |= {"group", "settings", "links", "after_fault", "mlflow_run"}
 
 

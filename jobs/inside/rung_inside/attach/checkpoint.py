@@ -11,6 +11,7 @@ import torch
 
 from rung_inside.contract import kept_versions
 from rung_inside.contract.records import emit, is_first_rank
+from rung_inside.contract.whole_file import write_whole
 
 DEFAULT_DIR = "checkpoints"
 DEFAULT_PATTERN = "step_*.pt"
@@ -50,30 +51,7 @@ def _kept(path: str, step: Any) -> str | None:
 
 def write(path: str, state: Any) -> None:
     """Write to a temporary file beside the final name and rename it once it is safely on the disk."""
-    folder, name = os.path.split(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    # The leading dot and the ending keep it from matching any checkpoint pattern.
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    """Put the rename itself on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_whole(path, lambda file: torch.save(state, file))
 
 
 def without_numpy(value: Any) -> Any:

@@ -32,6 +32,8 @@ PARTS = (
     ("torch", "zero_edit.knobs.grad_clip"),
     ("torch", "zero_edit.hooks.optimizer_step"),
     ("torch", "zero_edit.telemetry.effective_knobs"),
+    # Before the files of the script are followed, and before anything is said about where it begins.
+    ("torch", "zero_edit.own_checkpoints.saving"),
     ("torch", "zero_edit.resume.checkpoint_files"),
     ("torch", "zero_edit.resume.resume_step"),
     ("torch", "zero_edit.telemetry.step_records"),

@@ -31,6 +31,8 @@ EVENTS = (
     *("loaded", "saved"),
 )
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
+# The callbacks that are called in a rehearsal too.
+_in_rehearsals: list[Callable[..., Any]] = []
 _asked_knobs: list[Any] = []
 
 
@@ -74,6 +76,8 @@ class WeakList:
 thread = threading.local()
 optimizers = WeakList()
 scalers = WeakList()
+# Filled only where Rung saves the checkpoints.
+schedulers = WeakList()
 # Root modules: those that the script itself calls, if they have parameters to train.
 models = WeakList()
 
@@ -137,10 +141,26 @@ def asked_knob(name: str) -> Any:
     return _asked_knobs[0].get(name)
 
 
-def subscribe(event: str, callback: Callable[..., Any]) -> None:
-    """Call `callback` at every such event."""
+class _Rehearsal:
+    """Whether the script goes through what the checkpoint has behind it: nothing is updated, counted or reported."""
+
+    is_on = False
+
+
+def rehearse(is_on: bool) -> None:
+    _Rehearsal.is_on = is_on
+
+
+def is_rehearsing() -> bool:
+    return _Rehearsal.is_on
+
+
+def subscribe(event: str, callback: Callable[..., Any], *, in_rehearsals: bool = False) -> None:
+    """Call `callback` at every such event; in a rehearsal only if it asks for that."""
     if callback not in _callbacks[event]:
         _callbacks[event].append(callback)
+    if in_rehearsals:
+        _in_rehearsals.append(callback)
 
 
 def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
@@ -159,6 +179,8 @@ def step_aside() -> None:
 def publish(event: str, *values: Any) -> None:
     """Call all callbacks of an event; what they raise becomes a note."""
     for callback in _callbacks[event]:
+        if _Rehearsal.is_on and callback not in _in_rehearsals:
+            continue
         try:
             callback(*values)
         except Exception as error:

@@ -74,7 +74,7 @@ def _unscaled(_result: Any, scaler: Any, optimizer: Any) -> None:
 
 def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     """Step through the scaler, and count one update even if the scaler skips it."""
-    if not scaler.is_enabled():
+    if not scaler.is_enabled() or run_state.is_rehearsing():
         return original(scaler, optimizer, *args, **kwargs)
     update = patch.quietly(optimizer_step.begin_update, optimizer)
     if update is None:

@@ -116,6 +116,9 @@ def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: An
     update = _in_progress.get(id(optimizer))
     if (update is not None and update.stepping) or _is_wrapper_optimizer(optimizer):
         return original(optimizer, *args, **kwargs)
+    if run_state.is_rehearsing():
+        closure = _closure(args, kwargs)
+        return closure() if closure is not None else None
     if update is not None:
         return _run_step(update, original, args, kwargs)
     update = patch.quietly(begin_update, optimizer)

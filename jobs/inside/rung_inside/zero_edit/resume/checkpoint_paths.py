@@ -22,3 +22,8 @@ def name_in_folder(path: str) -> str | None:
     inside = os.path.relpath(os.path.realpath(path), os.path.realpath(folder))
     first = inside.split(os.sep, 1)[0]
     return None if first in (os.curdir, os.pardir) or os.path.isabs(inside) else first
+
+
+def is_rungs_own() -> bool:
+    """Return whether Rung itself saves and restores the checkpoints of this run."""
+    return os.environ.get("RUNG_CHECKPOINT_BY") == "rung" and os.environ.get("RUNG_MODE") == "zero-edit"

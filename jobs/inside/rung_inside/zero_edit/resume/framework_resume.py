@@ -10,11 +10,12 @@ from typing import Any
 from rung_inside.contract import asked_knobs
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.resume import checkpoint_files
+from rung_inside.zero_edit.resume.checkpoint_paths import is_rungs_own
 
 
 def choose_checkpoint(given: Any, usable: Callable[[str], bool]) -> Any:
     """Return what to resume from if the script gives `given` (a path, "last", True, or None)."""
-    if not asked_knobs.may_change():
+    if not asked_knobs.may_change() or is_rungs_own():
         return given
     chosen = os.environ.get("RUNG_CHECKPOINT", "")
     if chosen and usable(chosen):

@@ -47,7 +47,7 @@ def _on_loaded(path: str, state: Any) -> None:
             step = step_in_checkpoint(path, state) or 0
         start = (step, name or os.path.basename(os.path.normpath(asked)))
         if asked_knobs.may_change():
-            _report_start(*start)
+            report_start(*start)
         else:
             # A script that is only watched may have no updates to count from there.
             _asked_checkpoint[:] = [start]
@@ -68,7 +68,7 @@ def _on_first_update(*_: Any) -> None:
     if _Start.is_reported:
         return
     if _asked_checkpoint:
-        _report_start(*_asked_checkpoint[0])
+        report_start(*_asked_checkpoint[0])
         return
     asked = os.path.basename(os.path.normpath(os.environ.get("RUNG_CHECKPOINT", "") or "."))
     name, step = _other_checkpoint[-1] if _other_checkpoint else ("none", 0)
@@ -78,10 +78,11 @@ def _on_first_update(*_: Any) -> None:
         patch.note(f"the script went on from {name}, {at_step}; {wanted}")
     elif asked != ".":
         patch.note(f"the script did not load {asked}: it begins from scratch")
-    _report_start(step or 0, name)
+    report_start(step or 0, name)
 
 
-def _report_start(step: int, name: str) -> None:
+def report_start(step: int, name: str) -> None:
+    """Count from this step on, and record it with the file that the run goes on from."""
     _Start.is_reported = True
     for event in ("backward", "before_update"):
         run_state.unsubscribe(event, _on_first_update)
