@@ -23,7 +23,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.monitors.loss_scale import read_backoff
+from rung.recovery.monitors.loss_scale import Backoff, read_backoff
 from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.search import Match, is_first_hand, search
@@ -85,7 +85,12 @@ class Detector:
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._take_step_only(text)
         reading = self._reader.read(text)
-        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, reading)
+        lower = text.lower()
+        event = None if is_ours or rule else read_backoff(text, lower)
+        # The message of a back-off, which may share its line with a bar, has the scale of before as its first number.
+        if event and reading is not None:
+            reading = reading._replace(scale=None)
+        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, lower, reading, event)
         if reading is None:
             return found + self._quoted_loss(text)
         return found + self._take_reading(reading)
@@ -151,9 +156,7 @@ class Detector:
             self._builder.step = self._progress.advance(reading._replace(loss=None, step_is_late=False))
         return []
 
-    def _search(self, text: str, reading: Reading | None) -> list[Fault]:
-        lower = text.lower()
-        event = read_backoff(text, lower)
+    def _search(self, text: str, lower: str, reading: Reading | None, event: Backoff | None) -> list[Fault]:
         if event:
             self._builder.number_line = self._builder.line
             found = self._numbers.back_off(self._progress.step, event)

@@ -99,7 +99,8 @@ class NumericFaults:
             fault = self._builder.build_from_numbers(_K.SCALE_COLLAPSE, onset=self._scales.low_since)
             whole.record(fault, Certainty.AT_END)
         warned = self._warnings.at_end()
-        if warned and _K.DIVERGENCE not in whole and not self._losses.pending:
+        is_explained = _K.DIVERGENCE in whole or _K.NAN_LOSS in whole
+        if warned and not is_explained and not self._losses.pending:
             whole.record(self._warning_fault(warned), Certainty.AT_END)
         # A loss of NaN shows the same; where the log hides it, only the gradients show it.
         shows_nan = _K.NAN_LOSS in whole and not self._losses.note
@@ -114,6 +115,7 @@ class NumericFaults:
         began = self._losses.see(reading)
         if reading.loss is not None and math.isfinite(reading.loss):
             self._said.see_finite()
+            self._scales.see_finite_loss()
         self._builder.onset.add(step, reading.loss, reading.grad_norm, reading.lr)
         # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
         if self._losses.healthy and "grads" not in self._builder.replay:
@@ -171,7 +173,7 @@ class NumericFaults:
             return  # the collapse is the fault to cure, and this NaN is its effect
         if found and self._losses.confirmed:
             found.certainty = min(found.certainty, Certainty.DECISIVE)
-        elif found and found.certainty > Certainty.DECISIVE and not self._losses.pending:
+        elif found and found.certainty > Certainty.DECISIVE and not self._losses.pending and self._losses.ever_good:
             self._candidates.drop(_K.NAN_LOSS)
 
     def _update_gradients(self, *, began: bool) -> list[Fault]:

@@ -9,7 +9,7 @@ import math
 import re
 
 from rung.recovery.logs.key_values import find_columns, find_pairs, find_spaced, find_spaced_losses, without_wishes
-from rung.recovery.logs.metric_names import STEP_NAMES, Role, is_average, role, step_rank
+from rung.recovery.logs.metric_names import STEP_NAMES, Role, is_average, is_whole_term, role, step_rank
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
 from rung.recovery.logs.step_position import (
@@ -27,7 +27,7 @@ from rung.recovery.logs.throughput import is_iteration_time, may_hold_speed, rea
 _IN_DOUBT = STEP_NAMES.index("it")
 # Looked up once: access to the members of an enum is slow, and the code below needs them several times per line.
 _LOSS, _NAMED_TERM, _HELD_OUT, _STEP, _OTHER = Role.LOSS, Role.NAMED_TERM, Role.HELD_OUT, Role.STEP, Role.OTHER
-_UNNAMED_TERM, _EPOCH = Role.UNNAMED_TERM, Role.EPOCH
+_UNNAMED_TERM, _FUNCTION, _EPOCH = Role.UNNAMED_TERM, Role.FUNCTION, Role.EPOCH
 _LR, _GRAD_NORM, _SCALE = Role.LR, Role.GRAD_NORM, Role.SCALE
 _NAN_ITERATIONS, _SKIPPED_ITERATIONS = Role.NAN_ITERATIONS, Role.SKIPPED_ITERATIONS
 _BESIDE_A_COUNT = frozenset({_LOSS, _NAMED_TERM, _HELD_OUT, _EPOCH})
@@ -95,6 +95,9 @@ class _Line:
                 self._take_step(name, value)
             elif what is _OTHER:
                 self._take_other(name, value)
+            elif what is _FUNCTION:
+                self._take_other(name, value)
+                self.found.setdefault(what, (name, value))
             elif not name.endswith(_FILES):
                 self._take(name, value, what)
 
@@ -141,13 +144,17 @@ class _Line:
         name, loss = self._loss() if self.found else ("", None)
         skipped, get = self._get(_SKIPPED_ITERATIONS), self._get
         step, epoch, total, in_epoch, first_epoch = where
+        is_alone = loss is None and step is None
+        by_function = self._loss_by_function() if loss is None and step is not None else None
+        if by_function is not None:
+            name, loss = by_function
         return Reading(
             step,
             loss,
             get(_LR),
             get(_GRAD_NORM),
-            # A scale alone on its line is a setting: in DeepSpeed's configuration 0 means "dynamic".
-            get(_SCALE) if loss is not None or step is not None else None,
+            # A scale alone on its line can be a setting: in DeepSpeed's configuration 0 means "dynamic".
+            None if is_alone else get(_SCALE),
             self._skipped() if skipped is None else skipped > 0,
             self.values,
             loss_name=name,
@@ -159,6 +166,8 @@ class _Line:
             step_is_late=loss is not None and step is None and "'epoch': " in self.text,
             loss_terms=tuple(self._loss_terms),
             throughput=self.speed,
+            is_loss_by_function=by_function is not None,
+            lone_scale=self.found.get(_SCALE) if is_alone and len(self.values) == 1 else None,
         )
 
     def _without_numbers(self) -> Reading | None:
@@ -213,6 +222,14 @@ class _Line:
             self.found.setdefault(_HELD_OUT, found)
             return "", None
         return found
+
+    def _loss_by_function(self) -> tuple[str, float] | None:
+        """Return a loss that has only the name of its function: `Step 50/900; acc: 21.1; xent: 6.04`."""
+        if _LOSS in self.found or _NAMED_TERM in self.found or _HELD_OUT in self.found:
+            return None
+        term = self.found.get(_UNNAMED_TERM)
+        found = term if term is not None and is_whole_term(term[0]) else self.found.get(_FUNCTION)
+        return None if found is None or self._is_held_out(found[0]) else found
 
     def _is_held_out(self, name: str) -> bool:
         """Return whether the last word such as train or val before a plain `loss` names held-out data."""

@@ -29,6 +29,12 @@ _FIRST_WORD = (
 )
 _TWO_WORDS = re.compile(rf"\b(?<!:)(?<! --)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
+# A name with a word after `loss`: `Gen Loss Total : 3.1`. Only words that say nothing but whose or which loss it is.
+_WORD_AFTER = re.compile(
+    r"\b((?:(?!loss )[A-Z]{1,20}+ )?+loss (?:total|sum|avg|average|mean|value|[dg]))" + _EQUALS,
+    re.ASCII | re.IGNORECASE,
+)
+_LOSS_AND_WORD = ("loss total", "loss sum", "loss av", "loss mean", "loss value", "loss d", "loss g")
 # A loss is often printed with only blanks, or a table's bar, between name and number.
 _SPACED_LOSS = re.compile(
     rf"([lL](?:oss|OSS)(?:[_/.]\w{{1,30}}+)?+) {{0,30}}+[|\u2502]?+ {{0,30}}+(?<!\w){_WRAPPED}({_NUMBER}){_ENDS}",
@@ -49,6 +55,10 @@ _LOSS_COLUMNS = re.compile(
 )
 # fastai without a notebook: [epoch, train_loss, valid_loss, ..., '00:01']
 _FASTAI = re.compile(rf"\[(\d{{1,6}}+), ({_NUMBER}), ({_NUMBER}|None),(?: [^\]]{{1,200}},)? '\d\d:\d\d'\]$", re.ASCII)
+# fastprogress, fastai's bar: 22.10% [210/950 00:12<00:41 0.3712]. The last number is the smoothed training loss.
+_FASTPROGRESS = re.compile(
+    rf"(?<![\d.])\d{{1,3}}+\.\d\d% \[\d{{1,12}}+/\d{{1,12}}+ [\d:]{{4,12}}+<[\d:]{{4,12}}+ ({_NUMBER})\]", re.ASCII
+)
 # A number that is wanted and not measured: "target val_loss: 0.5", "stop if val loss = 0.3".
 _WISH = re.compile(
     r"(?<![\w-])(?:target|goal|threshold|required|desired|wanted|until|unless|if|when)"
@@ -70,6 +80,8 @@ def find_pairs(text: str, lower: str) -> Pairs:
     found: Pairs = []
     if ":" in text or "=" in text or "\uff1a" in text:
         found = (_TWO_WORDS if _has_second_word(lower) else _PAIR).findall(text)
+        if "loss " in lower and any(words in lower for words in _LOSS_AND_WORD):
+            found += _WORD_AFTER.findall(text)
     if " | " in text:
         found += _BETWEEN_BARS.findall(text)
     return found
@@ -89,6 +101,8 @@ def find_columns(text: str) -> Pairs:
     """Return the numbers of table rows that are recognised without their header."""
     if "/" in text[:16] and (row := _LOSS_COLUMNS.match(text)):
         return [(f"loss_{index}", raw) for index, raw in enumerate(row[1].split()[:3], 1)]
+    if "% [" in text and (row := _FASTPROGRESS.search(text)):
+        return [("loss", row[1])]
     if text.startswith("[") and (row := _FASTAI.match(text)):
         names = ("epoch", "train_loss", "valid_loss")
         return [(name, raw) for name, raw in zip(names, row.groups(), strict=True) if raw != "None"]

@@ -44,15 +44,45 @@ FIELD = re.compile(r'([\w./-]{1,80}+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 class LineReader:
-    """Reads the lines of one log in order, because a table names its numbers in a line above them."""
+    """Reads the lines of one log in order, because the lines before decide what some numbers mean.
+
+    A table names its numbers in a line above them. A score such as rmse is the loss from its second line on, where the
+    log has no loss by name. A loss scale alone on its line is a setting until it changes.
+    """
 
     def __init__(self) -> None:
         self._tables = Tables()
+        self._has_loss = self._has_score = False
+        self._lone_scale: tuple[str, float] | None = None
 
     def read(self, text: str) -> Reading | None:
         """Return the numbers a line reports, or None when it reports nothing."""
-        row = None if MARK in text else self._tables.read(without_rank(text))
-        return row if row is not None else read(text)
+        if MARK in text:
+            return read(text)
+        reading = self._tables.read(without_rank(text)) or read(text)
+        if reading is None:
+            return None
+        if reading.lone_scale is not None:
+            return self._take_lone_scale(reading, *reading.lone_scale)
+        if reading.is_loss_by_function:
+            return self._take_loss_by_function(reading)
+        self._has_loss = self._has_loss or reading.loss is not None
+        return reading
+
+    def _take_loss_by_function(self, reading: Reading) -> Reading:
+        """Return the reading without its loss where the log has one by name, or may still print one after a score."""
+        is_first_score = role(reading.loss_name) is Role.FUNCTION and not self._has_score
+        self._has_score = self._has_score or is_first_score
+        if self._has_loss or is_first_score:
+            return reading._replace(loss=None, loss_name="", is_loss_by_function=False)
+        return reading
+
+    def _take_lone_scale(self, reading: Reading, name: str, scale: float) -> Reading:
+        """Return the reading with its scale where that differs from the one before under the same name."""
+        before, self._lone_scale = self._lone_scale, (name, scale)
+        has_changed = before is not None and before[0] == name and before[1] != scale
+        # 0 is never measured so: it stands for a scale that the scaler chooses.
+        return reading._replace(scale=scale) if has_changed and scale > 0 and "loss" in name.lower() else reading
 
 
 def read(text: str) -> Reading | None:

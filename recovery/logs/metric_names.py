@@ -11,6 +11,7 @@ class Role(StrEnum):
     LOSS = "loss"  # the whole training loss
     NAMED_TERM = "part"  # one term of it, such as loss_cls
     UNNAMED_TERM = "term"  # one term of it without `loss` in its name, such as kd
+    FUNCTION = "function"  # the name of a loss function that can be a score too, such as rmse
     HELD_OUT = "held_out"  # a loss on validation or test data
     STEP = "step"
     EPOCH = "epoch"
@@ -44,6 +45,10 @@ _EXACT = {
 }
 # Terms that people print without the word `loss`. Only names that are never a score.
 _TERMS = frozenset({"kd", "ce", "bce", "kl", "kld", "nll", "xent", "ctc", "mlm", "recon", "distill", "distillation"})
+# Names of loss functions under which scripts print the whole loss, and which can be a score as well.
+_FUNCTIONS = frozenset({"mse", "rmse", "l1"})
+# The terms that can be the whole loss too. The others come beside one, and some of them rise by design.
+_WHOLE_TERMS = frozenset({"ce", "bce", "nll", "xent", "ctc", "mlm"})
 # Names of a step, the best first: a global step is better than a batch number that restarts every epoch.
 # Not `steps`: that is the setting for the length of the run, and is in every printed configuration.
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "num_updates", "it", "update", "batch")
@@ -196,9 +201,14 @@ def role(name: str) -> Role:
     if words[-2:] == ["grad", "norm"] and not {"max", "min", "clip"} & set(words):
         return Role.GRAD_NORM
     if "loss" not in words and "losses" not in words:
-        own = set(words) - _OF_TRAINING - {"step", "epoch"}
-        return Role.UNNAMED_TERM if len(own) == 1 and own <= _TERMS else Role.OTHER
+        return _unnamed_role(set(words) - _OF_TRAINING - {"step", "epoch"})
     return _loss_role(set(words) - {"loss", "losses"})
+
+
+def _unnamed_role(own_words: set[str]) -> Role:
+    if len(own_words) != 1:
+        return Role.OTHER
+    return Role.UNNAMED_TERM if own_words <= _TERMS else Role.FUNCTION if own_words <= _FUNCTIONS else Role.OTHER
 
 
 def _loss_role(other_words: set[str]) -> Role:
@@ -207,6 +217,12 @@ def _loss_role(other_words: set[str]) -> Role:
     if other_words & HELD_OUT_WORDS:
         return Role.HELD_OUT
     return Role.LOSS if other_words <= _WHOLE_WORDS else Role.NAMED_TERM
+
+
+@lru_cache(maxsize=256)
+def is_whole_term(name: str) -> bool:
+    """Return whether a term without `loss` in its name can be the whole loss: xent, nll."""
+    return bool(_WHOLE_TERMS & set(_BREAKS.sub("_", name).lower().split("_")))
 
 
 @lru_cache(maxsize=1024)

@@ -60,6 +60,11 @@ class Reading(NamedTuple):
     # The fields of a replay of the failing step.
     replay: Mapping[str, str] = _NO_TEXTS
 
+    # The loss has only the name of its function, such as rmse, which can be that of a score too.
+    is_loss_by_function: bool = False
+    # The name and value of a loss scale that is the only number of its line; it may be a setting.
+    lone_scale: tuple[str, float] | None = None
+
     @property
     def has_bad_number(self) -> bool:
         """Return whether the loss or the gradient norm is not finite."""

@@ -24,13 +24,15 @@ _COMPOSER = re.compile(r"\[epoch=(\d{1,9}+)\]\[batch=(\d{1,12}+)/(\d{1,12}+)\]",
 _ITER = re.compile(r"\bIter(?:ation)?(?:\(train\))? {0,2}+\[ {0,12}+(\d{1,12}+)/ {0,12}+(\d{1,12}+)\]", re.ASCII)
 # The tutorial: [3,  2400] loss: 1.25
 _COUNTS = re.compile(
-    r"\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\] {1,4}+(?:train |avg |running )?+loss", re.ASCII | re.IGNORECASE
+    r"\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\] {1,4}+(?:train |avg |running )?+"
+    r"(?:loss|(?:r?mse|l1|ce|bce|nll|xent|ctc|mlm)\b)",
+    re.ASCII | re.IGNORECASE,
 )
 # tqdm: 12/60 [00:01<...; ignite: [12/60]  20%|; Keras: 12/60 ━━━ or 12/60 [==>...; rich, as in Lightning: ━━━ 12/60
-# 0:00:01 • 0:00:04.
+# 0:00:01 • 0:00:04; fastprogress: [12/60 00:01<00:04.
 _BAR = re.compile(
     r"(?<![\w/])(\d{1,12}+)/(\d{1,12}+)"
-    r"(?: (?:(\[[=>.]|\u2501)|\[[\d?]|\d{1,4}+:\d\d:\d\d \u2022)|\] {1,4}+\d{1,3}+%\|)",
+    r"(?: (?:(\[[=>.]|\u2501)|\[[\d?]|\d{1,4}+:\d\d:\d\d \u2022|[\d:]{4,12}+<\d)|\] {1,4}+\d{1,3}+%\|)",
     re.ASCII,
 )
 # Ultralytics: epoch/epochs, memory, losses, then the bar, drawn by tqdm or by itself: 1/4 2.0it/s.

@@ -22,6 +22,9 @@ _NUMBER = re.compile(
     r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|\.\d{1,40}|nan|inf(?:inity)?)", re.IGNORECASE
 )
 _GAP = re.compile(r" {2,}")
+_TWO_WORDS = re.compile(r"\b(train|training|val|valid|validation|test|eval) (loss)\b", re.IGNORECASE)
+# Columns that may hold anything.
+_UNKNOWN = frozenset({Role.OTHER, Role.FUNCTION})
 # Ultralytics: the epoch of all epochs.
 _EPOCH_OF_EPOCHS = re.compile(r"(\d{1,9})/(\d{1,9})")
 _RULE_CHARACTERS = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
@@ -71,13 +74,17 @@ def _has_run_columns(names: list[str], text: str, separator: str | None) -> bool
     roles = {role(name) for name in names}
     if not roles & {Role.LOSS, Role.NAMED_TERM} or not roles & {Role.STEP, Role.EPOCH}:
         return False
-    # A sentence has single blanks between its words, and words that are not names of columns.
-    return separator is not None or Role.OTHER not in roles or len(_GAP.split(text.strip(" "))) == len(names)
+    # A sentence has single blanks between its words, and words that are not names of columns. It does not begin with
+    # the names of fastai's table, which is copied with single blanks.
+    if separator is not None or not roles & _UNKNOWN or len(_GAP.split(text.strip(" "))) == len(names):
+        return True
+    return [role(name) for name in names[:3]] == [Role.EPOCH, Role.LOSS, Role.HELD_OUT]
 
 
 def _cells(text: str, separator: str | None) -> list[str]:
     if separator is None:
-        return text.split(maxsplit=MAX_COLUMNS)
+        # The names of columns may have a blank in them: train loss.
+        return _TWO_WORDS.sub(r"\1_\2", text).split(maxsplit=MAX_COLUMNS)
     plain = text.strip(" ")
     if separator != ",":
         plain = plain.strip(separator)
@@ -124,6 +131,6 @@ def _value(cell: str, what: Role) -> str | None:
     # pandas writes NaN where a value is missing; a loss that is not a number is printed as nan.
     if cell in ("", "NaN", "None", "-"):
         return ""
-    if what is Role.OTHER:
+    if what in _UNKNOWN:
         return cell if is_number and math.isfinite(float(cell)) else ""
     return cell if is_number else None

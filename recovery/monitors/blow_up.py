@@ -119,9 +119,17 @@ class BlowUp:
 
     @property
     def ends_high(self) -> bool:
+        """Return whether the loss ends far above its first value, however short the log is if it is still exploding."""
         enough = self._seen >= FEWEST and not self._around_zero
-        return enough and median(self._last) > AT_END * max(self._first_loss, SMALL) and self.since is not None
+        far = enough and median(self._last) > AT_END * max(self._first_loss, SMALL) and self.since is not None
+        return far or self._explodes
+
+    @property
+    def _explodes(self) -> bool:
+        """Return whether the last two readings are above RUINED and rising; a bad batch and its average fall again."""
+        return self._ruined_bits & 0b11 == 0b11 and self._last[-1] > self._last[-2]
 
     @property
     def description(self) -> str:
-        return f"loss about {median(self._last):.4g}, {self._first_loss:.4g} when the log began"
+        now = self._last[-1] if self._explodes else median(self._last)
+        return f"loss about {now:.4g}, {self._first_loss:.4g} when the log began"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.signatures import BACKOFFS
-from rung.recovery.signatures.scaler import AT_FLOOR, LOW_SCALE, STRAIGHT_FALL, THRASH
+from rung.recovery.signatures.scaler import AT_FLOOR, LAST_WORD, LOW_SCALE, STRAIGHT_FALL, THRASH
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class LossScaleMonitor:
         self._highest = 0.0
         self._falls = 0
         self._last_backoff: Backoff | None = None
+        # Whether no finite loss has come since the last back-off.
+        self._is_last_word = False
         self._forget_steps()
         self._reported: set[FaultKind] = set()
 
@@ -79,6 +81,7 @@ class LossScaleMonitor:
         if event == self._last_backoff and not at_floor:
             return None
         self._last_backoff = event
+        self._is_last_word = True
         if step is not None:
             self._advance(step)
         self._at_floor = self._at_floor + 1 if at_floor else 0
@@ -90,6 +93,9 @@ class LossScaleMonitor:
         self._skips.append(self._step)
         return self._judge()
 
+    def see_finite_loss(self) -> None:
+        self._is_last_word = False
+
     @property
     def is_known(self) -> bool:
         return self._scale is not None
@@ -99,7 +105,8 @@ class LossScaleMonitor:
         """Return whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
         fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)
         deep = self._low >= 1 and fallen
-        return deep or self._low >= LOW_SCALE.at_end or self._at_floor >= AT_FLOOR.at_end
+        falling = self._is_last_word and self._falls >= LAST_WORD.at_end and (self._scale or 0.0) <= LAST_WORD.floor
+        return falling or deep or self._low >= LOW_SCALE.at_end or self._at_floor >= AT_FLOOR.at_end
 
     def _advance(self, step: int) -> None:
         if step < self._step or self._first is None:

@@ -5,7 +5,7 @@ The order matters when a message matches two rows: gradients before losses, memo
 
 from __future__ import annotations
 
-from rung.recovery.signatures import advice, comm, cuda, infra, memory, numeric, scaler, teardown
+from rung.recovery.signatures import advice, comm, cuda, infra, memory, numeric, scaler, services, teardown
 from rung.recovery.signatures.signature import Role, Signature, Window
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -15,6 +15,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *cuda.ROWS,
     *comm.ROWS,
     *infra.ROWS,
+    *services.ROWS,
 )
 BACKOFFS: tuple[Signature, ...] = scaler.BACKOFFS
 GUARDS: tuple[Signature, ...] = (*teardown.ROWS, *advice.ROWS)

@@ -11,9 +11,10 @@ ROWS = (
     row(
         "watchdog",
         _COMM,
-        "collective operation timeout|before timing out|watchdog got stuck|heartbeat monitor timed"
+        "watchdog caught coll|collective operation timeout|before timing out|watchdog got stuck|heartbeat monitor timed"
         "|timeout at nccl work|watchdog thread terminated",
-        r"caught collective operation timeout|ran for \d+ milliseconds before timing out|watchdog got stuck for"
+        r"watchdog caught collective|caught collective operation timeout|ran for \d+ milliseconds before timing out"
+        r"|watchdog got stuck for"
         r"|Heartbeat monitor timed out|NCCL watchdog thread terminated with exception|Timeout at NCCL work",
     ),
     row(
@@ -24,6 +25,18 @@ ROWS = (
         r"\bNCCL error\b|\bnccl(?:SystemError|InternalError|RemoteError|UnhandledCudaError|InvalidUsage"
         r"|InvalidArgument)\b"
         r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted",
+    ),
+    # The collectives of other makers: Ascend and Habana (HCCL), AMD, Intel, Moore Threads, Baidu, Cambricon.
+    row(
+        "other collectives",
+        _COMM,
+        "hccl error|rccl error|xccl error|mccl error|oneccl error|bkcl error|cncl error|hccl function error"
+        "|hccl timeout|hcclsystemerror|hcclinternalerror|hcclremoteerror|hcclall|hcclbroadcast|hcclreduce|hcclbarrier"
+        "|hcclcomminit|hcclsend|hcclrecv|getting socket times out|notify wait timeout|oneccl:"
+        "|ei0002|ei0004|ei0005|ei0006|ei0007|ej0001",
+        r"\b(?:[HRXM]CCL|oneCCL|BKCL|CNCL) (?:function )?error\b|\bHCCL timeout\b(?! ?[=:(]| \d| set)"
+        r"|\bhccl(?:SystemError|InternalError|RemoteError)\b|\bhccl[A-Z]\w{2,30}\b.{0,20}error code is [1-9]"
+        r"|\bE[IJ]000\d: |Getting socket times out|notify wait timeout|\boneCCL: .{0,160}EXCEPTION",
     ),
     # Many NCCL warnings are harmless (a missing plugin or library): only a broken connection counts.
     row(
@@ -110,9 +123,11 @@ ROWS = (
         "other ranks",
         _COMM,
         "mpi_abort was invoked|mpi communication peer|and retrieving ncclunique|waiting for key: "
-        "|horovod has been shut down|horovodinternalerror",
+        "|horovod has been shut down|horovodinternalerror|fatal error in mpi_|fatal error in pmpi_"
+        "|error occurred in mpi_",
         r"MPI_ABORT was invoked on rank|MPI communication peer process has|and retrieving ncclUniqueId"
-        r"|Timeout waiting for key: |Horovod has been shut down|HorovodInternalError",
+        r"|Timeout waiting for key: |Horovod has been shut down|HorovodInternalError"
+        r"|Fatal error in P?MPI_\w|\bAn error occurred in MPI_\w",
         Role.CASCADE,
     ),
 )

@@ -82,8 +82,12 @@ ROWS = (
         r"device-side assert trigg|illegal memory access was|: unspecified launch failure|: misaligned address",
     ),
     row("device assertion", _CUDA, "assertion `", r"\.cuh?:\d+: .{0,200}Assertion `.{1,160}` failed"),
+    # Libraries that call cuBLAS by themselves print the second and go on.
     row(
-        "cuBLAS", _CUDA, "cublas_status_|cublas error", r"CUBLAS_STATUS_(?!ALLOC_FAILED|SUCCESS)[A-Z]|\bcuBLAS error\b"
+        "cuBLAS",
+        _CUDA,
+        "cublas_status_|cublas error|kernel execution error",
+        r"CUBLAS_STATUS_(?!ALLOC_FAILED|SUCCESS)[A-Z]|\bcuBLAS error\b|!! kernel execution error",
     ),
     row(
         "cuDNN",
@@ -93,5 +97,14 @@ ROWS = (
     ),
     row("cuSOLVER", _CUDA, "cusolver error|cufft error|cusparse error", r"\b(?:cusolver|cuFFT|cusparse) error: "),
     row("driver", _CUDA, "found no nvidia driver", r"Found no NVIDIA driver"),
+    # Accelerators of other makers: Ascend, Moore Threads, Intel.
+    row(
+        "other devices",
+        _CUDA,
+        "npu error|npu function error|npu warning, error|stream synchronize|stream sync timeout|musa error"
+        "|native api failed",
+        r"\bNPU (?:function )?error\b.{0,120}error code is [1-9]|\bstream sync(?:hronize)? (?:timeout|failed)"
+        r"|\bMUSA error: (?!out of memory)\w|\bNative API failed\. Native API returns",
+    ),
     row("ROCm", _CUDA, "memory access fault by gpu|hsa_status_error", r"Memory access fault by GPU|HSA_STATUS_ERROR"),
 )

@@ -27,9 +27,10 @@ ROWS = (
     row(
         "write",
         _INFRA,
-        "streamwriter failed|enforce fail at inline|basic_ios::clear|unexpected pos ",
+        "streamwriter failed|enforce fail at inline|basic_ios::clear|unexpected pos |write(): fd|input/output error",
         r"PytorchStreamWriter failed|enforce fail at inline_cont|basic_ios::clear: iostream error"
-        r"|unexpected pos \d+ vs \d",
+        r"|unexpected pos \d+ vs \d|\bwrite\(\): fd \d+ failed with"
+        r"|(?:error|failed|failure|reading|writing)\b.{0,160}: Input/output error",
     ),
     row(
         "shared memory",
@@ -87,7 +88,6 @@ ROWS = (
         "system is going down|system will power off|system will reboot",
         r"system is going down for (?:reboot|power|system|halt)|system will (?:power off|reboot) ",
     ),
-    row("hub", _INFRA, "we couldn't connect to", r"We couldn't connect to 'https?://", Role.CASCADE),
     row(
         "worker",
         _INFRA,

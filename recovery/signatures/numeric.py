@@ -35,6 +35,14 @@ ROWS = (
         "for gradients from",
         r"total norm of order .{1,20} for gradients from .{1,60} is non-finite",
     ),
+    row(
+        "gradients: every step",
+        _GRAD,
+        "gradients at all|gradients at every|gradients in all|gradients in every|gradients of all|gradients of every"
+        "|all gradients are|all gradients were",
+        rf"\bgradients (?:at|in|of) (?:all|every) (?:steps?|batch(?:es)?|iterations?) (?:are|is|were|was) "
+        rf"(?:invalid|{_BAD})\b|\ball gradients (?:are|were) (?:invalid|{_BAD})\b",
+    ),
     row("gradients: TensorFlow", _GRAD, "nan global norm", r"Found Inf or NaN global norm"),
     row(
         "gradients: message",

@@ -12,6 +12,8 @@ _K = FaultKind
 LOW_SCALE = Window(consecutive=20, at_end=2, floor=1.0, deep=2.0**-7)
 # A single one is enough, too, after this many falls without a rise, as from 65536 to below 1.
 STRAIGHT_FALL = Window(at_end=8)
+# A log whose last word is a back-off to this scale or below, after so many falls without a rise.
+LAST_WORD = Window(at_end=5, floor=2.0)
 # A scaler that stays at its floor for this many reports in a row.
 AT_FLOOR = Window(consecutive=3, at_end=2, floor=1.0)
 # More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.

@@ -1,5 +1,7 @@
 """Prints how many faults are found: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N] [--seed N]`.
 
+`--strangers` prints another table: what was found in logs that other people wrote (strangers.py).
+
 COLLECTION is a folder with an expected.json, or a file of JSON lines with `label` and `lines` (and `framework`, `also`,
 `id`). Exit code 1 when a log is not as expected.
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from tests.corpus.collection import HEALTHY, HERE, Case, Seen, as_expected, load, watch
 from tests.corpus.healthy import FORMATS, healthy_log
+from tests.corpus.strangers import table
 
 
 def say(text: str = "") -> None:
@@ -73,7 +76,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--by", choices=["framework"])
     parser.add_argument("--lines", type=int, default=240_000, help="made-up healthy lines (0: none)")
     parser.add_argument("--seed", type=int, default=0, help="of the made-up lines")
+    parser.add_argument("--strangers", action="store_true", help="show what was found in the logs of other people")
     asked = parser.parse_args(words)
+    if asked.strangers:
+        say("\n".join(table()))
+        return 0
     cases = [(case, watch([case.data])) for case in load(asked.collection)]
     wrong = [(case.name, words) for case, seen in cases if (words := as_expected(case, seen))]
     say(f"{len(cases)} logs, {sum(case.label == HEALTHY for case, _ in cases)} of them healthy\n")

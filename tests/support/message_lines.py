@@ -53,6 +53,10 @@ SAMPLES = {
     ],
     "gradients: fairseq": ["FloatingPointError: gradients are Nan/Inf"],
     "gradients: clip": ["RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite"],
+    "gradients: every step": [
+        "WARNING gradients at all steps of epoch 4 were left out: gradients in every batch were NaN",
+        "ERROR: all gradients are invalid, training ends here",
+    ],
     "gradients: TensorFlow": ["InvalidArgumentError: Found Inf or NaN global norm. : Tensor had NaN values"],
     "gradients: message": [
         "WARNING Non-finite gradient detected (norm=nan), skipping the optimizer step",
@@ -219,19 +223,36 @@ SAMPLES = {
     "device assertion": [
         "/b/Indexing.cu:1290: indexSelectSmallIndex: block: [0,0,0], thread: [3,0,0] Assertion `srcIndex < n` failed."
     ],
-    "cuBLAS": ["when calling cublasGemmEx: CUBLAS_STATUS_EXECUTION_FAILED"],
+    "cuBLAS": [
+        "when calling cublasGemmEx: CUBLAS_STATUS_EXECUTION_FAILED",
+        "[1,7]<stderr>:!!!! kernel execution error. (m: 4096, n: 512, k: 1024, error: 13)",
+    ],
     "cuDNN": ["RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"],
     "cuSOLVER": ["RuntimeError: cusolver error: 7, when calling `cusolverDnCreate(handle)`"],
     "driver": ["RuntimeError: Found no NVIDIA driver on your system."],
+    "other devices": [
+        "RuntimeError: NPU function error: c10_npu::acl::AclrtSynchronizeStream, error code is 507015",
+        "EE1002: rtStreamSynchronize failed, reason=[stream sync timeout]",
+        "RuntimeError: MUSA error: unspecified launch failed",
+        "RuntimeError: Native API failed. Native API returns: -50 (PI_ERROR_INVALID_ARG_VALUE)",
+    ],
     "ROCm": ["Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f."],
     "watchdog": [
         "[rank1]:[E1 ProcessGroupNCCL.cpp:6] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9",
         "OpType=ALLGATHER, ...) ran for 600014 milliseconds before timing out.",
+        "[rank2]:[E1 ProcessGroupNCCL.cpp:6] [Rank 2] Watchdog caught collective op",
     ],
     "NCCL": [
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed.",
         "RuntimeError: NCCL error in: /b/ProcessGroupNCCL.cpp:825, unhandled system error",
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+    ],
+    "other collectives": [
+        "RuntimeError: OPS function error: HcclBroadcast, error code is 4",
+        "EI0002: The wait execution of the Notify register times out on device 3",
+        "[rank4]: RuntimeError: HCCL error in: /b/ProcessGroupHCCL.cpp:88",
+        "hcclSystemError: a system call failed on worker 2",
+        "RuntimeError: oneCCL: comm.cpp:57 create: EXCEPTION: peer is gone",
     ],
     "NCCL warning": [
         "n1:83:2526 [0] misc/socket.cc:503 NCCL WARN Call to recv from 10.0.0.9<4> failed : Connection timed out",
@@ -257,7 +278,12 @@ SAMPLES = {
         "RendezvousConnectionError: The connection to the C10d store has failed.",
     ],
     "socket": ["RuntimeError: Connection reset by peer"],
-    "other ranks": ["MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD", "Horovod has been shut down."],
+    "other ranks": [
+        "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+        "Horovod has been shut down.",
+        "[n3:771] *** An error occurred in MPI_Allreduce",
+        "Fatal error in PMPI_Bcast: Other MPI error, error stack:",
+    ],
     "disk full": ["OSError: [Errno 28] No space left on device"],
     "quota": ["OSError: [Errno 122] Disk quota exceeded"],
     "file system": [
@@ -266,7 +292,9 @@ SAMPLES = {
         "OSError: [Errno 24] Too many open files",
     ],
     "write": [
-        "RuntimeError: [enforce fail at inline_container.cc:588] . PytorchStreamWriter failed writing file data/12"
+        "RuntimeError: [enforce fail at inline_container.cc:588] . PytorchStreamWriter failed writing file data/12",
+        "RuntimeError: write(): fd 17 failed with Input/output error",
+        "cp: error writing '/mnt/out/last.pt': Input/output error",
     ],
     "shared memory": [
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
@@ -286,7 +314,35 @@ SAMPLES = {
         "watchdog: BUG: soft lockup - CPU#3 stuck for 22s!",
     ],
     "host goes down": ["The system is going down for reboot NOW!"],
-    "hub": ["OSError: We couldn't connect to 'https://models.invalid' to load this file"],
+    "hub": [
+        "OSError: We couldn't connect to 'https://models.invalid' to load this file",
+        "ConnectionError: Couldn't reach 'our/corpus' on the Hub (ReadTimeout)",
+    ],
+    "HTTP client": [
+        "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('the other end is gone'))",
+        "[rank0]: urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='hub.invalid', port=443)",
+        "httpx.ConnectTimeout: timed out",
+        "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host store.invalid:443",
+        "TimeoutError: [Errno 110] Connection timed out",
+        "ssl.SSLEOFError: EOF occurred in violation of protocol (_ssl.c:997)",
+    ],
+    "not reached": [
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "ConnectionError: HTTPConnectionPool(host='tracker.invalid', port=80): Max retries exceeded with url: /runs",
+        "mlflow.exceptions.MlflowException: API request to http://tracker.invalid/runs failed with exception"
+        " HTTPConnectionPool(host='tracker.invalid', port=80): Max retries exceeded with url: /runs",
+        'botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "https://s3.invalid/"',
+        "OSError: [Errno 113] No route to host",
+    ],
+    "HTTP status": [
+        "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Temporarily Unavailable",
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://hub.invalid/api",
+    ],
+    "tracker": [
+        "wandb.errors.errors.CommError: Run initialization has timed out after 60.0 sec.",
+        "wandb.errors.Error: could not communicate with its service within 30 seconds",
+        "NeptuneConnectionLostException: no answer",
+    ],
     "worker": [
         "RuntimeError: DataLoader worker (pid 42) is killed by signal: Bus error.",
         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.",
@@ -386,6 +442,16 @@ SHOWN = [
     "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
     "Terminated",
     "KeyboardInterrupt",
+    "WARNING urllib3.connectionpool: Retrying (Retry(total=4, connect=4)) after connection broken by "
+    "'NewConnectionError('<urllib3.connection.HTTPConnection object>: Failed to establish a new connection: refused')'",
+    "wandb: 429 encountered (rate limit), retrying in 2.1 seconds, intercepting",
+    "HTTPError: 404 Client Error: Not Found for url: https://hub.invalid/our/model",
+    "wandb.errors.UsageError: api_key not configured (no-tty). Call wandb.login(key=[your_api_key])",
+    "HCCL_CONNECT_TIMEOUT=1200 HCCL_EXEC_TIMEOUT=1800",
+    "hccl timeout = 1800 s, rccl version 2.20",
+    "if the gradients at all steps are invalid, the epoch is left out",
+    "NPU warning: operator aten::nonzero falls back to the CPU",
+    "ls: cannot access '/mnt/old': Input/output error",
     "wandb: Network error (ConnectionError), entering retry loop: ConnectionResetError: [Errno 104]",
     "eta: 0:12:30  lr: 1e-4  loss: 6.5 (6.9)  memory: 10762  grad_norm: 0.39 (nan)",
     "iteration 5 | lm loss: 2.1 | loss scale: 4096.0 | number of skipped iterations: 0 | number of nan iterations: 0",

@@ -13,6 +13,8 @@ import pytest
 from tests.corpus.collection import HEALTHY, HERE, as_expected, load, outcome
 from tests.corpus.collection import watch as watch_chunks
 from tests.corpus.healthy import FORMATS, healthy_log
+from tests.corpus.strangers import GROUPS, RIGHT
+from tests.corpus.strangers import load as load_strangers
 
 CASES = {case.name: case for case in load()}
 EXPECTED = {name: case.expected for name, case in CASES.items()}
@@ -125,3 +127,29 @@ def test_the_tool_exits_with_0_if_all_logs_are_as_expected(tmp_path: Path):
     done = run_tool(collection, "--lines", "600")
     assert (done.returncode, done.stderr) == (0, "")
     assert "0.00 per 100k" in done.stdout
+
+
+# Logs of strangers
+
+
+def test_the_tool_shows_what_was_found_in_the_logs_of_strangers():
+    done = run_tool("--strangers")
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = [line.rsplit(maxsplit=3) for line in done.stdout.splitlines()[1:]]
+    page = (ROOT / "docs" / "faults.md").read_text()
+    for group, *numbers in printed:
+        if group in GROUPS:
+            assert any(
+                line.startswith(f"| {group}") and line.endswith(f"| {' | '.join(numbers)} |")
+                for line in page.splitlines()
+            )
+    assert {group for group, *_ in printed} >= set(GROUPS)
+
+
+def test_each_log_of_a_stranger_has_an_address_a_known_label_and_both_findings_and_no_text():
+    rows = load_strangers()
+    assert len({row["id"] for row in rows}) == len(rows) == 215
+    for row in rows:
+        assert list(row) == ["id", "source", "label", "first", "now"], row
+        assert row["source"].startswith("https://") and row["label"] in RIGHT, row
+    assert {label for labels in GROUPS.values() for label in labels} == set(RIGHT)

@@ -141,6 +141,9 @@ BEFORE = b"reading the data\n" * (HEAD + 100)
 # A quick scan skips the lines that show these faults: a header in the middle of a log, or the history of a scale.
 NOT_QUICK = {
     *(
+        "fastai_table_with_blanks",
+        "lone_scale_falls",
+        "rmse_is_all_that_is_printed",
         "plain_csv_collapse",
         "plain_csv_drift",
         "plain_jsonl_thrash",

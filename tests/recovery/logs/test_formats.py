@@ -134,6 +134,17 @@ FORMATS = [
     ("torchrun", "[rank1]: step=10 loss=2.5 lr=0.001", {"step": 10, "loss": 2.5, "lr": 1e-3}),
     ("torchrun --tee", "[default0]:step 10 loss 2.5", {"step": 10, "loss": 2.5}),
     ("srun --label", "3: step 10 loss 2.5", {"step": 10, "loss": 2.5}),
+    ("a word after loss", "Steps : 30, Gen Loss Total : 86.5, Mel Error : 1.75", {"loss": 86.5,
+     "loss_terms": ("Gen_Loss_Total",)}),
+    ("a network after loss", "iter 30 loss D: 0.5, loss G: 1.5", {"step": 30, "loss": 0.5, "loss_terms": ("loss_D", "loss_G")}),
+    ("fastprogress", " 22.10% [210/950 00:12<00:41 0.3712]", {"step": 210, "total": 950, "loss": 0.3712}),
+    ("OpenNMT", "[2026-03-01 10:00:10,001 INFO] Step 50/9000; acc:  21.10; ppl: 420.10; xent: 6.04; lr: 0.00010",
+     {"step": 50, "loss": 6.04, "lr": 1e-4, "loss_terms": ("xent",)}),
+    ("a function for a name", "[2,  1000] RMSE: 4.25", {"step": 1000, "epoch": 2, "in_epoch": True, "loss": 4.25}),
+    ("a function without a step", "epoch 3 rmse: 0.25", {}),
+    ("a held-out function", "step 40 validation rmse: 0.25", {"step": 40}),
+    ("a function beside a loss", "step 40 loss 2.5 rmse: nan", {"step": 40, "loss": 2.5}),
+    ("a divergence of a policy", "step 40 reward: 1.5 kl: 0.25", {"step": 40, "loss_terms": ("kl",)}),
     ("stable-baselines", "|    loss                 | 0.0125   |", {"loss": 0.0125}),
     ("our own", "rung| step step=10 loss=2.5 lr=0.001 grad_norm=0.5 scale=1024 skipped=0 kd=0.5",
      {"step": 10, "loss": 2.5, "lr": 1e-3, "grad_norm": 0.5, "scale": 1024, "skipped": False, "loss_terms": ("kd",)}),
@@ -192,6 +203,13 @@ def test_the_length_of_a_run_is_read_from_the_lines_of_transformers():
 def rows(*lines):
     table = Tables()
     return [table.read(line) for line in lines]
+
+
+def test_the_table_of_fastai_is_read_with_single_blanks_and_with_two_words_in_a_name():
+    for head in ("epoch train_loss valid_loss accuracy", "epoch train loss valid loss accuracy"):
+        row = rows(head, "3 0.25 nan 0.81")[1]
+        assert (row.epoch, row.loss) == (3, 0.25) and math.isnan(row.held_out_loss), head
+    assert rows("the loss of epoch three", "3 0.25 0.5 0.81 9")[1] is None
 
 
 def test_a_csv_is_read_by_its_header():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rung.recovery.logs.line_reader import read
+from rung.recovery.logs.line_reader import LineReader, read
 from rung.recovery.logs.metric_names import Role, role
 
 # line, step as printed, loss
@@ -177,3 +177,35 @@ def test_any_text_is_read_without_a_crash(text):
 def test_a_record_reads_back_as_written(step, loss):
     reading = read(f"rung| step step={step} loss={loss!r}")
     assert (reading.step, reading.loss) == (step, loss)
+
+
+def read_all(*lines):
+    reader = LineReader()
+    return [reader.read(line) for line in lines]
+
+
+def test_a_function_for_a_name_is_the_loss_until_the_log_has_one_by_name():
+    losses = [
+        reading.loss
+        for reading in read_all("step 1 nll: 0.5", "step 2 nll: 0.25", "step 2 loss: 2.0", "step 3 nll: 1.0")
+    ]
+    assert losses == [0.5, 0.25, 2.0, None]
+    *_, later = read_all("step 1 loss: 2.0", "step 2 rmse: nan")
+    assert later.loss is None and later.step == 2 and math.isnan(later.values["rmse"])
+
+
+def test_a_score_is_the_loss_from_its_second_line_on():
+    assert [reading.loss for reading in read_all("step 1 rmse: 0.5", "step 2 rmse: 0.25")] == [None, 0.25]
+    assert [reading.loss for reading in read_all("step 1 rmse: nan", "step 1 loss: 2.0", "step 2 rmse: nan")] == [
+        None,
+        2.0,
+        None,
+    ]
+
+
+def test_a_scale_alone_on_its_line_is_a_setting_until_it_changes():
+    scales = [reading.scale for reading in read_all(*["loss_scale: 128"] * 3, "loss_scale: 64", "loss_scale: 0")]
+    assert scales == [None, None, None, 64, None]
+    # The scale of an image or of an adapter is no loss scale.
+    assert [reading.scale for reading in read_all("scale: 0.5", "scale: 0.25")] == [None, None]
+    assert [reading.scale for reading in read_all("loss_scale: 8", "grad_scale: 4")] == [None, None]

@@ -63,6 +63,17 @@ def test_a_run_that_ends_far_above_its_first_loss_is_a_divergence():
     assert follow([2.0 * 1.05**n for n in range(40)])._numbers._warnings._blow_up.at_end() is None
 
 
+def test_a_short_log_that_ends_while_the_loss_explodes_is_a_divergence():
+    fault = follow([0.8, 2.4, 6e4, 1e13]).first_fault(ended=True)
+    assert fault is not None and fault.kind is FaultKind.DIVERGENCE and "1e+13" in fault.note
+    assert follow([0.8, 2.4, 6e4, 1e13]).first_fault(ended=False) is None
+
+
+def test_a_short_log_with_a_bad_batch_or_its_average_at_the_end_is_no_divergence():
+    for losses in ([0.8, 0.7, 0.7, 1e13], [0.8, 0.7, 1e13, 5e12], [0.8, 1e13, 0.7, 1e14], [0.8, 2.0, 3e3, 7e3]):
+        assert follow(losses).first_fault(ended=True) is None, losses
+
+
 def test_a_first_loss_near_zero_is_not_used_for_comparison():
     chance = random.Random(3)
     policy = [1e-6, *(chance.gauss(0, 0.4) for _ in range(300))]

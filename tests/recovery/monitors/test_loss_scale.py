@@ -1,5 +1,7 @@
 """Tests the monitor of the loss scale: one back-off is normal, a collapse or a scale that goes up and down is not."""
 
+from itertools import pairwise
+
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor, read_backoff
 
@@ -122,3 +124,24 @@ def test_a_scale_at_its_floor_with_skipped_steps_is_a_collapse():
 def test_a_log_that_ends_after_a_straight_fall_below_one_ends_low():
     assert reports(halving(32768.0, 17))[1].is_low
     assert not reports([*halving(8.0, 4), 2.0, 1.0, 0.5])[1].is_low
+
+
+def falling(*scales):
+    watch = LossScaleMonitor()
+    for attempted, to in pairwise(scales):
+        watch.back_off(None, Backoff(attempted, to))
+    return watch
+
+
+def test_a_log_whose_last_word_is_a_straight_fall_to_two_ends_low():
+    watch = falling(64, 32, 16, 8, 4, 2)
+    assert watch.is_low
+    # The run goes on, so the scaler has found its scale.
+    watch.see_finite_loss()
+    assert not watch.is_low
+
+
+def test_a_short_fall_and_a_fall_to_a_normal_scale_do_not_end_low():
+    assert not falling(32, 16, 8, 4, 2).is_low
+    assert not falling(65536, 32768, 16384, 8192, 4096, 2048, 1024).is_low
+    assert not falling(64, 32, 16, 32, 16, 8, 4, 2).is_low

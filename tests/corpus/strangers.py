@@ -1,0 +1,61 @@
+"""Shows what was found in excerpts of logs that other people posted in public threads, from the file beside this one.
+
+The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
+without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
+of these excerpts, `now` after that.
+"""
+
+import json
+
+from tests.corpus.collection import HERE
+
+FILE = HERE / "strangers.jsonl"
+NOTHING = "-"
+# By label, the faults that are right: several say the same about a run, and have the same cures.
+RIGHT = {
+    "nan_loss": {"nan_loss", "grad_nonfinite", "scale_collapse"},
+    "scale_collapse": {"scale_collapse", "nan_loss", "scale_thrash"},
+    "divergence": {"divergence", "nan_loss"},
+    "fp16_overflow": {"fp16_overflow"},
+    "unscale_error": {"unscale_error"},
+    "oom": {"oom"},
+    "gpu_error": {"cuda_fault", "image_arch"},
+    "collective": {"comm_fault", "cuda_fault"},
+    "killed": {"oom", "infra_fault", "comm_fault"},
+    "disk": {"infra_fault"},
+    "tracker_network": {"infra_fault", "comm_fault"},
+    # A data worker can die of memory or of the machine; otherwise Rung has no name for these, and must give none.
+    "data": {NOTHING, "infra_fault", "oom"},
+    "script_error": {NOTHING},
+    "dtype_error": {NOTHING},
+    "healthy": {NOTHING},
+}
+GROUPS = {
+    "numeric faults": ("fp16_overflow", "nan_loss", "unscale_error", "scale_collapse", "divergence"),
+    "other faults": ("oom", "gpu_error", "collective", "killed", "disk", "tracker_network"),
+    "errors of other kinds": ("script_error", "dtype_error", "data"),
+    "healthy": ("healthy",),
+}
+
+
+def load() -> list[dict[str, str]]:
+    return [json.loads(row) for row in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def right(rows: list[dict[str, str]], when: str) -> int:
+    """Return how many rows have a right finding, `first` or `now`."""
+    return sum(row[when] in RIGHT[row["label"]] for row in rows)
+
+
+def table() -> list[str]:
+    """Return the lines of the table: a line per group, and one per label of a fault."""
+    rows, lines = load(), [f"{'':<24}{'logs':>6}{'first':>7}{'now':>6}"]
+    for group, labels in GROUPS.items():
+        lines.append(_line(group, [row for row in rows if row["label"] in labels]))
+        if len(labels) > 1:
+            lines += [_line(f"  {label}", [row for row in rows if row["label"] == label]) for label in labels]
+    return lines
+
+
+def _line(name: str, rows: list[dict[str, str]]) -> str:
+    return f"{name:<24}{len(rows):>6}{right(rows, 'first'):>7}{right(rows, 'now'):>6}"
