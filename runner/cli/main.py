@@ -22,12 +22,11 @@ from rung.runner.cli.compare import compare
 from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
 from rung.runner.cli.doctor import doctor
 from rung.runner.cli.drill import drill
-from rung.runner.cli.explain import explain
 from rung.runner.cli.image import image
 from rung.runner.cli.init import init
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.launch import launch
-from rung.runner.cli.logs import logs
+from rung.runner.cli.logs import explain, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm

@@ -23,6 +23,7 @@ from rung.runner.hosts.this_machine import VISIBLE, lacks_gpus, max_parallel, su
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile, refuse_other_job
+from rung.runner.launch.shell_python import recorded_python
 from rung.runner.state import transitions
 from rung.runner.state.store import Store
 
@@ -92,6 +93,7 @@ def submit_grid(
     at_once: int | None,
     *,
     at: float,
+    environ: Mapping[str, str],
 ) -> tuple[str, list[Job]]:
     """Queue one job for each combination, all or none; return the id of their group, and the jobs."""
     specs = [with_file_values(each.spec, file.parent / each.spec.workdir) for each in combinations]
@@ -99,7 +101,8 @@ def submit_grid(
         group = store.add_group(file.stem, at_once, at=at)
         jobs = []
         for each, spec in zip(combinations, specs, strict=True):
-            about = {"file": str(file), "group": group, "grid": dict(each.settings)}
+            grid = {"file": str(file), "group": group, "grid": dict(each.settings)}
+            about = {**grid, **recorded_python(spec, environ)}
             job = store.add_job(spec, file.parent, at=at, about=about)
             store.put_in_group(job.id, group, each.settings)
             jobs.append(job)

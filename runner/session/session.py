@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ class Session:
         """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
         for each in combinations:
             submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
-        return submit.submit_grid(self.store, combinations, file, at_once, at=time.time())
+        return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), environ=os.environ)
 
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())
@@ -115,6 +116,8 @@ class Session:
         active for so many seconds.
         """
         limit = 0.0 if until_idle else idle_end
+        # Before anybody can see a controller and stop it.
+        import_module("rung.runner.controller.controller")
         while True:
             try:
                 with ownership(self.paths):
