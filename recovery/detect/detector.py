@@ -132,13 +132,13 @@ class Detector:
     def _awaits_replay(self) -> bool:
         """Return whether the job will soon say why its loss is not finite.
 
-        A script that leaves out its bad batches makes no update and no record. After a few of them the code inside the
-        job runs the step again; acting before that would take FP32 where one place needs it.
+        A script that leaves out each of its batches makes no update and no record. After a few of them the code inside
+        the job runs the step again; acting before that would take FP32 where one place needs it.
         """
         fault = self._candidates.first(ended=False)
         if fault is None or fault.kind is not _K.NAN_LOSS or fault.replay or self._progress.has_records:
             return False
-        return self._progress.reports_its_end and self._numbers.bad_in_a_row < AWAITED
+        return self._progress.reports_its_end and self._numbers.all_bad and self._numbers.bad_in_a_row < AWAITED
 
     def ending_exception(self) -> Fault | None:
         """Return the exception in the log that ended the training, however the script exits."""

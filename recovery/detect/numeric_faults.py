@@ -53,6 +53,11 @@ class NumericFaults:
         return self._losses.healthy
 
     @property
+    def all_bad(self) -> bool:
+        """Return whether no loss was finite."""
+        return not self._losses.ever_good
+
+    @property
     def bad_in_a_row(self) -> int:
         """Return how many losses in a row were not finite, up to the newest."""
         return self._losses.bad_in_a_row

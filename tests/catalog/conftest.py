@@ -15,14 +15,14 @@ CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
 
 
 class CatalogLab(Lab):
-    def catalog(self, name: str, options: str = "", **changes: Any) -> Path:
+    def catalog(self, name: str, options: str = "", file: str = "job.yaml", **changes: Any) -> Path:
         """Copy a job of the catalog with fields of its job file changed and words added to `run`; return the job file.
 
         A mapping changes only the keys it names: `knobs={"precision": "fp32"}` leaves the other knobs as they are.
         """
         folder = self.folder / f"{name}-{len(list(self.folder.glob(f'{name}-*'))) + 1}"
         shutil.copytree(CATALOG / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        job = folder / "job.yaml"
+        job = folder / file
         spec = yaml.safe_load(job.read_text())
         for field, value in changes.items():
             spec[field] = {**spec.get(field, {}), **value} if isinstance(value, dict) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from tests.gauntlet.catalog import SIDES
 from tests.gauntlet.judging import Verdict
@@ -27,17 +27,21 @@ def line(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return the markdown table of all regimens; relaunches and steps are those of cases that can be cured."""
+    """Return the markdown table of all regimens; relaunches and steps are those of cases that can be cured.
+
+    In 16 bit is the share of the steps of the cases whose script computes in 16 bit.
+    """
     columns = ("regimen", "steps", "recovered", "named", "relaunches (most)", "steps lost", "seconds", "in 16 bit")
     rows = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
+    narrow = {verdict.result.case for verdict in verdicts if verdict.result.half_steps}
     kinds = dict.fromkeys((verdict.result.regimen, verdict.result.times) for verdict in verdicts)
     for regimen, times in sorted(kinds, key=lambda kind: (kind[1], list(kinds).index(kind))):
         mine = [v for v in verdicts if (v.result.regimen, v.result.times) == (regimen, times)]
-        rows.append(f"| {regimen} | x{times} | {_figures(mine)} |")
+        rows.append(f"| {regimen} | x{times} | {_figures(mine, narrow)} |")
     return "\n".join(rows)
 
 
-def _figures(mine: Sequence[Verdict]) -> str:
+def _figures(mine: Sequence[Verdict], narrow: Container[str]) -> str:
     curable = [verdict for verdict in mine if verdict.case.curable]
     hopeless = [verdict for verdict in mine if verdict.case.diagnosis]
     recovered = f"{sum(verdict.cured for verdict in curable)} of {len(curable)}"
@@ -50,7 +54,8 @@ def _figures(mine: Sequence[Verdict]) -> str:
     lost = f"{sum(result.steps_lost for result in results) / len(results):.0f}"
     lost = "not known" if results[0].regimen in STEPS_UNKNOWN else lost
     seconds = sum(result.seconds for result in results) / len(results)
-    half = sum(result.half_steps for result in results) / max(1, sum(result.steps for result in results))
+    steps = sum(result.steps for result in results if result.case in narrow)
+    half = sum(result.half_steps for result in results) / max(1, steps)
     return f"{recovered} | {named} | {mean:.2f} ({most}) | {lost} | {seconds:.0f} | {half:.0%}"
 
 

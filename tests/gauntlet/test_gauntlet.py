@@ -323,6 +323,13 @@ def test_the_table_has_an_order_for_every_regimen() -> None:
     assert {*table.ORDER} == {*REGIMENS}
 
 
+def test_the_share_in_16_bit_is_that_of_the_scripts_that_compute_in_16_bit() -> None:
+    wide = replace(CURABLE, name="wide")
+    verdicts = [verdict(steps=100, half_steps=80), verdict(wide, steps=900, half_steps=0)]
+    assert table.summary(verdicts).endswith("| 80% |")
+    assert table.summary(verdicts[1:]).endswith("| 0% |")
+
+
 def test_the_tables_show_what_failed() -> None:
     verdicts = [
         verdict(),

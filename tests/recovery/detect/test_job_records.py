@@ -50,7 +50,13 @@ def test_a_script_that_leaves_out_its_batches_is_stopped_when_its_replay_has_com
 
 
 @pytest.mark.parametrize(
-    "lines", [[HANDS, *LEFT_OUT[:8]], LEFT_OUT[:2], ["rung| hands none why=no_update", *LEFT_OUT[:2]]]
+    "lines",
+    [
+        [HANDS, *LEFT_OUT[:8]],
+        [HANDS, "Step 0: total_loss=2.5", *LEFT_OUT[:2]],
+        LEFT_OUT[:2],
+        ["rung| hands none why=no_update", *LEFT_OUT[:2]],
+    ],
 )
 def test_nobody_waits_long_for_a_replay_or_where_none_can_come(lines):
     fault = follow(lines).first_fault(ended=False)
@@ -115,6 +121,7 @@ def attempt_after(lines):
 
     class Watched:
         mode = "flags"
+        links = ()
 
     watched = Watched()
     watched.detector = detector

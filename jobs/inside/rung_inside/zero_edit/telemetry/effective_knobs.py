@@ -46,9 +46,14 @@ def _report(optimizer: Any, skipped: bool | None) -> None:
     if first is None:
         _first_optimizer[:] = [weakref.ref(optimizer)]
     if first in (None, optimizer):
-        if skipped is not True:
+        if skipped is not True or not _waits_for_an_update():
             _has_updated[:] = [True]
         records.report_knobs(read_knobs(optimizer) if _has_updated else _before_an_update(optimizer))
+
+
+def _waits_for_an_update() -> bool:
+    """Return whether a knob is asked that takes effect only when an update is made."""
+    return run_state.asked_knob("lr") is not None or run_state.asked_knob("clip") is not None
 
 
 def _report_at_end() -> None:
