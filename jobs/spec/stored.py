@@ -46,7 +46,7 @@ def _readable(data: dict[str, Any], error: ValidationError) -> JobSpec:
     for fields in (kept, {"name": data.get("name")}):
         try:
             return JobSpec.model_validate({**LEAST, **fields}, context=STORED)
-        except ValidationError:
+        except ValueError:  # also of text that is no Unicode, whose message cannot be made
             continue
     return JobSpec.model_validate(LEAST)
 

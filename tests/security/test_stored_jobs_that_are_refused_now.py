@@ -149,6 +149,11 @@ def is_read_or_refused(rng: random.Random) -> None:
         assert read_stored(rng.choice([text(rng), json.dumps(value(rng))])).spec.run
 
 
+def test_text_that_is_no_unicode_is_refused_with_a_reason() -> None:
+    stored = read_stored(r'{"name": "a", "run": "x", "volumes": ["\ud800: /"]}')
+    assert stored.refused and stored.spec.name
+
+
 @pytest.mark.parametrize("check", [is_read, is_read_or_refused])
 @pytest.mark.parametrize("many", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 def test_any_stored_text_is_a_spec_with_a_reason_or_a_value_error(many: int, check: Any) -> None:
