@@ -186,7 +186,7 @@ class Recovery(Model):
     )
     fp32: Literal["tf32", "strict"] = Field(
         "tf32",
-        description="What the rung fp32 computes matmuls in on sm_80 and newer; strict: FP32 itself, but slower.",
+        description="What fp32 and fp32_modules compute matmuls in on sm_80 and newer; strict: FP32 itself, slower.",
     )
     max_attempts: PositiveInt = Field(8, description="Hard bound on launches of the job for faults of its own.")
     infra_retries: Annotated[int, BeforeValidator(not_bool), Field(ge=0)] = Field(

@@ -5,6 +5,8 @@ A replay covers one step. When the loss had blown up before that step, the repla
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.knobs import Precision, RungName
@@ -55,13 +57,15 @@ def read_replay(fault: Fault, context: RungContext, wider: tuple[RungName, ...])
 def _diagnose_precision(fault: Fault, context: RungContext, wider: tuple[RungName, ...]) -> Diagnosis:
     """Diagnose a step that is finite in FP32: the cure that the replay has found, then the wider precisions."""
     why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
-    return with_cure(Diagnosis(wider, why, proven=_was_learning(fault, context)), read_cure(fault), context.now)
+    diagnosis = Diagnosis(wider, why, proven=_was_learning(context))
+    found = with_cure(diagnosis, read_cure(fault), context.now)
+    # No lr and no clipping has a part in what the first weights compute.
+    return replace(found, proven=True) if fault.step is not None and fault.step <= UNTRAINED else found
 
 
-def _was_learning(fault: Fault, context: RungContext) -> bool:
+def _was_learning(context: RungContext) -> bool:
     """Return whether the run learned until the fault: a step that is finite in FP32 does not cure too high an lr."""
-    untrained = fault.step is not None and fault.step <= UNTRAINED
-    return untrained or bool(context.attempts and context.attempts[-1].was_falling is not False)
+    return bool(context.attempts and context.attempts[-1].was_falling is not False)
 
 
 def is_stale(fault: Fault) -> bool:

@@ -142,10 +142,13 @@ def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:
         return "the run is already in fp32"
     if too_large := why_fp32_does_not_fit(context):
         return too_large
+    return context.proven_knobs.but(precision=Precision.FP32, fp32_modules=None, matmul=_matmul_of_fp32(context))
+
+
+def _matmul_of_fp32(context: RungContext) -> str | None:
+    """Return what matmuls of FP32 numbers compute in; None: the GPU has no choice, or the script decides."""
     matmul = context.spec.recovery.fp32 if context.gpu is not None and context.gpu.has_tf32 else None
-    if matmul is not None and _why_out_of_reach(context, "matmul", matmul):
-        matmul = None  # the script decides
-    return context.proven_knobs.but(precision=Precision.FP32, fp32_modules=None, matmul=matmul)
+    return None if matmul is None or _why_out_of_reach(context, "matmul", matmul) else matmul
 
 
 def why_fp32_does_not_fit(context: RungContext) -> str | None:
@@ -182,7 +185,7 @@ def _bf16(step: RungSpec, context: RungContext) -> Knobs | str:
         return f"{context.gpu.name} has no bf16, which begins with sm_80"
     if not context.spec.recovery.names_its_rungs and not says_it_knows(context.spec, Precision.BF16):
         return "nothing in the job file says that the script knows bf16: give knobs.framework or knobs.precision_text"
-    return context.proven_knobs.but(precision=Precision.BF16, fp32_modules=None)
+    return context.proven_knobs.but(precision=Precision.BF16, fp32_modules=None, matmul=None)
 
 
 def _skip_data(step: RungSpec, context: RungContext) -> Knobs | str:
@@ -256,7 +259,7 @@ def _fp32_modules(step: RungSpec, context: RungContext) -> Knobs | str:
         return f"{', '.join(step.places)}: already in FP32"
     if sum(attempt.rung == RungName.FP32_MODULES for attempt in context.attempts) >= MOST_LISTS:
         return f"{MOST_LISTS} lists of places did not hold, so the numbers go on growing"
-    return context.proven_knobs.but(fp32_modules=",".join(places))
+    return context.proven_knobs.but(fp32_modules=",".join(places), matmul=_matmul_of_fp32(context))
 
 
 def _longer_list(present: list[str], added: tuple[str, ...]) -> list[str]:

@@ -35,7 +35,7 @@ def tried_before(attempts: Sequence[Attempt]) -> Tried:
     for attempt in attempts:
         if attempt.stepped_back:
             gone = frozenset(_places(cured)) - frozenset(_places(attempt.asked))
-            others = attempt.asked.but(fp32_modules=None) != cured.but(fp32_modules=None)
+            others = _without_places(attempt.asked) != _without_places(cured)
             tried = Tried(tried.places | gone, tried.knobs or others)
         if _is_stopped(attempt):
             cured = attempt.asked
@@ -51,8 +51,13 @@ def faster_knobs(first: Knobs, now: Knobs, tried: Tried = NOTHING) -> Knobs | No
     places, kept = _places(now), {*_places(first), *tried.places}
     last = next((place for place in reversed(places) if place not in kept), None)
     if last is not None:
-        return now.but(fp32_modules=",".join(place for place in places if place != last) or None)
+        left = ",".join(place for place in places if place != last)
+        return now.but(fp32_modules=left) if left else _without_places(now)
     return now.but(lr=first.lr) if now.lr != first.lr and not is_wider and not tried.knobs else None
+
+
+def _without_places(knobs: Knobs) -> Knobs:
+    return knobs.but(fp32_modules=None, matmul=None)
 
 
 def _places(knobs: Knobs) -> list[str]:

@@ -81,6 +81,12 @@ ROWS = (
         r"client socket has failed to connect to .{0,120}errno: (?!97|99)\d",
         Role.CASCADE,
     ),
+    row(
+        "NCCL socket",
+        _COMM,
+        "call to connect|call to recv|call to send",
+        r"\bsocket\.\w{1,3}:\d+ WARN Call to (?:connect|recv|send)\b.{0,60}failed ?: ",
+    ),
     row("port", _COMM, "address already in use", r"\b\w*Error: (?:\[Errno 98\] )?Address already in use"),
     row(
         "gloo",

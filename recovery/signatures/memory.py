@@ -41,6 +41,7 @@ ROWS = (
         "got an oom, unloading|allocation on device",
         r"Got an OOM, unloading|Allocation on device.{0,80}(?:exceed|out of memory)",
     ),
+    row("HIP runtime", _OOM, "memory allocation failed", r"\bvideo memory allocation failed"),
     row(
         "CUDA memory code",
         _OOM,

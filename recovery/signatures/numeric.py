@@ -119,7 +119,8 @@ ROWS = (
         "|nan detect|inf detect|nan found|inf found|nan encountered|nan in |inf in |nan values in|finite in "
         "|nan/inf enc|inf encountered|invalid loss|bad loss|abnormal loss|infinite values in|finite values in"
         "|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan",
-        rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b(?:.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)|\.?$)"
+        rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b"
+        rf"(?:.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)|\.? ?$)"
         rf"|\b(?:invalid|bad|abnormal) loss(?: value)?\W{{1,3}}{_BAD}\b"
         rf"|\bloss(?:es)?\b.{{0,15}}\b{_BAD}\b.{{0,20}}(?:{_SEEN}|skipp)"
         rf"|\b{_BADS}(?: values?)? (?:(?:was|were) )?(?:{_SEEN} )?(?:in|for) (?:the )?(?:\w{{1,20}}[ _.])?loss",

@@ -23,12 +23,12 @@ _NUMBER = r"\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?"
 
 ROWS = (
     # torch <= 2.9 prints at::Half, later versions c10::Half; there is a BFloat16 variant, and some logs cut the end.
-    # An integer out of range is another error, for which the ladder has no rung.
+    # An integer or a complex number is another error, for which the ladder has no rung.
     row(
         "half conversion",
         _K.FP16_OVERFLOW,
         "cannot be converted to type",
-        r"value cannot be converted to type (?:(?!u?int|u?long|short|bool)\S+ without overflow"
+        r"value cannot be converted to type (?:(?!u?int|u?long|short|bool)\S+ without overflow(?!: \()"
         r"|(?:at|c10)::(?:Half|BFloat16))",
     ),
     row("unscale FP16", _K.UNSCALE_ERROR, "attempting to unscale", r"Attempting to unscale \S{2,12} grad"),
@@ -69,6 +69,13 @@ ROWS = (
         r"|minimum loss scale (?:has been |was |is )?reached",
     ),
     row(
+        "scale ends it",
+        _K.SCALE_COLLAPSE,
+        "scale is too small|scale too small|scale is too low|in a row due to overflow",
+        r"\b(?:loss|grad(?:ient)?)[ _-]?scale (?:is )?too (?:small|low)\W{1,3}(?:exit|abort|stop|terminat|end)"
+        r"|\bskipped \d{1,6} (?:iterations|steps|batches|updates) in a row due to overflow",
+    ),
+    row(
         "collapse message",
         _K.SCALE_COLLAPSE,
         "scale collapse|scale has collapsed|scale underflow|scale dropped below|scale fell below",
@@ -102,5 +109,6 @@ BACKOFFS = (
         "reducing loss scale|setting loss scale|reducing scale to|decreasing loss scale|loss scale reduced to",
         rf"(?:(?:reducing|setting|decreasing) (?:the )?(?:loss |grad )?scale to:?|loss scale reduced to) {_TO}",
     ),
+    _backoff("Paddle", "current scale is", rf"Found inf or nan, current scale is: {_TRIED}, decrease to"),
     _backoff("new", "new scale:|new loss scale", rf"(?:skipp|overflow).{{0,80}}new (?:loss )?scale:? {_TO}"),
 )

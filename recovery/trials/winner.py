@@ -53,7 +53,8 @@ def why_won(winner: Attempt, over: Sequence[Attempt]) -> str:
         return f"a lower lr is no better ({loss} at step {trial.until} as it is; {rest}), so the run goes on"
     if trial.candidate.rung is None:
         return f"no rung changes it ({loss} at step {trial.until} as it is; {rest}), so the run is left alone"
-    return f"{trial.candidate.label} won the trials with {loss} at step {trial.until} ({rest})"
+    joint = " with" if seen is not None else ";"
+    return f"{trial.candidate.label} won the trials{joint} {loss} at step {trial.until} ({rest})"
 
 
 def _came_to(attempt: Attempt) -> str:

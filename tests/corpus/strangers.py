@@ -2,10 +2,12 @@
 
 The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
 without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
-of these excerpts, `now` after that.
+of these excerpts, `now` after that. There are two lists. The second was collected after the rules had been extended
+because of the first; its excerpts were written anew in the formats of the threads, with other numbers and names.
 """
 
 import json
+from typing import Any
 
 from tests.corpus.collection import HERE
 
@@ -15,6 +17,7 @@ NOTHING = "-"
 RIGHT = {
     "nan_loss": {"nan_loss", "grad_nonfinite", "scale_collapse"},
     "scale_collapse": {"scale_collapse", "nan_loss", "scale_thrash"},
+    "scale_thrash": {"scale_thrash", "scale_collapse", "divergence"},
     "divergence": {"divergence", "nan_loss"},
     "fp16_overflow": {"fp16_overflow"},
     "unscale_error": {"unscale_error"},
@@ -22,6 +25,7 @@ RIGHT = {
     "gpu_error": {"cuda_fault", "image_arch"},
     "collective": {"comm_fault", "cuda_fault"},
     "killed": {"oom", "infra_fault", "comm_fault"},
+    "infra_fault": {"infra_fault", "oom", "comm_fault"},
     "disk": {"infra_fault"},
     "tracker_network": {"infra_fault", "comm_fault"},
     # A data worker can die of memory or of the machine; otherwise Rung has no name for these, and must give none.
@@ -31,31 +35,40 @@ RIGHT = {
     "healthy": {NOTHING},
 }
 GROUPS = {
-    "numeric faults": ("fp16_overflow", "nan_loss", "unscale_error", "scale_collapse", "divergence"),
-    "other faults": ("oom", "gpu_error", "collective", "killed", "disk", "tracker_network"),
+    "numeric faults": ("fp16_overflow", "nan_loss", "unscale_error", "scale_collapse", "scale_thrash", "divergence"),
+    "other faults": ("oom", "gpu_error", "collective", "killed", "disk", "tracker_network", "infra_fault"),
     "errors of other kinds": ("script_error", "dtype_error", "data"),
     "healthy": ("healthy",),
 }
 
 
-def load() -> list[dict[str, str]]:
+def load() -> list[dict[str, Any]]:
     return [json.loads(row) for row in FILE.read_text(encoding="utf-8").splitlines()]
 
 
-def right(rows: list[dict[str, str]], when: str) -> int:
+def right(rows: list[dict[str, Any]], when: str) -> int:
     """Return how many rows have a right finding, `first` or `now`."""
     return sum(row[when] in RIGHT[row["label"]] for row in rows)
 
 
 def table() -> list[str]:
-    """Return the lines of the table: a line per group, and one per label of a fault."""
-    rows, lines = load(), [f"{'':<24}{'logs':>6}{'first':>7}{'now':>6}"]
+    """Return the lines of the tables of both lists: a line per group, and one per label of a fault."""
+    rows = load()
+    return [line for number in (1, 2) for line in _table(number, [row for row in rows if row["list"] == number])]
+
+
+def _table(number: int, rows: list[dict[str, Any]]) -> list[str]:
+    lines = [f"{f'list {number}':<24}{'logs':>6}{'first':>7}{'now':>6}"]
     for group, labels in GROUPS.items():
         lines.append(_line(group, [row for row in rows if row["label"] in labels]))
         if len(labels) > 1:
-            lines += [_line(f"  {label}", [row for row in rows if row["label"] == label]) for label in labels]
+            lines += [
+                _line(f"  {label}", found)
+                for label in labels
+                if (found := [row for row in rows if row["label"] == label])
+            ]
     return lines
 
 
-def _line(name: str, rows: list[dict[str, str]]) -> str:
+def _line(name: str, rows: list[dict[str, Any]]) -> str:
     return f"{name:<24}{len(rows):>6}{right(rows, 'first'):>7}{right(rows, 'now'):>6}"

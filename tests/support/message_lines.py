@@ -95,6 +95,15 @@ SAMPLES = {
         "ValueError: Loss is not finite and patience is exhausted.",
         "the loss turned to NaN after 300 steps",
     ],
+    "scale ends it": [
+        "RuntimeError: grad_scale is too small, exiting: 1.1641532182693481e-10",
+        "Exception: Skipped 40 steps in a row due to overflow - Exiting training.",
+    ],
+    "HIP runtime": [":1:memory.cpp :347 : 9510 us: 4301 : [tid:0x7f2a] Video memory allocation failed!"],
+    "NCCL socket": [
+        "n12:1855:1861 [0] include/socket.h:360 WARN Call to connect failed : Connection timed out",
+        "n12:1855:1861 [0] include/socket.h:412 WARN Call to recv from 10.0.0.7<4411> failed : Connection reset",
+    ],
     "loss ends it": ["Non-finite loss, stopping training", "inf loss, aborting"],
     "diverged": ["ERROR:tensorflow:Model diverged with loss = NaN."],
     "Ultralytics": [
@@ -102,6 +111,7 @@ SAMPLES = {
         "RuntimeError: Training failed: NaN persisted for 3 epochs",
     ],
     "bad batch": [
+        "ValueError:  [x] nan loss ",
         "[WARNING] NaN loss detected! Skipping batch.",
         "NaN/Inf loss detected at batch 40! Skipping batch.",
         "Warning: NaN detected in loss at step 31",
@@ -357,6 +367,7 @@ BACKOFF_SAMPLES = {
     "back-off: DeepSpeed": "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1",
     "back-off: from and to": "Reducing dynamic loss scale from 4096.0 to 2048.0",
     "back-off: to": "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 0.5",
+    "back-off: Paddle": "Found inf or nan, current scale is: 0.0078125, decrease to: 0.0078125*0.5",
     "back-off: new": "0: Skipped batch, new scale: 4096.0",
 }
 
@@ -377,6 +388,7 @@ QUOTED = [
 
 # Words of a fault that only talk about it, or belong to a program, a configuration, a healthy start or a normal end.
 SHOWN = [
+    "RuntimeError: value cannot be converted to type float without overflow: (3.1e-07,-1.0e-07)",
     "So the error of 'CUDA out of memory' went away with a smaller batch.",
     "- write something like `Memory cgroup out of memory: Killed process` to the report",
     '    r"no space left on device|Disk quota exceeded": "disk",',

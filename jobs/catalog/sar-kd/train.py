@@ -23,8 +23,6 @@ from torch import nn
 from torch.nn import functional
 
 WORDS, EXPERTS = 32, 4
-# The router is to have an opinion from the start: how far apart its logits lie for the heads of one word.
-OPINION = 8.0
 TOO_MANY_BAD_BATCHES = 10
 HELD_OUT_FROM, HELD_OUT_BATCHES, A_FEW_BATCHES = 1_000_000, 64, 8
 LOGIT_LIMIT, LOSS_LIMIT = 5.0, 6.0
@@ -42,6 +40,9 @@ class Size:
     lr_share: float
     # And its router far smaller ones: what it says of a word is a sum over the width, and exp of it must stay finite.
     router_share: float
+    # The router is to have an opinion from the start: how far apart its logits lie for the heads of one word. They grow
+    # with training, in a wider student faster.
+    opinion: float
     # With `--fixed`, the norm of gradients above which an update is left out: there are more of them in a wider one.
     unsteady: float
 
@@ -56,6 +57,7 @@ SIZES = {
         steps=300,
         lr_share=1.0,
         router_share=1.0,
+        opinion=8.0,
         unsteady=2.0,
     ),
     "gpu": Size(
@@ -67,6 +69,7 @@ SIZES = {
         steps=600,
         lr_share=0.1,
         router_share=0.005,
+        opinion=4.0,
         unsteady=20.0,
     ),
 }
@@ -124,7 +127,7 @@ class Student(nn.Module):
         self.blocks = nn.Sequential(*(Block(size.width, size.attention_heads) for _ in range(size.layers)))
         self.norm = nn.LayerNorm(size.width)
         self.heads = nn.Linear(size.width, EXPERTS * WORDS)
-        self.router = nn.Parameter(OPINION * torch.randn(size.width, EXPERTS) / math.sqrt(size.width))
+        self.router = nn.Parameter(size.opinion * torch.randn(size.width, EXPERTS) / math.sqrt(size.width))
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         hidden = self.norm(self.blocks(self.word(text) + self.position))

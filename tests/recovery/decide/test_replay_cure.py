@@ -152,6 +152,12 @@ def test_a_cure_is_proven_only_if_the_replay_has_run_it_and_the_run_was_learning
         assert diagnose(climb_of(job, [attempt], A100).context).proven is (proven and falling)
 
 
+def test_what_the_first_weights_compute_is_proven_without_a_run_because_no_lr_has_a_part_in_it() -> None:
+    job = zero_edit()
+    attempt = an_attempt(1, job.knobs, failed("fp32_modules:loss", step=1), was_falling=None)
+    assert diagnose(climb_of(job, [attempt], A100).context).proven
+
+
 def relapsed(job: Job, faults: list[Fault], gpu: Gpu | None = TITAN) -> list[Relaunch]:
     """Return the decisions after each of these faults, one attempt after the other."""
     attempts = [an_attempt(1, job.knobs, faults[0])]

@@ -163,6 +163,14 @@ def with_places(*places: str, knobs: Knobs = BASE, mode: str = "zero-edit") -> K
     return apply_rung(RungSpec(rung=RungName.FP32_MODULES, places=places), RungContext(job.spec, knobs, job.knobs))
 
 
+def test_places_in_fp32_compute_their_matmuls_in_tf32_too():
+    job = a_job(knobs={"mode": "zero-edit"})
+    step, gpu = RungSpec(rung=RungName.FP32_MODULES, places=("head",)), Gpu("NVIDIA A100", (8, 0))
+    places = apply_rung(step, RungContext(job.spec, BASE, job.knobs, gpu=gpu))
+    assert places == BASE.but(fp32_modules="head", matmul="tf32")
+    assert taken("bf16", places, gpu=gpu) == BASE.but(precision=Precision.BF16)
+
+
 def test_fp32_modules_adds_its_places_to_those_that_are_in_fp32():
     assert with_places("head.norm", "loss") == BASE.but(fp32_modules="head.norm,loss")
     before = BASE.but(fp32_modules="first.*,loss")

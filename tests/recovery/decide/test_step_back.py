@@ -55,6 +55,10 @@ def test_no_step_back_is_due_for_a_run_that_is_not_known_to_learn() -> None:
 
 def test_a_step_back_leaves_matmuls_as_they_were() -> None:
     assert faster_knobs(FIRST, FP32.but(matmul="tf32")) == FIRST
+    places = FIRST.but(fp32_modules="head,loss", matmul="tf32")
+    fewer = faster_knobs(FIRST, places)
+    assert fewer == places.but(fp32_modules="head")
+    assert faster_knobs(FIRST, fewer) == FIRST
 
 
 def test_a_step_back_happens_once() -> None:

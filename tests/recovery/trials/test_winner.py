@@ -10,7 +10,7 @@ from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.decide_trials import Winner, decide_with_trials, next_trial
 from rung.recovery.trials.own_run import own_run
-from rung.recovery.trials.winner import launch_winner
+from rung.recovery.trials.winner import launch_winner, why_won
 from tests.support.jobs_in_trouble import a_checkpoint
 from tests.support.trials_in_memory import a_job_with_trials, faulty, tried
 
@@ -41,6 +41,13 @@ def test_a_winner_that_saved_nothing_begins_where_all_trials_began() -> None:
     winner = replace(tried(first_trial(), 2, 1.0), resumed_from="step_40.pt", planned_step=40, checkpoint_from=("a", 1))
     decision = launch_winner([FIRST, winner], winner, [])
     assert decision.checkpoint == Checkpoint("step_40.pt", 40, 0.0, residence=("a", 1))
+
+
+def test_a_winner_whose_losses_were_not_seen_near_the_end_says_so() -> None:
+    winner = tried(first_trial(), 2, 1.0)
+    assert winner.trial is not None
+    silent = replace(winner, trial=replace(winner.trial, readings=()))
+    assert "lower_lr x0.01 won the trials; no loss was seen at step 150" in why_won(silent, [silent])
 
 
 def jumped(after: float, healthy_loss: float | None = 1.0) -> Attempt:
