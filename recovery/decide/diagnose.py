@@ -12,8 +12,8 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import OPEN, Diagnosis
 from rung.recovery.decide.replay_cure import read_cure, with_cure
-from rung.recovery.decide.replay_evidence import UNTRAINED, is_stale, read_replay, rungs_for_first_updates
-from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext
+from rung.recovery.decide.replay_evidence import EARLY, UNTRAINED, is_stale, read_replay, rungs_for_first_updates
+from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext, lacks_fp32_values
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
 
@@ -29,6 +29,13 @@ FIRST_STEPS = 200
 _NAMED_FINFO = re.compile(r"finfo\((?:dtype=)?(?:\w{1,20}\.)?(?:float\d{0,3}|double|bfloat16)\)")
 _FINFO = re.compile(r"finfo\(|\.dtype\b")
 _FP16_GRADIENTS = re.compile(r"unscale FP16|not implemented for '\w*(?:Half|BFloat16)'", re.IGNORECASE)
+
+_PLAIN_FP16 = Diagnosis(
+    (_R.NATIVE_FP16, _R.FP32),
+    "the script trains FP16 parameters, and updates made them NaN or infinite",
+    first_why="updates made the script's FP16 parameters NaN or infinite, and its optimizer has no FP32 values of them",
+    allowed=frozenset({_R.NATIVE_FP16}),
+)
 
 
 def diagnose(context: RungContext) -> Diagnosis:
@@ -95,15 +102,36 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
         from_replay = read_replay(fault, context, wider_precisions(context))
         if from_replay is not None:
             return from_replay
+        if ruined_by_updates(fault, context):
+            return _PLAIN_FP16
         if fault.began is not None and fault.began <= UNTRAINED and fault.kind not in _SEEN_LATER:
             return Diagnosis(
                 (_R.FP32, *rungs_for_first_updates(context)[0]), "too early for training to have caused it"
             )
         if context.script_values.precision is Precision.NATIVE_FP16:
-            return Diagnosis((_R.FP32,), "the script trains FP16 parameters, where Adam's eps rounds to 0")
+            return Diagnosis((_R.FP32,), _why_not_native(context))
     if fault.shape == "spike":
         return Diagnosis((_R.RAISE_CLIP,), "the numbers jumped from one reading to the next")
     return OPEN
+
+
+def ruined_by_updates(fault: Fault, context: RungContext) -> bool:
+    """Return whether updates ruined the FP16 parameters of a script whose optimizer has no FP32 values for them.
+
+    A replay shows it. Without one, only the first updates do: the loss of step 1 comes before any update.
+    """
+    if not lacks_fp32_values(context):
+        return False
+    weights = None if is_stale(fault) else fault.replay.get("weights")
+    if weights in ("finite", "nonfinite"):
+        return weights == "nonfinite"
+    return fault.began is not None and 1 < fault.began <= EARLY and fault.kind not in _SEEN_LATER
+
+
+def _why_not_native(context: RungContext) -> str:
+    if context.proven_knobs.precision is Precision.NATIVE_FP16:
+        return "the script trains FP16 parameters, and FP32 values for its optimizer were not enough"
+    return "the script trains FP16 parameters, where Adam's eps rounds to 0"
 
 
 def _diagnose_overflow(fault: Fault, context: RungContext) -> Diagnosis:
