@@ -1,9 +1,9 @@
 """Searches, on the step that failed, for the smallest change that makes it finite and equal to FP32.
 
 The order: the code after the model, constants, and then the own code of the place where the first bad number appears,
-one place after another; a place whose own code is not enough is taken as a whole, then the code that called it instead,
-and one that has to saturate what it hands over grows. Places that come near FP16's limit are taken in at once, if they cost little. Where no places hold:
-BF16 if the device has it, and FP32 as a whole. The run is not changed by it.
+one place after another. A place whose own code is not enough is taken as a whole, then the code that called it instead;
+one that has to saturate what it hands over grows. Places that come near FP16's limit are taken in at once, if they cost
+little. Where no places hold: BF16 if the device has it, and FP32 as a whole. The run is not changed by it.
 """
 
 from __future__ import annotations
