@@ -30,13 +30,6 @@ _NAMED_FINFO = re.compile(r"finfo\((?:dtype=)?(?:\w{1,20}\.)?(?:float\d{0,3}|dou
 _FINFO = re.compile(r"finfo\(|\.dtype\b")
 _FP16_GRADIENTS = re.compile(r"unscale FP16|not implemented for '\w*(?:Half|BFloat16)'", re.IGNORECASE)
 
-_PLAIN_FP16 = Diagnosis(
-    (_R.NATIVE_FP16, _R.FP32),
-    "the script trains FP16 parameters, and updates made them NaN or infinite",
-    first_why="updates made the script's FP16 parameters NaN or infinite, and its optimizer has no FP32 values of them",
-    allowed=frozenset({_R.NATIVE_FP16}),
-)
-
 
 def diagnose(context: RungContext) -> Diagnosis:
     """Return the rungs that the fault points at."""
@@ -102,8 +95,9 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
         from_replay = read_replay(fault, context, wider_precisions(context))
         if from_replay is not None:
             return from_replay
-        if ruined_by_updates(fault, context):
-            return _PLAIN_FP16
+        plain_fp16 = _diagnose_plain_fp16(fault, context)
+        if plain_fp16 is not None:
+            return plain_fp16
         if fault.began is not None and fault.began <= UNTRAINED and fault.kind not in _SEEN_LATER:
             return Diagnosis(
                 (_R.FP32, *rungs_for_first_updates(context)[0]), "too early for training to have caused it"
@@ -115,17 +109,19 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
     return OPEN
 
 
-def ruined_by_updates(fault: Fault, context: RungContext) -> bool:
-    """Return whether updates ruined the FP16 parameters of a script whose optimizer has no FP32 values for them.
+def _diagnose_plain_fp16(fault: Fault, context: RungContext) -> Diagnosis | None:
+    """Diagnose updates that ruin the FP16 parameters of a script whose optimizer has no FP32 values of them.
 
     A replay shows it. Without one, only the first updates do: the loss of step 1 comes before any update.
     """
-    if not lacks_fp32_values(context):
-        return False
     weights = None if is_stale(fault) else fault.replay.get("weights")
-    if weights in ("finite", "nonfinite"):
-        return weights == "nonfinite"
-    return fault.began is not None and 1 < fault.began <= EARLY and fault.kind not in _SEEN_LATER
+    early = fault.began is not None and 1 < fault.began <= EARLY and fault.kind not in _SEEN_LATER
+    if not lacks_fp32_values(context) or weights == "finite" or not (weights == "nonfinite" or early):
+        return None
+    seen = "updates made them NaN or infinite" if weights == "nonfinite" else "its first updates ruined the run"
+    why = f"the script trains FP16 parameters, and {seen}"
+    first_why = f"{why}: its optimizer has no FP32 values of them"
+    return Diagnosis((_R.NATIVE_FP16, _R.FP32), why, first_why=first_why, allowed=frozenset({_R.NATIVE_FP16}))
 
 
 def _why_not_native(context: RungContext) -> str:

@@ -123,11 +123,13 @@ def _find_places(call: Any, reference: list[Any]) -> tuple[str, ...] | None:
 def _with_place(places: list[str], culprits: list[str]) -> list[str] | None:
     """Return the list with the own code of a module, or with the module as a whole if its own code is in it.
 
-    Where that did not help, the module was handed -inf, which a mask may hold: it is the code that called it.
+    Where that did not help, the module was handed -inf, which a mask may hold: it is the code that called it. The model
+    as a whole is taken only for a number of its own.
     """
     for name in culprits:
         if name in places:
-            return [each + WHOLE if each == name else each for each in places]
+            is_caller = name is culprits[-1] and name is not culprits[0]
+            return None if is_caller else [each + WHOLE if each == name else each for each in places]
         if name + WHOLE not in places:
             return [*places, name]
         places = [each for each in places if each != name + WHOLE]
