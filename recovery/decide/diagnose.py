@@ -12,8 +12,8 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.diagnosis import OPEN, Diagnosis
 from rung.recovery.decide.replay_cure import read_cure, with_cure
-from rung.recovery.decide.replay_evidence import UNTRAINED, is_stale, read_replay, rungs_for_first_updates
-from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext
+from rung.recovery.decide.replay_evidence import EARLY, UNTRAINED, is_stale, read_replay, rungs_for_first_updates
+from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext, lacks_fp32_values
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
 
@@ -95,15 +95,39 @@ def _diagnose_numbers(fault: Fault, context: RungContext) -> Diagnosis:
         from_replay = read_replay(fault, context, wider_precisions(context))
         if from_replay is not None:
             return from_replay
+        plain_fp16 = _diagnose_plain_fp16(fault, context)
+        if plain_fp16 is not None:
+            return plain_fp16
         if fault.began is not None and fault.began <= UNTRAINED and fault.kind not in _SEEN_LATER:
             return Diagnosis(
                 (_R.FP32, *rungs_for_first_updates(context)[0]), "too early for training to have caused it"
             )
         if context.script_values.precision is Precision.NATIVE_FP16:
-            return Diagnosis((_R.FP32,), "the script trains FP16 parameters, where Adam's eps rounds to 0")
+            return Diagnosis((_R.FP32,), _why_not_native(context))
     if fault.shape == "spike":
         return Diagnosis((_R.RAISE_CLIP,), "the numbers jumped from one reading to the next")
     return OPEN
+
+
+def _diagnose_plain_fp16(fault: Fault, context: RungContext) -> Diagnosis | None:
+    """Diagnose updates that ruin the FP16 parameters of a script whose optimizer has no FP32 values of them.
+
+    A replay shows it. Without one, only the first updates do: the loss of step 1 comes before any update.
+    """
+    weights = None if is_stale(fault) else fault.replay.get("weights")
+    early = fault.began is not None and 1 < fault.began <= EARLY and fault.kind not in _SEEN_LATER
+    if not lacks_fp32_values(context) or weights == "finite" or not (weights == "nonfinite" or early):
+        return None
+    seen = "updates made them NaN or infinite" if weights == "nonfinite" else "its first updates ruined the run"
+    why = f"the script trains FP16 parameters, and {seen}"
+    first_why = f"{why}: its optimizer has no FP32 values of them"
+    return Diagnosis((_R.NATIVE_FP16, _R.FP32), why, first_why=first_why, allowed=frozenset({_R.NATIVE_FP16}))
+
+
+def _why_not_native(context: RungContext) -> str:
+    if context.proven_knobs.precision is Precision.NATIVE_FP16:
+        return "the script trains FP16 parameters, and FP32 values for its optimizer were not enough"
+    return "the script trains FP16 parameters, where Adam's eps rounds to 0"
 
 
 def _diagnose_overflow(fault: Fault, context: RungContext) -> Diagnosis:

@@ -16,6 +16,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import outside_channels, says_it_knows, why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.ledger.ledger import EMPTY, Ledger
+from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.signatures.memory_figures import MemoryFigures, read_memory_figures
 
 # max_norm when a job clips already. Field reports go 5 -> 1 -> 0.5.
@@ -132,9 +133,22 @@ def _increase_growth_interval(step: RungSpec, context: RungContext) -> Knobs | s
 
 
 def _native_fp16(step: RungSpec, context: RungContext) -> Knobs | str:
+    # Updates of plain FP16 parameters make bad numbers (Adam's eps rounds to 0), and no error about a dtype.
+    if lacks_fp32_values(context) and context.fault is not None and context.fault.kind in BAD_NUMBERS:
+        return context.proven_knobs.but(precision=Precision.NATIVE_FP16)
     if context.now.precision in (Precision.NATIVE_FP16, Precision.FP32):
         return f"the run is already in {context.now.precision}"
     return context.proven_knobs.but(precision=Precision.NATIVE_FP16)
+
+
+def lacks_fp32_values(context: RungContext) -> bool:
+    """Return whether a script trains FP16 parameters by itself, and Rung can give its optimizer FP32 values.
+
+    Once Rung asks for native_fp16, the optimizer has them. By flags alone they cannot be given.
+    """
+    can_be_given = context.spec.knobs.mode != "flags" and not context.no_hands
+    is_plain = context.proven_knobs.precision is None and context.script_values.precision is Precision.NATIVE_FP16
+    return can_be_given and is_plain
 
 
 def _fp32(step: RungSpec, context: RungContext) -> Knobs | str:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rung.jobs.job import Attempt, Job, Outcome
-from rung.jobs.model.knobs import NOT_SET, Knobs
+from rung.jobs.model.knobs import NOT_SET, Knobs, Precision
 from rung.recovery.decide.checkpoint_choice import Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch, Wait, with_place
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.replay_cure import listed
 from rung.recovery.decide.resume_limit import resume_limit
+from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 
 
@@ -42,9 +43,12 @@ def tried_before(attempts: Sequence[Attempt]) -> Tried:
     return tried
 
 
-def faster_knobs(first: Knobs, now: Knobs, tried: Tried = NOTHING) -> Knobs | None:
-    """Return the knobs to go back to: the original precision, one place less in FP32, or the original lr."""
-    is_wider = (now.precision, now.params) != (first.precision, first.params)
+def faster_knobs(first: Knobs, now: Knobs, tried: Tried = NOTHING, own: Precision | None = None) -> Knobs | None:
+    """Return the knobs to go back to: the original precision, one place less in FP32, or the original lr.
+
+    `own`: the precision of the script itself. Where Rung asks for the same one, that is no wider.
+    """
+    is_wider = (now.precision or own, now.params) != (first.precision or own, first.params)
     if is_wider and not tried.knobs:
         return now.but(precision=first.precision, params=first.params, matmul=first.matmul)
     # The last place was the last to be needed; those that only came near FP16's limit are at the end.
@@ -82,7 +86,8 @@ def is_due(job: Job, attempts: Sequence[Attempt]) -> bool:
 
 
 def _next_knobs(job: Job, attempts: Sequence[Attempt]) -> Knobs | None:
-    return faster_knobs(job.knobs, attempts[-1].asked, tried_before(attempts))
+    own = read_script_values(attempts).precision
+    return faster_knobs(job.knobs, attempts[-1].asked, tried_before(attempts), own)
 
 
 def clean_since(job: Job, attempts: Sequence[Attempt]) -> int | None:

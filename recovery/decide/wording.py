@@ -17,6 +17,9 @@ from rung.recovery.decide.treatments import TREATMENTS
 RUNG_ONLY = ("params", "skip", "constants", "fp32_modules", "matmul")
 SPELLED_OUT = {("matmul", "tf32"): "matmuls in TF32", ("matmul", "strict"): "matmuls strictly in FP32"}
 
+# Asked of a script that is in native_fp16 by itself, this precision changes what its optimizer works on.
+WITH_FP32_VALUES = "native_fp16 with FP32 values for the optimizer"
+
 
 def describe_fault(fault: Fault) -> str:
     """Name a fault, with its step and its note."""
@@ -30,19 +33,21 @@ def with_advice(text: str, fault: Fault) -> str:
 
 def describe_rung(rung: RungName, knobs: Knobs, context: RungContext) -> str:
     """Name a rung, what it changes, and why a batch was lowered by more than one split."""
-    change = describe_change(context.now, with_defaults(knobs, context.script_values))
+    change = describe_change(context.proven_knobs, knobs, context.script_values)
     small = why_so_small_a_batch(context, knobs.batch) if rung is RungName.LOWER_BATCH else None
     return f"{rung} ({change}; {small})" if small else f"{rung} ({change})"
 
 
-def describe_change(before: Knobs, after: Knobs) -> str:
-    """List the changes; `before` are the values in force, including those of the script itself."""
-    changes = after.changes_from(before).items()
-    return ", ".join(
+def describe_change(before: Knobs, after: Knobs, script_values: Knobs) -> str:
+    """List the changes of what is asked, with the values of the script itself where nothing is."""
+    changes = with_defaults(after, script_values).changes_from(with_defaults(before, script_values)).items()
+    listed = [
         SPELLED_OUT.get((name, new), f"{name} {new}") if name in RUNG_ONLY else f"{name} {_value(name, old)} -> {new}"
         for name, (old, new) in changes
         if new is not None
-    )
+    ]
+    asked = after.precision if before.precision is None and after.precision is script_values.precision else None
+    return ", ".join([WITH_FP32_VALUES, *listed] if asked is Precision.NATIVE_FP16 else listed)
 
 
 def _value(name: str, old: object) -> object:

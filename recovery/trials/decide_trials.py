@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import Trial
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting
 from rung.recovery.decide.decide import BACKOFF, Decision, Relaunch, Wait, climb_of, decide
-from rung.recovery.decide.rungs import with_defaults
 from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.ledger.ledger import EMPTY, Ledger
@@ -147,7 +146,8 @@ def start_of(over: Sequence[Attempt]) -> Checkpoint | None:
 def _launch(attempts: Sequence[Attempt], trial: Trial, checkpoint: Checkpoint | None, beside: int = 0) -> Relaunch:
     """Return the launch of a trial; `beside`: how many are launched before it at the same time."""
     candidate = trial.candidate
-    change = describe_change(*_values(attempts, trial, candidate.knobs))
+    about = next(each for each in attempts if each.number == trial.about)
+    change = describe_change(about.asked, candidate.knobs, read_script_values(main_line(attempts)))
     number = f"trial {1 + beside + len(open_trials(attempts))}, of at most {len(trial.candidates)}"
     what = f"{candidate.label} ({change})" if change else candidate.label
     place = f"from {checkpoint.name}" if checkpoint else "from scratch"
@@ -155,13 +155,6 @@ def _launch(attempts: Sequence[Attempt], trial: Trial, checkpoint: Checkpoint | 
     trial = replace(trial, may_go_on=may_go_on(trial, open_trials(attempts)))
     rung = RungName(candidate.rung) if candidate.rung else None
     return Relaunch(rung, candidate.knobs, checkpoint, because, trial=trial)
-
-
-def _values(attempts: Sequence[Attempt], trial: Trial, knobs: Knobs) -> tuple[Knobs, Knobs]:
-    """Return the values in force before the trials, and with some knobs in one of them."""
-    script_values = read_script_values(main_line(attempts))
-    about = next(each for each in attempts if each.number == trial.about)
-    return with_defaults(about.asked, script_values), with_defaults(knobs, script_values)
 
 
 def describe_cause(attempts: Sequence[Attempt], trial: Trial) -> str:

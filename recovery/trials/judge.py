@@ -15,7 +15,8 @@ from rung.recovery.trials.compare import Comparison, Readings, compare, level
 # Times of a step within a tenth of each other are the same.
 SAME_SPEED = 1.1
 # A lower lr has less noise in its loss and is ahead for that alone where the loss is level: an RNN led by 1 and 2 %
-# with a tenth of the right lr, and then learned nothing. So a lower one wins against a higher one only beyond this.
+# with a tenth of the right lr, and then learned nothing. So a lower one wins against a higher one only beyond this, and
+# against the run as it is too, unless its loss has jumped: such a run is not level.
 LOWER_LR_LEAD = 0.05
 
 
@@ -58,12 +59,12 @@ def compared(one: Trial, other: Trial) -> Comparison | None:
     return compare(one.readings, other.readings, window.start, window.until)
 
 
-def is_better(one: Trial, other: Trial) -> bool:
+def is_better(one: Trial, other: Trial, *, other_jumped: bool = False) -> bool:
     """Return whether the first of two trials is lower beyond the noise, and a lower lr beyond what it gains at once."""
     found = compared(one, other)
     if found is None or not found.is_lower:
         return False
-    gains_at_once = other.candidate.rung is not None and _has_lower_lr(one, other)
+    gains_at_once = not other_jumped and _has_lower_lr(one, other)
     return not gains_at_once or -found.difference > LOWER_LR_LEAD * found.size
 
 
@@ -100,8 +101,8 @@ def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
         assert attempt.trial is not None
         if is_better(attempt.trial, trial):
             return False
-        change = compared(trial, attempt.trial)
-        if _is_kept_at_a_tie(attempt, trial) and change is not None and not change.is_lower:
+        is_comparable = compared(trial, attempt.trial) is not None
+        if _is_kept_at_a_tie(attempt, trial) and is_comparable and not _is_better_than(trial, attempt):
             return False
         if _is_tied_with_a_higher_lr(trial, attempt.trial):
             return False
@@ -157,8 +158,14 @@ def _level(attempt: Attempt) -> float:
 
 
 def _is_better(one: Attempt, other: Attempt) -> bool:
-    assert one.trial is not None and other.trial is not None
-    return is_better(one.trial, other.trial)
+    assert one.trial is not None
+    return _is_better_than(one.trial, other)
+
+
+def _is_better_than(trial: Trial, other: Attempt) -> bool:
+    assert other.trial is not None
+    jumped = other.trial.candidate.rung is None and other.level_at is None
+    return is_better(trial, other.trial, other_jumped=jumped)
 
 
 def _fastest(tied: Sequence[Attempt]) -> list[Attempt]:

@@ -50,7 +50,7 @@ def why_won(winner: Attempt, over: Sequence[Attempt]) -> str:
     loss = f"a loss of {seen:.4g}" if seen is not None else "no loss was seen"
     rest = "; ".join(f"{each.trial.candidate.label}: {_came_to(each)}" for each in others if each.trial)
     if winner.level_at is not None:
-        return f"a lower lr is no better ({loss} at step {trial.until} as it is; {rest}), so the run goes on"
+        return f"a lower lr is not clearly better ({loss} at step {trial.until} as it is; {rest}), so the run goes on"
     if trial.candidate.rung is None:
         return f"no rung changes it ({loss} at step {trial.until} as it is; {rest}), so the run is left alone"
     joint = " with" if seen is not None else ";"

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.recovery.decide.decide import Relaunch, Stop, decide
 from rung.recovery.decide.diagnose import blew_up_before, diagnose
-from rung.recovery.decide.rungs import RungContext
+from rung.recovery.decide.rungs import RungContext, lacks_fp32_values
+from rung.recovery.decide.script_values import read_script_values
 from tests.support.jobs_in_trouble import a_fault, a_job, an_attempt, carried_out
 
 F, R = FaultKind, RungName
@@ -349,3 +351,62 @@ def test_a_run_that_never_learned_does_not_point_at_the_precision() -> None:
     """Its onset is the first step, as for a NaN that the untrained model computes; that one is cured in FP32."""
     assert first(nan(1, F.NOT_LEARNING, onset=1)) is not R.FP32
     assert first(nan(1, F.NAN_LOSS, onset=1)) is R.FP32
+
+
+# A script that trains FP16 parameters by itself.
+
+NATIVE = {"lr": 1e-3, "precision": "native_fp16"}
+RUINED = {"weights": "nonfinite", "inputs": "finite", "fp32": "unknown"}
+INTACT = {**FINE, "fp32": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("step", "replay", "rung"),
+    [
+        (2, RUINED, R.NATIVE_FP16),
+        (900, RUINED, R.NATIVE_FP16),
+        # Without a replay only the first updates show it, and no update comes before the loss of step 1.
+        (2, {}, R.NATIVE_FP16),
+        (1, {}, R.FP32),
+        (900, {}, R.FP32),
+        # The updates were well: the forward pass overflows.
+        (2, INTACT, R.FP32),
+        (300, {**FINE, "fp32": "finite", "cure": "fp32_modules:head"}, R.FP32_MODULES),
+    ],
+)
+def test_the_optimizer_of_a_script_in_plain_fp16_gets_fp32_values_if_updates_ruined_it(
+    step: int, replay: dict[str, str], rung: RungName
+) -> None:
+    assert first(nan(step, shape="spike", onset=step, replay=replay), TITAN, script_values=NATIVE) is rung
+
+
+def test_what_is_asked_of_a_script_in_plain_fp16_is_said_and_a_relapse_goes_on_to_fp32() -> None:
+    job, fault = a_job(knobs={"mode": "zero-edit", "lr": None, "clip": None}), nan(2, onset=2, replay=RUINED)
+    attempts = [an_attempt(1, job.knobs, fault, effective=NATIVE)]
+    decision = decide(job, attempts, [], TITAN)
+    assert isinstance(decision, Relaunch) and decision.knobs == Knobs(precision=Precision.NATIVE_FP16)
+    assert "native_fp16 (native_fp16 with FP32 values for the optimizer)" in decision.because
+    assert "its optimizer has no FP32 values of them" in decision.because
+    for again, why in ((nan(2, onset=2, replay=RUINED), "made them NaN or infinite"), (nan(700, onset=700), "enough")):
+        attempt = carried_out(2, decision, again, effective=NATIVE)
+        wider = decide(job, [*attempts, attempt], [], TITAN)
+        assert isinstance(wider, Relaunch) and wider.rung is R.FP32 and why in wider.because
+        assert "fp32 (precision native_fp16 -> fp32)" in wider.because
+
+
+def test_fp32_values_for_the_optimizer_need_code_of_rung_in_the_job() -> None:
+    fault = nan(2, onset=2)
+    flags = a_job(run="python train.py {precision}", knobs={"mode": "flags", "lr": None, "clip": None})
+    decision = decide(flags, [an_attempt(1, flags.knobs, fault, effective=NATIVE)], [], TITAN)
+    assert isinstance(decision, Relaunch) and decision.rung is R.FP32
+    job = a_job(run="python train.py {precision}", knobs={"mode": "zero-edit", "lr": None, "clip": None})
+    no_hands = an_attempt(1, job.knobs, fault, effective=NATIVE, hands="python -S")
+    assert not lacks_fp32_values(context(job, no_hands, fault))
+    assert lacks_fp32_values(context(job, replace(no_hands, hands=""), fault))
+    attached = a_job(knobs={"precision": "native_fp16"})  # with attach a precision is always asked, and kept up
+    assert not lacks_fp32_values(context(attached, replace(no_hands, hands=""), fault))
+
+
+def context(job: Job, attempt: Attempt, fault: Fault) -> RungContext:
+    values = read_script_values([attempt])
+    return RungContext(job.spec, job.knobs, job.knobs, values, fault, TITAN, (attempt,))

@@ -21,8 +21,8 @@ FP32 = FIRST.but(precision=Precision.FP32)
 BEYOND = [a_checkpoint(80), a_checkpoint(2000)]
 
 
-def job(**recovery: Any) -> Job:
-    return a_job(recovery={"step_back": "after 2000 clean steps", **recovery})
+def job(knobs: dict[str, Any] | None = None, **recovery: Any) -> Job:
+    return a_job(knobs=knobs or {}, recovery={"step_back": "after 2000 clean steps", **recovery})
 
 
 def faulty() -> Attempt:
@@ -51,6 +51,17 @@ def test_a_step_back_is_due_after_the_number_of_clean_steps_and_not_before() -> 
 def test_no_step_back_is_due_for_a_run_that_is_not_known_to_learn() -> None:
     assert not is_due(job(), [faulty(), cured(verdict=None)])
     assert not is_due(job(), [faulty(), cured(fault=a_fault(FaultKind.NAN_LOSS, 2050))])
+
+
+def test_fp32_values_for_the_optimizer_of_a_script_in_plain_fp16_are_no_wider_precision() -> None:
+    own = job(knobs={"mode": "zero-edit", "lr": None, "clip": None})
+    plain = an_attempt(1, own.knobs, a_fault(FaultKind.NAN_LOSS), effective={"lr": 0.1, "precision": "native_fp16"})
+    asked = own.knobs.but(precision=Precision.NATIVE_FP16)
+    assert not is_due(own, [plain, cured(asked=asked, rung="native_fp16")])
+    assert is_due(own, [plain, cured(asked=asked.but(precision=Precision.FP32))])
+    lower = cured(asked=asked.but(lr=0.01), rung="native_fp16", outcome=Outcome.STOPPED)
+    back = decide_step_back(own, [plain, lower], BEYOND)
+    assert isinstance(back, Relaunch) and back.knobs == asked
 
 
 def test_a_step_back_leaves_matmuls_as_they_were() -> None:

@@ -16,8 +16,9 @@ from rung.recovery.decide.incident import incident_after
 from rung.recovery.decide.step_back import decide_step_back
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import Winner, decide_with_trials, next_trial
+from rung.recovery.trials.judge import Progress, progress
 from rung.recovery.trials.look_again import decide_look_again, has_saved, latest_start, level_steps, look_again
-from rung.recovery.trials.own_run import last_readings
+from rung.recovery.trials.own_run import last_readings, own_run
 from rung.recovery.trials.winner import launch_winner
 from tests.support.jobs_in_trouble import a_checkpoint
 from tests.support.trials_in_memory import a_job_with_trials, faulty, tried
@@ -137,7 +138,20 @@ def test_a_lower_lr_that_is_no_better_is_dropped_and_the_run_goes_on_as_it_is() 
     assert isinstance(found, Winner) and found.attempt.number == 2
     goes_on = launch_winner(attempts, found.attempt, [a_checkpoint(400)])
     assert (goes_on.rung, goes_on.left_alone, goes_on.checkpoint) == (None, False, a_checkpoint(400))
-    assert goes_on.knobs == attempts[1].asked and "a lower lr is no better" in goes_on.because
+    assert goes_on.knobs == attempts[1].asked and "a lower lr is not clearly better" in goes_on.because
+
+
+def test_a_lower_lr_needs_a_clear_lead_over_a_run_whose_loss_is_level() -> None:
+    """It led by 1.2 % in its trial, for less noise alone, and the run began anew and ended 1.7 % worse for it."""
+    found = next_trial(JOB, looked(0.98), None)
+    assert isinstance(found, Winner) and found.attempt.number == 2
+    attempts = stopped(at=1500)
+    look = look_again(JOB, attempts, [a_checkpoint(1390)], None)
+    assert look is not None and look.trial is not None
+    own = own_run(attempts, look.trial)
+    assert own is not None
+    for loss, came in ((0.98, Progress.OVER), (0.9, Progress.LEADS)):
+        assert progress(look.trial, [(step, loss) for step in range(1390, 1501)], 1500, [own]) is came
 
 
 def test_a_lower_lr_that_is_better_wins() -> None:

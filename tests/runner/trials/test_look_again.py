@@ -56,7 +56,7 @@ def test_the_run_goes_on_as_it_is_where_a_lower_lr_is_no_better(world: World) ->
     world.until(lambda: world.is_running(job) and not world.last(job).is_trial)
     last = world.last(job)
     assert (last.rung, last.left_alone, last.resumed_from) == (None, False, "step_440.pt")
-    assert last.asked.lr == pytest.approx(0.01) and "a lower lr is no better" in last.because
+    assert last.asked.lr == pytest.approx(0.01) and "a lower lr is not clearly better" in last.because
     rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
     assert [(row["rung"], row["verdict"]) for row in rows[-1]["table"]] == [
         ("as it is", "won"),

@@ -80,6 +80,8 @@ scalers = WeakList()
 schedulers = WeakList()
 # Root modules: those that the script itself calls, if they have parameters to train.
 models = WeakList()
+# Modules that the script itself calls and does not train: what they return is computed, and no data.
+frozen = WeakList()
 
 
 class _UpdateCounter:

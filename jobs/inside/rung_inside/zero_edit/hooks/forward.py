@@ -40,8 +40,11 @@ def _stop_watching() -> None:
 
 
 def _watching_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-    if not getattr(_thread, "in_root", False) and _trainable(module):
-        patch.quietly(_add_root, module)
+    if not getattr(_thread, "in_root", False):
+        if _trainable(module):
+            patch.quietly(_add_root, module)
+        elif next(module.parameters(), None) is not None:
+            run_state.frozen.add(module)
     return _call_module(_torch_call, module, args, kwargs)
 
 

@@ -1,9 +1,9 @@
 """Searches, on the step that failed, for the smallest change that makes it finite and equal to FP32.
 
 The order: the code after the model, constants, and then the own code of the place where the first bad number appears,
-one place after another; a place whose own code is not enough is taken as a whole, and one that has to saturate what it
-hands over grows. Places that come near FP16's limit are taken in at once, if they cost little. Where no places hold:
-BF16 if the device has it, and FP32 as a whole. The run is not changed by it.
+one place after another. A place whose own code is not enough is taken as a whole, then the code that called it instead;
+one that has to saturate what it hands over grows. Places that come near FP16's limit are taken in at once, if they cost
+little. Where no places hold: BF16 if the device has it, and FP32 as a whole. The run is not changed by it.
 """
 
 from __future__ import annotations
@@ -110,21 +110,30 @@ def _find_places(call: Any, reference: list[Any]) -> tuple[str, ...] | None:
     model = type(unwrapped(call.module)).__name__
     for _ in range(MOST_PLACES):
         with fp16_places.tried(call.module, places):
-            culprit = _first_bad(call)
-            if culprit is None and _equals(call, reference):
+            culprits = _first_bad(call)
+            if not culprits and _equals(call, reference):
                 return tuple(places)
-        grown = _with_place(places, culprit) if culprit is not None else _grown(places, model)
+        grown = _with_place(places, culprits) if culprits else _grown(places, model)
         if grown is None:
             return None
         places = grown
     return None
 
 
-def _with_place(places: list[str], name: str) -> list[str] | None:
-    """Return the list with the own code of a module, or with the module as a whole if its own code is in it."""
-    if name not in places and name + WHOLE not in places:
-        return [*places, name]
-    return [each + WHOLE if each == name else each for each in places] if name in places else None
+def _with_place(places: list[str], culprits: list[str]) -> list[str] | None:
+    """Return the list with the own code of a module, or with the module as a whole if its own code is in it.
+
+    Where that did not help, the module was handed -inf, which a mask may hold: it is the code that called it. The model
+    as a whole is taken only for a number of its own.
+    """
+    for name in culprits:
+        if name in places:
+            is_caller = name is culprits[-1] and name is not culprits[0]
+            return None if is_caller else [each + WHOLE if each == name else each for each in places]
+        if name + WHOLE not in places:
+            return [*places, name]
+        places = [each for each in places if each != name + WHOLE]
+    return None
 
 
 def _grown(places: list[str], model: str) -> list[str] | None:
@@ -136,7 +145,7 @@ def _grown(places: list[str], model: str) -> list[str] | None:
 
 
 def _holds(call: Any, reference: list[Any]) -> bool:
-    return _first_bad(call) is None and _equals(call, reference)
+    return not _first_bad(call) and _equals(call, reference)
 
 
 def _equals(call: Any, reference: list[Any], within: float = WITHIN, *, wide: bool = False, cast: Any = None) -> bool:
@@ -177,14 +186,12 @@ def _has_finite_gradients(call: Any, *, wide: bool, cast: Any = None) -> bool:
         return False
 
 
-def _first_bad(call: Any) -> str | None:
-    """Return the module whose code makes the first bad number; None if there is none."""
+def _first_bad(call: Any) -> list[str]:
+    """Return the module whose code makes the first bad number, and those that called it; none if all are well."""
     found: list[str] = []
     with _watched(unwrapped(call.module), found):
         outputs = _outputs(call, wide=False)
-    if found or outputs is None:
-        return found[0] if found else type(unwrapped(call.module)).__name__
-    return None
+    return found if found or outputs is not None else [type(unwrapped(call.module)).__name__]
 
 
 @contextlib.contextmanager
@@ -195,7 +202,7 @@ def _watched(model: Any, found: list[str]) -> Iterator[None]:
     def enter(name: str) -> Any:
         def hook(_module: Any, args: Any) -> None:
             if not found and calling and not finite.all_sane(tensors_in(args)):
-                found.append(calling[-1])
+                found.extend(reversed(calling))
             calling.append(name)
 
         return hook
@@ -205,7 +212,7 @@ def _watched(model: Any, found: list[str]) -> Iterator[None]:
         # A module may keep a tensor for the loss, such as a penalty.
         kept = [each for each in vars(module).values() if isinstance(each, torch.Tensor)]
         if not found and not finite.all_sane([*tensors_in(output), *kept]):
-            found.append(name)
+            found.extend([name, *reversed(calling)])
 
     handles = []
     try:

@@ -22,6 +22,7 @@ from rung_inside.patching import on_exit, patch
 from rung_inside.places.find import LOSS
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.replay import cure, memory, rerun_forward
+from rung_inside.zero_edit.replay.batch import Batch
 
 MOST_REPLAYS = 8
 # Skipped updates in a row with finite losses: more than a scaler needs to find its scale.
@@ -72,6 +73,7 @@ class _State:
         # Calls since the newest backward pass, and the most that one has had before it.
         self.unanswered = 0
         self.most_answered = 1
+        self.batch = Batch()
         # The memory before the first forward that was run again, whose peak was that of the run alone; None: no GPU.
         self.memory: memory.Memory | None = None
         # Whether FP32 fits it, once that is measured.
@@ -102,6 +104,7 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         run_state.publish("unanswered")
         # The arguments are still those of the call before, whose loss the script has not used.
         _replay(run_state.step() + 1, only_bad=True)
+    _now.batch.add_call(module, args, kwargs, is_first=_now.unanswered == 0)
     _now.unanswered += 1
     held = _now.module
     if held is None or held() is not module:
@@ -178,8 +181,8 @@ def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> No
         records.emit("replay", step=step, **result)
 
 
-def _label(good: bool) -> str:
-    return FINITE if good else NONFINITE
+def _label(good: bool | None) -> str:
+    return UNKNOWN if good is None else FINITE if good else NONFINITE
 
 
 def _examine(grads: bool) -> dict[str, str]:
@@ -192,14 +195,16 @@ def _examine(grads: bool) -> dict[str, str]:
     result = {
         "weights": _label(weights),
         **_growth(module),
-        "inputs": _label(finite.all_finite(tensors_in([call.args, call.kwargs]))),
+        "inputs": _label(_now.batch.is_finite(call.args, call.kwargs)),
         "fp32": UNKNOWN,
     }
     if weights:
         # With weights that are not finite every forward is bad and shows nothing.
         _now.memory = _now.memory or patch.quietly(memory.read, call)
         with rerun_forward.preserved_state(call.device):
-            result.update(_rerun(call, grads))
+            again = _rerun(call, grads)
+        # Bad numbers that others computed give bad numbers again, which shows nothing.
+        result.update(again if result["inputs"] != UNKNOWN or again["fp32"] == FINITE else {})
         if result["fp32"] == FINITE and not call.is_fp32:
             result.update(_fp32_memory(call))
     return result

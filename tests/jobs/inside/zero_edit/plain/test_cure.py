@@ -12,6 +12,7 @@ CURES = {
     "two_of_them": "fp32_modules:1.1,4",
     "masks": "clamp_constants",
     "large_layer": "fp32_modules:1.*",
+    "handed_infinity": "fp32_modules:1.0",
     "after_the_model": "fp32_modules:loss",
     "penalty": "fp32_modules:1",
     "near_the_limit": "fp32_modules:1,2",

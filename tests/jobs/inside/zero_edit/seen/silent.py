@@ -239,6 +239,29 @@ def guarded(folder):
     train()
 
 
+def layer_by_layer(folder, spoil=lambda hidden: hidden * 1e30 * 1e30, bad=0.0, freeze=False):
+    """Call two layers one by one, as a training step may; numbers go wrong between them at update 7."""
+    first, last = nn.Linear(8, 16), nn.Linear(16, 1)
+    first.requires_grad_(not freeze)
+    optimizer = torch.optim.SGD(last.parameters() if freeze else [*first.parameters(), *last.parameters()], lr=1e-2)
+    for update in range(1, 8):
+        x, y = batch()
+        x[0, 0] = bad if update == 7 else 0.0
+        hidden = first(x)
+        loss = ((last(spoil(hidden) if update == 7 else hidden) - y) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def layer_by_layer_bad_batch(folder):
+    layer_by_layer(folder, spoil=lambda hidden: hidden, bad=math.nan)
+
+
+def behind_a_frozen_layer(folder):
+    layer_by_layer(folder, freeze=True)
+
+
 def half_mask(folder):
     """Fail with a constant that FP16 cannot hold."""
 

@@ -36,6 +36,9 @@ CASES = {
     "rough": ("rough", {}),
     "thrown": ("thrown", {}),
     "guarded": ("guarded", {}),
+    "layer_by_layer": ("layer_by_layer", {}),
+    "layer_by_layer_bad_batch": ("layer_by_layer_bad_batch", {}),
+    "behind_a_frozen_layer": ("behind_a_frozen_layer", {}),
     "half_mask": ("half_mask", {}),
     "resumed": ("resuming", {**ASKED, "FILE": "asked.pt"}),
     "resumed from another": ("resuming", {**ASKED, "FILE": "newest.pt"}),
@@ -172,6 +175,19 @@ def test_a_replay_does_not_change_the_run(done):
 def test_a_batch_that_is_bad_in_every_precision_is_recognized(done):
     (replay,) = records(done["guarded"], "replay")
     assert replay == {"step": "7", "weights": "finite", "inputs": "nonfinite", "fp32": "nonfinite", "where": "0"}
+
+
+@pytest.mark.parametrize("name", ["layer_by_layer", "behind_a_frozen_layer"])
+def test_numbers_that_other_layers_computed_are_not_taken_for_the_batch(done, name):
+    replay = records(done[name], "replay")[0]
+    assert replay == {"step": "7", "weights": "finite", "inputs": "unknown", "fp32": "unknown"}
+    fault = fault_of(done[name])
+    assert fault is not None and (fault.kind, fault.step, fault.replay["inputs"]) == ("nan_loss", 7, "unknown")
+
+
+def test_a_bad_batch_is_recognized_behind_the_layers_that_it_went_through(done):
+    replay = records(done["layer_by_layer_bad_batch"], "replay")[0]
+    assert (replay["step"], replay["inputs"], replay["fp32"]) == ("7", "nonfinite", "nonfinite")
 
 
 def test_a_script_that_ends_itself_still_reports_its_last_update(done):
