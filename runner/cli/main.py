@@ -78,7 +78,7 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     data = build(session.store, found, session.paths, time.time())
     warn_if_unwatched(session, found)
     if as_json:
-        _print_json(with_series(data))
+        _print_json(with_series(data, found.spec.recovery.rules))
     else:
         click.echo(history_text(data, diff=diff))
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.explanations import Answer, gpu_of, memories, paces, same_device
 from rung.recovery.validation.verdict import Judgement, Rule, Run, Verdict
 from rung.runner.validation.near_table import HEADERS, QUESTION, near_rows, near_sentences
@@ -133,7 +133,7 @@ def plots(found: Findings) -> dict[str, str]:
 
 
 def _losses(points: Sequence[Point]) -> list[tuple[int, float]]:
-    return [(point.step, point.loss) for point in points]
+    return [(point.step, point.loss) for point in points if point.loss is not None]
 
 
 def _norms(points: Sequence[Point]) -> list[tuple[int, float]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from rung.recovery.logs.progress import Progress
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.explanations import Setting, memory, slower
 from rung.recovery.validation.near_limit import NearLimit
 from rung.recovery.validation.run_figures import Figures
