@@ -28,11 +28,12 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
+        ("cli/review",),
         ("session",),
         ("controller", "preflight", "storage"),
         ("trials",),
         ("placement",),
-        ("checkpoints", "validation"),
+        ("checkpoints", "validation", "report"),
         (".", "views"),
         ("launch",),
         ("engines", "engines/docker", "series", "plots"),
