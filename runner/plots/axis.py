@@ -64,9 +64,9 @@ def _round_steps(low: float, high: float) -> list[float]:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Return powers of ten in the range; where it has only one or two, 2 and 5 times them as well."""
+    """Return powers of ten in the range, and others between them where it has only one or two."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, (last - first) // MOST_TICKS)
-    factors = (1, 2, 5) if last - first <= 2 else (1,)
+    factors = {1: (1, 2, 5), 2: (1, 3)}.get(last - first, (1,))
     found = [factor * 10.0**power for power in range(first, last + 1, every) for factor in factors]
     return [value for value in found if low <= value <= high]

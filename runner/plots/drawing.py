@@ -11,7 +11,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.plots.axis import Axis, value_axis
 from rung.runner.plots.figure import Curve, Figure, Look, Mark, Panel
 
-WIDTH, LEFT, RIGHT = 720, 66, 14
+WIDTH, LEFT, RIGHT = 720, 66, 28
 TITLE, STRIP = 30, 34
 # The first panel is the highest; each has its title above it.
 FIRST_HEIGHT, HEIGHT, PANEL_GAP = 170, 92, 30
@@ -154,7 +154,7 @@ def _panels(panels: Sequence[Panel], steps: Axis, top: float) -> tuple[list[Pane
 
 def _panel(panel: Panel, steps: Axis, values: Axis) -> PanelDrawing:
     title = f"{_text(panel.title)} (log scale)" if values.logarithmic else _text(panel.title)
-    ticks = tuple(Tick(values.place(value), f"{value:.4g}") for value in values.ticks())
+    ticks = tuple(Tick(values.place(value), _number(value)) for value in values.ticks())
     # What a resume threw away lies below what was kept.
     order = sorted(panel.curves, key=lambda curve: curve.look is not Look.LOST)
     return PanelDrawing(title, values.end, values.start, ticks, tuple(_line(curve, steps, values) for curve in order))
@@ -236,6 +236,11 @@ def _with_rows(marks: Sequence[MarkDrawing], top: float) -> tuple[list[MarkDrawi
         found.append(MarkDrawing(**{**vars(mark), "rows": rows, "y": y}))
         y += ROW * len(rows)
     return found, y - ROW if marks else top
+
+
+def _number(value: float) -> str:
+    """Return a tick as a person writes it: 60k and not 6e+04."""
+    return f"{value / 1000:.4g}k" if 10_000 <= abs(value) < 10_000_000 else f"{value:.4g}"
 
 
 def _name(text: str) -> str:

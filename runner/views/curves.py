@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.decide.wording import describe_fault
 from rung.runner.plots.figure import PANELS, Band, Curve, Figure, Look, Mark, MarkKind, Panel
@@ -34,11 +34,16 @@ def job_figure(job: Job, attempts: Sequence[Attempt], paths: HomePaths, *, limit
     )
 
 
+def runs(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the job's own runs, and the trials that won: the run after such a trial goes on from its checkpoint."""
+    return [each for each in attempts if not each.is_trial or (each.trial is not None and each.trial.won)]
+
+
 def kept_until(attempts: Sequence[Attempt]) -> dict[int, int | None]:
-    """Return for each of the job's own runs the step from which a later one ran anew; None: none did."""
+    """Return for each run that the job is made of the step from which a later one ran anew; None: none did."""
     found: dict[int, int | None] = {}
     earliest: int | None = None
-    for attempt in reversed(main_line(attempts)):
+    for attempt in reversed(runs(attempts)):
         found[attempt.number] = earliest
         earliest = attempt.resume_point if earliest is None else min(earliest, attempt.resume_point)
     return found
@@ -47,12 +52,12 @@ def kept_until(attempts: Sequence[Attempt]) -> dict[int, int | None]:
 def _curves(
     name: str, attempts: Sequence[Attempt], series: Mapping[int, AttemptSeries], kept: Kept, limit: int
 ) -> Iterator[Curve]:
-    labels = list(dict.fromkeys(_trial_label(each) for each in attempts if each.is_trial))
+    labels = list(dict.fromkeys(_trial_label(each) for each in attempts if each.number not in kept))
     for attempt in attempts:
         points = series[attempt.number].curve(name, limit)
         if not points:
             continue
-        if attempt.is_trial:
+        if attempt.number not in kept:
             label = _trial_label(attempt)
             yield Curve(label, points, Look.TRIAL, 1 + labels.index(label) % 5)
             continue
@@ -72,7 +77,7 @@ def _trial_label(attempt: Attempt) -> str:
 
 
 def _bands(attempts: Sequence[Attempt], kept: Kept) -> Iterator[Band]:
-    for attempt in main_line(attempts):
+    for attempt in runs(attempts):
         until = kept[attempt.number]
         last = attempt.furthest_step if until is None else until
         if last is not None and last > attempt.resume_point:
@@ -83,12 +88,17 @@ def _bands(attempts: Sequence[Attempt], kept: Kept) -> Iterator[Band]:
 
 def _marks(attempts: Sequence[Attempt]) -> Iterator[Mark]:
     """Return the faults and rungs of the job's own runs, in the order they came."""
-    said = ""
-    for attempt in main_line(attempts):
+    said, start = "", None
+    for attempt in runs(attempts):
+        if attempt.is_trial:
+            start = attempt.resume_point  # of the run that goes on from this trial
+            continue
         if attempt.rung:
             # The mark before it names the fault.
             why = attempt.because.removeprefix(f"{said}: ") if said else attempt.because
-            yield Mark(MarkKind.RUNG, attempt.resume_point, f"attempt {attempt.number}: {why}")
+            step = attempt.resume_point if start is None else start
+            yield Mark(MarkKind.RUNG, step, f"attempt {attempt.number}: {why}")
+        start = None
         if attempt.fault is not None:
             said = describe_fault(attempt.fault)
             yield Mark(MarkKind.FAULT, attempt.fault_step, said)

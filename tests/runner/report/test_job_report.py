@@ -163,6 +163,40 @@ def test_what_a_resume_threw_away_is_faded_and_a_trial_is_thin(store: Store, rec
     assert [(band.first, band.last) for band in figure.bands] == [(0, 400), (400, 700), (700, 1000)]
 
 
+def test_a_trial_that_won_is_a_part_of_the_run_and_what_it_replaces_is_faded(job_with_winner: tuple) -> None:
+    job, attempts, paths = job_with_winner
+    assert kept_until(attempts) == {1: 0, 2: 100, 3: None}
+    figure = job_figure(job, attempts, paths)
+    assert [(curve.look.value, curve.points[-1][0]) for curve in figure.panels[0].curves] == [
+        ("own", 0),
+        ("lost", 170),
+        ("own", 100),
+        ("lost", 104),
+        ("own", 300),
+    ]
+    assert [(mark.kind.value, mark.step) for mark in figure.marks] == [("fault", 170), ("rung", 0)]
+    assert [band.label for band in figure.bands] == ["2 lower_lr", "3 lower_lr"]
+
+
+@pytest.fixture
+def job_with_winner(store: Store, home: Path) -> tuple:
+    """Return a job whose last run goes on at step 100 of a trial that began anew."""
+    with store.transaction():
+        job = store.add_job(JobSpec.model_validate({"name": "gpt", "run": "x"}), Path("/"), at=900.0)
+    trial = Trial(1, 0, (Candidate("lower_lr", job.knobs, 0.1),), 0, 170, 104, 100, won=True)
+    fault = Fault(FaultKind.DIVERGENCE, "loss 9", step=170)
+    attempts = [
+        attempt(job, 1, by_person=True, furthest_step=170, fault=fault),
+        attempt(job, 2, rung="lower_lr", trial=trial, furthest_step=104, outcome=Outcome.STOPPED),
+        attempt(job, 3, rung="lower_lr", planned_step=100, furthest_step=300, outcome=Outcome.SUCCEEDED),
+    ]
+    for number, steps in ((1, range(171)), (2, range(105)), (3, range(100, 301))):
+        log = HomePaths(home).attempt(job.id, number).log
+        log.parent.mkdir(parents=True)
+        log.write_text("".join(f"step {step} | loss {step % 7}\n" for step in steps))
+    return job, attempts, HomePaths(home)
+
+
 def test_the_report_of_a_night_names_what_needs_a_person(store: Store, recovered: Job, home: Path) -> None:
     with store.transaction():
         bad = store.add_job(JobSpec.model_validate({"name": EVIL[:25], "run": "x"}), Path("/"), at=4500.0)
