@@ -35,6 +35,18 @@ def summary_line(data: Data) -> str:
     return clean(f"{began}: {', '.join(said)}")
 
 
+def summary_facts(data: Data) -> dict[str, Any]:
+    """Return the same as data, which `rung report --json` prints."""
+    return {
+        "id": data["job"]["id"],
+        "name": data["job"]["name"],
+        "line": summary_line(data),
+        "recoveries": recoveries(data["attempts"]),
+        "share_run_again": share_again(data),
+        **data["summary"],
+    }
+
+
 def recoveries(attempts: Sequence[Data]) -> list[str]:
     """Return what each relaunch after a fault did: its rung, or `same knobs`."""
     return [row["rung"] or "same knobs" for row in own_runs(attempts) if not row["by_person"] and row["after_fault"]]

@@ -1,5 +1,6 @@
 """Tests `rung report`: the line for a chat, the page of a job, the report of a night, hostile text in each."""
 
+import json
 import re
 import stat
 from collections.abc import Callable, Iterator
@@ -224,6 +225,9 @@ def test_the_command_writes_a_private_file_and_prints_the_line(
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     check_page(page.read_text())
     assert rung("report", "mmgcn").out.splitlines()[0] == first
+    facts = json.loads(rung("report", "mmgcn", "--json").out)
+    assert (facts["line"], facts["recoveries"]) == (first, ["lower_lr", "fp32_modules"])
+    assert json.loads(rung("report", "--since", "2000-01-01", "--json").out)["recovered"] == []
     assert "\x1b" not in rung("report", "--since", "2000-01-01").out
     assert rung("report", "--since", "30d", "-o", page).code == 0
     assert "What Rung did" in page.read_text()

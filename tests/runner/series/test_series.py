@@ -1,5 +1,6 @@
 """Tests the file of a series: written as the log is read, gone on with by a new controller, rebuilt from the log."""
 
+import json
 import os
 import stat
 import zlib
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.logs.reading import Reading
 from rung.runner.controller.log_watch import LogWatch
@@ -171,6 +172,20 @@ def test_the_size_of_a_long_series_is_bounded(paths):
     writer.finish(live=True)
     assert paths.series.stat().st_size < 1_200_000
     assert sum(row.readings for row in attempt_series(paths).rows) == 300_000
+
+
+def test_the_controller_writes_the_series_of_a_real_run_and_the_history_reads_it(rung, home, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("for n in range(700): print(f'step {n} | loss {700 - n} | lr 1e-3', flush=True)\n")
+    (tmp_path / "job.yaml").write_text("name: short\nrun: python train.py\nrecovery: {trials: off}\n")
+    done = rung("launch", "-f", tmp_path / "job.yaml")
+    assert done.code == 0, done.out + done.err
+    paths = HomePaths(home).attempt("short-1", 1)
+    assert repr(without_times(attempt_series(paths).rows)) == repr(without_times(rebuilt(paths)))
+    paths.log.unlink()
+    (attempt,) = json.loads(rung("history", "short", "--json").out)["attempts"]
+    assert len(attempt["series"]) <= 500
+    assert (attempt["series"][0]["loss"], attempt["series"][-1]["loss"]) == (700.0, 1.0)
 
 
 def test_a_line_from_elsewhere_is_no_row():
