@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rung.jobs.model.terminal_text import clean
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @cache
 def environment(folder: Path) -> Environment:
     """Return the environment for the templates of a folder. A name that a template misspells is an error."""
+    # Commands that draw nothing do not wait for it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,

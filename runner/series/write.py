@@ -7,6 +7,7 @@ whoever asks for the series reads the log instead.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -81,7 +82,7 @@ class SeriesWriter:
         finally:
             os.close(file)
         if written < len(data):
-            raise OSError(28, "the disk is full")
+            raise OSError(errno.ENOSPC, "the disk is full")
 
     def _go_on(self) -> Thinner:
         """Keep the complete rows of a file that is there, and go on after them."""
@@ -117,7 +118,7 @@ class SeriesWriter:
 
     def _give_up(self, error: OSError) -> None:
         self._waiting = []
-        # What cannot be removed ends in a torn line, and a reader sees that.
+        # One that cannot be removed either shows the points up to here.
         with suppress(OSError):
             self._paths.series.unlink(missing_ok=True)
         self.note = (
