@@ -28,7 +28,7 @@ TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu pictures gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -115,12 +115,15 @@ doctor: setup ## Find what fails in FP16 in a training script or a folder of the
 corpus: setup ## Measure how well Rung detects faults in logs: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}
 
-bench: setup system ## Measure the speed of the detector, lead and false alarms of the early warning, following 200 containers
+bench: setup system ## Measure the speed of the detector and of opening curves, lead and false alarms of the early warning, following 200 containers
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 
 gauntlet: setup ## Compare Rung with restarts, FP32 from the start and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
 	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}
+
+pictures: setup ## Make the pictures of README anew, from a real run of the demo's first job
+	@python -m tests.pictures
 
 bench-gpu: ## Measure the cost of zero-edit per step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
 	@$(PYTHON) -m tests.bench gpu

@@ -9,6 +9,7 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostError, RungError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
@@ -93,6 +94,12 @@ class Context:
     def request(self, job: Job, attempt: Attempt) -> Request:
         environ = self.environ if attempt.is_remote else with_python(self.environ, self.store.python(job.id))
         return build_request(job, attempt, self.paths, self.store.origin(job.id), environ)
+
+    def note_trouble(self, attempt: Attempt, because: str) -> None:
+        """Record what could not be done beside an attempt, which goes on."""
+        with self.store.transaction():
+            kind, data = EventKind.UNEXPECTED_ERROR, {"because": because}
+            self.store.add_event(attempt.job_id, attempt.number, kind, data, at=self.now())
 
     def set_reason(self, job: Job, reason: str) -> None:
         if reason != job.reason:

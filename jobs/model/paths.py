@@ -75,6 +75,11 @@ class AttemptPaths:
         return self.folder / "log"
 
     @property
+    def series(self) -> Path:
+        """The points of its curves, taken from the log."""
+        return self.folder / "series"
+
+    @property
     def work(self) -> Path:
         """The attempt's copy of the workdir, if it has one on this machine."""
         return self.folder / "work"

@@ -6,7 +6,7 @@ What to do about a fault is decided in recovery/decide. Only the caller knows wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning, Rule, RuleAction
@@ -36,7 +36,10 @@ _K = FaultKind
 
 
 class Detector:
-    """Follows one attempt's log and knows, at any line, the fault to act on and the progress."""
+    """Follows one attempt's log and knows, at any line, the fault to act on and the progress.
+
+    `on_numbers` is given every reading of the training with its step.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,9 @@ class Detector:
         warning: EarlyWarning | None = EARLY_WARNING,
         killed: FaultKind = _K.OOM,
         warns_after: int = 0,
+        on_numbers: Callable[[int, Reading], None] | None = None,
     ) -> None:
+        self._on_numbers = on_numbers
         self._killed = killed  # what a line means that only says that a process was killed
         self._rules = Rules(rules)
         self._progress = ProgressTracker()
@@ -225,6 +230,8 @@ class Detector:
         if self._progress.redrawn:
             return []
         self._builder.number_line = self._builder.line
+        if self._on_numbers is not None and step is not None:
+            self._on_numbers(step, reading)
         found = self._numbers.take(step, reading)
         if reading.loss is not None and self._numbers.is_healthy:
             self._tail.unknown_exception = ""

@@ -15,8 +15,9 @@ from rung.recovery.logs.line_reader import FIELD, MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading
-from rung.recovery.logs.series import Point, Series
 from rung.recovery.logs.unwrap import Unwrapper
+from rung.recovery.series.point import Point
+from rung.recovery.series.thinning import Series
 from rung.recovery.validation.near_limit import NearLimit, most_watched, read_near
 
 USAGE = f"{MARK} usage"
@@ -94,11 +95,11 @@ class FigureReader:
             self._take(step, reading)
 
     def _take(self, step: int | None, reading: Reading) -> None:
+        if step is not None:
+            self._series.add(step, reading)
         if reading.loss is not None:
             self._losses += 1
             self._bad_losses += not math.isfinite(reading.loss)
-            if step is not None:
-                self._series.add(Point(step, reading.loss, reading.grad_norm, reading.lr, reading.scale))
         if reading.grad_norm is not None:
             self._take_norm(reading.grad_norm)
         if reading.skipped is not None:

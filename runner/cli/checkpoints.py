@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.terminal_text import clean
+from rung.runner.cli.review.job_argument import complete_job
 
 if TYPE_CHECKING:
     from rung.jobs.spec.job_spec import JobSpec
 
 NONE_YET = "{job} has no checkpoints yet"
 NOT_STARTED = "{job} has not been started, so it has no checkpoints yet"
-
-
-def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from rung.jobs.model.errors import RungError
-    from rung.runner.session.session import Session
-
-    try:
-        ids = [job.id for job in Session.open().store.jobs()]
-    except RungError:
-        return []
-    return [name for name in ids if name.startswith(incomplete)]
 
 
 @click.command()

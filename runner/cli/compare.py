@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from rung.jobs.model.errors import UsageError
-from rung.runner.cli.checkpoints import complete_job
+from rung.runner.cli.review.job_argument import complete_job
 
 
 @click.command()

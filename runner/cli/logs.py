@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import complete_job
 from rung.runner.cli.controller import warn_if_unwatched
+from rung.runner.cli.review.job_argument import complete_job
 
 COUNT = click.IntRange(min=1)
 

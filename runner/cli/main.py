@@ -17,7 +17,7 @@ import click
 
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import checkpoints, complete_job
+from rung.runner.cli.checkpoints import checkpoints
 from rung.runner.cli.compare import compare
 from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
 from rung.runner.cli.doctor import doctor
@@ -30,6 +30,8 @@ from rung.runner.cli.logs import explain, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
+from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.report import report
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -78,7 +80,7 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     data = build(session.store, found, session.paths, time.time())
     warn_if_unwatched(session, found)
     if as_json:
-        _print_json(with_series(data))
+        _print_json(with_series(data, found.spec.recovery.rules))
     else:
         click.echo(history_text(data, diff=diff))
 
@@ -194,6 +196,7 @@ cli.add_command(logs)
 cli.add_command(prune)
 cli.add_command(pull)
 cli.add_command(queue)
+cli.add_command(report)
 cli.add_command(rm)
 cli.add_command(validate)
 

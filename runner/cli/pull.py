@@ -13,7 +13,8 @@ import click
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import complete_job, size_text
+from rung.runner.cli.checkpoints import size_text
+from rung.runner.cli.review.job_argument import complete_job
 
 # Between two states of the line that shows the progress.
 REFRESH_SECONDS = 0.2

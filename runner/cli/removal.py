@@ -15,7 +15,7 @@ import click
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import complete_job
+from rung.runner.cli.review.job_argument import complete_job
 
 if TYPE_CHECKING:
     from rung.runner.context import Context

@@ -28,6 +28,7 @@ from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.recovery.trials.own_run import last_readings
 from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import Observation, Presence
+from rung.runner.series.write import SeriesWriter
 
 CHUNK = 256 * 1024
 # So many losses in a log before any record from inside: by its first updates zero-edit has written several.
@@ -41,17 +42,24 @@ AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came af
 class LogWatch:
     """Feeds the log of one attempt to a detector.
 
-    `warns`: an early warning stops it, where the job says so; `warns_after`: only after this step.
+    `warns`: an early warning stops it, where the job says so; `warns_after`: only after this step. `series` is given
+    the numbers for the curves of the attempt.
     """
 
-    def __init__(self, log: Path, job: Job, *, warns: bool = True, warns_after: int = 0) -> None:
+    def __init__(
+        self, log: Path, job: Job, *, warns: bool = True, warns_after: int = 0, series: SeriesWriter | None = None
+    ) -> None:
         self._log = LogFile(log)
+        self._series = series
+        # What was in the log before came at another time than it is read.
+        self._live = not log.exists()
         warning = job.spec.recovery.early_warning
         if warning is not None and not warns:
             warning = warning.model_copy(update={"stop": False})
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
         rules = job.spec.recovery.rules
-        self.detector = Detector(rules, warning, killed=FaultKind.INFRA_FAULT, warns_after=warns_after)
+        take = series.add if series is not None else None
+        self.detector = Detector(rules, warning, FaultKind.INFRA_FAULT, warns_after, take)
         self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT
@@ -83,8 +91,21 @@ class LogWatch:
         """Return the links to the runs of the attempt in W&B and MLflow."""
         return self._links.found if self._links is not None else ()
 
+    def new_series_note(self) -> str:
+        """Return, once, why no curves are written any more; empty while they are."""
+        note = self._series.note if self._series is not None else ""
+        self._series = None if note else self._series
+        return note
+
     def read(self) -> bool:
         """Read what is new in the log; True if there is more to read now."""
+        more = self._read_turn()
+        if self._series is not None:
+            self._series.write(live=self._live)
+        self._live = self._live or not more
+        return more
+
+    def _read_turn(self) -> bool:
         for _ in range(TURN_BYTES // CHUNK):
             chunk = self._log.read(CHUNK)
             if not chunk:
@@ -99,6 +120,8 @@ class LogWatch:
         while self.read():
             pass
         self._scan.finish()
+        if self._series is not None:
+            self._series.finish(live=self._live)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from rung.runner.controller.observe import observe
 from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
+from rung.runner.series.write import SeriesWriter
 from rung.runner.state import transitions, trial_transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
@@ -85,7 +86,8 @@ class SideTrials:
 
     def _watch(self, job: Job, request: Request, key: str) -> log_watch.LogWatch:
         if key not in self._watches:
-            self._watches[key] = log_watch.LogWatch(request.paths.log, job, warns=False)
+            series = SeriesWriter(request.paths, self._context.now)
+            self._watches[key] = log_watch.LogWatch(request.paths.log, job, warns=False, series=series)
         return self._watches[key]
 
     def _observed(self, job: Job, attempt: Attempt, observation: Observation) -> None:

@@ -27,6 +27,7 @@ from rung.runner.controller.observe import observe, stop_unstarted
 from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
+from rung.runner.series.write import SeriesWriter
 from rung.runner.state import transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
@@ -93,7 +94,8 @@ class Supervisor:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
             warns = not (attempt.is_trial or attempt.left_alone)
-            watch = LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until)
+            series = SeriesWriter(request.paths, self._context.now)
+            watch = LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until, series=series)
             view = self._views[job.id] = AttemptView(attempt.number, watch)
         return view
 
@@ -241,6 +243,8 @@ class Supervisor:
                 self._context.store.put_attempt(updated)
             view.written_at = steady
         transitions.progressed(self._context.store, attempt, updated, at=now)
+        if note := view.watch.new_series_note():
+            self._context.note_trouble(updated, note)
         ignored = not_taken(updated.asked, updated.effective)
         if ignored and not view.not_taken_reported:
             transitions.not_taken(self._context.store, updated, ignored, at=now)

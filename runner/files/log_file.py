@@ -81,6 +81,19 @@ def read_lines(path: Path) -> Iterator[Line]:
     yield from splitter.flush()
 
 
+def is_complete(path: Path) -> bool:
+    """Tell whether nothing is left out of a log: each of its files begins where the one before it ends."""
+    end = 0
+    for start in segment_starts(path):
+        if start != end:
+            return False
+        try:
+            end = start + segment_path(path, start).stat().st_size
+        except OSError:
+            return start == 0
+    return True
+
+
 def segment_path(path: Path, start: int) -> Path:
     """Return the file of a log that begins at this place."""
     return path.with_name(f"{path.name}.{start}") if start else path

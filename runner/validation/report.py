@@ -8,25 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
+from pathlib import Path
 
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.explanations import Answer, gpu_of, memories, paces, same_device
-from rung.recovery.validation.verdict import Judgement, Rule, Run, Verdict
+from rung.recovery.validation.verdict import Judgement, Rule, Run
+from rung.runner.plots.figure import PANELS, Curve, Figure, Panel
+from rung.runner.plots.svg import embedded, plot_css, stand_alone
+from rung.runner.plots.templates import environment
 from rung.runner.validation.near_table import HEADERS, QUESTION, near_rows, near_sentences
-from rung.runner.validation.svg_plot import Curve, plot
 
 NOT_KNOWN = "not known"
-COLOURS = {Verdict.PASS: "#2e7d32", Verdict.MARGINAL: "#b26a00", Verdict.FAIL: "#b00020", Verdict.UNDECIDED: "#555555"}
+CURVES = "curves.svg"
 # Characters that have a meaning in Markdown.
 MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "|`*[]\\"})
-STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.3em .7em;text-align:left}"
-    ".verdict{color:#fff;padding:.6em 1em;border-radius:4px}svg{width:100%;height:auto;border:1px solid #ddd}"
-    "code{background:#f3f3f3;padding:0 .3em}"
-)
 
 
 @dataclass(frozen=True)
@@ -122,22 +118,26 @@ def verdict_line(found: Findings) -> str:
     return clean(f"verdict: {found.judgement.verdict} {found.name}: {found.judgement.because}")
 
 
+def curves(found: Findings) -> Figure:
+    """Return the plot of both runs: what they have of loss, gradient norm, scale and lr."""
+    runs = [run for run in (found.baseline, found.candidate) if run is not None]
+    panels = [
+        Panel(title, tuple(Curve(run.name, _values(run.figures.points, name), colour=n) for n, run in enumerate(runs)))
+        for name, title in PANELS.items()
+    ]
+    shown = [panel for panel in panels if any(curve.points for curve in panel.curves)]
+    return Figure(f"Validation of {found.name}", tuple(shown), description=verdict_line(found))
+
+
 def plots(found: Findings) -> dict[str, str]:
     """Return the plots by their file names."""
-    runs = [(run, run.name) for run in (found.baseline, found.candidate) if run is not None]
-    drawn = {
-        "loss.svg": plot("loss", [Curve(name, _losses(run.figures.points)) for run, name in runs]),
-        "gradient-norm.svg": plot("gradient norm", [Curve(name, _norms(run.figures.points)) for run, name in runs]),
-    }
-    return {name: text for name, text in drawn.items() if text is not None}
+    drawn = stand_alone(curves(found))
+    return {CURVES: drawn} if drawn is not None else {}
 
 
-def _losses(points: Sequence[Point]) -> list[tuple[int, float]]:
-    return [(point.step, point.loss) for point in points]
-
-
-def _norms(points: Sequence[Point]) -> list[tuple[int, float]]:
-    return [(point.step, point.grad_norm) for point in points if point.grad_norm is not None]
+def _values(points: Sequence[Point], name: str) -> list[tuple[int, float]]:
+    found = [(point.step, getattr(point, name)) for point in points]
+    return [(step, value) for step, value in found if value is not None]
 
 
 def _headers(found: Findings) -> tuple[str, str, str, str]:
@@ -167,7 +167,7 @@ def markdown(found: Findings) -> str:
         lines += [f"- {_md(cause)}" for cause in answer.causes]
     lines += _md_near(found.candidate) if found.candidate else []
     for name in plots(found):
-        lines += ["", f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})"]
+        lines += ["", f"![{name.removesuffix('.svg')}]({name})"]
     return "\n".join(lines) + "\n"
 
 
@@ -182,45 +182,26 @@ def _md_near(run: Run) -> list[str]:
 
 def html(found: Findings) -> str:
     """Return the report as one page that needs nothing else."""
-    colour = COLOURS[found.judgement.verdict]
-    title = f"Validation of {_html(found.name)}: {found.judgement.verdict}"
-    head = "".join(f"<th>{_html(cell)}</th>" for cell in _headers(found))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{_html(cell)}</td>" for cell in (row.what, row.fp32, row.asked, row.difference))
-        + "</tr>\n"
-        for row in rows(found)
+    near = found.candidate.figures.near if found.candidate else None
+    return (
+        environment(Path(__file__).parent)
+        .get_template("report.html.j2")
+        .render(
+            css=plot_css(),
+            title=f"Validation of {found.name}: {found.judgement.verdict}",
+            verdict=found.judgement.verdict.lower(),
+            line=verdict_line(found),
+            about=f"{_when(found)}, validation {found.id}: {_bounds(found.rule)}",
+            headers=_headers(found),
+            rows=rows(found),
+            answers=[(each.question, each.answer and _sentence(each.answer), each.causes) for each in found.answers],
+            near_question=QUESTION if found.candidate else "",
+            near_headers=HEADERS,
+            near_rows=near_rows(near),
+            near_sentences=[_sentence(text) for text in near_sentences(near)],
+            plot=embedded(curves(found), legend=True),
+        )
     )
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            f"<title>{title}</title><style>{STYLE}</style></head><body>",
-            f'<h1>{title}</h1><p class="verdict" style="background:{colour}">{_html(verdict_line(found))}</p>',
-            f"<p>{_html(f'{_when(found)}, validation {found.id}: {_bounds(found.rule)}')}</p>",
-            f"<table><tr>{head}</tr>\n{body}</table>",
-            *(_html_answer(answer) for answer in found.answers),
-            _html_near(found.candidate) if found.candidate else "",
-            *(f"<h2>{name.removesuffix('.svg').replace('-', ' ')}</h2>\n{svg}" for name, svg in plots(found).items()),
-            "</body></html>\n",
-        ]
-    )
-
-
-def _html_answer(answer: Answer) -> str:
-    causes = "".join(f"<li>{_html(cause)}</li>" for cause in answer.causes)
-    text = f"<p>{_html(_sentence(answer.answer))}</p>" if answer.answer else ""
-    return f"<h2>{_html(answer.question)}</h2>{text}" + (f"<p>Likely causes:</p><ul>{causes}</ul>" if causes else "")
-
-
-def _html_near(run: Run) -> str:
-    near = run.figures.near
-    head = "".join(f"<th>{cell}</th>" for cell in HEADERS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in row.cells) + "</tr>\n" for row in near_rows(near)
-    )
-    table = f"<table><tr>{head}</tr>\n{body}</table>" if body else ""
-    said = "".join(f"<li>{_html(_sentence(text))}</li>" for text in near_sentences(near))
-    return f"<h2>{_html(QUESTION)}</h2>{table}<ul>{said}</ul>"
 
 
 def _bounds(rule: Rule) -> str:
@@ -232,10 +213,6 @@ def _bounds(rule: Rule) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
-def _html(text: str) -> str:
-    return escape(clean(text))
 
 
 def _md(text: str) -> str:

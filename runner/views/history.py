@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, main_line
-from rung.jobs.model.errors import EngineError
 from rung.jobs.model.knobs import not_taken
-from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.model.saturation import Saturation
-from rung.recovery.validation.run_figures import FigureReader
-from rung.runner.files.log_file import read_lines
+from rung.jobs.spec.recovery_spec import Rule
+from rung.runner.series.read import attempt_series
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
 from rung.runner.views.costs import (
@@ -99,20 +98,15 @@ def _saturation(found: Saturation | None) -> dict[str, Any] | None:
     return {**found.to_dict(), "share": found.share, "warning": found.warning} if found else None
 
 
-def with_series(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a history with the series of every attempt for a plot, read from its log."""
-    return {**data, "attempts": [{**row, "series": _series(Path(row["log"]))} for row in data["attempts"]]}
+def with_series(data: dict[str, Any], rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """Return a history with the series of every attempt for a plot."""
+    return {**data, "attempts": [{**row, "series": _series(row, rules)} for row in data["attempts"]]}
 
 
-def _series(log: Path) -> list[dict[str, Any]]:
-    reader = FigureReader()
-    try:
-        for line in read_lines(log):
-            reader.feed(line)
-    except EngineError:
-        # The history has no curve then.
-        return []
-    return [finite_or_text(point._asdict()) for point in reader.figures().points]
+def _series(row: dict[str, Any], rules: Sequence[Rule]) -> list[dict[str, Any]]:
+    paths = AttemptPaths(Path(row["log"]).parent)
+    series = attempt_series(paths, rules, ended=row["ended_at"] is not None)
+    return [finite_or_text(point._asdict()) for point in series.points()]
 
 
 def _goes_on_from(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:

@@ -68,7 +68,7 @@ def test_a_degraded_precision_fails_and_the_history_keeps_it(desk):
     assert "FAIL (validation v1)" in desk.rung("history", queue[1].id)
     for folder in (desk.folder / "out", desk.folder / "home" / "validations" / "v1"):
         assert last in (folder / "report.md").read_text() and "<svg" in (folder / "report.html").read_text()
-        assert (folder / "loss.svg").is_file() and (folder / "gradient-norm.svg").is_file()
+        assert (folder / "curves.svg").is_file()
 
 
 def test_a_safe_precision_passes_and_is_not_run_again(desk):

@@ -1,7 +1,7 @@
 """Tests the points of a run that are read for a plot."""
 
 from rung.recovery.logs.lines import Line
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.run_figures import FigureReader
 
 

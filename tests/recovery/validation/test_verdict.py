@@ -9,7 +9,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.job_spec import JobSpec, Success
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.run_figures import FigureReader, Figures
 from rung.recovery.validation.verdict import Rule, Run, Verdict, judge, rule_of
 

@@ -1,19 +1,17 @@
 """Tests the report of a validation: the same facts in both forms, and hostile text is escaped."""
 
-import math
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
 from rung.recovery.logs.progress import Progress
-from rung.recovery.logs.series import Point
+from rung.recovery.series.point import Point
 from rung.recovery.validation.explanations import Setting, memory, slower
 from rung.recovery.validation.near_limit import NearLimit
 from rung.recovery.validation.run_figures import Figures
 from rung.recovery.validation.verdict import Rule, Run, judge
 from rung.runner.validation.report import Findings, html, markdown, plots, rows, verdict_line
 from rung.runner.validation.report_files import facts
-from rung.runner.validation.svg_plot import Curve, plot
 
 EVIL = "x</svg><script>alert(1)</script>|`[a](http://b)\x1b[31m"
 
@@ -40,7 +38,7 @@ def test_both_forms_have_the_same_content():
         assert verdict_line(found) in text.replace("&#x27;", "'")
         for word in ("0.8863", "0.78", "-11.99 %", "Is it slower than FP32?", "Is memory not reduced?", "not known"):
             assert word in text, word
-    assert "![loss](loss.svg)" in markdown(found) and html(found).count("<svg ") == 2
+    assert "![curves](curves.svg)" in markdown(found) and html(found).count("<svg ") == 1
     assert [row.what for row in rows(found)][:3] == ["hmean", "time per step", "peak memory"]
 
 
@@ -53,26 +51,13 @@ def test_hostile_text_is_escaped():
     found = findings(name=EVIL, candidate=EVIL)
     page = html(found)
     assert "<script" not in page and "\x1b" not in page and not re.search(r"(?:src|href)=", page)
-    assert page.count("</svg>") == 2
+    assert page.count("</svg>") == 1
     text = markdown(found)
     assert "<script" not in text and "\x1b" not in text and not re.search(r"(?<!\\)\]\(http", text)
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {5}
     for svg in plots(found).values():
         ElementTree.fromstring(svg)
-
-
-def test_values_that_are_not_finite_are_marked_and_break_the_line():
-    svg = plot("loss", [Curve("a", [(1, 2.0), (2, math.nan), (3, 1.0), (4, math.inf)])])
-    assert svg.count("#c00000") == 2 and svg.count("<polyline") == 2 and "nan" not in svg
-    assert plot("loss", [Curve("a", [(1, math.nan)])]) is None
-    assert plot("loss", []) is None
-
-
-def test_a_wide_range_is_drawn_logarithmically():
-    assert "(logarithmic)" in plot("loss", [Curve("a", [(1, 100.0), (2, 0.01)])])
-    assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 100.0), (2, -0.01)])])
-    assert "(logarithmic)" not in plot("loss", [Curve("a", [(1, 2.0), (2, 1.0)])])
 
 
 def near_findings(near):

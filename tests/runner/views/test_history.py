@@ -157,7 +157,15 @@ def test_the_historys_json_has_the_series_of_an_attempt(job: Job, store: Store, 
     store.close()
     series = strict(rung("history", "--json", "two tries").out)["attempts"][0]["series"]
     assert len(series) <= 500
-    assert series[0] == {"step": 0, "loss": 1.0, "grad_norm": None, "lr": 1e-3, "scale": None}
+    assert series[0] == {
+        "step": 0,
+        "loss": 1.0,
+        "grad_norm": None,
+        "lr": 1e-3,
+        "scale": None,
+        "speed": None,
+        "at": None,
+    }
     assert [point["step"] for point in series] == sorted(point["step"] for point in series)
     assert [point["step"] for point in series if point["loss"] == "nan"] == [1500]
 

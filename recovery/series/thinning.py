@@ -1,0 +1,96 @@
+"""Keeps the curves of a run of any length thin, without a bias: every row has the lowest and the highest value.
+
+The first rows hold one reading each, the next as many rows two each, then four, and so on. So rows are only ever
+added, their number grows with the logarithm of the length of the run, and half of the run always has at least
+ROWS_PER_LEVEL of them. The same readings always make the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rung.recovery.logs.reading import Reading
+from rung.recovery.series.point import QUANTITIES, Extremes, Numbers, Point, Row, numbers_of, row_of
+
+ROWS_PER_LEVEL = 512
+# No run has more readings than this many levels take: 512 times 2 to the 48th.
+MOST_LEVELS = 48
+# As many points as a plot can show.
+LIMIT = 500
+
+
+def count_of_row(index: int) -> int:
+    """Return how many readings the row at this place holds."""
+    return 1 << min(index // ROWS_PER_LEVEL, MOST_LEVELS)
+
+
+class Thinner:
+    """Makes rows of readings, one after the other. `rows`: how many have been made before."""
+
+    def __init__(self, rows: int = 0) -> None:
+        self._rows = rows
+        # Of the row that is not complete yet.
+        self._readings = self._last_step = 0
+        self._extremes: list[Extremes | None] = [None] * len(QUANTITIES)
+
+    def add(self, step: int, numbers: Numbers) -> Row | None:
+        """Take one reading; return the row that it completes, if it does."""
+        self._readings, self._last_step = self._readings + 1, step
+        for index, value in enumerate(numbers):
+            if value is None:
+                continue
+            found = self._extremes[index]
+            if found is None:
+                self._extremes[index] = Extremes(step, value, step, value)
+            elif not (found.first <= value <= found.last or found.last <= value <= found.first):
+                self._extremes[index] = found.joined(Extremes(step, value, step, value))
+        if self._readings < count_of_row(self._rows):
+            return None
+        row = self.rest()
+        self._readings, self._rows, self._extremes = 0, self._rows + 1, [None] * len(QUANTITIES)
+        return row
+
+    def rest(self) -> Row | None:
+        """Return the row that is not complete yet."""
+        return row_of(self._readings, self._last_step, self._extremes) if self._readings else None
+
+
+class Series:
+    """The curves of one run, in bounded memory."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._done = list(rows)
+        self._thinner = Thinner(len(self._done))
+
+    def add(self, step: int, reading: Reading) -> None:
+        """Take a reading of the log; one without a number for a curve adds nothing."""
+        numbers = numbers_of(reading)
+        row = self._thinner.add(step, numbers) if numbers is not None else None
+        if row is not None:
+            self._done.append(row)
+
+    @property
+    def rows(self) -> list[Row]:
+        rest = self._thinner.rest()
+        return [*self._done, rest] if rest else list(self._done)
+
+    def points(self, limit: int = LIMIT) -> list[Point]:
+        """Return at most `limit` points, in the order they came."""
+        return [point for row in thinned(self.rows, limit) for point in row.points()]
+
+
+def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
+    """Return rows that make at most `limit` points, each of about as many readings as the others."""
+    if sum(1 if row.readings == 1 else 2 for row in rows) <= limit:
+        return list(rows)
+    total, most = sum(row.readings for row in rows), max(1, limit // 2)
+    found: list[Row] = []
+    taken, place = 0, -1
+    for row in rows:
+        here = taken * most // total
+        if here == place:
+            found[-1] = found[-1].joined(row)
+        else:
+            found.append(row)
+        place, taken = here, taken + row.readings
+    return found

@@ -1,0 +1,91 @@
+"""Spells the rows of a series as lines of a file, and reads them back.
+
+A line is a checksum and a list in JSON. A reader takes lines up to the first that is torn, damaged or out of place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from rung.recovery.series.point import QUANTITIES, Extremes, Row, row_of
+from rung.recovery.series.thinning import MOST_LEVELS, ROWS_PER_LEVEL, count_of_row
+
+# No row is longer, and no file has more rows than this.
+MAX_LINE = 1000
+MAX_BYTES = MAX_LINE * ROWS_PER_LEVEL * MOST_LEVELS
+HEAD = b"rung series 1\n"
+
+
+class Parsed(NamedTuple):
+    """The rows at the beginning of a file, how many bytes they take, and whether that is all but a torn line."""
+
+    rows: list[Row]
+    size: int
+    whole: bool
+
+
+def line_of(index: int, row: Row) -> bytes:
+    """Return the row at this place of a series as a line."""
+    pairs = [each and [each.first_step, _text(each.first), each.last_step, _text(each.last)] for each in row.extremes]
+    values = [index, row.readings, row.last_step, row.at, *pairs]
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _text(value: float) -> float | str:
+    return value if math.isfinite(value) else repr(value)
+
+
+def parse(data: bytes) -> Parsed:
+    """Return the rows of a file. Only the last may be short: the attempt had ended then."""
+    if not data.startswith(HEAD):
+        # Nothing but the beginning of the first line: the writer was killed there.
+        return Parsed([], 0, whole=HEAD.startswith(data))
+    rows: list[Row] = []
+    size = len(HEAD)
+    for line in data[size:].splitlines(keepends=True):
+        row = _row(len(rows), line) if line.endswith(b"\n") else None
+        is_whole = not rows or rows[-1].readings == count_of_row(len(rows) - 1)
+        if row is None or not is_whole or row.readings > count_of_row(len(rows)):
+            return Parsed(rows, size, whole=size + len(line) == len(data) and not line.endswith(b"\n"))
+        rows.append(row)
+        size += len(line)
+    return Parsed(rows, size, whole=True)
+
+
+def _row(index: int, line: bytes) -> Row | None:
+    """Return the row of a line; None if anything about it is wrong, or it is not the one at this place."""
+    check, _, text = line[:-1].partition(b" ")
+    if len(line) > MAX_LINE or check != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        place, readings, last_step, at, *pairs = json.loads(text)
+        counts = all(map(_is_count, (place, readings, last_step)))
+        if len(pairs) != len(QUANTITIES) or not counts or place != index or readings < 1:
+            return None
+        found = [None if each is None else _extremes(each) for each in pairs]
+        return row_of(readings, last_step, found, None if at is None else _number(at))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _extremes(found: Sequence[Any]) -> Extremes:
+    first_step, first, last_step, last = islice(found, 5)
+    if not _is_count(first_step) or not _is_count(last_step):
+        raise ValueError(found)
+    return Extremes(first_step, _number(first), last_step, _number(last))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return float(value)

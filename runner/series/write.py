@@ -1,0 +1,137 @@
+"""Writes the series of an attempt while its log is read: a small file beside the log that only grows.
+
+A new controller reads the log from its start; what the file has already is counted and not written again. So no point
+is lost or doubled wherever a controller was killed. A file that cannot be written is given up: it is removed, and
+whoever asks for the series reads the log instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from stat import S_ISREG
+
+from rung.jobs.model.paths import AttemptPaths
+from rung.recovery.logs.reading import Reading
+from rung.recovery.series.point import Row, numbers_of
+from rung.recovery.series.thinning import Thinner, count_of_row
+from rung.runner.files.log_file import is_complete
+from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, parse
+
+NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+PRIVATE = 0o600
+
+
+class SeriesWriter:
+    """Takes the readings of one attempt and writes their rows, a few at a time. `note`: why it was given up."""
+
+    def __init__(self, paths: AttemptPaths, now: Callable[[], float]) -> None:
+        self._paths, self._now = paths, now
+        self._thinner: Thinner | None = None
+        # Readings that are in the file already; the steps up to this one are, where the log is not complete any more.
+        self._skip, self._after = 0, -1
+        # How many rows the file has, and those that are still to be written.
+        self._rows = 0
+        self._waiting: list[Row] = []
+        self._head = b""
+        self.note = ""
+
+    def add(self, step: int, reading: Reading) -> None:
+        """Take a reading of the log; nothing is written yet."""
+        if self.note:
+            return
+        numbers = numbers_of(reading)
+        if numbers is None:
+            return
+        if self._thinner is None:
+            self._thinner = self._go_on()
+        if self._skip or step <= self._after:
+            self._skip = max(0, self._skip - 1)
+            return
+        self._after = -1
+        row = self._thinner.add(step, numbers)
+        if row is not None:
+            self._waiting.append(row)
+
+    def write(self, *, live: bool) -> None:
+        """Write the rows that are complete. `live`: their readings have just come, so the time is theirs."""
+        if not self._waiting or self.note:
+            return
+        at = round(self._now(), 1) if live else None
+        lines = b"".join(line_of(self._rows + n, row._replace(at=at)) for n, row in enumerate(self._waiting))
+        self._rows, self._waiting = self._rows + len(self._waiting), []
+        try:
+            self._append(self._head + lines)
+            self._head = b""
+        except OSError as error:
+            self._give_up(error)
+
+    def finish(self, *, live: bool) -> None:
+        """Write the rest of a log that no longer grows."""
+        rest = self._thinner.rest() if self._thinner else None
+        if rest is not None:
+            self._waiting.append(rest)
+        self.write(live=live)
+
+    def _append(self, data: bytes) -> None:
+        file = os.open(self._paths.series, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, PRIVATE)
+        try:
+            written = os.write(file, data)
+        finally:
+            os.close(file)
+        if written < len(data):
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+    def _go_on(self) -> Thinner:
+        """Keep the complete rows of a file that is there, and go on after them."""
+        try:
+            rows, size = self._kept()
+            if size:
+                self._cut(size)
+            else:
+                self._paths.series.unlink(missing_ok=True)
+        except OSError as error:
+            self._give_up(error)
+            return Thinner()
+        self._rows, self._head = len(rows), b"" if size else HEAD
+        if is_complete(self._paths.log):
+            self._skip = sum(row.readings for row in rows)
+        else:
+            self._after = rows[-1].last_step if rows else -1
+        return Thinner(len(rows))
+
+    def _cut(self, size: int) -> None:
+        file = os.open(self._paths.series, os.O_WRONLY | NO_LINK)
+        try:
+            os.ftruncate(file, size)
+        finally:
+            os.close(file)
+
+    def _kept(self) -> tuple[list[Row], int]:
+        data = read_bounded(self._paths)
+        rows, size, _ = parse(data) if data is not None else ([], 0, False)
+        if rows and rows[-1].readings < count_of_row(len(rows) - 1):
+            size -= len(line_of(len(rows) - 1, rows.pop()))
+        return rows, size
+
+    def _give_up(self, error: OSError) -> None:
+        self._waiting = []
+        # One that cannot be removed either shows the points up to here.
+        with suppress(OSError):
+            self._paths.series.unlink(missing_ok=True)
+        self.note = (
+            f"{self._paths.series}: cannot be written: {error.strerror}; the job goes on, its curves come from the log"
+        )
+
+
+def read_bounded(paths: AttemptPaths) -> bytes | None:
+    """Return the bytes of a series; None if there is no plain file, or none of a size that Rung writes."""
+    try:
+        file = os.open(paths.series, os.O_RDONLY | NO_LINK)
+    except OSError:
+        return None
+    with os.fdopen(file, "rb") as opened:
+        found = os.fstat(file)
+        return opened.read() if S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES else None

@@ -1,0 +1,51 @@
+"""Makes the pictures of README from a real run: `python -m tests.pictures`; with a RUNG_HOME as its argument from that.
+
+The job is the demo's first one, which fails three times and recovers each time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rung.jobs.model.paths import HomePaths
+from rung.runner.plots.svg import DARK, LIGHT, stand_alone
+from rung.runner.state.store import Store
+from rung.runner.views.curves import job_figure
+
+ROOT = Path(__file__).parent.parent
+JOB = "three-faults"
+PICTURES = ROOT / "docs" / "pictures"
+# Few enough that a picture is small.
+POINTS = 150
+MOST_BYTES = 60_000
+
+
+def draw(home: Path) -> None:
+    store = Store(home / "rung.db")
+    job = store.find(JOB)
+    figure = job_figure(job, store.attempts(job.id), HomePaths(home), limit=POINTS)
+    store.close()
+    PICTURES.mkdir(exist_ok=True)
+    for theme in (LIGHT, DARK):
+        svg = stand_alone(figure, theme)
+        assert svg is not None and len(svg) < MOST_BYTES, "the picture is empty or too large"
+        (PICTURES / f"recovery-{theme}.svg").write_text(svg, encoding="utf-8")
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        draw(Path(sys.argv[1]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        file = ROOT / "jobs" / "catalog" / JOB / "job.yaml"
+        subprocess.run(["rung", "launch", "-f", str(file)], env={**os.environ, "RUNG_HOME": str(home)}, check=True)
+        draw(home)
+
+
+if __name__ == "__main__":
+    main()
