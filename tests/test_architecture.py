@@ -28,6 +28,8 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
+        ("cli/review",),
+        ("web",),
         ("session",),
         ("controller", "preflight", "storage"),
         ("trials",),

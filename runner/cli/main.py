@@ -30,6 +30,7 @@ from rung.runner.cli.logs import explain, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
+from rung.runner.cli.review.web import web
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -196,6 +197,7 @@ cli.add_command(pull)
 cli.add_command(queue)
 cli.add_command(rm)
 cli.add_command(validate)
+cli.add_command(web)
 
 
 @cli.command()
