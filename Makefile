@@ -24,11 +24,11 @@ DOCKER ?= docker
 PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
-TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static
+TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static chromium=chromium
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -170,6 +170,13 @@ retry: setup ## Restart a failed or cancelled job: make retry JOB=id
 controller: setup ## Run the controller in the foreground
 	@rung controller
 
+web: setup ## Show the jobs as a page in the browser, on this machine only
+	@rung web
+
+pictures: setup ## Take pictures of the page into .pictures, wide and narrow, light and dark
+	@$(MAKE) --no-print-directory system SYSTEM="chromium=chromium"
+	@python -m tests.pictures
+
 lock: ## Write requirements.lock from the packages in .venv
 	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
 	   $(VENV)/bin/pip list --format=freeze --exclude rung --exclude pip | sed 's/+cpu$$//'; } > requirements.lock.new
@@ -238,5 +245,5 @@ image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=n
 	echo "Push it, and name it in job files by the digest that the push prints."
 
 clean: ## Remove what was built here; jobs and their history under RUNG_HOME stay
-	@rm -rf $(VENV) .bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .bench .pictures build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,9 +60,12 @@ function isSelected(part) {
 
 // Open details, the focus and the place in a log stay as the person left them.
 function swap(part, next) {
+  const sent = new DOMParser().parseFromString(shown.get(part.id), "text/html");
   shown.set(part.id, next.outerHTML);
-  const opened = new Map([...part.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
-  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
+  // Only those that a person has opened or closed: the newest attempt is open by itself.
+  const changed = [...part.querySelectorAll("details[id]")].filter((each) => each.open !== sent.getElementById(each.id)?.open);
+  const opened = new Map(changed.map((each) => [each.id, each.open]));
+  const focused = part.contains(document.activeElement) ? nameOf(document.activeElement) : "";
   const log = part.querySelector(".log");
   const atEnd = log && log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
   const top = log ? log.scrollTop : 0;
@@ -73,7 +76,15 @@ function swap(part, next) {
   part.replaceWith(made);
   const newLog = made.querySelector(".log");
   if (newLog) newLog.scrollTop = atEnd ? newLog.scrollHeight : top;
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  if (focused) {
+    const same = [...made.querySelectorAll("a, button, input, summary, [tabindex]")].find((each) => nameOf(each) === focused);
+    same?.focus({ preventScroll: true });
+  }
+}
+
+// What tells an element that can have the focus from the others of its part.
+function nameOf(element) {
+  return [element.tagName, element.id, element.getAttribute("href"), element.closest("details")?.id].join(" ");
 }
 
 function ended() {

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from tests import pace
 from tests.support.background import STEADY, Watched
 from tests.support.browser import chromium, complaints
 
@@ -20,7 +19,8 @@ RUN = (
     "python regression.py --flaw fp16_range --lr {lr} --precision {precision} --steps 60 --dir {checkpoint_dir} "
     "--resume {checkpoint}"
 )
-PATIENCE_MS = 120_000
+# A training takes seconds; a busy machine may need many times that.
+PATIENCE_MS = 240_000
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,15 @@ def link(spawn: Callable[..., subprocess.Popen[bytes]], watched: Watched) -> str
 def page(browser: Browser, link: str) -> Iterator[Page]:
     """Open the link; at the end the browser must have complained about nothing."""
     with browser.new_context() as context:
-        context.set_default_timeout(pace.seconds(PATIENCE_MS))
-        expect.set_options(timeout=pace.seconds(PATIENCE_MS))
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
         opened = context.new_page()
         said = complaints(opened)
         opened.on("dialog", lambda dialog: dialog.accept())
         opened.goto(link)
         yield opened
-        assert said == []
+        # The one line that says why an action was refused is shown on the page.
+        assert [each for each in said if "409 (Conflict)" not in each] == []
 
 
 def mark(page: Page) -> None:
@@ -82,9 +83,11 @@ def test_a_recovery_is_seen_live_and_leads_to_the_line_of_its_fault(
     expect(page.locator("#checkpoints")).to_contain_text("healthy")
     assert is_marked(page), "the whole recovery was shown without a reload"
 
+    expect(page.locator("#attempt-1 .to-fault")).to_be_hidden()
     # By the keyboard: open the first attempt, and go to the line of its fault.
     page.locator("#attempt-1 summary").focus()
     page.keyboard.press("Enter")
+    expect(page.locator("#attempt-1 .to-fault")).to_be_visible()
     page.locator("#attempt-1 .to-fault").focus()
     page.keyboard.press("Enter")
     line = page.locator(".line.fault")
