@@ -19,7 +19,7 @@ SIZES = {"wide": (1360, 900), "narrow": (360, 740)}
 PAGES = {
     "jobs": "/",
     "job": "/jobs/recovered-1",
-    "failed": "/jobs/overflow-2#retry",
+    "failed": "/jobs/overflow-2",
     "log": "/jobs/recovered-1/log/1?line=700#L700",
     "hosts": "/hosts",
     "ledger": "/ledger",
@@ -64,7 +64,9 @@ def take(home: Path) -> None:
                         page.goto(link)
                         for name, path in PAGES.items():
                             page.goto(link.partition("/?")[0] + path)
-                            page.wait_for_timeout(400)
+                            page.wait_for_timeout(600)
+                            if name == "failed":
+                                page.locator("#retry summary").click()
                             page.screenshot(path=FOLDER / f"{name}-{size}-{scheme}.png", full_page=name != "log")
                         page.close()
         finally:
