@@ -15,7 +15,10 @@ from rung.runner.web.access import HEADERS, Access, is_loopback, why_refused
 NO_TOKEN = "rung: open the link with the token that `rung web` printed\n"  # noqa: S105
 WRONG_NAME = "rung: this page answers only to 127.0.0.1, localhost and [::1]\n"
 # The next request comes from our own page, so that the browser sends its SameSite=Strict cookie along.
-GO_ON = '<!doctype html><meta http-equiv="refresh" content="0; url={path}"><title>Rung</title>'
+GO_ON = (
+    '<!doctype html><meta http-equiv="refresh" content="0; url={path}">'
+    '<link rel="icon" href="/static/icon.svg"><title>Rung</title>'
+)
 
 
 class Guard:

@@ -34,6 +34,13 @@ def test_every_line_has_its_own_number_wherever_the_window_is(log: Path, line: i
     assert len(found) == WINDOW_LINES and min(line, 300_000) in found
 
 
+def test_a_window_may_begin_with_a_line_in_which_two_pieces_meet(log: Path) -> None:
+    log.write_text("".join(f"this is line {number}\n" for number in range(1, 300_001)))
+    meeting = log.read_bytes()[: 2 * CHUNK].count(b"\n") + 1
+    found, texts = numbers(log, meeting + WINDOW_LINES // 2)
+    assert (found[0], texts[0]) == (meeting, f"this is line {meeting}")
+
+
 def test_the_end_of_a_log_that_grows_is_read_from_where_the_last_look_ended(log: Path) -> None:
     indexes = LogIndexes()
     with log.open("w") as file:
