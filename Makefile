@@ -24,11 +24,11 @@ DOCKER ?= docker
 PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
-TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static
+TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static chromium=chromium
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu pictures gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -122,9 +122,6 @@ bench: setup system ## Measure the speed of the detector and of opening curves, 
 gauntlet: setup ## Compare Rung with restarts, FP32 from the start and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
 	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}
 
-pictures: setup ## Make the pictures of README anew, from a real run of the demo's first job
-	@python -m tests.pictures
-
 bench-gpu: ## Measure the cost of zero-edit per step on a GPU; needs a Python that has torch with CUDA (PYTHON=...)
 	@$(PYTHON) -m tests.bench gpu
 
@@ -172,6 +169,14 @@ retry: setup ## Restart a failed or cancelled job: make retry JOB=id
 
 controller: setup ## Run the controller in the foreground
 	@rung controller
+
+web: setup ## Show the jobs as a page in the browser, on this machine only
+	@rung web
+
+pictures: setup ## Make README's pictures anew from a real run, and take pictures of the page into .pictures, wide and narrow, light and dark
+	@$(MAKE) --no-print-directory system SYSTEM="chromium=chromium"
+	@python -m tests.pictures.recovery
+	@python -m tests.pictures.pages
 
 lock: ## Write requirements.lock from the packages in .venv
 	@{ echo "# Exact versions of everything in .venv, written by \`make lock\`."; \
@@ -241,5 +246,5 @@ image: ## Build the training image: make image GPU=p100|titanrtx|a100|cpu BASE=n
 	echo "Push it, and name it in job files by the digest that the push prints."
 
 clean: ## Remove what was built here; jobs and their history under RUNG_HOME stay
-	@rm -rf $(VENV) .bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .bench .pictures build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

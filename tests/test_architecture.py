@@ -29,6 +29,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "runner": [
         ("cli",),
         ("cli/review",),
+        ("web",),
         ("session",),
         ("controller", "preflight", "storage"),
         ("trials",),

@@ -32,6 +32,7 @@ from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.report import report
+from rung.runner.cli.review.web import web
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -199,6 +200,7 @@ cli.add_command(queue)
 cli.add_command(report)
 cli.add_command(rm)
 cli.add_command(validate)
+cli.add_command(web)
 
 
 @cli.command()

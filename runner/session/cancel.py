@@ -16,7 +16,7 @@ MARGIN_SECONDS = 20.0
 
 def cancel_job(session: Session, job: Job) -> Job:
     """Return the job when it has ended, or as it is when that takes too long or nobody can end it."""
-    job = session.cancel(job)
+    job = begin_cancel(session, job)
     deadline = time.monotonic() + job.spec.recovery.grace + MARGIN_SECONDS
     try:
         while not job.ended and time.monotonic() < deadline and _watched(session, job):
@@ -24,6 +24,14 @@ def cancel_job(session: Session, job: Job) -> Job:
             job = session.store.job(job.id)
     except KeyboardInterrupt:
         return session.store.job(job.id)  # the controller goes on with it
+    return job
+
+
+def begin_cancel(session: Session, job: Job) -> Job:
+    """Note that a job is to end, and see to it that a controller ends it; return at once."""
+    job = session.cancel(job)
+    if not job.ended:
+        _watched(session, job)
     return job
 
 

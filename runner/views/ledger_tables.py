@@ -17,6 +17,8 @@ NO_TRIES = (
 NO_PREDICTIONS = (
     "no rung has been taken yet whose run is known to have recovered or not: there is nothing to compare a chance with"
 )
+COUNTS = ("TRIES", "TOOK", "SURVIVED", "RECOVERED", "FELL SHORT", "FAILED", "LOST")
+LEDGER_HEADERS = ("FAULT", "GPU", "RUNG", *COUNTS, "TRIALS WON", "LEAD", "CHANCE")
 # The columns are few and short, so nothing is cut.
 WIDTH = 10_000
 # From this lead on it is shown as a factor.
@@ -27,9 +29,7 @@ def ledger_text(rows: Sequence[Row]) -> str:
     """Return the ledger as a table, and a second one that shows which rung won trials against which."""
     if not rows:
         return NO_TRIES
-    counts = ("TRIES", "TOOK", "SURVIVED", "RECOVERED", "FELL SHORT", "FAILED", "LOST")
-    headers = ("FAULT", "GPU", "RUNG", *counts, "TRIALS WON", "LEAD", "CHANCE")
-    text = table(headers, [_ledger_cells(row) for row in rows], WIDTH)
+    text = table(LEDGER_HEADERS, [ledger_cells(row) for row in rows], WIDTH)
     pairs = [
         (row.fault, row.gpu, row.rung, each.rung, each.rounds, each.failed, _lead(each.lead))
         for row in rows
@@ -40,7 +40,8 @@ def ledger_text(rows: Sequence[Row]) -> str:
     return f"{text}\n\n{table(('FAULT', 'GPU', 'WON TRIALS', 'AGAINST', 'ROUNDS', 'FAILED', 'LEAD'), pairs, WIDTH)}"
 
 
-def _ledger_cells(row: Row) -> list[Any]:
+def ledger_cells(row: Row) -> list[Any]:
+    """Return a row of the ledger, one cell for each of LEDGER_HEADERS."""
     results = (row.survived, row.recovered, row.fell_short, row.failed, row.lost)
     trials = f"{row.wins} of {row.trials}" if row.trials else None
     return [row.fault, row.gpu, row.rung, row.tries, _took(row), *results, trials, _lead(row.lead), _chance(row)]

@@ -20,6 +20,9 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
 from rung.runner.views.times import duration_text, local_time
 
+# What is said of an attempt: a label, the text, and its colour on a terminal.
+Fact = tuple[str, str, str | None]
+
 STATE_COLOURS = {
     "SUCCEEDED": "green",
     "RUNNING": "cyan",
@@ -99,53 +102,65 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
 def _summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
     """Return the result of a job and what it cost, in one line."""
     state = click.style(summary["result"], fg=STATE_COLOURS.get(summary["result"]), bold=True)
+    return f"{click.style(job_id, bold=True)}  {state}  {whole_cost(summary)}"
+
+
+def whole_cost(summary: Mapping[str, Any]) -> str:
+    """Return the attempts of a job, how long they took and what they cost."""
     trials = f", {summary['trials']} of them trials" if summary["trials"] else ""
     attempts = f"{summary['attempts']} attempt{'s' if summary['attempts'] != 1 else ''}{trials}"
-    cost = f"{attempts}, {duration_text(summary['seconds'])}, {_cost(summary)}" if summary["attempts"] else attempts
-    return f"{click.style(job_id, bold=True)}  {state}  {cost}"
+    return f"{attempts}, {duration_text(summary['seconds'])}, {cost_text(summary)}" if summary["attempts"] else attempts
 
 
-def _cost(cost: Mapping[str, Any], seconds_lost: float | None = None) -> str:
+def cost_text(cost: Mapping[str, Any], seconds_lost: float | None = None) -> str:
     """Return steps made, steps lost and GPU-seconds."""
     until_further = f" ({seconds_lost:g} s)" if seconds_lost else ""
     gpu = f"{cost['gpu_seconds']:.0f} GPU-seconds" if cost["gpus"] else "no GPU leased"
     return f"{cost['steps_made']} steps made, {cost['steps_lost']} lost{until_further}, {gpu}"
 
 
-def _time_lines(attempt: Mapping[str, Any]) -> list[str]:
+def time_facts(attempt: Mapping[str, Any]) -> list[Fact]:
     """Return when an attempt began, how long it took and what it cost."""
-    cost = f"  cost        {_cost(attempt, attempt['seconds_lost'])}"
+    cost: Fact = ("cost", cost_text(attempt, attempt["seconds_lost"]), None)
     if attempt["started_at"] is None:
-        began = "  began       not started" + (" yet" if attempt["outcome"] == "pending" else "")
-        return [began, cost] if attempt["steps_made"] or attempt["seconds_lost"] else [began]
+        began = "not started" + (" yet" if attempt["outcome"] == "pending" else "")
+        spent = attempt["steps_made"] or attempt["seconds_lost"]
+        return [("began", began, None), *([cost] if spent else [])]
     took = "took" if attempt["ended_at"] is not None else "has run for"
-    began = f"  began       {local_time(attempt['started_at'])}, {took} {duration_text(attempt['seconds'])}"
-    return [began, cost]
+    began = f"{local_time(attempt['started_at'])}, {took} {duration_text(attempt['seconds'])}"
+    return [("began", began, None), cost]
+
+
+def _fact_lines(facts: Sequence[Fact]) -> list[str]:
+    lines = [(f"  {label:<12}{text}", colour) for label, text, colour in facts]
+    return [click.style(line, fg=colour) if colour else line for line, colour in lines]
 
 
 def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) -> list[str]:
-    gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
-    title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
-    if not attempt["by_person"]:
-        title = f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
-    lines = [click.style(title, bold=True), *_time_lines(attempt), f"  because     {clean(attempt['because'])}"]
+    lines = [click.style(attempt_title(attempt), bold=True), *_fact_lines(time_facts(attempt))]
+    lines.append(f"  because     {clean(attempt['because'])}")
     if attempt["image"]:
         lines.append(f"  image       {clean(attempt['image'])}")
     for name, (old, new) in attempt["changed"].items():
         nothing = no_value_text(name, zero_edit=zero_edit)
-        lines.append(f"  changed     {name}: {_knob(old, nothing)} -> {_knob(new, nothing)}")
+        lines.append(f"  changed     {name}: {knob_text(old, nothing)} -> {knob_text(new, nothing)}")
     if diff:
         lines += _knob_lines(attempt, zero_edit=zero_edit)
         lines += [f"  skipped     {item['rung']}: {clean(item['reason'])}" for item in attempt["skipped"]]
     lines += [f"  taken back  {item['rung']}: {clean(item['reason'])}" for item in attempt["undone"]]
-    lines += [
-        click.style(
-            f"  did not take  {name}: asked {_knob(pair['asked'], OFF)}, effective {_knob(pair['effective'], OFF)}",
-            fg="red",
-        )
-        for name, pair in attempt["not_taken"].items()
-    ]
-    return lines + _progress_lines(attempt)
+    for name, pair in attempt["not_taken"].items():
+        asked, live = knob_text(pair["asked"], OFF), knob_text(pair["effective"], OFF)
+        lines.append(click.style(f"  did not take  {name}: asked {asked}, effective {live}", fg="red"))
+    return lines + _fact_lines(progress_facts(attempt))
+
+
+def attempt_title(attempt: Mapping[str, Any]) -> str:
+    """Return which attempt it is, where it ran, and the rung that it was launched with."""
+    gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
+    title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
+    return (
+        title if attempt["by_person"] else f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
+    )
 
 
 def trial_lines(data: Mapping[str, Any]) -> list[str]:
@@ -175,64 +190,81 @@ def _trial_of(attempt: Mapping[str, Any]) -> str:
 
 
 def _knob_lines(attempt: Mapping[str, Any], *, zero_edit: bool) -> list[str]:
-    lines = []
+    pairs = knob_pairs(attempt, zero_edit=zero_edit)
+    return [f"  {name:<16}asked {asked:<12} effective {effective}" for name, asked, effective in pairs]
+
+
+def knob_pairs(attempt: Mapping[str, Any], *, zero_edit: bool) -> list[tuple[str, str, str]]:
+    """Return each knob that has a value: its name, what was asked, and what is in force."""
+    pairs = []
     for name, asked in attempt["asked"].items():
         effective = attempt["effective"].get(name)
         if asked is not None or effective is not None:
-            live = _knob(effective, OFF if name in attempt["effective"] else "not reported")
-            lines.append(
-                f"  {name:<16}asked {_knob(asked, no_value_text(name, zero_edit=zero_edit)):<12} effective {live}"
-            )
-    return lines
+            live = knob_text(effective, OFF if name in attempt["effective"] else "not reported")
+            pairs.append((name, knob_text(asked, no_value_text(name, zero_edit=zero_edit)), live))
+    return pairs
 
 
-def _progress_lines(attempt: Mapping[str, Any]) -> list[str]:
+def progress_facts(attempt: Mapping[str, Any]) -> list[Fact]:
     """Return where the attempt resumed, how far it got and how it ended."""
-    if attempt["resumed_from"]:
-        proven = attempt["resumed_step"]
-        resumed = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
-        source = attempt["checkpoint_from"]
-        brought = f", brought from {source[0] or 'the copy here'}" if source else ""
-        lines = [f"  checkpoint  {clean(attempt['resumed_from'])}, {resumed}{clean(brought)}"]
-    else:
-        lines = ["  checkpoint  none: from scratch"]
-    if attempt["not_resumed"]:
-        lines.append(click.style(f"  not resumed {clean(attempt['not_resumed'])}", fg="red"))
-    if attempt["not_whole"]:
-        lines.append(click.style(f"  not whole   {clean(attempt['not_whole'])}", fg="yellow"))
-    if attempt["hands"]:
-        lines.append(click.style(f"  no hands    {clean(describe_no_hands(attempt['hands']))}", fg="red"))
-    lines.append(f"  reached     step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}")
+    facts = [("checkpoint", _resumed_text(attempt), None), *_doubt_facts(attempt)]
+    facts.append(("reached", f"step {_cell(attempt['furthest_step'])}, loss {_cell(attempt['loss'])}", None))
     numbers = [f"{clean(name)} {_cell(value)}" for name, value in attempt["latest"].items()]
     numbers += [f"{_cell(value)} {unit}" for unit, value in attempt["throughput"].items()]
-    lines += [f"  last seen   {', '.join(numbers)}"] if numbers else []
-    lines += [f"  measured    {clean(name)} {_cell(value)}" for name, value in attempt["metrics"].items()]
-    lines += _saturation_lines(attempt["saturation"]) if attempt["saturation"] else []
-    lines += [f"  tracked     {clean(link)}" for link in attempt["links"]]
+    facts += [("last seen", ", ".join(numbers), None)] if numbers else []
+    facts += [("measured", f"{clean(name)} {_cell(value)}", None) for name, value in attempt["metrics"].items()]
+    facts += _saturation_facts(attempt["saturation"]) if attempt["saturation"] else []
+    facts += [("tracked", clean(link), None) for link in attempt["links"]]
+    return facts + _end_facts(attempt)
+
+
+def _resumed_text(attempt: Mapping[str, Any]) -> str:
+    if not attempt["resumed_from"]:
+        return "none: from scratch"
+    proven = attempt["resumed_step"]
+    resumed = f"resumed at step {proven}" if proven is not None else "step not yet proven by the job"
+    source = attempt["checkpoint_from"]
+    brought = f", brought from {source[0] or 'the copy here'}" if source else ""
+    return clean(f"{attempt['resumed_from']}, {resumed}{brought}")
+
+
+def _doubt_facts(attempt: Mapping[str, Any]) -> list[Fact]:
+    """Return what did not go as planned at the start of an attempt."""
+    facts: list[Fact] = []
+    if attempt["not_resumed"]:
+        facts.append(("not resumed", clean(attempt["not_resumed"]), "red"))
+    if attempt["not_whole"]:
+        facts.append(("not whole", clean(attempt["not_whole"]), "yellow"))
+    if attempt["hands"]:
+        facts.append(("no hands", clean(describe_no_hands(attempt["hands"])), "red"))
+    return facts
+
+
+def _end_facts(attempt: Mapping[str, Any]) -> list[Fact]:
+    facts: list[Fact] = []
     if attempt["fault"]:
         fault = attempt["fault"]
         where = f" at step {fault['step']}" if fault["step"] is not None else ""
-        lines.append(click.style(f"  fault       {fault['kind']}{where}", fg="red"))
-        lines.append(f"              {clean(fault['evidence'])}")
+        facts += [("fault", f"{fault['kind']}{where}", "red"), ("", clean(fault["evidence"]), None)]
     if attempt["host_lost"]:
-        lines.append(click.style(f"  host lost   {clean(attempt['host'])} stayed away; nothing of it counts", fg="red"))
-    succeeded = attempt["outcome"] == "succeeded"
+        facts.append(("host lost", f"{clean(attempt['host'])} stayed away; nothing of it counts", "red"))
     outcome = attempt["outcome"] + (f", {attempt['verdict']}" if attempt["verdict"] else "")
     if attempt["trial"] and attempt["trial"]["verdict"]:
         outcome = f"{outcome}; as a trial: {attempt['trial']['verdict']}"
     if attempt["verdict_why"]:
-        lines.append(f"  {attempt['verdict']:<12}{clean(attempt['verdict_why'])}")
-    return [*lines, click.style(f"  outcome     {outcome}", fg="green" if succeeded else None)]
+        facts.append((str(attempt["verdict"]), clean(attempt["verdict_why"]), None))
+    return [*facts, ("outcome", outcome, "green" if attempt["outcome"] == "succeeded" else None)]
 
 
-def _saturation_lines(saturation: Mapping[str, Any]) -> list[str]:
+def _saturation_facts(saturation: Mapping[str, Any]) -> list[Fact]:
     """Return how often numbers that left a place did not fit FP16, and the warning where that is not rare."""
-    lines = [f"  saturated   in {saturation['saturated']} of {saturation['updates']} updates"]
+    often: Fact = ("saturated", f"in {saturation['saturated']} of {saturation['updates']} updates", None)
     warning = saturation["warning"]
-    return [*lines, click.style(f"  warning     {clean(warning)}", fg="yellow")] if warning else lines
+    return [often, ("warning", clean(warning), "yellow")] if warning else [often]
 
 
-def _knob(value: Any, nothing: str) -> str:
+def knob_text(value: Any, nothing: str) -> str:
+    """Return the value of a knob for a person; `nothing`: the word for none."""
     if value is None:
         return nothing
     return f"{value:g}" if isinstance(value, float) else clean(str(value))

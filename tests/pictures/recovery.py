@@ -1,6 +1,6 @@
-"""Makes the pictures of README from a real run: `python -m tests.pictures`; with a RUNG_HOME as its argument from that.
+"""Makes the pictures of README from a real run: the demo's first job, which fails three times and recovers each time.
 
-The job is the demo's first one, which fails three times and recovers each time.
+`python -m tests.pictures.recovery HOME` takes the run of that RUNG_HOME instead of making one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rung.runner.plots.svg import DARK, LIGHT, stand_alone
 from rung.runner.state.store import Store
 from rung.runner.views.curves import job_figure
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 JOB = "three-faults"
 PICTURES = ROOT / "docs" / "pictures"
 # Few enough that a picture is small.

@@ -1,0 +1,86 @@
+"""Reads the store for the page: a connection that cannot write, with queries that stay quick for thousands of jobs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+from rung.jobs.job import Attempt, Job
+from rung.jobs.model.errors import StoreError
+from rung.jobs.model.event import EventKind
+from rung.runner.state import codec
+from rung.runner.state.migrations import MIGRATIONS
+from rung.runner.state.store import BUSY_SECONDS, Event, Store
+
+
+class ReadStore(Store):
+    """The store, opened so that nothing can be written. A reader of a WAL never makes the controller wait."""
+
+    def __init__(self, path: Path, *, any_thread: bool = False) -> None:
+        """Open it for one thread; `any_thread`: for several, which the caller keeps from using it at the same time."""
+        self._path = path
+        with self._translated_errors():
+            address = f"{path.absolute().as_uri()}?mode=ro"
+            self._db = sqlite3.connect(
+                address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=not any_thread
+            )
+            try:
+                self._db.row_factory = sqlite3.Row
+                if self._version() < len(MIGRATIONS):
+                    raise StoreError(f"{path}: written by an older Rung; start `rung web` again")
+            except BaseException:
+                self._db.close()
+                raise
+
+    def job_page(self, states: Sequence[str], limit: int, offset: int) -> list[Job]:
+        """Return some jobs, newest first; no states: those of all."""
+        where = f"WHERE state IN ({_marks(states)})" if states else ""
+        query = f"SELECT * FROM listed_jobs {where} ORDER BY seq DESC LIMIT ? OFFSET ?"  # noqa: S608
+        return self._decode(codec.job_from_row, self._rows(query, *states, limit, offset))
+
+    def state_counts(self) -> dict[str, int]:
+        rows = self._rows("SELECT state, count(*) AS jobs FROM listed_jobs GROUP BY state")
+        return {str(row["state"]): int(row["jobs"]) for row in rows}
+
+    def attempts_of(self, ids: Sequence[str]) -> dict[str, list[Attempt]]:
+        """Return the attempts of each of these jobs."""
+        query = f"SELECT data FROM attempts WHERE job_id IN ({_marks(ids)}) ORDER BY job_id, number"  # noqa: S608
+        attempts = self._decode(codec.attempt_from_row, self._rows(query, *ids))
+        found = {job_id: list(group) for job_id, group in groupby(attempts, key=lambda each: each.job_id)}
+        return {job_id: found.get(job_id, []) for job_id in ids}
+
+    def waiting_attempts(self, ids: Sequence[str]) -> set[tuple[str, int]]:
+        """Return the attempts of these jobs after which a job began to wait for a host."""
+        query = f"SELECT job_id, attempt FROM events WHERE kind = ? AND job_id IN ({_marks(ids)})"  # noqa: S608
+        rows = self._rows(query, EventKind.WAITING_FOR_HOST.value, *ids)
+        return {(str(row["job_id"]), int(row["attempt"] or 0)) for row in rows}
+
+    def last_event(self) -> int:
+        return int(self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")[0]["seq"])
+
+    def next_events(self, after: int, limit: int) -> list[Event]:
+        """Return the next events of all jobs, without their data."""
+        query = "SELECT seq, at, job_id, attempt, kind FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [Event(**dict(row), data={}) for row in self._rows(query, after, limit)]
+
+    def change_count(self) -> int:
+        """Return a number that changes when another process has written to the store."""
+        return int(self._rows("PRAGMA data_version")[0][0])
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator[ReadStore]:
+    """Open the store for one page: everything read inside is of the same moment."""
+    store = ReadStore(path)
+    try:
+        store._db.execute("BEGIN")
+        yield store
+    finally:
+        store.close()
