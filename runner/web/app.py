@@ -65,6 +65,7 @@ def make_app(paths: HomePaths, access: Access, pages: Pages | None = None) -> AS
         Route("/jobs/{job}/log/{attempt:int}", pages.log),
         Route("/hosts", pages.hosts),
         Route("/ledger", pages.ledger),
+        Route("/plots.css", pages.plot_style),
         Route("/events", Streams(paths.store).answer),
         Route("/jobs/{job}/cancel", _cancel, methods=["POST"]),
         Route("/jobs/{job}/retry", _retry, methods=["POST"]),

@@ -16,7 +16,9 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import ENDED, JobState
 from rung.recovery.evidence.read_ledger import read_ledger
 from rung.runner.engines.process import ProcessEngine
+from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.session.watching import unwatched
+from rung.runner.views.curves import job_figure
 from rung.runner.views.ledger_tables import LEDGER_HEADERS, NO_TRIES, ledger_cells
 from rung.runner.views.log_text import log_lines
 from rung.runner.views.queue import job_row
@@ -70,8 +72,13 @@ class Pages:
             newest, tail = view.newest, []
             if newest is not None:
                 tail = list(log_lines(self.paths.attempt(job.id, newest.number).log, TAIL_LINES))
+            shown = {"curves": embedded(job_figure(job, store.attempts(job.id), self.paths), legend=True)}
             watch = unwatched(self.paths, store, job)
-            return self._page("job.html", store, view=view, tail=tail, curves=None, now=now, nobody=watch)
+            return self._page("job.html", store, view=view, tail=tail, **shown, now=now, nobody=watch)
+
+    def plot_style(self, request: Request) -> Response:
+        """Return the stylesheet of the curves."""
+        return Response(plot_css(), media_type="text/css")
 
     def log(self, request: Request) -> Response:
         """Show a window of the log of one attempt: around a line, or its end."""
