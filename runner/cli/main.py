@@ -67,9 +67,11 @@ def cli() -> None:
 @cli.command()
 @JOB
 @click.option("--diff", is_flag=True, help="Show per attempt every knob, asked and effective, and every rung skipped.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets: one line per attempt.")
 @JSON
-def history(job: str, diff: bool, as_json: bool) -> None:
+def history(job: str, diff: bool, as_csv: bool, as_json: bool) -> None:
     """Show the recovery history of JOB, attempt by attempt."""
+    from rung.runner.views.csv_text import history_csv
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
     from rung.runner.views.tables import history_text
@@ -80,6 +82,8 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     warn_if_unwatched(session, found)
     if as_json:
         _print_json(with_series(data))
+    elif as_csv:
+        click.echo(history_csv(data), nl=False)
     else:
         click.echo(history_text(data, diff=diff))
 

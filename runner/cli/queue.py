@@ -30,6 +30,7 @@ STATES = StateName([state.value for state in JobState])
 @click.option("--since", metavar="TIME", help="Only jobs submitted since: 30m, 2h, 3d, or a date such as 2026-03-31.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N of them.")
 @click.option("--wide", is_flag=True, help="Show every column and the whole reason, however long the lines get.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets: one line per job.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def queue(  # noqa: PLR0913  (one for each option)
     states: Sequence[str],
@@ -38,6 +39,7 @@ def queue(  # noqa: PLR0913  (one for each option)
     since: str | None,
     limit: int | None,
     wide: bool,
+    as_csv: bool,
     as_json: bool,
 ) -> None:
     """List the jobs with their states, the newest last.
@@ -64,6 +66,10 @@ def queue(  # noqa: PLR0913  (one for each option)
         warn_if_unwatched(session)
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
+    elif as_csv:
+        from rung.runner.views.csv_text import queue_csv
+
+        click.echo(queue_csv(found), nl=False)
     elif found:
         click.echo(view.queue_table(found, view.WIDE if wide else view.terminal_columns(), now))
     elif wanted != view.QueueFilter():
