@@ -67,14 +67,20 @@ def cli() -> None:
 @cli.command()
 @JOB
 @click.option("--diff", is_flag=True, help="Show per attempt every knob, asked and effective, and every rung skipped.")
+@click.option("--full", is_flag=True, help="Show the whole text on a terminal, too: reasons, knobs, costs.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets: one line per attempt.")
 @JSON
-def history(job: str, diff: bool, as_csv: bool, as_json: bool) -> None:
-    """Show the recovery history of JOB, attempt by attempt."""
+def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> None:
+    """Show the recovery history of JOB, attempt by attempt.
+
+    On a terminal this is a timeline: a line per attempt with its loss as a curve, all on one scale. --full and --diff
+    print the whole text, which a file or a pipe always gets.
+    """
     from rung.runner.views.csv_text import history_csv
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
-    from rung.runner.views.tables import history_text
+    from rung.runner.views.tables import history_text, summary_line, terminal_width
+    from rung.runner.views.timeline import timeline
 
     session = _session()
     found = session.store.find(job)
@@ -84,6 +90,9 @@ def history(job: str, diff: bool, as_csv: bool, as_json: bool) -> None:
         _print_json(with_series(data))
     elif as_csv:
         click.echo(history_csv(data), nl=False)
+    elif sys.stdout.isatty() and not (full or diff):
+        summary = summary_line(found.id, data["summary"])
+        click.echo(timeline(with_series(data), summary, terminal_width()))
     else:
         click.echo(history_text(data, diff=diff))
 
