@@ -80,7 +80,7 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
     from rung.runner.views.tables import history_text, summary_line, terminal_width
-    from rung.runner.views.timeline import timeline
+    from rung.runner.views.timeline import MOST_BYTES, timeline
 
     session = _session()
     found = session.store.find(job)
@@ -92,7 +92,7 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
         click.echo(history_csv(data), nl=False)
     elif sys.stdout.isatty() and not (full or diff):
         summary = summary_line(found.id, data["summary"])
-        click.echo(timeline(with_series(data), summary, terminal_width()))
+        click.echo(timeline(with_series(data, MOST_BYTES), summary, terminal_width()))
     else:
         click.echo(history_text(data, diff=diff))
 

@@ -99,14 +99,16 @@ def _saturation(found: Saturation | None) -> dict[str, Any] | None:
     return {**found.to_dict(), "share": found.share, "warning": found.warning} if found else None
 
 
-def with_series(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a history with the series of every attempt for a plot, read from its log."""
-    return {**data, "attempts": [{**row, "series": _series(Path(row["log"]))} for row in data["attempts"]]}
+def with_series(data: dict[str, Any], most_bytes: float = float("inf")) -> dict[str, Any]:
+    """Return a history with the series of every attempt for a plot, read from its log; empty for a longer log."""
+    return {**data, "attempts": [{**row, "series": _series(Path(row["log"]), most_bytes)} for row in data["attempts"]]}
 
 
-def _series(log: Path) -> list[dict[str, Any]]:
+def _series(log: Path, most_bytes: float) -> list[dict[str, Any]]:
     reader = FigureReader()
     try:
+        if log.exists() and log.stat().st_size > most_bytes:
+            return []
         for line in read_lines(log):
             reader.feed(line)
     except EngineError:

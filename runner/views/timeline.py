@@ -16,6 +16,8 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 # The marks of a resume, of a fault or a loss that is not finite, and of a good end.
 RESUMED, BAD, GOOD = "↻", "✗", "✓"
 CURVE = 14
+# A longer log takes seconds to read, so its attempt has no curve.
+MOST_BYTES = 8 << 20
 HEADERS = ("#", "BEGAN", "TOOK", "STEPS", "LOSS", "WHAT")
 Row = Mapping[str, Any]
 
