@@ -35,7 +35,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("trials",),
         ("placement",),
         ("checkpoints", "validation", "report"),
-        (".", "views"),
+        (".", "views", "metrics"),
         ("launch",),
         ("engines", "engines/docker", "series", "plots"),
         ("hosts", "ssh", "files"),

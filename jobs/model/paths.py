@@ -114,6 +114,16 @@ class HomePaths:
         return self.home / "controller.log"
 
     @property
+    def turn_times(self) -> Path:
+        """How long the turns of the controller take, and which hosts answer it."""
+        return self.home / "controller.json"
+
+    @property
+    def counted(self) -> Path:
+        """What the metrics have counted of each job; it can be counted again at any time."""
+        return self.home / "counted.json"
+
+    @property
     def secrets(self) -> Path:
         return self.home / "secrets"
 

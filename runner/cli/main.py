@@ -33,6 +33,7 @@ from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.report import report
 from rung.runner.cli.review.web import web
+from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -69,12 +70,20 @@ def cli() -> None:
 @cli.command()
 @JOB
 @click.option("--diff", is_flag=True, help="Show per attempt every knob, asked and effective, and every rung skipped.")
+@click.option("--full", is_flag=True, help="Show the whole text on a terminal, too: reasons, knobs, costs.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets: one line per attempt.")
 @JSON
-def history(job: str, diff: bool, as_json: bool) -> None:
-    """Show the recovery history of JOB, attempt by attempt."""
+def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> None:
+    """Show the recovery history of JOB, attempt by attempt.
+
+    On a terminal this is a timeline: a line per attempt with its loss as a curve, all on one scale. --full and --diff
+    print the whole text, which a file or a pipe always gets.
+    """
+    from rung.runner.views.csv_text import history_csv
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
-    from rung.runner.views.tables import history_text
+    from rung.runner.views.tables import history_text, summary_line, terminal_width
+    from rung.runner.views.timeline import timeline
 
     session = _session()
     found = session.store.find(job)
@@ -82,6 +91,11 @@ def history(job: str, diff: bool, as_json: bool) -> None:
     warn_if_unwatched(session, found)
     if as_json:
         _print_json(with_series(data, found.spec.recovery.rules))
+    elif as_csv:
+        click.echo(history_csv(data), nl=False)
+    elif sys.stdout.isatty() and not (full or diff):
+        summary = summary_line(found.id, data["summary"])
+        click.echo(timeline(with_series(data, found.spec.recovery.rules), summary, terminal_width()))
     else:
         click.echo(history_text(data, diff=diff))
 
@@ -194,6 +208,7 @@ cli.add_command(compare)
 cli.add_command(ladder)
 cli.add_command(launch)
 cli.add_command(logs)
+cli.add_command(metrics)
 cli.add_command(prune)
 cli.add_command(pull)
 cli.add_command(queue)

@@ -104,6 +104,9 @@ class Controller:
         """Go on with what is left to remove after the last job has ended; False: there is nothing to wait for."""
         return self._trial_folders.turn(()) > 0
 
+    def hosts_answering(self) -> dict[str, bool]:
+        return self._host_pool.answers()
+
     def _notice_gap(self) -> None:
         """Notice that the controller was paused or stopped: a host that was away before need not be away still."""
         if self._context.steady() - self._last_turn > GAP_SECONDS:

@@ -14,6 +14,8 @@ from rung.runner.task_pool import Task
 
 # Other people may take a GPU at any time, so a report may be this old when a GPU is chosen by it.
 SURVEY_SECONDS = 5.0
+# What is told of hosts to others is not older than this.
+RECENT_SECONDS = 60.0
 # With less free disk a job cannot start: its files and its log go there.
 MIN_FREE_DISK = 64 << 20
 UNSEEN = "has not been checked yet"
@@ -52,6 +54,13 @@ class HostPool:
         if listed and (report is None or not report.away):
             return None
         return self._context.lasting(("host away", host))
+
+    def answers(self) -> dict[str, bool]:
+        """Return whether each host answered when it was last asked; without those that were not asked for a while."""
+        now = self._context.steady()
+        return {
+            name: not self._reports[name].away for name, at in self._surveyed_at.items() if now - at < RECENT_SECONDS
+        }
 
     def views(self, load: dict[str, int]) -> list[HostView]:
         return [self._view(host, load.get(host.name, 0)) for host in self._context.engines.hosts]

@@ -16,6 +16,7 @@ import click
 from rung.jobs.model.errors import StoreBlocked
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
+from rung.runner.metrics.turn_times import TurnTimes
 from rung.runner.state.lock import put_note
 from rung.runner.state.store_errors import require_room
 
@@ -60,6 +61,7 @@ class PatientController:
 
     def __init__(self, controller: Controller, paths: HomePaths) -> None:
         self._controller, self._paths = controller, paths
+        self._times = TurnTimes(paths.turn_times, controller.hosts_answering)
 
     def turn(self) -> int:
         return self.patiently(self._turn)
@@ -71,8 +73,9 @@ class PatientController:
         return patiently(self._paths, step)
 
     def close(self) -> None:
+        self._times.write()
         self._controller.close()
 
     def _turn(self) -> int:
         require_room(self._paths.home)
-        return self._controller.turn()
+        return self._times.turn(self._controller.turn)

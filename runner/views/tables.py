@@ -77,7 +77,7 @@ def _cell(value: Any) -> str:
 def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     """Return the history of a job, attempt by attempt; with `diff` every detail of each."""
     job = data["job"]
-    lines = [_summary_line(job["id"], data["summary"]), clean(job["reason"])]
+    lines = [summary_line(job["id"], data["summary"]), clean(job["reason"])]
     if job["python"]:
         lines.append(f"python {clean(job['python'])}")
     zero_edit = job["knob_mode"] == "zero-edit"
@@ -99,7 +99,7 @@ def history_text(data: Mapping[str, Any], *, diff: bool) -> str:
     return "\n".join(lines)
 
 
-def _summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
+def summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
     """Return the result of a job and what it cost, in one line."""
     state = click.style(summary["result"], fg=STATE_COLOURS.get(summary["result"]), bold=True)
     return f"{click.style(job_id, bold=True)}  {state}  {whole_cost(summary)}"
