@@ -208,8 +208,8 @@ def _rungs_own(spec: JobSpec, trainer: str | None) -> CheckResult:
         return CheckResult(True, what)
     return CheckResult(
         False,
-        f"checkpoint.by: rung: the Trainer of {trainer} fetches its batches ahead, so Rung would save nothing, and every "
-        "relaunch would begin at step 0",
+        f"checkpoint.by: rung: the Trainer of {trainer} fetches its batches ahead, so Rung would save nothing, and "
+        "every relaunch would begin at step 0",
         "let the Trainer save, and leave `by` out; `rung init` writes where its checkpoints are",
     )
 

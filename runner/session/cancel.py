@@ -1,12 +1,14 @@
-"""Cancels a job, and waits until its processes have ended or somebody can say why not."""
+"""Cancels a job or a group of jobs, and waits until their processes have ended or somebody can say why not."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 from rung.jobs.job import Job
 from rung.jobs.model.errors import ControllerError
+from rung.runner.launch import submit
 from rung.runner.session.background import LOOK_SECONDS, ensure_controller
 from rung.runner.session.session import Session
 
@@ -16,19 +18,28 @@ MARGIN_SECONDS = 20.0
 
 def cancel_job(session: Session, job: Job) -> Job:
     """Return the job when it has ended, or as it is when that takes too long or nobody can end it."""
-    job = session.cancel(job)
-    deadline = time.monotonic() + job.spec.recovery.grace + MARGIN_SECONDS
-    try:
-        while not job.ended and time.monotonic() < deadline and _watched(session, job):
+    return _wait(session, [session.cancel(job)], job.id)[0]
+
+
+def cancel_group(session: Session, group: str) -> list[Job]:
+    """Return the jobs of a group that were active, as `cancel_job` returns one."""
+    active = submit.cancel_group(session.store, group, at=time.time())
+    return _wait(session, [session.store.job(job.id) for job in active], group)
+
+
+def _wait(session: Session, jobs: list[Job], name: str) -> list[Job]:
+    grace = max(job.spec.recovery.grace for job in jobs)
+    deadline = time.monotonic() + grace + MARGIN_SECONDS
+    # The controller goes on with it after a Ctrl-C.
+    with suppress(KeyboardInterrupt):
+        while not all(job.ended for job in jobs) and time.monotonic() < deadline and _watched(session, name):
             time.sleep(LOOK_SECONDS)
-            job = session.store.job(job.id)
-    except KeyboardInterrupt:
-        return session.store.job(job.id)  # the controller goes on with it
-    return job
+            jobs = [session.store.job(job.id) for job in jobs]
+    return [session.store.job(job.id) for job in jobs]
 
 
-def _watched(session: Session, job: Job) -> bool:
+def _watched(session: Session, name: str) -> bool:
     try:
         return ensure_controller(session.paths, os.environ)
     except ControllerError as error:
-        raise ControllerError(f"{job.id}: the cancel is noted, but the job goes on, because {error}") from None
+        raise ControllerError(f"{name}: the cancel is noted, but it goes on, because {error}") from None

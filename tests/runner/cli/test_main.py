@@ -41,7 +41,8 @@ def test_every_command_has_help(command: str, run_rung: Any, home: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "command", [name for name in COMMANDS if name not in ("logs", "schema", "controller", "completion")]
+    "command",
+    [name for name in COMMANDS if name not in ("demo", "follow", "logs", "schema", "controller", "completion")],
 )
 def test_every_command_that_prints_data_prints_json_too(command: str) -> None:
     found = cli.commands[command]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +18,16 @@ from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
+from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.cli.drill import FAULTS, _story
 from rung.runner.engine_pool import RealEngines
-from rung.runner.session.drill import CATALOG, DRILLS, drill_spec, judge
+from rung.runner.session import drill
+from rung.runner.session.drill import DRILLS, TOY, drill_spec, judge
 from rung.runner.session.session import Session
 from rung.runner.ssh.remote import SshRemote
+from rung.runner.state.owner import find_owner
 from tests import pace
+from tests.support.background import Watched
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]
@@ -73,7 +78,7 @@ def test_the_names_on_the_command_line_are_the_drills() -> None:
 
 def test_a_drill_tells_the_story_of_its_job(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = Session.open(create=True)
-    job = session.submit(drill_spec("nan", None), CATALOG)
+    job = session.submit(drill_spec("nan", None), TOY)
     fault = Fault(FaultKind.NAN_LOSS, "loss: nan", step=41)
     with session.store.transaction():
         session.store.add_event(job.id, 1, EventKind.FAULT, fault.to_dict(), at=job.created_at + 61)
@@ -81,6 +86,48 @@ def test_a_drill_tells_the_story_of_its_job(home: Path, capsys: pytest.CaptureFi
     for event in session.store.events(job.id):
         tell(event)
     assert capsys.readouterr().out == "  1:01  fault       nan_loss at step 41: loss: nan\n"
+
+
+# The controller
+
+
+def drilled(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a drill in this process, with a job that ends at once in place of the toy job; return its verdict."""
+    quick = JobSpec.model_validate({"name": "quick", "run": ["sh", "-c", "echo step 1 loss 0.5"]})
+    monkeypatch.setattr(drill, "drill_spec", lambda name, image: quick)
+    session = Session.open(create=True)
+    engines = session.engines()
+    owners: list[int] = []
+
+    def on_event(event: Any) -> None:
+        owner = find_owner(session.paths)
+        owners.append(owner.pid if owner is not None else 0)
+
+    try:
+        verdict = drill.DrillRun(session, engines, on_event).run("nan", None)
+    finally:
+        engines.close()
+        session.store.close()
+    assert set(owners) == {os.getpid()}, "it is the controller itself while it runs"
+    return verdict.text
+
+
+def test_a_drill_hands_the_jobs_that_are_active_to_a_controller_in_the_background(
+    watched: Watched, rung: Rung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rung("launch", watched.job_file(), env={"RUNG_CONTROLLER": "manual"}).code == 0
+    assert drilled(monkeypatch).startswith("no fault was seen")
+    assert watched.pid not in (0, os.getpid())
+    watched.go.touch()
+    watched.wait_for("steady-1", "SUCCEEDED")
+    assert len(watched.attempts("steady-1")) == 1
+
+
+def test_a_drill_that_leaves_no_job_active_starts_no_controller(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drilled(monkeypatch)
+    assert watched.pid == 0
 
 
 # The verdict

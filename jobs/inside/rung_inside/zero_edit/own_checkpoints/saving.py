@@ -48,8 +48,8 @@ def refuse_trainer(framework: str) -> None:
     _Due.is_refused = True
     records.emit(
         "not_whole",
-        why=f"Rung saves no checkpoints of this run: the Trainer of {framework} fetches its batches ahead, so its place "
-        "in the data is not known. Let the Trainer save, and leave checkpoint.by out of the job file",
+        why=f"Rung saves no checkpoints of this run: the Trainer of {framework} fetches its batches ahead, so its "
+        "place in the data is not known. Let the Trainer save, and leave checkpoint.by out of the job file",
     )
 
 
