@@ -40,8 +40,9 @@ class JobFollow:
         """Show the job until it ends; be the controller ourselves where none can be in the background."""
         starts = 0
         try:
-            if (job := self._follower.show_new()).ended:
-                return self._show_end(job)
+            first = self._follower.show_new()
+            if first.ended:
+                return self._show_end(first)
             while True:
                 if starts < MOST_STARTS and self._started():
                     starts += 1

@@ -35,6 +35,7 @@ from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
+from rung.runner.launch.submit import Beginning
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
@@ -85,10 +86,10 @@ class Session:
             return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), beginning=beginning)
 
     @contextmanager
-    def _beginning(self, start: str | None, specs: Sequence[JobSpec]) -> Iterator[submit.Beginning]:
+    def _beginning(self, start: str | None, specs: Sequence[JobSpec]) -> Iterator[Beginning]:
         """Return what new jobs begin with: nothing, or a copy of the checkpoint that JOB[@STEP] names."""
         if start is None:
-            yield submit.Beginning()
+            yield Beginning()
             return
         from rung.runner.checkpoints.start_from import parse_start, start_point
 
@@ -97,7 +98,7 @@ class Session:
         try:
             context = Context(self.store, engines, self.paths, os.environ)
             with using(self.paths), start_point(context, source, step, specs) as point:
-                yield submit.Beginning(point.describe(), partial(point.give_to, self.store, paths=self.paths))
+                yield Beginning(point.describe(), partial(point.give_to, self.store, paths=self.paths))
         finally:
             engines.close()
 
