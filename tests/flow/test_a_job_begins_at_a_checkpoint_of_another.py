@@ -101,14 +101,14 @@ def test_every_job_of_a_grid_begins_at_the_checkpoint(lab):
         (attempt,) = history["attempts"]
         assert history["events"][0]["data"]["from"] == {"job": "weights-nan-1", "step": 40, "file": "step_40.pt"}
         assert (history["job"]["state"], attempt["resumed_step"], attempt["steps_made"]) == ("SUCCEEDED", 40, 10)
-        assert attempt["effective"]["lr"] == lr
+        assert attempt["asked"]["lr"] == lr
     assert not list((lab.folder / "home").glob(".from-*"))
 
 
 def test_a_grid_of_which_one_job_cannot_begin_there_is_refused_as_a_whole(lab):
     file = lab.job("none", "--steps 50")
     said = refused(lab, file, "weights-nan-1", "--grid", "checkpoint.pattern=step_*.pt,model-*")
-    assert "step_40.pt does not match checkpoint.pattern of none checkpoint.pattern=model-*, model-*" in said
+    assert "step_40.pt does not match checkpoint.pattern of none pattern=model-*, model-*" in said
     blind = lab.folder / "blind.yaml"
     blind.write_text("name: blind\nrun: python regression.py --dir {seed}\n")
     assert "is given no {checkpoint}" in refused(lab, blind, "weights-nan-1", "--grid", "seed=1,2")

@@ -156,7 +156,7 @@ def test_follow_tells_an_ended_job_as_launch_did_and_starts_nothing(
     go.touch()
     launched = rung("launch", "-f", file)
     rung("controller", "--stop")
-    told = rung("follow", "told")
+    told = rung("follow", "told", env={"RUNG_CONTROLLER": "auto"})
     assert (told.code, told.err) == (0, "") and told.out.splitlines() == launched.out.splitlines()[1:]
     logged = rung("follow", "--log", "told-1")
     assert logged.code == 0 and "   step 5 loss 0.5" in logged.out.splitlines() and labels(logged.out) == []
