@@ -19,8 +19,8 @@ LOADS = ("load", "load_file", "load_checkpoint", "load_state", "load_from_checkp
 # A condition with one of these looks for the file, which is there before a relaunch that resumes.
 LOOKS_FOR_FILE = frozenset({"exists", "isfile", "is_file", "isdir", "is_dir", "glob", "listdir", "iterdir"})
 FRAMEWORKS = ("transformers", "lightning", "pytorch_lightning")
-# What drives a training in these and in libraries on top of them, by name or by the end of it: Seq2SeqTrainer.
-DRIVERS = ("Trainer", "LightningCLI")
+# What is in a script that one of these drives, or a library on top of them, by the end of its name: Seq2SeqTrainer.
+DRIVERS = ("Trainer", "LightningCLI", "LightningModule")
 # How many loads of a file, and how many functions around one, are followed.
 MOST, DEEPEST = 50, 4
 SETTINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")

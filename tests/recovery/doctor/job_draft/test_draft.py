@@ -120,8 +120,8 @@ def test_rung_does_not_save_where_code_that_was_not_read_may_save() -> None:
 
 NOT_ITS_OWN_LOOP = {
     "a Trainer": "from transformers import Trainer\nfrom own import arguments\nTrainer(args=arguments).train()\n",
-    "a class of Trainer": "from trl import SFTTrainer\nclass Mine(SFTTrainer): pass\nMine().train()\n",
-    "Lightning": "import lightning as L\nfrom own import trainer\nclass M(L.LightningModule): pass\ntrainer.fit(M())\n",
+    "a class of Trainer": "from trl import SFTTrainer\nclass Mine(SFTTrainer):\n    def compute_loss(self, m): ...\n",
+    "Lightning": "import lightning as L\nclass M(L.LightningModule):\n    def training_step(self, b): ...\n",
     "Accelerate": "from accelerate import Accelerator\nfor x in y:\n    accelerator.backward(x)\n",
     "a loop elsewhere": "import torch\nfrom own import train\ntrain()\n",
 }
