@@ -18,28 +18,29 @@ MARGIN_SECONDS = 20.0
 
 def cancel_job(session: Session, job: Job) -> Job:
     """Return the job when it has ended, or as it is when that takes too long or nobody can end it."""
-    return _wait(session, [session.cancel(job)], job.id)[0]
+    return _wait(session, [session.cancel(job)], (job.id, "the job goes on"))[0]
 
 
 def cancel_group(session: Session, group: str) -> list[Job]:
     """Return the jobs of a group that were active, as `cancel_job` returns one."""
     active = submit.cancel_group(session.store, group, at=time.time())
-    return _wait(session, [session.store.job(job.id) for job in active], group)
+    return _wait(session, [session.store.job(job.id) for job in active], (group, "its jobs go on"))
 
 
-def _wait(session: Session, jobs: list[Job], name: str) -> list[Job]:
+def _wait(session: Session, jobs: list[Job], what: tuple[str, str]) -> list[Job]:
     grace = max(job.spec.recovery.grace for job in jobs)
     deadline = time.monotonic() + grace + MARGIN_SECONDS
     # The controller goes on with it after a Ctrl-C.
     with suppress(KeyboardInterrupt):
-        while not all(job.ended for job in jobs) and time.monotonic() < deadline and _watched(session, name):
+        while not all(job.ended for job in jobs) and time.monotonic() < deadline and _watched(session, what):
             time.sleep(LOOK_SECONDS)
             jobs = [session.store.job(job.id) for job in jobs]
     return [session.store.job(job.id) for job in jobs]
 
 
-def _watched(session: Session, name: str) -> bool:
+def _watched(session: Session, what: tuple[str, str]) -> bool:
+    """Return whether a controller runs; `what`: the job or the group, and the words for what goes on without one."""
     try:
         return ensure_controller(session.paths, os.environ)
     except ControllerError as error:
-        raise ControllerError(f"{name}: the cancel is noted, but it goes on, because {error}") from None
+        raise ControllerError(f"{what[0]}: the cancel is noted, but {what[1]}, because {error}") from None
