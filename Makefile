@@ -44,16 +44,8 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The whole fits one screen. Both runs are in one shell, so that it can say at the end how long they took.
-DEMO_HOME = $${RUNG_HOME:-$${XDG_STATE_HOME:-$$HOME/.local/state}/rung}
 demo: setup ## Watch real FP16 trainings fail and recover: three faults in one run, then an lr that trials find (no GPU needed)
-	@home="$(DEMO_HOME)"; kilobytes() { if [ -d "$$home" ]; then du -sk "$$home" | cut -f1; else echo 0; fi; }; \
-	before=$$(kilobytes); SECONDS=0; \
-	rung launch -f jobs/catalog/three-faults/job.yaml; \
-	echo; echo "The next one shows no error: its lr is a hundred times too high. Short trials find the right one."; \
-	rung launch -f jobs/catalog/small-gpt/job.yaml; \
-	echo "The demo took $$((SECONDS / 60)) min $$((SECONDS % 60)) s and wrote $$((($$(kilobytes) - before + 512) / 1024)) MiB to $$home."; \
-	echo "Look next: make history JOB=three-faults, make logs JOB=small-gpt, make submit JOB=your-job.yaml"
+	@rung demo
 
 # Build the parts of the fleet while the first tests run. Run the fleet tests afterwards, because both at once are too much for two cores.
 # Many tests mostly wait, so there are more workers than cores. Each worker of the fleet has hosts of its own: there a

@@ -84,7 +84,7 @@ def run(installed: Path, tmp_path: Path) -> Callable[..., str]:
         command = [str(installed), *map(str, words)]
         done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
-        return done.stdout
+        return done.stdout if code == 0 else done.stdout + done.stderr
 
     return call
 
@@ -149,3 +149,22 @@ def test_the_list_of_hosts_is_among_the_settings_of_the_user(run: Callable[..., 
     path.parent.mkdir(parents=True)
     path.write_text("all: {hosts: {titan: {rung_jmp: a}}}\n")
     run("hosts", code=2)
+
+
+def test_the_demo_without_torch_is_one_line_and_makes_nothing(run: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "project" / "sitecustomize.py").write_text("import sys; sys.modules['torch'] = None\n")
+    (said,) = run("demo", code=2).splitlines()
+    assert said.startswith("rung: rung demo: neither `python` of this shell nor the Python of Rung has torch")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.long
+def test_the_demo_runs_as_installed_and_writes_nothing_beside_its_jobs(
+    run: Callable[..., str], installed: Path, tmp_path: Path
+) -> None:
+    (catalog,) = installed.parents[1].glob("lib/python*/site-packages/rung/jobs/catalog")
+    before = sorted(catalog.rglob("*"))
+    told = run("demo")
+    assert told.count("SUCCEEDED") == 2 and "trials      lower_lr" in told and "The demo took" in told
+    assert f"MiB to {tmp_path / 'home'}" in told
+    assert sorted(catalog.rglob("*")) == before

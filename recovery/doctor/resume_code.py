@@ -19,6 +19,8 @@ LOADS = ("load", "load_file", "load_checkpoint", "load_state", "load_from_checkp
 # A condition with one of these looks for the file, which is there before a relaunch that resumes.
 LOOKS_FOR_FILE = frozenset({"exists", "isfile", "is_file", "isdir", "is_dir", "glob", "listdir", "iterdir"})
 FRAMEWORKS = ("transformers", "lightning", "pytorch_lightning")
+# What is in a script that one of these drives, or a library on top of them, by the end of its name: Seq2SeqTrainer.
+DRIVERS = ("Trainer", "LightningCLI", "LightningModule")
 # How many loads of a file, and how many functions around one, are followed.
 MOST, DEEPEST = 50, 4
 SETTINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
@@ -101,6 +103,18 @@ def outlook(script: Script, argv: Sequence[str], mode: str, configs: Sequence[Sc
         if fitting := [each for each in told if each.resumes is answer]:
             return replace(fitting[0], why=clean(fitting[0].why))
     return Outlook(None, f"no load of a checkpoint is seen in {name}; what it imports was not read")
+
+
+def trainer_of(script: Script) -> str | None:
+    """Return the framework whose Trainer drives the training of a script; None: the script's own loop does."""
+    roots = {module.partition(".")[0] for module in script.names.modules}
+    framework = next((each for each in (*FRAMEWORKS, "trl") if each in roots), None)
+    words = (
+        each.id if isinstance(each, ast.Name) else each.attr
+        for each in script.nodes
+        if isinstance(each, (ast.Name, ast.Attribute))
+    )
+    return framework if framework is not None and any(word.endswith(DRIVERS) for word in words) else None
 
 
 def loads(script: Script) -> Iterator[ast.Call]:

@@ -5,9 +5,11 @@ The copy lies where copies of a host's checkpoints lie (mirror.py), so the first
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -48,26 +50,35 @@ class StartPoint:
         return {"from": {"job": self.job_id, "step": self.checkpoint.step, "file": self.checkpoint.name}}
 
     def give_to(self, store: Store, job: Job, paths: HomePaths) -> None:
-        """Move the copy to a new job; part of the transaction that adds the job."""
+        """Give the copy to a new job; part of the transaction that adds the job.
+
+        Nobody writes into what is there, so that the jobs of a grid share the blocks of one copy.
+        """
         folder = paths.mirror(job.id)
         folder.mkdir(parents=True, exist_ok=True)
-        clear(folder / self.copy.name)
-        moved = self.copy.rename(folder / self.copy.name)
-        entry, found = local_entry(moved, sampled=False), self.checkpoint
+        given = folder / self.copy.name
+        clear(given)
+        if self.copy.is_dir():
+            shutil.copytree(self.copy, given, symlinks=True, copy_function=os.link)
+        else:
+            os.link(self.copy, given)
+        entry, found = local_entry(given, sampled=False), self.checkpoint
         assert entry is not None, "it was a file or a folder when it was copied"
         verdict = CheckpointVerdict(found.verdict, found.step, found.detail, found.kind)
         store.put_verdict(job.id, entry.fingerprint, verdict)
 
 
 @contextmanager
-def start_point(context: Context, job: Job, step: int | None, spec: JobSpec) -> Iterator[StartPoint]:
+def start_point(context: Context, job: Job, step: int | None, specs: Sequence[JobSpec]) -> Iterator[StartPoint]:
     """Copy the newest healthy checkpoint of a job, or the one of a step; what is not given away is removed."""
     found = _find(context, job, step)
-    if not PurePath(found.name).match(spec.checkpoint.searched):
-        raise UsageError(
-            f"--from {job.id}: {found.name} does not match checkpoint.pattern of {spec.name}, {spec.checkpoint.pattern}"
-        )
-    _refuse_overwriting(found, spec)
+    for spec in specs:
+        pattern = spec.checkpoint.pattern
+        if not PurePath(found.name).match(spec.checkpoint.searched):
+            raise UsageError(
+                f"--from {job.id}: {found.name} does not match checkpoint.pattern of {spec.name}, {pattern}"
+            )
+        _refuse_overwriting(found, spec)
     with tempfile.TemporaryDirectory(dir=context.paths.home, prefix=".from-") as draft:
         yield StartPoint(job.id, found, _copy(context, job, found, Path(draft)))
 

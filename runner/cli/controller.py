@@ -126,7 +126,7 @@ def watch_over(session: Session, job: Job, follow_log: tuple[bool, bool], *, qui
         from rung.runner.session.follow import JobFollow
 
         sys.exit(JobFollow(session, job.id, log=log).follow())
-    _see_to_controller(session, job, f"`rung logs -f {job.id}` shows it", quiet=quiet)
+    _see_to_controller(session, job, f"`rung follow {job.id}` shows it", quiet=quiet)
 
 
 def watch_group(session: Session, job: Job, group: str, *, quiet: bool) -> None:

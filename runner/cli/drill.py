@@ -1,16 +1,19 @@
-"""The command `rung drill`."""
+"""The commands `rung drill` and `rung demo`, which run jobs that ship with Rung."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from rung.runner.cli.controller import refuse_bad_setting
 
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines
@@ -89,3 +92,70 @@ def _story(session: Session) -> Callable[[Event], None]:
 
     printer = StoryPrinter()
     return lambda event: printer.show(event, session.store.attempts(event.job_id))
+
+
+# In their order, and what is said before each.
+DEMO_JOBS = (
+    ("three-faults", ""),
+    (
+        "small-gpt",
+        "\nThe next one shows no error: its lr is a hundred times too high. Short trials find the right one.",
+    ),
+)
+
+
+@click.command()
+def demo() -> None:
+    """Watch real FP16 trainings fail and recover, on the CPU, in two to six minutes on two cores.
+
+    The first run has three mistakes in it, fails three times, and recovers each time. The second one shows no error:
+    its lr is far too high, and short trials find the right one. Both jobs ship with Rung, and need torch in the Python
+    of this shell or in the one that Rung is installed in. They are jobs like any other: Ctrl-C ends only the following,
+    and `rung rm three-faults small-gpt` removes what they wrote to RUNG_HOME, about 13 MiB.
+
+    Exit code 0 if both recover, 1 if one does not, 2 without torch, 130 after Ctrl-C.
+    """
+    from rung.runner.files.disk_use import disk_use
+    from rung.runner.session.session import Session
+
+    refuse_bad_setting()
+    _take_python_with_torch()
+    session, began = Session.open(create=True), time.monotonic()
+    before = disk_use([session.paths.home])[0].size
+    for name, said in DEMO_JOBS:
+        if said:
+            click.echo(said)
+        code = _show_demo_job(session, name)
+        if code:
+            sys.exit(code)
+    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+    written = (disk_use([session.paths.home])[0].size - before) / (1 << 20)
+    click.echo(f"The demo took {minutes} min {seconds} s and wrote {written:.0f} MiB to {session.paths.home}.")
+    first, last = DEMO_JOBS[0][0], DEMO_JOBS[-1][0]
+    click.echo(f"Look next: rung history {first}, rung logs {last}, rung init your-script.py")
+
+
+def _take_python_with_torch() -> None:
+    """Put a Python that has torch first on PATH, where the jobs of the demo look for one."""
+    from rung.jobs.model.errors import UsageError
+    from rung.runner.launch.shell_python import python_with_torch, with_python
+
+    python = python_with_torch(os.environ)
+    if python is None:
+        raise UsageError(
+            "rung demo: neither `python` of this shell nor the Python of Rung has torch, and the demo trains real "
+            "models: activate an environment that has it, or `pip install torch`"
+        )
+    os.environ.update(with_python(os.environ, python))
+
+
+def _show_demo_job(session: Session, name: str) -> int:
+    """Submit a job of the catalog, and tell its story to its end; return the exit code for it."""
+    from rung.jobs.spec.load import load_spec
+    from rung.runner.session.drill import CATALOG
+    from rung.runner.session.follow import JobFollow
+
+    file = CATALOG / name / "job.yaml"
+    job = session.submit(load_spec(file), file.parent, file)
+    click.echo(f"submitted {job.id}")
+    return JobFollow(session, job.id, log=False).follow()

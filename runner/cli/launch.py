@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import without_checkpoints
 from rung.runner.cli.controller import refuse_bad_setting, watch_group, watch_over
+
+if TYPE_CHECKING:
+    from rung.jobs.spec.job_spec import JobSpec
 
 
 @click.command()
@@ -23,7 +27,7 @@ from rung.runner.cli.controller import refuse_bad_setting, watch_group, watch_ov
     "--from",
     "start",
     metavar="JOB[@STEP]",
-    help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP.",
+    help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP. With --grid, every job does.",
 )
 @click.option(
     "--grid",
@@ -53,8 +57,9 @@ def launch(  # noqa: PLR0913  (one for each option)
     if dryrun and start is not None:
         raise UsageError("--from: a dry run looks at no checkpoint; leave out one of the two")
     if grid:
-        _refuse_with_grid(start=start, follow=follow or log)
-        _launch_grid(file, grid, at_once, dryrun=dryrun, as_json=as_json)
+        if follow or log:
+            raise UsageError("-f follows one job; leave it out, and follow one of the grid with `rung follow JOB`")
+        _launch_grid(file, grid, (at_once, start), dryrun=dryrun, as_json=as_json)
     elif at_once is not None:
         raise UsageError("--at-once: it limits the jobs of a grid; give --grid too, or set RUNG_MAX_PARALLEL")
     elif dryrun:
@@ -76,8 +81,8 @@ def _launch_one(file: Path, start: str | None, follow_log: tuple[bool, bool], *,
 
     spec = load_spec(file)
     note = without_checkpoints(spec)
-    if start is not None and note is not None:
-        raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
+    if start is not None:
+        _refuse_blind(spec)
     refuse_bad_setting()
     session = Session.open(create=True)
     job = session.submit(spec, file.absolute().parent, file.absolute(), start)
@@ -91,24 +96,28 @@ def _launch_one(file: Path, start: str | None, follow_log: tuple[bool, bool], *,
     watch_over(session, job, follow_log, quiet=quiet)
 
 
-def _refuse_with_grid(*, start: str | None, follow: bool) -> None:
-    if start is not None:
-        raise UsageError("--from: the jobs of a grid begin at step 0; launch one job for each checkpoint")
-    if follow:
-        raise UsageError("-f follows one job; leave it out, and follow one of the grid with `rung logs -f JOB`")
+def _refuse_blind(spec: JobSpec) -> None:
+    """Refuse a start from a checkpoint for a job that would not load it."""
+    if without_checkpoints(spec) is not None:
+        raise UsageError(f"--from: {spec.name} is given no {{checkpoint}}, so it would begin at step 0")
 
 
-def _launch_grid(file: Path, grid: Sequence[str], at_once: int | None, *, dryrun: bool, as_json: bool) -> None:
+def _launch_grid(
+    file: Path, grid: Sequence[str], how: tuple[int | None, str | None], *, dryrun: bool, as_json: bool
+) -> None:
     from rung.runner.launch.grid import load_grid, parse_grid
     from rung.runner.session.session import Session, dryrun_grid
 
-    combinations = load_grid(file, parse_grid(grid))
+    (at_once, start), combinations = how, load_grid(file, parse_grid(grid))
+    if start is not None:
+        for each in combinations:
+            _refuse_blind(each.spec)
     if dryrun:
         click.echo(dryrun_grid(combinations, file.absolute().parent, at_once, as_json=as_json))
         return
     refuse_bad_setting()
     session = Session.open(create=True)
-    group, jobs = session.submit_grid(combinations, file.absolute(), at_once)
+    group, jobs = session.submit_grid(combinations, file.absolute(), at_once, start)
     if as_json:
         listed = [
             {"id": job.id, "name": job.spec.name, "state": job.state, "settings": dict(each.settings)}

@@ -1,4 +1,4 @@
-"""The commands about logs: `rung logs` of a job, `rung explain` of any file."""
+"""The commands that show a run: `rung follow` its story, `rung logs` its log, `rung explain` any log file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.controller import warn_if_unwatched
+from rung.runner.cli.controller import refuse_bad_setting, warn_if_unwatched
 from rung.runner.cli.review.job_argument import complete_job
 
 COUNT = click.IntRange(min=1)
@@ -42,6 +42,24 @@ def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
         sys.exit(log.follow())
     for line in log.lines():
         click.echo(line)
+
+
+@click.command()
+@click.argument("job", shell_complete=complete_job)
+@click.option("--log", is_flag=True, help="Show the whole log instead of the story.")
+def follow(job: str, log: bool) -> None:
+    """Tell the story of JOB: what has happened so far, then what happens, until it ends.
+
+    It is what `rung launch -f` shows, also after its Ctrl-C or in another terminal; Ctrl-C ends only the following.
+    Exit code 0 if the job SUCCEEDED, 1 if not, 130 after Ctrl-C. It starts a controller if none runs, as `rung launch`
+    does. A job that was retried is told from there.
+    """
+    from rung.runner.session.follow import JobFollow
+    from rung.runner.session.session import Session
+
+    refuse_bad_setting()
+    session = Session.open()
+    sys.exit(JobFollow(session, session.store.find(job).id, log=log).follow())
 
 
 @click.command()

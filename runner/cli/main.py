@@ -21,19 +21,19 @@ from rung.runner.cli.checkpoints import checkpoints
 from rung.runner.cli.compare import compare
 from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
 from rung.runner.cli.doctor import doctor
-from rung.runner.cli.drill import drill
+from rung.runner.cli.drill import demo, drill
 from rung.runner.cli.image import image
 from rung.runner.cli.init import init
 from rung.runner.cli.ladder import ladder
 from rung.runner.cli.launch import launch
-from rung.runner.cli.logs import explain, logs
+from rung.runner.cli.logs import explain, follow, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.report import report
 from rung.runner.cli.review.web import web
-from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -106,20 +106,24 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
 def cancel(job: str, as_json: bool) -> None:
     """End JOB: TERM, then KILL, for its whole process group. Starts a controller if none runs, and waits for the end.
 
+    JOB may be the group of a `rung launch --grid`: all its jobs that have not ended are ended, also those that wait.
     A job that cannot be ended in time, such as one on a host that does not answer, is shown with the reason; the
     controller goes on with it.
     """
-    from rung.runner.session.cancel import cancel_job
+    from rung.runner.session.cancel import cancel_group, cancel_job
 
     refuse_bad_setting()
     session = _session()
-    found = cancel_job(session, session.store.find(job))
+    group = session.store.has_group(job) and not session.store.has_job(job)
+    found = cancel_group(session, job) if group else [cancel_job(session, session.store.find(job))]
     if as_json:
-        _print_json({"id": found.id, "state": found.state, "cancel_requested": found.cancel_requested})
+        rows = [{"id": each.id, "state": each.state, "cancel_requested": each.cancel_requested} for each in found]
+        _print_json({"group": job, "jobs": rows} if group else rows[0])
     else:
-        why = f": {clean(found.reason)}" if found.reason else ""
-        click.echo(f"{found.id} is {found.state}" + ("" if found.ended else f"; cancelling{why}"))
-    warn_if_unwatched(session, found)
+        for each in found:
+            why = f": {clean(each.reason)}" if each.reason else ""
+            click.echo(f"{each.id} is {each.state}" + ("" if each.ended else f"; cancelling{why}"))
+    warn_if_unwatched(session, None if group else found[0])
 
 
 @cli.command()
@@ -198,9 +202,11 @@ def schema() -> None:
 
 
 cli.add_command(controller)
+cli.add_command(demo)
 cli.add_command(doctor)
 cli.add_command(drill)
 cli.add_command(explain)
+cli.add_command(follow)
 cli.add_command(image)
 cli.add_command(init)
 cli.add_command(checkpoints)

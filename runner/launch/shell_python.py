@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from rung.jobs.model.errors import UsageError
 from rung.jobs.spec.job_spec import JobSpec
 
 PYTHON = re.compile(r"python[\d.]*")
+FIND_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+FIND_SECONDS = 60.0
 # If no environment is active, this was the `python` of jobs whose Python nobody recorded.
 OWN_BIN = str(Path(sys.prefix) / "bin") if sys.prefix != sys.base_prefix else None
 
@@ -46,6 +49,23 @@ def with_python(environ: Mapping[str, str], python: str | None) -> dict[str, str
     if f"{environ.get('VIRTUAL_ENV')}/bin" != folder:
         env.pop("VIRTUAL_ENV", None)
     return env if path.split(":")[0] == folder else {**env, "PATH": f"{folder}:{path}"}
+
+
+def python_with_torch(environ: Mapping[str, str]) -> str | None:
+    """Return the Python of this shell if it has torch, else the one that Rung runs in if that has; None: neither."""
+    beside = str(Path(sys.executable).parent)
+    found = (shutil.which("python", path=path) for path in (environ.get("PATH", os.defpath), beside))
+    return next((str(Path(python).absolute()) for python in found if python and _has_torch(python, environ)), None)
+
+
+def _has_torch(python: str, environ: Mapping[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-c", FIND_TORCH], env=dict(environ), capture_output=True, timeout=FIND_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
 
 
 def recorded_python(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,15 @@ from rung.runner.launch.job_file import JobFile, refuse_other_job
 from rung.runner.launch.shell_python import recorded_python
 from rung.runner.state import transitions
 from rung.runner.state.store import Store
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What new jobs begin with: what their histories say of it, and what is done for each as it is added."""
+
+    about: Mapping[str, Any] = field(default_factory=dict)
+    # Part of the transaction that adds the job.
+    on_added: Callable[[Job], None] = lambda job: None
 
 
 def refuse_impossible(
@@ -69,20 +78,13 @@ def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:
         )
 
 
-def submit(
-    store: Store,
-    spec: JobSpec,
-    origin: Path,
-    *,
-    at: float,
-    about: Mapping[str, Any] | None = None,
-    on_added: Callable[[Job], None] = lambda job: None,
-) -> Job:
-    """Queue a new job; `about` says where it came from, `on_added` is part of the same transaction."""
+def submit(store: Store, spec: JobSpec, origin: Path, *, at: float, beginning: Beginning | None = None) -> Job:
+    """Queue a new job."""
+    beginning = beginning or Beginning()
     spec = with_file_values(spec, origin / spec.workdir)
     with store.transaction():
-        job = store.add_job(spec, origin, at=at, about=about)
-        on_added(job)
+        job = store.add_job(spec, origin, at=at, about=beginning.about)
+        beginning.on_added(job)
         return job
 
 
@@ -93,7 +95,7 @@ def submit_grid(
     at_once: int | None,
     *,
     at: float,
-    environ: Mapping[str, str],
+    beginning: Beginning,
 ) -> tuple[str, list[Job]]:
     """Queue one job for each combination, all or none; return the id of their group, and the jobs."""
     specs = [with_file_values(each.spec, file.parent / each.spec.workdir) for each in combinations]
@@ -102,9 +104,10 @@ def submit_grid(
         jobs = []
         for each, spec in zip(combinations, specs, strict=True):
             grid = {"file": str(file), "group": group, "grid": dict(each.settings)}
-            about = {**grid, **recorded_python(spec, environ)}
+            about = {**grid, **recorded_python(spec, os.environ), **beginning.about}
             job = store.add_job(spec, file.parent, at=at, about=about)
             store.put_in_group(job.id, group, each.settings)
+            beginning.on_added(job)
             jobs.append(job)
         return group, jobs
 
@@ -166,3 +169,15 @@ def cancel(store: Store, job: Job, *, at: float) -> None:
         if job.ended:
             raise UsageError(f"job {job.id} is {job.state} already; there is nothing to cancel")
         transitions.cancel_requested(store, job, at=at)
+
+
+def cancel_group(store: Store, group: str, *, at: float) -> list[Job]:
+    """Request the end of all jobs of a group that have not ended, at once: none starts because another one ends."""
+    with store.transaction():
+        members = {job_id for job_id, member in store.groups().items() if member.group == group}
+        active = [job for job in store.jobs(active=True) if job.id in members]
+        if not active:
+            raise UsageError(f"group {group}: all of its jobs have ended; there is nothing to cancel")
+        for job in active:
+            transitions.cancel_requested(store, job, at=at)
+        return active

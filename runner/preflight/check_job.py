@@ -24,7 +24,7 @@ from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.request import build_request, find_secrets
 from rung.runner.launch.shell_python import find_python, with_python
 from rung.runner.launch.submit import refuse_impossible
-from rung.runner.preflight.check_resume import check_resume
+from rung.runner.preflight.check_resume import check_resume, find_trainer
 from rung.runner.preflight.rung_preview import change_text, rung_changes
 from rung.runner.preflight.slot import machine_lines, preview_slot
 from rung.runner.seams.engine import Engine, Request
@@ -185,13 +185,11 @@ def _old_torch_note(version: str) -> str:
 
 def _resume(spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str, str]) -> CheckResult:
     """Return whether a relaunch goes on from a checkpoint: as the command and the code of the script tell."""
-    if spec.checkpoint.is_rungs_own:
-        return CheckResult(
-            True, f"a relaunch resumes: Rung saves and restores it every {spec.checkpoint.every} updates"
-        )
     job = planned_job(spec, 1)
     first = asked_by_person(job, (), (), Placement("localhost"))
     request = build_request(job, replace(first, resumed_from=spec.checkpoint.searched), paths, origin, environ)
+    if spec.checkpoint.is_rungs_own:
+        return _rungs_own(spec, find_trainer(request.argv, request.source or request.cwd))
     found = check_resume(request.argv, request.source or request.cwd, spec.knobs.mode)
     if found.resumes is None:
         return CheckResult(True, f"whether a relaunch resumes is not known: {found.why}")
@@ -200,6 +198,19 @@ def _resume(spec: JobSpec, origin: Path, paths: HomePaths, environ: Mapping[str,
         found.resumes or not given,
         f"a relaunch resumes: {found.why}" if found.resumes else f"a relaunch begins at step 0: {found.why}",
         "give the command that resumes as `run_on_resume`",
+    )
+
+
+def _rungs_own(spec: JobSpec, trainer: str | None) -> CheckResult:
+    """Return whether Rung can save the run for the script: not where a Trainer drives it."""
+    if trainer is None:
+        what = f"a relaunch resumes: Rung saves and restores it every {spec.checkpoint.every} updates"
+        return CheckResult(True, what)
+    return CheckResult(
+        False,
+        f"checkpoint.by: rung: the Trainer of {trainer} fetches its batches ahead, so Rung would save nothing, and "
+        "every relaunch would begin at step 0",
+        "let the Trainer save, and leave `by` out; `rung init` writes where its checkpoints are",
     )
 
 

@@ -24,7 +24,8 @@ from rung.runner.session.session import Session
 from rung.runner.state.lock import ownership
 from rung.runner.state.store import Event
 
-CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog" / "drill"
+CATALOG = Path(__file__).resolve().parents[2] / "jobs" / "catalog"
+TOY = CATALOG / "drill"
 # A drill takes about a minute; an image may have to be pulled first.
 TIMEOUT_SECONDS = 300.0
 # By then the job has written checkpoints and is in its slow half.
@@ -85,7 +86,7 @@ DRILLS: dict[str, Drill] = {
 
 def drill_spec(name: str, image: str | None) -> JobSpec:
     """Return the job of the catalog with this fault."""
-    base = load_spec(CATALOG / "job.yaml").model_dump(mode="json")
+    base = load_spec(TOY / "job.yaml").model_dump(mode="json")
     more = DRILLS[name].fields
     knobs = {**base["knobs"], **more.get("knobs", {})}
     run = ["python", "train.py", "--fault", name, *(["--batch", "{batch}"] if "batch" in more.get("knobs", {}) else [])]
@@ -139,7 +140,7 @@ class DrillRun:
         running = self._session.controller_running()
         if name == "link" and running:
             raise UsageError("drill link: a controller is running, and its connection is not ours to cut; give --home")
-        job = self._session.submit(drill_spec(name, image), CATALOG)
+        job = self._session.submit(drill_spec(name, image), TOY)
         with nullcontext() if running else ownership(self._session.paths):
             controller = None if running else self._session.controller(self._engines)
             try:

@@ -40,6 +40,9 @@ class JobFollow:
         """Show the job until it ends; be the controller ourselves where none can be in the background."""
         starts = 0
         try:
+            first = self._follower.show_new()
+            if first.ended:
+                return self._show_end(first)
             while True:
                 if starts < MOST_STARTS and self._started():
                     starts += 1
@@ -52,7 +55,7 @@ class JobFollow:
                     return self._show_end(job)
         except KeyboardInterrupt:
             self._follower.close()
-            click.echo(f"\n{self._job_id} goes on; {self._who_watches()}; `rung logs -f {self._job_id}` shows it")
+            click.echo(f"\n{self._job_id} goes on; {self._who_watches()}; `rung follow {self._job_id}` shows it")
             return 130
         finally:
             self._follower.close()

@@ -10,8 +10,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,7 @@ from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
+from rung.runner.launch.submit import Beginning
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
@@ -70,28 +72,35 @@ class Session:
         """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
         about: dict[str, Any] = {**({"file": str(file)} if file else {}), **recorded_python(spec, os.environ)}
+        with self._beginning(start, [spec]) as found:
+            beginning = replace(found, about={**about, **found.about})
+            return submit.submit(self.store, spec, origin, at=time.time(), beginning=beginning)
+
+    def submit_grid(
+        self, combinations: Sequence[Combination], file: Path, at_once: int | None, start: str | None = None
+    ) -> tuple[str, list[Job]]:
+        """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
+        for each in combinations:
+            submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
+        with self._beginning(start, [each.spec for each in combinations]) as beginning:
+            return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), beginning=beginning)
+
+    @contextmanager
+    def _beginning(self, start: str | None, specs: Sequence[JobSpec]) -> Iterator[Beginning]:
+        """Return what new jobs begin with: nothing, or a copy of the checkpoint that JOB[@STEP] names."""
         if start is None:
-            return submit.submit(self.store, spec, origin, at=time.time(), about=about)
+            yield Beginning()
+            return
         from rung.runner.checkpoints.start_from import parse_start, start_point
 
         name, step = parse_start(start)
         engines, source = self.engines(), self.store.find(name)
         try:
             context = Context(self.store, engines, self.paths, os.environ)
-            with using(self.paths), start_point(context, source, step, spec) as point:
-                give = partial(point.give_to, self.store, paths=self.paths)
-                about |= point.describe()
-                return submit.submit(self.store, spec, origin, at=time.time(), about=about, on_added=give)
+            with using(self.paths), start_point(context, source, step, specs) as point:
+                yield Beginning(point.describe(), partial(point.give_to, self.store, paths=self.paths))
         finally:
             engines.close()
-
-    def submit_grid(
-        self, combinations: Sequence[Combination], file: Path, at_once: int | None
-    ) -> tuple[str, list[Job]]:
-        """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
-        for each in combinations:
-            submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
-        return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), environ=os.environ)
 
     def cancel(self, job: Job) -> Job:
         submit.cancel(self.store, job, at=time.time())

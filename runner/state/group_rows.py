@@ -32,9 +32,12 @@ class GroupRows(RemovalRows):
         rows = self._rows(f"{query} {active} WHERE at_once IS NOT NULL" if limited else query)
         return {row["job_id"]: Membership(row["group_id"], row["at_once"], json.loads(row["settings"])) for row in rows}
 
+    def has_group(self, group: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM job_groups WHERE id = ?", group))
+
     def refuse_unknown_group(self, group: str) -> None:
         known = [str(row["id"]) for row in self._rows("SELECT id FROM job_groups ORDER BY created_at DESC, id LIMIT 5")]
-        if group not in known and not self._rows("SELECT 1 FROM job_groups WHERE id = ?", group):
+        if not self.has_group(group):
             which = f"the newest are {', '.join(known)}" if known else "`rung launch --grid` makes one"
             raise UsageError(f"there is no group {group!r}; {which}")
 

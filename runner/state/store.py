@@ -166,6 +166,9 @@ class Store(GroupRows, SubmissionRows):
         query = "SELECT * FROM listed_jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
         return self._job(name, query, name, name, name)
 
+    def has_job(self, name: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM listed_jobs WHERE id = ? OR name = ?", name, name))
+
     def _job(self, name: str, query: str, *values: str) -> Job:
         rows = self._rows(query, *values)
         if not rows:

@@ -24,11 +24,15 @@ def job_ids(lab):
         return [job.id for job in store.jobs()]
 
 
-def refused(lab, job, start):
+def refused(lab, job, start, *words):
     """Return the line that refuses a start, after a check that it left neither a job nor a copy behind."""
     before = job_ids(lab)
     done = pace.run(
-        [BIN / "rung", "launch", str(job), "--from", start], env=lab.env, capture_output=True, text=True, usual=120
+        [BIN / "rung", "launch", str(job), "--from", start, *words],
+        env=lab.env,
+        capture_output=True,
+        text=True,
+        usual=120,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert job_ids(lab) == before and not list((lab.folder / "home").glob(".from-*"))
@@ -86,3 +90,25 @@ def test_a_start_without_a_job_or_with_a_dry_run_is_one_line(lab):
     blind.write_text("name: blind\nrun: python regression.py --dir x\n")
     lab.rung("launch", str(blind), "--from", "weights_nan", expect=2)
     assert json.loads(lab.rung("queue", "--name", "blind", "--json")) == []
+
+
+def test_every_job_of_a_grid_begins_at_the_checkpoint(lab):
+    file = str(lab.job("none", "--steps 50"))
+    lab.rung("launch", file, "--grid", "lr=0.05,0.01", "--from", "weights-nan-1@40")
+    lab.rung("controller", "--until-idle")
+    for name, lr in (("none lr=0.05", 0.05), ("none lr=0.01", 0.01)):
+        history = lab.history(name)
+        (attempt,) = history["attempts"]
+        assert history["events"][0]["data"]["from"] == {"job": "weights-nan-1", "step": 40, "file": "step_40.pt"}
+        assert (history["job"]["state"], attempt["resumed_step"], attempt["steps_made"]) == ("SUCCEEDED", 40, 10)
+        assert attempt["asked"]["lr"] == lr
+    assert not list((lab.folder / "home").glob(".from-*"))
+
+
+def test_a_grid_of_which_one_job_cannot_begin_there_is_refused_as_a_whole(lab):
+    file = lab.job("none", "--steps 50")
+    said = refused(lab, file, "weights-nan-1", "--grid", "checkpoint.pattern=step_*.pt,model-*")
+    assert "step_40.pt does not match checkpoint.pattern of none pattern=model-*, model-*" in said
+    blind = lab.folder / "blind.yaml"
+    blind.write_text("name: blind\nrun: python regression.py --dir {seed}\n")
+    assert "is given no {checkpoint}" in refused(lab, blind, "weights-nan-1", "--grid", "seed=1,2")

@@ -7,14 +7,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rung.jobs.spec.checkpoint_spec import CheckpointSpec
+from rung.jobs.spec.checkpoint_spec import OWN_EVERY, CheckpointSpec
 from rung.recovery.doctor.job_draft.asked import Asked, Draft
 from rung.recovery.doctor.job_draft.checkpoint_place import Place
+from rung.recovery.doctor.job_draft.own_saves import BY_RUNG
 from rung.recovery.doctor.job_draft.resume import Resume
 from rung.recovery.doctor.job_draft.saves import Save
 from rung.recovery.doctor.job_draft.settings import Style
 
 NEVER = "Every relaunch begins again at step 0."
+OWN = (
+    f"So Rung saves for it every {OWN_EVERY} updates, from inside: the model, the optimizer, the random state and the "
+    "place in the data. A relaunch goes on from there. If so many updates are too much to lose, write a smaller number."
+)
+OWN_LOOP = (
+    "A loop over a DataLoader goes on where it was. Any other loop makes all of its steps once more, with the weights "
+    "of the checkpoint (docs/checkpoints.md)."
+)
+OWN_UNREAD = "What it imports was not read: if that saves, write the pattern of its checkpoints instead."
 
 
 def add_checkpoint(draft: Draft, asked: Asked, place: Place, resume: Resume, saves: Sequence[Save]) -> None:
@@ -46,6 +56,18 @@ def add_checkpoint(draft: Draft, asked: Asked, place: Place, resume: Resume, sav
         draft.left += [*_kept(asked, place.save), *_loads_the_newest(place, resume)]
         others = [f"{asked.at(each.line)} {each.what}" for each in saves if each != place.save][:3]
         draft.left += [f"Also saved, and not used to go on from: {'; '.join(others)}."] if others else []
+
+
+def add_rungs_own(draft: Draft, asked: Asked, place: Place, unread: str) -> None:
+    """Let Rung save for a script that does not; `unread`: a call in its loop that may save, and was not read."""
+    if unread:
+        advice = f"If it saves none, write this, and Rung saves for it: checkpoint: {{by: rung, every: {OWN_EVERY}}}"
+        _add_nothing(draft, f"whether {unread} saves checkpoints, and where, is not seen", (advice,))
+        return
+    why = f"{asked.script} saves nothing while it trains, as far as is seen" + (f" ({place.why})" if place.why else "")
+    draft.add("checkpoint", BY_RUNG, f"{why}. {OWN}", OWN_LOOP, OWN_UNREAD)
+    draft.summary.append(f"checkpoints: {why}: Rung saves every {OWN_EVERY} updates")
+    draft.summary.append("a relaunch resumes: Rung restores what it saved")
 
 
 def add_inside(draft: Draft, asked: Asked) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.job_draft.asked import Asked, Draft
 from rung.recovery.doctor.job_draft.checkpoint_place import OWN_FOLDER, Place, place_of
-from rung.recovery.doctor.job_draft.checkpoints import add_checkpoint, add_inside
+from rung.recovery.doctor.job_draft.checkpoints import add_checkpoint, add_inside, add_rungs_own
 from rung.recovery.doctor.job_draft.knobs import add_knobs, imports_inside
 from rung.recovery.doctor.job_draft.metrics import find_metric
+from rung.recovery.doctor.job_draft.own_saves import can_rung_save, unread_save
 from rung.recovery.doctor.job_draft.path_parts import PathReader
 from rung.recovery.doctor.job_draft.resume import CHECKPOINT, Resume, find_resume
 from rung.recovery.doctor.job_draft.saves import find_saves
@@ -37,6 +38,8 @@ def draft_job(script: Script, asked: Asked) -> Draft:
     add_knobs(draft, script, asked, settings)
     if imports_inside(script) and not place.pattern:
         add_inside(draft, asked)
+    elif can_rung_save(script, saves):
+        add_rungs_own(draft, asked, place, unread_save(script))
     else:
         add_checkpoint(draft, asked, place, resume, saves)
     _add_metric(draft, script, asked)

@@ -108,7 +108,7 @@ def _files(script: Script, paths: PathReader, argv: Sequence[str]) -> list[Save]
             continue
         path, what = _opened(script, target) or target, f"{source_text(node.func)}()"
         folder, pattern = _split(paths.read(_renamed(script, path) or path), argv) or (UNREAD, "")
-        why = _why_never(script, node, argv) or ("" if _is_repeated(script, node) else ONCE.format(what, node.lineno))
+        why = _why_never(script, node, argv) or ("" if is_repeated(script, node) else ONCE.format(what, node.lineno))
         save = Save(node.lineno, what, folder, "" if why else pattern, why=why, is_whole=_is_whole(script, op))
         ranked.append((-4 * save.is_whole + 3 * bool(FINAL.search(pattern)), node.lineno, save))
     return [save for _, _, save in sorted(ranked, key=lambda each: each[:2])]
@@ -157,7 +157,7 @@ def _why_never(script: Script, node: ast.Call, argv: Sequence[str]) -> str:
     return f"{what} is called only if {source_text(unmet)}, which this command does not make true" if unmet else ""
 
 
-def _is_repeated(script: Script, node: ast.AST) -> bool:
+def is_repeated(script: Script, node: ast.AST) -> bool:
     """Return whether a call is in a loop, or in a function that is called in one, or by somebody who is not seen."""
     for _ in range(DEEPEST):
         if script.in_loop(node) is not None:

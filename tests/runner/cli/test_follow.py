@@ -1,4 +1,4 @@
-"""Tests `launch -f` and `retry -f` on real processes: the story, the live line of a terminal, the log on request."""
+"""Tests `launch -f`, `retry -f` and `follow` on real processes: the story, the live line, the log on request."""
 
 from __future__ import annotations
 
@@ -145,3 +145,35 @@ def test_a_retry_is_followed_from_where_a_person_asked_for_it(tmp_path: Path, ho
     ran = rung("retry", "-f", "again")
     assert ran.code == 0 and labels(ran.out) == ["retried", "launched", "SUCCEEDED"]
     assert "bad luck" not in ran.out
+
+
+# rung follow
+
+
+def test_follow_tells_an_ended_job_as_launch_did_and_starts_nothing(
+    go: Path, file: Path, home: Path, rung: Rung
+) -> None:
+    go.touch()
+    launched = rung("launch", "-f", file)
+    rung("controller", "--stop")
+    told = rung("follow", "told", env={"RUNG_CONTROLLER": "auto"})
+    assert (told.code, told.err) == (0, "") and told.out.splitlines() == launched.out.splitlines()[1:]
+    logged = rung("follow", "--log", "told-1")
+    assert logged.code == 0 and "   step 5 loss 0.5" in logged.out.splitlines() and labels(logged.out) == []
+    assert rung("controller", "--status").out.startswith("no controller is running")
+
+
+def test_follow_is_the_controller_itself_where_none_may_be_in_the_background(go: Path, file: Path, rung: Rung) -> None:
+    assert rung("launch", file).code == 0
+    go.touch()
+    told = rung("follow", "told")
+    assert told.code == 0 and labels(told.out) == STORY
+
+
+def test_follow_ends_as_the_job_does_and_one_that_is_unknown_is_one_line(tmp_path: Path, rung: Rung) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({"name": "bad", "run": "false"}), encoding="utf-8")
+    assert rung("launch", "-f", file).code == 1
+    assert rung("follow", "bad").code == 1
+    unknown = rung("follow", "nobody")
+    assert (unknown.code, unknown.out) == (2, "") and unknown.err.count("\n") == 1 and "there is no job" in unknown.err

@@ -157,7 +157,10 @@ def test_a_config_file_that_the_arguments_name_is_read(project: Path, run_rung: 
     assert code == 0 and "no checkpoints" in out
 
 
-@pytest.mark.parametrize("script", sorted(FIRST_JOBS.glob("*.py")), ids=lambda path: path.stem)
+NEVER_SAVES = FIRST_JOBS.parent / "trainings" / "never_saves.py"
+
+
+@pytest.mark.parametrize("script", [*sorted(FIRST_JOBS.glob("*.py")), NEVER_SAVES], ids=lambda path: path.stem)
 def test_the_job_file_passes_rung_check(script: Path, project: Path, run_rung: Any, home: Path) -> None:
     shutil.copy(script, project / "train.py")
     assert run_rung("init", "train.py")[0] == 0

@@ -55,6 +55,42 @@ def test_a_queued_job_is_cancelled_once(run_rung: Any, home: Path) -> None:
     assert (code, err) == (2, f"rung: job {job_id} is CANCELLED already; there is nothing to cancel\n")
 
 
+def grid_jobs(run_rung: Any, folder: Path) -> tuple[str, list[str]]:
+    """Launch a grid of three jobs that nobody starts; return the id of its group, and theirs."""
+    file = folder / "many.yaml"
+    file.write_text("name: many\nrun: echo {seed}\n", encoding="utf-8")
+    shown = json.loads(run_rung("launch", file, "--grid", "seed=1,2,3", "--at-once", "1", "--json")[1])
+    return shown["group"], [job["id"] for job in shown["jobs"]]
+
+
+def test_a_group_is_cancelled_with_all_its_jobs_once(run_rung: Any, home: Path, tmp_path: Path) -> None:
+    other = submitted(home)
+    group, jobs = grid_jobs(run_rung, tmp_path)
+    assert run_rung("cancel", jobs[0])[1] == f"{jobs[0]} is CANCELLED\n"
+    code, out, _ = run_rung("cancel", group)
+    assert (code, out.splitlines()) == (0, [f"{job} is CANCELLED" for job in jobs[1:]])
+    states = {row["id"]: row["state"] for row in json.loads(run_rung("queue", "--json")[1])}
+    assert states == {other: "QUEUED", **dict.fromkeys(jobs, "CANCELLED")}
+    said = f"rung: group {group}: all of its jobs have ended; there is nothing to cancel\n"
+    assert run_rung("cancel", group) == (2, "", said)
+
+
+def test_a_cancelled_group_in_json_and_a_job_that_has_the_name_of_a_group(
+    run_rung: Any, home: Path, tmp_path: Path
+) -> None:
+    group, jobs = grid_jobs(run_rung, tmp_path)
+    same = tmp_path / "same.yaml"
+    same.write_text(f"name: {group}\nrun: echo\n", encoding="utf-8")
+    alone = json.loads(run_rung("launch", same, "--json")[1])["id"]
+    assert json.loads(run_rung("cancel", group, "--json")[1])["id"] == alone, "a job comes first"
+    assert run_rung("rm", "--yes", alone)[0] == 0
+    shown = json.loads(run_rung("cancel", group, "--json")[1])
+    assert shown == {
+        "group": group,
+        "jobs": [{"id": job, "state": "CANCELLED", "cancel_requested": True} for job in jobs],
+    }
+
+
 def test_cancelling_a_running_job_requests_its_end(run_rung: Any, home: Path) -> None:
     job_id = submitted(home, JobState.LAUNCHING, JobState.RUNNING)
     assert json.loads(run_rung("cancel", "--json", job_id)[1]) == {

@@ -21,6 +21,7 @@ from tests.support.stored_jobs import submitted
 Rung = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = sorted(cli.commands)
+WITHOUT_JSON = ("demo", "follow", "logs", "metrics", "schema", "controller", "web", "completion")
 
 
 # Help, versions, completion
@@ -40,9 +41,7 @@ def test_every_command_has_help(command: str, run_rung: Any, home: Path) -> None
     assert not home.exists()
 
 
-@pytest.mark.parametrize(
-    "command", [name for name in COMMANDS if name not in ("logs", "metrics", "schema", "controller", "completion")]
-)
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in WITHOUT_JSON])
 def test_every_command_that_prints_data_prints_json_too(command: str) -> None:
     found = cli.commands[command]
     for each in found.commands.values() if isinstance(found, click.Group) else [found]:

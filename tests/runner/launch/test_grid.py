@@ -144,7 +144,7 @@ def test_a_dry_run_lists_the_combinations_and_shows_the_first_in_full(
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("words", [("-f",), ("--log",), ("--from", "x")])
+@pytest.mark.parametrize("words", [("-f",), ("--log",)])
 def test_options_for_one_job_are_refused_with_a_grid(
     run_rung: Callable[..., Any], tmp_path: Path, words: tuple[str, ...]
 ) -> None:

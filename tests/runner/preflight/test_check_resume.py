@@ -48,3 +48,26 @@ def test_a_script_that_cannot_be_read_is_not_known(tmp_path: Path, what: str) ->
     found = check_resume(["python", "t.py"], tmp_path, "flags")
     assert found.resumes is None and found.why.startswith("t.py cannot be read: ")
     assert check_resume(["./train"], tmp_path, "flags").resumes is None
+
+
+DRIVEN = {
+    "transformers": "from transformers import Seq2SeqTrainer\nSeq2SeqTrainer(args=a).train()\n",
+    "trl": "import trl\ntrl.SFTTrainer(model=m).train()\n",
+    "lightning": "import lightning as L\nL.Trainer().fit(m)\n",
+    "pytorch_lightning": "from pytorch_lightning.cli import LightningCLI\nLightningCLI(M)\n",
+}
+
+
+@pytest.mark.parametrize(("framework", "script"), DRIVEN.items(), ids=DRIVEN)
+def test_a_run_that_a_trainer_drives_cannot_be_saved_by_rung(tmp_path: Path, framework: str, script: str) -> None:
+    (tmp_path / "t.py").write_text(script)
+    fields = {"run": "python t.py", "knobs": {"mode": "zero-edit"}, "checkpoint": {"by": "rung"}}
+    (found,) = (each for each in findings(tmp_path, **fields) if each.what.startswith("checkpoint.by"))
+    assert not found.good and f"the Trainer of {framework} fetches its batches ahead" in found.what
+    assert "let the Trainer save" in found.fix
+
+
+def test_a_loop_of_its_own_can_be_saved_by_rung_whatever_it_imports(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("import torch\nfrom transformers import AutoModel\nloss.backward()\n")
+    own = said(tmp_path, run="python t.py", knobs={"mode": "zero-edit"}, checkpoint={"by": "rung", "every": 7})
+    assert own == CheckResult(True, "a relaunch resumes: Rung saves and restores it every 7 updates")

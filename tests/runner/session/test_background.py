@@ -44,7 +44,7 @@ def test_a_launch_starts_a_controller_that_does_not_belong_to_its_shell(watched:
     ran = rung("launch", file, env={"TOKEN": "hunter2", "RUNG_SECRETS": "TOKEN"})
     pid = watched.pid
     assert ran.code == 0 and pid
-    assert ran.out.splitlines()[-1] == f"controller pid {pid} watches it; `rung logs -f own-1` shows it"
+    assert ran.out.splitlines()[-1] == f"controller pid {pid} watches it; `rung follow own-1` shows it"
     assert os.getsid(pid) == pid, "it has a session of its own"
     assert Path(f"/proc/{pid}/cwd").resolve() == watched.home
     files = [Path(f"/proc/{pid}/fd/{number}").resolve() for number in range(3)]

@@ -158,7 +158,7 @@ def test_a_closed_terminal_ends_the_command_and_neither_controller_nor_job(watch
     assert len(watched.attempts("steady-1")) == 1
 
 
-def test_ctrl_c_ends_the_command_and_says_who_watches(watched: Watched) -> None:
+def test_ctrl_c_ends_the_command_and_names_the_one_that_goes_back_to_the_story(watched: Watched) -> None:
     terminal = Terminal("launch", "-f", watched.job_file())
     terminal.read_until(b"attempt 1: step")
     pid = watched.pid
@@ -166,8 +166,15 @@ def test_ctrl_c_ends_the_command_and_says_who_watches(watched: Watched) -> None:
     terminal.read_until(b"shows it")
     assert terminal.wait() == 130
     terminal.close()
-    assert f"steady-1 goes on; controller pid {pid} watches it; `rung logs -f steady-1`".encode() in terminal.output
+    assert f"steady-1 goes on; controller pid {pid} watches it; `rung follow steady-1`".encode() in terminal.output
     assert watched.pid == pid and not gone(watched.group("steady-1"))
+    back = Terminal("follow", "steady-1")
+    back.read_until(b"attempt 1: step")
+    assert b"launched" in back.output, "what has happened so far comes first"
+    watched.go.touch()
+    back.read_until(b"SUCCEEDED")
+    assert back.wait() == 0
+    back.close()
 
 
 # The machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,10 +20,11 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.runner.cli.drill import FAULTS, _story
 from rung.runner.engine_pool import RealEngines
-from rung.runner.session.drill import CATALOG, DRILLS, drill_spec, judge
+from rung.runner.session.drill import DRILLS, TOY, drill_spec, judge
 from rung.runner.session.session import Session
 from rung.runner.ssh.remote import SshRemote
 from tests import pace
+from tests.support.background import Watched
 
 Rung = Callable[..., Any]
 QUICK = ["nan"]
@@ -73,7 +75,7 @@ def test_the_names_on_the_command_line_are_the_drills() -> None:
 
 def test_a_drill_tells_the_story_of_its_job(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = Session.open(create=True)
-    job = session.submit(drill_spec("nan", None), CATALOG)
+    job = session.submit(drill_spec("nan", None), TOY)
     fault = Fault(FaultKind.NAN_LOSS, "loss: nan", step=41)
     with session.store.transaction():
         session.store.add_event(job.id, 1, EventKind.FAULT, fault.to_dict(), at=job.created_at + 61)
@@ -81,6 +83,48 @@ def test_a_drill_tells_the_story_of_its_job(home: Path, capsys: pytest.CaptureFi
     for event in session.store.events(job.id):
         tell(event)
     assert capsys.readouterr().out == "  1:01  fault       nan_loss at step 41: loss: nan\n"
+
+
+# The controller
+
+
+# A drill whose job ends at once; it says who the controller is at each event of it.
+QUICK_DRILL = """
+import os
+from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.session import drill
+from rung.runner.session.session import Session
+from rung.runner.state.owner import find_owner
+
+spec = JobSpec.model_validate({"name": "quick", "run": ["sh", "-c", "echo step 1 loss 0.5"]})
+drill.drill_spec = lambda name, image: spec
+session = Session.open(create=True)
+def on_event(event):
+    print("itself" if find_owner(session.paths).pid == os.getpid() else "another")
+print(drill.DrillRun(session, session.engines(), on_event).run("nan", None).text)
+"""
+
+
+def drilled() -> str:
+    """Run the drill in a process of its own, which is the controller meanwhile; return its verdict."""
+    done = pace.run([sys.executable, "-c", QUICK_DRILL], capture_output=True, text=True, usual=60, check=True)
+    *owners, verdict = done.stdout.splitlines()
+    assert set(owners) == {"itself"}
+    return verdict
+
+
+def test_a_drill_hands_the_jobs_that_are_active_to_a_controller_in_the_background(watched: Watched, rung: Rung) -> None:
+    assert rung("launch", watched.job_file(), env={"RUNG_CONTROLLER": "manual"}).code == 0
+    assert drilled().startswith("no fault was seen")
+    assert watched.pid
+    watched.go.touch()
+    watched.wait_for("steady-1", "SUCCEEDED")
+    assert len(watched.attempts("steady-1")) == 1
+
+
+def test_a_drill_that_leaves_no_job_active_starts_no_controller(watched: Watched) -> None:
+    drilled()
+    assert watched.pid == 0
 
 
 # The verdict

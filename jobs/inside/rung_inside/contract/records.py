@@ -16,7 +16,7 @@ Only the first rank of a distributed run writes. The kinds, and what each tells 
     near updates=64 watched=8 activations=head.norm:12400 gradients=head.out:30208
                                                 the modules that came near FP16's limit, with their largest numbers
     tracker link="http://..."                   the run of MLflow, on a server, that the script has begun
-    not_whole why=TEXT                          what of a checkpoint that Rung itself saved could not be brought back
+    not_whole why=TEXT                          what Rung could not save, or bring back from a checkpoint of its own
     knobs, resumed, saved, metric, replay, note, usage
 """
 

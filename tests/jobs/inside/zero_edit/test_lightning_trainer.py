@@ -51,3 +51,10 @@ def test_checkpoints_without_a_folder_of_the_scripts_go_to_the_jobs_if_its_patte
     assert trained.records("saved", "own_folder") == ['step=8 file="epoch=0-step=8.ckpt"']
     assert trained["script_folder"]["folder"] == f"{folder}/script"
     assert trained["other_pattern"]["folder"] == f"{folder}/checkpoints"
+
+
+def test_rungs_own_checkpoints_are_refused_in_words_and_the_training_goes_on_as_it_is(trained):
+    (said,) = trained.records("not_whole", "by_rung")
+    assert "Rung saves no checkpoints of this run: the Trainer of Lightning fetches its batches ahead" in said
+    assert trained.records("saved", "by_rung") == [] and not trained["by_rung"]["saved"]
+    assert trained["by_rung"]["weights"] == trained["without"]["weights"]

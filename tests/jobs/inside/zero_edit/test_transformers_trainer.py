@@ -40,3 +40,10 @@ def test_saved_folders_are_reported_and_train_resumes_from_the_chosen_one(traine
 
 def test_a_newest_checkpoint_that_was_rejected_is_not_resumed(trained):
     assert trained["anew"]["first"] == 0
+
+
+def test_rungs_own_checkpoints_are_refused_in_words_and_the_training_goes_on_as_it_is(trained):
+    (said,) = trained.records("not_whole", "by_rung")
+    assert "Rung saves no checkpoints of this run: the Trainer of transformers fetches its batches ahead" in said
+    assert trained.records("saved", "by_rung") == [] and not trained["by_rung"]["saved"]
+    assert trained["by_rung"]["weights"] == trained["without"]["weights"]

@@ -72,6 +72,9 @@ def main():
     run("resumed", lambda: train("same"), {}, **chosen)
     passed_over = {"RUNG_CHECKPOINT": "", "RUNG_ATTEMPT": "2", "RUNG_CHECKPOINT_DIR": same}
     run("anew", lambda: train("same", resume=True), {}, **passed_over)
+    own = FOLDER / "own"
+    by_rung = {"RUNG_CHECKPOINT_BY": "rung", "RUNG_CHECKPOINT_EVERY": "2", "RUNG_CHECKPOINT_DIR": str(own)}
+    run("by_rung", lambda: {**train("by_rung"), "saved": own.exists()}, {}, **by_rung)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,9 @@ def main():
     run("clip_in_fp32", train, {"clip": 0.25, "precision": "fp32"})
     chosen = {"RUNG_CHECKPOINT": HALF_WAY, "RUNG_CHECKPOINT_STEP": "4", "RUNG_CHECKPOINT_DIR": FOLDER}
     run("resumed", lambda: train(ckpt_path="no such word"), {}, **chosen)
+    own = Path(FOLDER) / "own"
+    by_rung = {"RUNG_CHECKPOINT_BY": "rung", "RUNG_CHECKPOINT_EVERY": "2", "RUNG_CHECKPOINT_DIR": str(own)}
+    run("by_rung", lambda: {**train(), "saved": own.exists()}, {}, **by_rung)
 
 
 if __name__ == "__main__":

@@ -99,12 +99,37 @@ def test_a_variable_gives_the_folder() -> None:
     assert job["envs"] == {"OUT": "{checkpoint_dir}"} and job["run"] == "python train.py"
 
 
-def test_a_script_that_saves_nothing_is_told_so() -> None:
-    job, text = written(TORCH + LOOP)
-    assert "checkpoint" not in job
-    assert "# NO CHECKPOINTS: train.py saves nothing" in text and "Every relaunch begins again at step 0." in one_line(
-        text
-    )
+BY_RUNG = {"by": "rung", "every": 500}
+
+
+def test_rung_saves_for_a_script_that_saves_nothing_and_the_file_says_what_that_means() -> None:
+    job, text = written(TORCH + "from transformers import AutoModel\n" + LOOP)
+    assert job["checkpoint"] == BY_RUNG and job["knobs"] == {"mode": "zero-edit"}
+    said = one_line(text)
+    assert "train.py saves nothing while it trains, as far as is seen. So Rung saves for it every 500 updates" in said
+    assert "any other loop makes all of its steps once more" in said.lower() and "NO CHECKPOINTS" not in text
+
+
+def test_rung_does_not_save_where_code_that_was_not_read_may_save() -> None:
+    job, text = written(TORCH + "from own import save_checkpoint\n" + LOOP + "    save_checkpoint(step)\n")
+    assert "checkpoint" not in job and "whether save_checkpoint() in line 7 saves checkpoints" in one_line(text)
+    assert "write this, and Rung saves for it: checkpoint: {by: rung, every: 500}" in one_line(text)
+    plots = "    plt.savefig('a.png')\nmodel.save_pretrained('out')\n"
+    assert written(TORCH + LOOP + plots)[0]["checkpoint"] == BY_RUNG
+
+
+NOT_ITS_OWN_LOOP = {
+    "a Trainer": "from transformers import Trainer\nfrom own import arguments\nTrainer(args=arguments).train()\n",
+    "a class of Trainer": "from trl import SFTTrainer\nclass Mine(SFTTrainer):\n    def compute_loss(self, m): ...\n",
+    "Lightning": "import lightning as L\nclass M(L.LightningModule):\n    def training_step(self, b): ...\n",
+    "Accelerate": "from accelerate import Accelerator\nfor x in y:\n    accelerator.backward(x)\n",
+    "a loop elsewhere": "import torch\nfrom own import train\ntrain()\n",
+}
+
+
+@pytest.mark.parametrize("source", NOT_ITS_OWN_LOOP.values(), ids=NOT_ITS_OWN_LOOP)
+def test_rung_saves_for_no_training_that_is_not_the_scripts_own_loop(source: str) -> None:
+    assert "checkpoint" not in written(source)[0]
 
 
 def test_a_folder_that_is_another_one_in_every_run_is_told_so() -> None:
@@ -188,7 +213,7 @@ NEVER = {
 @pytest.mark.parametrize(("option", "guard", "why"), NEVER.values(), ids=NEVER)
 def test_a_save_that_is_not_made_while_it_trains_is_no_checkpoint(option: str, guard: str, why: str) -> None:
     job, text = written(TORCH + OUT + option + ARGS + "step = 1\n" + LOOP + guard + SAVE % "'a.pt'")
-    assert "checkpoint" not in job and why in one_line(text)
+    assert job["checkpoint"] == BY_RUNG and why in one_line(text)
 
 
 def test_weights_alone_are_named_as_such() -> None:

@@ -10,6 +10,7 @@ from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import param_dtype
+from rung_inside.zero_edit.own_checkpoints import saving
 from rung_inside.zero_edit.resume import framework_resume
 from rung_inside.zero_edit.telemetry import effective_knobs
 
@@ -74,6 +75,7 @@ def _is_precision(plugin: Any) -> bool:
 
 
 def _fit(fit: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    patch.quietly(saving.refuse_trainer, "Lightning")
     # All of it at once: training_step may call its parts one by one and use its own parameters.
     patch.quietly(param_dtype.cast_model, args[0] if args else kwargs.get("model"))
     if getattr(trainer, "accumulate_grad_batches", None) is not None:

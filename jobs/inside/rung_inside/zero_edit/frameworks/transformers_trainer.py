@@ -13,6 +13,7 @@ from typing import Any
 from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
+from rung_inside.zero_edit.own_checkpoints import saving
 from rung_inside.zero_edit.resume import framework_resume
 from rung_inside.zero_edit.telemetry import effective_knobs
 
@@ -61,6 +62,7 @@ def install_trainer(module: Any) -> None:
 
 
 def _train(train: Callable[..., Any], trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    patch.quietly(saving.refuse_trainer, "transformers")
     given = args[0] if args else kwargs.pop("resume_from_checkpoint", None)
     return train(trainer, patch.quietly(framework_resume.choose_checkpoint, given, _whole), *args[1:], **kwargs)
 

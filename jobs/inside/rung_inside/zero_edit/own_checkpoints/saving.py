@@ -23,6 +23,8 @@ class _Due:
 
     since: int | None = None
     saved = -1
+    # Whether this run cannot be saved at all.
+    is_refused = False
 
 
 def install(torch_module: Any) -> None:
@@ -39,13 +41,25 @@ def install(torch_module: Any) -> None:
         patch.after(cls, "__init__", _made_scheduler)
 
 
+def refuse_trainer(framework: str) -> None:
+    """Save nothing of a run that a Trainer drives, and say so: it could not be brought back to its place."""
+    if not is_rungs_own() or _Due.is_refused:
+        return
+    _Due.is_refused = True
+    records.emit(
+        "not_whole",
+        why=f"Rung saves no checkpoints of this run: the Trainer of {framework} fetches its batches ahead, so its "
+        "place in the data is not known. Let the Trainer save, and leave checkpoint.by out of the job file",
+    )
+
+
 def _made_scheduler(_result: Any, scheduler: Any, *_: Any, **__: Any) -> None:
     run_state.schedulers.add(scheduler)
 
 
 def _on_updated(*_: Any) -> None:
     step = run_state.step()
-    if _Due.since is None and step % files.every() == 0 and step != _Due.saved:
+    if not _Due.is_refused and _Due.since is None and step % files.every() == 0 and step != _Due.saved:
         _Due.since = step
 
 
