@@ -14,9 +14,9 @@ from rung.jobs.model.paths import HomePaths
 from rung.runner.plots.drawing import draw
 from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.plots.templates import environment
+from rung.runner.report.curves import job_figure
 from rung.runner.report.summary import percent, share_again, summary_line
 from rung.runner.state.store import Event, Store
-from rung.runner.views.curves import job_figure
 from rung.runner.views.history import history
 from rung.runner.views.story import StoryLine, Told, duration, tell
 from rung.runner.views.times import duration_text, local_time

@@ -17,8 +17,8 @@ from rung.jobs.model.state import ENDED, JobState
 from rung.recovery.evidence.read_ledger import read_ledger
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.plots.svg import embedded, plot_css
+from rung.runner.report.curves import job_figure
 from rung.runner.session.watching import unwatched
-from rung.runner.views.curves import job_figure
 from rung.runner.views.ledger_tables import LEDGER_HEADERS, NO_TRIES, ledger_cells
 from rung.runner.views.log_text import log_lines
 from rung.runner.views.queue import job_row

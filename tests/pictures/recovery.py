@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rung.jobs.model.paths import HomePaths
 from rung.runner.plots.svg import DARK, LIGHT, stand_alone
+from rung.runner.report.curves import job_figure
 from rung.runner.state.store import Store
-from rung.runner.views.curves import job_figure
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "three-faults"

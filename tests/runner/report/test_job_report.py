@@ -18,12 +18,12 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.report.curves import job_figure, kept_until
 from rung.runner.report.job_report import job_page
 from rung.runner.report.since_report import since_page, since_report
 from rung.runner.report.summary import summary_line
 from rung.runner.report.write import write_page
 from rung.runner.state.store import Store
-from rung.runner.views.curves import job_figure, kept_until
 from rung.runner.views.history import history
 from tests.conftest import Ran
 
