@@ -136,9 +136,12 @@ class Fleet:
 
     def restore(self) -> None:
         """Undo everything that was done to the hosts and the registry."""
-        self.registry.thaw()
-        self.registry.reconnect()
-        self.registry.power_on()
+        machines = [self.registry, *self.hosts.values()]
+        # One question for all of them: each program that is started here takes time after every test.
+        states = json.loads(self.engine.docker("inspect", *(machine.name for machine in machines)))
+        for machine, state in zip(machines, states, strict=True):
+            if not is_well(state):
+                machine.revive()
         self.at_once(Host.restore)
 
     def down(self) -> None:
@@ -190,3 +193,9 @@ class Fleet:
 
     def gpus_of(self, name: str) -> int:
         return len((self.folder / "hosts" / name / "etc" / "gpus").read_text().splitlines()) - 1
+
+
+def is_well(state: dict[str, Any]) -> bool:
+    """Return whether a machine has power and link and is not frozen, from its state."""
+    running = state["State"]["Running"] and not state["State"]["Paused"]
+    return bool(running) and "fleet" in state["NetworkSettings"]["Networks"]

@@ -99,6 +99,12 @@ class Machine:
         if not self.is_on():
             self.engine.docker("start", self.name)
 
+    def revive(self) -> None:
+        """Bring back power and link, and end a freeze."""
+        self.thaw()
+        self.reconnect()
+        Machine.power_on(self)
+
     def serves(self, port: int) -> bool:
         """Return whether the host accepts a connection to a port from here."""
         try:
@@ -227,15 +233,11 @@ class Host(Machine):
     # Restore
 
     def restore(self) -> None:
-        """Undo what a test did: power, link, freezer, disk, GPUs and host key."""
-        self.thaw()
-        self.reconnect()
-        super().power_on()
+        """Undo what a test did to a host that has power and link: engine, disk, GPUs and host key."""
         self.free_disk()
         self.set_gpus(self.gpus)
         self.set_gpu_processes()
         self.run("tidy")
-        self.run("docker", "network", "prune", "--force")
         if (self.folder / "first_key").read_bytes() != (self.settings / "host_key").read_bytes():
             self.restore_host_key()
         wait_for(lambda: self.serves(22), f"sshd on {self.name}")

@@ -215,6 +215,7 @@ def test_ssh_refuses_a_changed_host_key(fleet: Fleet, host: Host) -> None:
 
 def test_restore_undoes_every_failure(fleet: Fleet, host: Host) -> None:
     start(fleet, host, TICK)
+    host.docker("network", "create", "left")
     host.set_gpus(0)
     host.fill_disk()
     host.change_host_key()
@@ -225,7 +226,7 @@ def test_restore_undoes_every_failure(fleet: Fleet, host: Host) -> None:
     fleet.registry.power_off()
     fleet.restore()
     for each in fleet.hosts.values():
-        assert ssh(fleet, each, "ls -A; docker ps -aq").stdout == ""
+        assert ssh(fleet, each, "ls -A; docker ps -aq; docker network ls -q --filter type=custom").stdout == ""
         assert len(ssh(fleet, each, "nvidia-smi", "-L").stdout.splitlines()) == 1
     wait_for(lambda: fleet.registry.serves(5000), "the registry")
 
