@@ -28,8 +28,9 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],
     "runner": [
         ("cli",),
+        ("cli/review",),
         ("session",),
-        ("controller", "preflight", "storage"),
+        ("controller", "preflight", "storage", "notify"),
         ("trials",),
         ("placement",),
         ("checkpoints", "validation"),

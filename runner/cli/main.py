@@ -30,6 +30,7 @@ from rung.runner.cli.logs import explain, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
+from rung.runner.cli.review.notify import notify
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -191,6 +192,7 @@ cli.add_command(compare)
 cli.add_command(ladder)
 cli.add_command(launch)
 cli.add_command(logs)
+cli.add_command(notify)
 cli.add_command(prune)
 cli.add_command(pull)
 cli.add_command(queue)
