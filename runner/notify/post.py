@@ -41,7 +41,12 @@ def post(target: Target, text: str, closing: threading.Event, limit: float = SEN
     asked = json.dumps({"url": target.url, "title": title, "body": body or title}).encode()
     try:
         process = subprocess.Popen(
-            [sys.executable, *PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, *PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C in the terminal of a controller does not break off a send that has begun.
+            start_new_session=True,
         )
     except OSError as error:
         return Answer(False, f"no process could be started to send it: {error.strerror}")

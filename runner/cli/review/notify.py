@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,7 +65,6 @@ def _tested(settings: Settings, names: list[str]) -> list[dict[str, Any]]:
 def _listed(settings: Settings, names: list[str], paths: HomePaths) -> list[dict[str, Any]]:
     from rung.runner.session.session import Session
     from rung.runner.state.outbox_rows import TargetRow
-    from rung.runner.views.times import iso_utc
 
     store = Session.open().store if paths.store.exists() else None
     known = store.outbox_targets() if store is not None else {}
@@ -76,9 +74,7 @@ def _listed(settings: Settings, names: list[str], paths: HomePaths) -> list[dict
         row = known.get(name, TargetRow(name))
         mine = [each for each in waiting if each.target == name and each.due_at <= time.time()]
         about = {"name": name, "service": settings.targets[name].service, "waiting": len(mine), "sent": row.sent}
-        rows.append(
-            {**about, "sent_at": iso_utc(row.sent_at), "error": row.error, "error_at": iso_utc(row.error_at)}
-        )
+        rows.append({**about, "sent_at": row.sent_at, "error": row.error, "error_at": row.error_at})
     return rows
 
 
@@ -89,8 +85,8 @@ def _test_line(row: dict[str, Any]) -> str:
 def _table(rows: list[dict[str, Any]]) -> str:
     from rung.runner.views.times import local_time
 
-    def at(moment: str | None) -> str:
-        return local_time(datetime.fromisoformat(moment).timestamp()) if moment is not None else "-"
+    def at(moment: float | None) -> str:
+        return local_time(moment) if moment is not None else "-"
 
     cells = [("NAME", "SERVICE", "WAITING", "SENT", "LAST SENT", "LAST ERROR")]
     for row in rows:

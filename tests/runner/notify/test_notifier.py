@@ -15,6 +15,7 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.notify.batches import REPEAT
+from rung.runner.notify.collect import begin
 from rung.runner.notify.notifier import Notifier
 from rung.runner.notify.post import post
 from rung.runner.notify.settings import Target
@@ -48,11 +49,10 @@ def add_failed(store: Store, count: int = 1, at: float = 1000.0, name: str = "jo
 
 
 @pytest.fixture
-def told(home: Path, service: MessageServer, paths: HomePaths, store: Store, wait_until: Wait) -> HomePaths:
+def told(home: Path, service: MessageServer, paths: HomePaths, store: Store) -> HomePaths:
     """Return a home in which the service is told about everything that happens from now on."""
     write_settings(home, {"lab": service.url})
-    with running(paths):
-        wait_until(lambda: store.outbox_cursor() is not None)
+    begin(store)
     return paths
 
 
