@@ -66,7 +66,7 @@ def parse_quiet(text: str, passes: Collection[Occasion]) -> QuietHours:
 
 def next_batch(rows: Sequence[OutboxRow], left_out: int, now: float, quiet: QuietHours | None) -> Batch | None:
     """Return what to send now; None: nothing waits, or it waits for its time or for the end of the quiet hours."""
-    ready = [row for row in rows if row.due_at <= now]
+    ready = [row for row in rows if row.is_due(now)]
     if quiet is not None and quiet.includes(now):
         ready = [row for row in ready if not quiet.holds(row)]
         held_back = False

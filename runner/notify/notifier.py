@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 
 import click
 import tenacity
 
-from rung.jobs.model.errors import RungError
+from rung.jobs.model.errors import RungError, StoreBlocked
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.notify.batches import Batch, next_batch
@@ -27,6 +28,9 @@ from rung.runner.state.store import Store
 TURN_SECONDS = 0.5
 # After a failed send, at most this long until the next one.
 LONGEST_BACK_OFF = 60.0
+# Between two tries to record a send while the disk is full.
+RECORD_SECONDS = 1.0
+COLLECTING = "collecting"
 # A controller without jobs stays for messages that wait, but not for a service that is gone.
 LONGEST_STAY = 86400.0
 
@@ -54,14 +58,19 @@ class Notifier:
         self._senders: dict[str, threading.Thread] = {}
         self._file = SettingsFile(paths)
         self._settings: Settings | None = None
-        self._said = ""
+        # Whether events are remembered to be told.
+        self._begun = False
+        # What is wrong, by the thread that says it.
+        self._said: dict[str, str] = {}
 
     def start(self) -> None:
         """Begin. What happens from now on is told, however long the first look takes."""
-        with suppress(RungError):
-            if self._paths.notify.exists():
-                with closing(Store(self._paths.store)) as store:
-                    begin(store)
+        with suppress(RungError), closing(Store(self._paths.store)) as store:
+            self._begun = self._paths.notify.exists()
+            if self._begun:
+                begin(store)
+            else:
+                forget(store)
         self._collector.start()
 
     def close(self) -> None:
@@ -78,7 +87,7 @@ class Notifier:
         if cursor is None:
             return 0
         recent = [row for row in store.outbox() if self._now() - row.due_at < LONGEST_STAY]
-        return len(recent) + (not self._said and store.last_event() > cursor)
+        return len(recent) + (COLLECTING not in self._said and store.last_event() > cursor)
 
     def settle(self, store: Store, seconds: float) -> None:
         """Wait until everything that can be sent now has been sent, but no longer than this."""
@@ -90,7 +99,7 @@ class Notifier:
         settings = self._settings
         if settings is None:
             # It has not looked yet, or there is nobody to tell.
-            return self._collector.is_alive() and not self._said and self._paths.notify.exists()
+            return COLLECTING not in self._said and self._collector.is_alive() and self._paths.notify.exists()
         return store.last_event() > (store.outbox_cursor() or 0) or any(
             self._next(store, settings, name) is not None for name in settings.targets
         )
@@ -99,19 +108,19 @@ class Notifier:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            if self._paths.notify.exists() or self._settings is not None:
-                self._guarded(self._turn)
+            if self._begun or self._paths.notify.exists():
+                self._guarded(COLLECTING, self._turn)
             self._closing.wait(TURN_SECONDS)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
-        """Act; say once what is wrong, and go on later: nobody is told by a controller that ends."""
+    def _guarded(self, who: str, act: Callable[[], None]) -> None:
+        """Act; say once what is wrong, and go on later: nobody is told by a thread that has ended."""
         try:
             act()
-            self._said = ""
+            self._said.pop(who, None)
         except Exception as error:
             line = clean(str(error) if isinstance(error, RungError) else f"{type(error).__name__} while telling people")
-            if line != self._said:
-                self._said = line
+            if line != self._said.get(who):
+                self._said[who] = line
                 click.echo(f"rung: nobody is told: {line}", err=True)
             self._closing.wait(TURN_SECONDS)
 
@@ -124,7 +133,7 @@ class Notifier:
                 while collect(store, settings, self._paths, self._environ):
                     if self._closing.is_set():
                         return
-            self._settings = settings
+            self._settings, self._begun = settings, settings is not None
             for name in settings.targets if settings is not None else ():
                 if self._next(store, settings, name) is not None:
                     self._ensure_sender(name)
@@ -140,7 +149,8 @@ class Notifier:
     def _ensure_sender(self, name: str) -> None:
         sender = self._senders.get(name)
         if sender is None or not sender.is_alive():
-            sender = threading.Thread(target=self._send_all, args=(name,), name=f"notify {name}", daemon=True)
+            work = partial(self._guarded, f"sending to {name}", partial(self._send_all, name))
+            sender = threading.Thread(target=work, name=f"notify {name}", daemon=True)
             self._senders[name] = sender
             sender.start()
 
@@ -152,8 +162,7 @@ class Notifier:
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),
         )
-        # An error of the store ends this thread; the collector meets it too, and starts another one.
-        with suppress(tenacity.RetryError, RungError), closing(Store(self._paths.store)) as store:
+        with suppress(tenacity.RetryError), closing(Store(self._paths.store)) as store:
             while not self._closing.is_set() and retrying(self._send_next, store, name):
                 pass
 
@@ -165,11 +174,25 @@ class Notifier:
         with store.transaction():
             store.sending(batch.rows, at=self._now())
         answer = self._post(settings.targets[name], batch.text, self._closing)
+        self._record(store, name, batch, answer)
+        if not answer.accepted:
+            raise _NotAccepted
+        return True
+
+    def _record(self, store: Store, name: str, batch: Batch, answer: Answer) -> None:
+        """Write at once how a send ended; while the store cannot be written, wait, or the message would come again."""
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(StoreBlocked),
+            wait=tenacity.wait_fixed(RECORD_SECONDS),
+            stop=tenacity.stop_when_event_set(self._closing),
+            sleep=tenacity.sleep_using_event(self._closing),
+            reraise=True,
+        )
+        retrying(self._write, store, name, batch, answer)
+
+    def _write(self, store: Store, name: str, batch: Batch, answer: Answer) -> None:
         with store.transaction():
             if answer.accepted:
                 store.sent(name, batch.rows, digest=batch.digest, at=self._now())
             else:
                 store.not_sent(name, batch.rows, answer.detail, arrived=answer.arrived, at=self._now())
-        if not answer.accepted:
-            raise _NotAccepted
-        return True

@@ -15,7 +15,7 @@ MOST_WAITING = 1000
 class OutboxRow:
     """A message that waits for one target. `begun_at`: it may have arrived, because nobody recorded how a send ended.
 
-    `due_at` is when it may be sent at the earliest: what holds only if it lasts is told later, or never.
+    One with a topic is sent at `due_at` at the earliest: what holds only if it lasts is told later, or never.
     """
 
     number: int
@@ -24,6 +24,11 @@ class OutboxRow:
     text: str
     due_at: float
     begun_at: float | None = None
+    topic: str = ""
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether it may be sent. Only what waits for its time depends on a clock, which somebody may set back."""
+        return not self.topic or self.due_at <= now
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ class OutboxRows:
     def outbox(self, target: str | None = None) -> list[OutboxRow]:
         """Return the messages that wait, the oldest first."""
         where, values = ("WHERE target = ?", (target,)) if target is not None else ("", ())
-        query = f"SELECT number, target, occasions, text, due_at, begun_at FROM outbox {where} ORDER BY due_at, number"  # noqa: S608
-        rows = self._rows(query, *values)
+        columns = "number, target, occasions, text, due_at, begun_at, topic"
+        rows = self._rows(f"SELECT {columns} FROM outbox {where} ORDER BY due_at, number", *values)  # noqa: S608
         return [OutboxRow(**{**dict(row), "occasions": tuple(row["occasions"].split(","))}) for row in rows]
 
     def outbox_targets(self) -> dict[str, TargetRow]:

@@ -72,7 +72,7 @@ def _listed(settings: Settings, names: list[str], paths: HomePaths) -> list[dict
     rows = []
     for name in names:
         row = known.get(name, TargetRow(name))
-        mine = [each for each in waiting if each.target == name and each.due_at <= time.time()]
+        mine = [each for each in waiting if each.target == name and each.is_due(time.time())]
         about = {"name": name, "service": settings.targets[name].service, "waiting": len(mine), "sent": row.sent}
         rows.append({**about, "sent_at": row.sent_at, "error": row.error, "error_at": row.error_at})
     return rows

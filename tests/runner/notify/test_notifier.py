@@ -17,7 +17,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.notify.batches import REPEAT
 from rung.runner.notify.collect import begin
 from rung.runner.notify.notifier import Notifier
-from rung.runner.notify.post import post
+from rung.runner.notify.post import post, without_tokens
 from rung.runner.notify.settings import Target
 from rung.runner.state.outbox_rows import MOST_WAITING
 from rung.runner.state.store import Store
@@ -246,3 +246,33 @@ def test_a_wrong_file_is_said_once_and_holds_messages_back_until_it_is_right(
     (line,) = "".join([*said, capsys.readouterr().err]).splitlines()
     assert line == f'rung: nobody is told: {told.notify}:1: quiet: write it as "22:00-07:00"'
     assert service.titles == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "shown"),
+    [
+        (f"json://u:{TOKEN}@127.0.0.1:80/a", f"to 127.0.0.1 as {TOKEN}", "to 127.0.0.1 as ***"),
+        (
+            f"slack://{TOKEN}/Tok3nB/x",
+            f"Slack: no host {TOKEN.upper()} for tok3nb\x1b[2J",
+            "Slack: no host *** for ***",
+        ),
+        ("json://h/a%20secret", "no such page: /a secret", "no such page: /a ***"),
+    ],
+)
+def test_what_a_service_says_is_shown_without_any_part_of_its_url(url: str, said: str, shown: str) -> None:
+    assert without_tokens(said, Target("lab", url)) == shown
+
+
+def test_a_file_that_was_away_while_no_controller_ran_begins_anew(
+    told: HomePaths, service: MessageServer, store: Store, wait_until: Wait
+) -> None:
+    add_failed(store, name="unheard")
+    settings = told.notify.read_text(encoding="utf-8")
+    told.notify.unlink()
+    with running(told):
+        assert store.outbox_cursor() is None
+        told.notify.touch(mode=0o600)
+        told.notify.write_text(settings, encoding="utf-8")
+        wait_until(lambda: store.outbox_cursor() == store.last_event())
+    assert store.outbox() == [] and service.titles == []
