@@ -31,7 +31,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("cli/review",),
         ("web",),
         ("session",),
-        ("controller", "preflight", "storage"),
+        ("controller", "preflight", "storage", "notify"),
         ("trials",),
         ("placement",),
         ("checkpoints", "validation", "report"),

@@ -8,6 +8,7 @@ RungError                  one line for a person, exit code 2
 │   ├── StoreOwned         another controller owns it
 │   └── StoreBlocked       it cannot be written now: a full disk, or another process holds it; this passes
 ├── ControllerError        a controller could not be started or stopped, or its service not installed
+├── NotifyError            notify.yaml is not valid or open to others, or no message can be sent
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
 ├── HostError              a host cannot be used now; what runs there may run on
@@ -61,6 +62,10 @@ class StoreBlocked(StoreError):
 
 class ControllerError(RungError):
     """A controller in the background could not be started or stopped, or its service could not be installed."""
+
+
+class NotifyError(RungError):
+    """The file that says who is told cannot be used, or messages cannot be sent. It shows no value of that file."""
 
 
 class EngineError(RungError):

@@ -101,6 +101,17 @@ class EventKind(StrEnum):
     UNEXPECTED_ERROR = "stumbled", True, "red"
 
 
+class Occasion(StrEnum):
+    """What people can be told about by a message: the names in `notify` of a job file and in notify.yaml."""
+
+    RECOVERING = "recovering"
+    NEEDS_YOU = "needs_you"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    HOST_LOST = "host_lost"
+    HOST_BACK = "host_back"
+
+
 def find_kind(name: str) -> EventKind | None:
     """Return a kind by its stored name; a newer Rung may have written one that is unknown here."""
     return next((kind for kind in EventKind if kind == name), None)

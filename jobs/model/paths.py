@@ -127,6 +127,11 @@ class HomePaths:
     def secrets(self) -> Path:
         return self.home / "secrets"
 
+    @property
+    def notify(self) -> Path:
+        """Who is told about jobs; its URLs hold tokens."""
+        return self.home / "notify.yaml"
+
     def job(self, job_id: str) -> Path:
         return self.home / "jobs" / job_id
 

@@ -81,6 +81,8 @@ Place = Annotated[str, Field(max_length=LONGEST_PLACE), AfterValidator(_place)]
 Name = Annotated[Line, AfterValidator(visible)]
 Size = Annotated[str, AfterValidator(_size)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# Of notify.yaml: never a URL, which would hold a token.
+TargetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 PositiveFloat = Annotated[float, BeforeValidator(not_bool), Field(gt=0, allow_inf_nan=False)]
 # Beyond this bound JSON readers lose digits; no count of steps, samples or cores comes near it.
 PositiveInt = Annotated[int, BeforeValidator(not_bool), Field(ge=1, le=2**53)]

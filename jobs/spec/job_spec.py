@@ -6,8 +6,17 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
+from rung.jobs.model.event import Occasion
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
 from rung.jobs.spec.fields import (
@@ -18,6 +27,7 @@ from rung.jobs.spec.fields import (
     Name,
     PositiveInt,
     Size,
+    TargetName,
     is_stored,
     no_control,
     not_bool,
@@ -74,6 +84,29 @@ def _switch(value: Any) -> Any:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
+NOTIFY_SCHEMA = {
+    "anyOf": [
+        {"type": ["string", "boolean"]},
+        {"type": "array", "items": {"type": "string"}},
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "to": {"type": "array", "items": {"type": "string"}},
+                "events": {"type": "array", "items": {"enum": [each.value for each in Occasion]}},
+            },
+        },
+    ]
+}
+
+
+def _notify(value: Any) -> Any:
+    """Read `lab`, `[lab, me]` and `off` as the field `to`."""
+    if value is False or value == "off":
+        return {"to": []}
+    return {"to": [value] if isinstance(value, str) else value} if isinstance(value, (str, list)) else value
+
+
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
@@ -106,6 +139,15 @@ class Success(Model):
         return self
 
 
+class Notify(Model):
+    """Who is told about the job and of what; what is left out is as notify.yaml in RUNG_HOME says."""
+
+    to: tuple[TargetName, ...] | None = Field(
+        None, description="Names of targets in notify.yaml; an empty list: nobody."
+    )
+    events: tuple[Occasion, ...] | None = Field(None, description="What they are told about.")
+
+
 class JobSpec(Model):
     """What a person asked for: one training job."""
 
@@ -135,6 +177,9 @@ class JobSpec(Model):
     recovery: Recovery = Recovery()
     trackers: Annotated[Literal["on", "off"], BeforeValidator(_switch)] = Field(
         "on", description="on: the attempts of the job are kept together in W&B, MLflow and TensorBoard."
+    )
+    notify: Annotated[Notify | None, BeforeValidator(_notify), WithJsonSchema(NOTIFY_SCHEMA)] = Field(
+        None, description="Who is told about the job: names of notify.yaml in RUNG_HOME, {to, events}, or off."
     )
 
     @field_validator("run", "run_on_resume", mode="before")

@@ -34,6 +34,7 @@ from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.report import report
 from rung.runner.cli.review.web import web
+from rung.runner.cli.review.notify import notify
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 
@@ -215,6 +216,7 @@ cli.add_command(ladder)
 cli.add_command(launch)
 cli.add_command(logs)
 cli.add_command(metrics)
+cli.add_command(notify)
 cli.add_command(prune)
 cli.add_command(pull)
 cli.add_command(queue)

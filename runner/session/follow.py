@@ -119,6 +119,7 @@ class JobFollow:
                 controller.turn()
                 time.sleep(TURN_SECONDS)
             _tidy(controller)
+            controller.settle(self._session.store)
         finally:
             controller.close()
         return job

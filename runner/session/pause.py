@@ -22,8 +22,12 @@ from rung.runner.state.store_errors import require_room
 
 if TYPE_CHECKING:
     from rung.runner.controller.controller import Controller
+    from rung.runner.notify.notifier import Notifier
+    from rung.runner.state.store import Store
 
 RETRY_SECONDS = 1.0
+# For messages about jobs that have just ended; what is not sent by then is sent by the next controller.
+SETTLE_SECONDS = 10.0
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Result = TypeVar("Result")
@@ -57,10 +61,10 @@ def _tell(paths: HomePaths, text: str, *, owner: bool) -> None:
 
 
 class PatientController:
-    """A controller whose turns wait while the store is blocked."""
+    """A controller whose turns wait while the store is blocked, and which tells people about its jobs."""
 
-    def __init__(self, controller: Controller, paths: HomePaths) -> None:
-        self._controller, self._paths = controller, paths
+    def __init__(self, controller: Controller, paths: HomePaths, notifier: Notifier) -> None:
+        self._controller, self._paths, self._notifier = controller, paths, notifier
         self._times = TurnTimes(paths.turn_times, controller.hosts_answering)
 
     def turn(self) -> int:
@@ -72,8 +76,18 @@ class PatientController:
     def patiently(self, step: Callable[[], Result]) -> Result:
         return patiently(self._paths, step)
 
+    def unsent(self, store: Store) -> int:
+        """Return how many messages wait that this controller should stay for."""
+        return self.patiently(lambda: self._notifier.unsent(store))
+
+    def settle(self, store: Store) -> None:
+        """Wait a little for the messages about jobs that have just ended."""
+        with suppress(StoreBlocked, KeyboardInterrupt):
+            self._notifier.settle(store, SETTLE_SECONDS)
+
     def close(self) -> None:
         self._times.write()
+        self._notifier.close()
         self._controller.close()
 
     def _turn(self) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.job import Job
-from rung.jobs.model.errors import InventoryError, StoreError, StoreOwned, UsageError
+from rung.jobs.model.errors import InventoryError, RungError, StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
@@ -36,6 +36,7 @@ from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
 from rung.runner.launch.submit import Beginning
+from rung.runner.notify.settings import read_settings, refuse_unknown_targets
 from rung.runner.session.pause import PatientController, patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
@@ -71,6 +72,7 @@ class Session:
     def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
         """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
         submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+        refuse_unknown_targets(spec, self.paths)
         about: dict[str, Any] = {**({"file": str(file)} if file else {}), **recorded_python(spec, os.environ)}
         with self._beginning(start, [spec]) as found:
             beginning = replace(found, about={**about, **found.about})
@@ -82,6 +84,7 @@ class Session:
         """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
         for each in combinations:
             submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
+            refuse_unknown_targets(each.spec, self.paths)
         with self._beginning(start, [each.spec for each in combinations]) as beginning:
             return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), beginning=beginning)
 
@@ -111,6 +114,7 @@ class Session:
         edited = JobFile.load(file, self.store.settings_of(job.id)) if file is not None else None
         if edited is not None:
             submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
+            refuse_unknown_targets(edited.spec, self.paths)
         with using(self.paths):
             submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
@@ -149,9 +153,10 @@ class Session:
             while True:
                 active = controller.turn()
                 last_event = controller.patiently(partial(self._print_events, last_event))
-                if active:
+                if active or (idle_limit and controller.unsent(self.store)):
                     busy_at = time.monotonic()
                 elif idle_limit is not None and time.monotonic() - busy_at >= idle_limit:
+                    controller.settle(self.store)
                     return False
                 time.sleep(TURN_SECONDS)
         except KeyboardInterrupt:
@@ -193,9 +198,12 @@ class Session:
 
     def controller(self, engines: RealEngines | None = None) -> PatientController:
         from rung.runner.controller.controller import Controller
+        from rung.runner.notify.notifier import Notifier
 
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
-        return PatientController(made, self.paths)
+        notifier = Notifier(self.paths, os.environ)
+        notifier.start()
+        return PatientController(made, self.paths, notifier)
 
 
 def _parse_setting(text: str) -> tuple[str, str]:
@@ -264,7 +272,18 @@ def check(file: Path | None) -> list[CheckResult]:
     if file is not None:
         spec = load_spec(file)
         found.append(CheckResult(True, f"job file {file} is valid"))
+        found += [CheckResult(False, problem) for problem in _notify_problems(spec, paths)]
         found += check_job(spec, file.absolute().parent, paths, ProcessEngine(), os.environ)
         if spec.is_remote and reports:
             found += check_fit(spec, reports)
     return found
+
+
+def _notify_problems(spec: JobSpec, paths: HomePaths) -> list[str]:
+    """Return why the job would not be launched, or nobody be told about it."""
+    try:
+        read_settings(paths)
+        refuse_unknown_targets(spec, paths)
+    except RungError as error:
+        return [str(error)]
+    return []

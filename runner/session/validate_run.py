@@ -95,6 +95,7 @@ class VerdictWait:
             while validation.verdict is None:
                 controller.turn()
                 validation = self._reload(validation)
+            controller.settle(self.session.store)
         finally:
             controller.close()
         return validation

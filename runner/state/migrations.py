@@ -70,4 +70,17 @@ VERSION_7 = (
         settings TEXT NOT NULL)""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7)
+# Messages to people. `outbox_cursor` is the last event that was turned into messages, written in one transaction with
+# them. `begun_at`: a send whose end nobody has recorded, so that the message may have arrived. No URL is ever here.
+VERSION_8 = (
+    "CREATE TABLE outbox_cursor (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL)",
+    """CREATE TABLE outbox (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, event INTEGER NOT NULL, target TEXT NOT NULL, topic TEXT NOT NULL,
+        occasions TEXT NOT NULL, text TEXT NOT NULL, due_at REAL NOT NULL, begun_at REAL,
+        UNIQUE (event, target, topic))""",
+    """CREATE TABLE outbox_targets (
+        name TEXT PRIMARY KEY, sent INTEGER NOT NULL DEFAULT 0, sent_at REAL, error TEXT, error_at REAL,
+        left_out INTEGER NOT NULL DEFAULT 0)""",
+)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8)

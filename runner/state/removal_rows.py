@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any
-
 from rung.jobs.model.errors import UsageError
+from rung.runner.state.outbox_rows import OutboxRows
 
 
-class RemovalRows:
+class RemovalRows(OutboxRows):
     """The part of the store that knows removed jobs."""
-
-    _db: sqlite3.Connection
-
-    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        raise NotImplementedError
 
     def refuse_removed(self, job_id: str) -> None:
         """Refuse to use a job again whose files are being removed, or are gone."""
