@@ -32,9 +32,9 @@ from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.metrics import metrics
+from rung.runner.cli.review.notify import notify
 from rung.runner.cli.review.report import report
 from rung.runner.cli.review.web import web
-from rung.runner.cli.review.notify import notify
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
 

@@ -106,7 +106,7 @@ def with_series(data: dict[str, Any], rules: Sequence[Rule] = ()) -> dict[str, A
 def _series(row: dict[str, Any], rules: Sequence[Rule]) -> list[dict[str, Any]]:
     paths = AttemptPaths(Path(row["log"]).parent)
     series = attempt_series(paths, rules, ended=row["ended_at"] is not None)
-    return [finite_or_text(point._asdict()) for point in series.points()]
+    return [finite_or_text(point._asdict()) for point in series.points() if point.loss is not None]
 
 
 def _goes_on_from(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt | None:

@@ -66,6 +66,7 @@ def make_app(paths: HomePaths, access: Access, pages: Pages | None = None) -> AS
         Route("/hosts", pages.hosts),
         Route("/ledger", pages.ledger),
         Route("/plots.css", pages.plot_style),
+        Route("/metrics", pages.metrics),
         Route("/events", Streams(paths.store).answer),
         Route("/jobs/{job}/cancel", _cancel, methods=["POST"]),
         Route("/jobs/{job}/retry", _retry, methods=["POST"]),

@@ -16,6 +16,8 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import ENDED, JobState
 from rung.recovery.evidence.read_ledger import read_ledger
 from rung.runner.engines.process import ProcessEngine
+from rung.runner.metrics.exposition import CONTENT_TYPE
+from rung.runner.metrics.metrics import metrics_text
 from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.report.curves import job_figure
 from rung.runner.session.watching import unwatched
@@ -75,6 +77,10 @@ class Pages:
             shown = {"curves": embedded(job_figure(job, store.attempts(job.id), self.paths), legend=True)}
             watch = unwatched(self.paths, store, job)
             return self._page("job.html", store, view=view, tail=tail, **shown, now=now, nobody=watch)
+
+    def metrics(self, request: Request) -> Response:
+        """Return the numbers for Prometheus."""
+        return Response(metrics_text(self.paths), media_type=CONTENT_TYPE)
 
     def plot_style(self, request: Request) -> Response:
         """Return the stylesheet of the curves."""

@@ -57,6 +57,9 @@ SCHEMAS_OF: dict[str, tuple[str, ...]] = {
     "image send": ("image-send",),
     "ladder": ("ladder", "ladder-calibration"),
     "launch": LAUNCH,
+    "cancel": ("cancel", "cancel-group"),
+    "notify": ("notify", "notify-test"),
+    "report": ("report", "report-since"),
     "prune": ("removal",),
     "rm": ("removal",),
 }
@@ -129,7 +132,8 @@ def _launch(lab: Lab) -> None:
     for name in ("plain", "files", "remote"):
         lab.rung("launch-dryrun", "launch", lab.folder / f"{name}.yaml", "--dryrun")
     lab.rung("launch-grid-dryrun", "launch", grid, "--grid", "seed=1,2", "--at-once", "1", "--dryrun")
-    lab.rung("launch-grid", "launch", grid, "--grid", "seed=1,2", "--at-once", "1")
+    group = lab.rung("launch-grid", "launch", grid, "--grid", "seed=1,2", "--at-once", "1")["group"]
+    lab.rung("cancel-group", "cancel", group)
     job = lab.rung("launch", "launch", plain)["id"]
     lab.rung("cancel", "cancel", job)
     lab.rung("retry", "retry", job, "--set", "lr=0.01")
@@ -166,13 +170,20 @@ def _write_full_job(home: Path) -> None:
     store.close()
     log = home / "jobs" / job.id / "attempts" / "1" / "log"
     log.parent.mkdir(parents=True)
-    log.write_text("step 3 loss 0.5 grad_norm 0.25 lr 0.1 loss_scale 1024\nval_loss 0.25\n", encoding="utf-8")
+    log.write_text("step 3 loss 0.5 grad_norm 0.25 lr 0.1 loss_scale 1024 9.5 it/s\nval_loss 0.25\n", encoding="utf-8")
 
 
 def _review(lab: Lab) -> None:
     for job in ("fallen", "full", "full-5"):
         lab.rung("history", "history", job)
     lab.rung("queue", "queue")
+    lab.rung("report", "report", "fallen")
+    lab.rung("report-since", "report", "--since", "1970-01-02")
+    settings = lab.home / "notify.yaml"
+    settings.write_text("targets: {nobody: json://127.0.0.1:9}\n", encoding="utf-8")
+    settings.chmod(0o600)
+    lab.rung("notify", "notify")
+    lab.rung("notify-test", "notify", "--test")
     lab.rung("compare", "compare", "full-5", "full-6")
     lab.rung("compare", "compare", "fallen-1", "full-5")
     lab.rung("checkpoints", "checkpoints", "fallen-1")

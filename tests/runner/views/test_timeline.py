@@ -92,15 +92,6 @@ def test_every_attempt_is_a_line_of_at_most_80_columns(job: str, home: Path) -> 
     assert third[3:] == ["↻500-123456789", "▂▁▁", "lower_lr ✓ recovered"]
 
 
-def test_a_log_that_takes_long_to_read_has_no_curve(job: str, home: Path) -> None:
-    store = Store(home / "rung.db")
-    data = history(store, store.find(job), HomePaths(home), 6000.0)
-    store.close()
-    shortest = min(Path(row["log"]).stat().st_size for row in data["attempts"])
-    assert [len(row["series"]) for row in with_series(data, shortest)["attempts"]] == [0, 3, 0]
-    assert [len(row["series"]) for row in with_series(data)["attempts"]] == [3, 3, 3]
-
-
 def test_a_job_without_an_attempt_has_a_timeline_too(home: Path) -> None:
     home.mkdir()
     store = Store(home / "rung.db")

@@ -11,7 +11,19 @@ from rung.runner.web.app import STATIC
 from tests.support.web_home import WebHome
 
 ORIGIN = "http://127.0.0.1:8321"
-READ = ["/", "/jobs/a-1", "/jobs/a-1/log/1", "/hosts", "/ledger", "/events", "/nothing", "/static/", "/?token=wrong"]
+READ = [
+    "/",
+    "/jobs/a-1",
+    "/jobs/a-1/log/1",
+    "/hosts",
+    "/ledger",
+    "/events",
+    "/plots.css",
+    "/metrics",
+    "/nothing",
+    "/static/",
+    "/?token=wrong",
+]
 READ += [f"/static/{path.name}" for path in STATIC.iterdir()]
 CHANGE = ["/jobs/a-1/cancel", "/jobs/a-1/retry"]
 OURS = {"origin": ORIGIN, "sec-fetch-site": "same-origin"}

@@ -18,6 +18,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.metrics.exposition import CONTENT_TYPE
 from rung.runner.web.host_survey import HostSurvey
 from rung.runner.web.reading import ReadStore, snapshot
 from tests.support.web_home import WebHome
@@ -26,7 +27,8 @@ ALLOWED_TAGS = set(
     re.findall(
         r"\w+",
         "html head meta title link script body a header nav span main div p section h1 h2 h3 h4 ul ol li b small table "
-        "thead tbody tr th td form button details summary label input noscript code dl dt dd del ins time em article",
+        "thead tbody tr th td form button details summary label input noscript code dl dt dd del ins time em article "
+        "figure svg desc g rect line path polyline circle text tspan defs clippath",
     )
 )
 
@@ -55,6 +57,21 @@ def shown(client: TestClient, path: str) -> str:
     answer = client.get(path)
     assert answer.status_code == 200, answer.text
     return re.sub(r"\s+", " ", Tags(answer.text).shown)
+
+
+def test_a_job_has_its_curves_without_a_style_of_their_own(client: TestClient, web_home: WebHome) -> None:
+    page = client.get(f"/jobs/{web_home.recovered().id}").text
+    figure = page[page.index('<figure class="curves"') : page.index("</figure>")]
+    assert "rung-plot-line" in figure and ">loss" in figure
+    assert "style" not in figure
+    assert ".rung-plot-line" in client.get("/plots.css").text
+
+
+def test_the_numbers_for_prometheus_are_there_too(client: TestClient, web_home: WebHome) -> None:
+    web_home.recovered()
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    assert "rung_jobs_submitted_total 1" in answer.text
 
 
 def test_hostile_text_is_text_on_every_page(client: TestClient, web_home: WebHome) -> None:
