@@ -146,8 +146,9 @@ class Session:
     def _control(self, idle_limit: float | None) -> bool:
         """Give all jobs their turns; True: somebody has stopped it, False: no job has been active for too long."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        controller = self.controller()
+        controller = None
         try:
+            controller = self.controller()
             last_event = controller.patiently(self._greet)
             busy_at = time.monotonic()
             while True:
@@ -164,7 +165,8 @@ class Session:
             click.echo("controller stopped; running jobs go on, and the next controller finds them")
             return True
         finally:
-            controller.close()
+            if controller is not None:
+                controller.close()
 
     def _await_other(self) -> bool:
         """Wait while another process is the controller and jobs are active; True: somebody has stopped us."""

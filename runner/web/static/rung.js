@@ -9,6 +9,7 @@ const AGAIN_MS = 1500;
 let waiting = null;
 let fetching = false;
 let late = false;
+let pressed = false;
 // What the server sent last of each part: the page itself also changes, when somebody opens or types something.
 const shown = new Map([...document.querySelectorAll("[data-live]")].map((part) => [part.id, part.outerHTML]));
 
@@ -24,7 +25,7 @@ function refreshSoon(delay = SETTLE_MS) {
 
 async function refresh() {
   waiting = null;
-  if (fetching) {
+  if (fetching || pressed) {
     late = true;
     return;
   }
@@ -32,16 +33,30 @@ async function refresh() {
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.status === 401) return ended();
-    if (answer.ok) replaceParts(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    const fresh = answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+    // The fresh page is out of date by the time the click is over.
+    if (pressed) late = true;
+    else if (fresh) replaceParts(fresh);
   } catch {
     // The stream says when the server answers again.
   } finally {
     fetching = false;
-    if (late) {
-      late = false;
-      refreshSoon();
-    }
+    catchUp();
   }
+}
+
+function catchUp() {
+  if (late && !pressed) {
+    late = false;
+    refreshSoon();
+  }
+}
+
+// A button of the mouse is down: a click on a part that is replaced before it is up again would be lost.
+function press(down) {
+  pressed = down;
+  // The click itself comes after the button is up.
+  if (!down) setTimeout(catchUp);
 }
 
 function replaceParts(fresh) {
@@ -152,6 +167,11 @@ document.addEventListener("submit", (event) => {
     act(event.target);
   }
 });
+
+document.addEventListener("pointerdown", () => press(true));
+for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => press(false));
+// A drag ends without a pointerup.
+document.addEventListener("dragend", () => press(false));
 
 for (const log of document.querySelectorAll(".log:not(.whole)")) log.scrollTop = log.scrollHeight;
 if (page.dataset.cursor) listen();
