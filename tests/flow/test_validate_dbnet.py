@@ -12,9 +12,9 @@ CATALOG = Path(__file__).parents[2] / "jobs" / "catalog" / "dbnet-ocr"
 
 
 @pytest.mark.long
-@pytest.mark.sample
 @pytest.mark.parametrize(
-    ("file", "verdict", "code", "apart"), [("degraded", "FAIL", 1, (2.0, 50.0)), ("safe", "PASS", 0, (0.0, 1.0))]
+    ("file", "verdict", "code", "apart"),
+    [pytest.param("degraded", "FAIL", 1, (2.0, 50.0), marks=pytest.mark.sample), ("safe", "PASS", 0, (0.0, 1.0))],
 )
 def test_dbnet(lab, monkeypatch, file, verdict, code, apart):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -21,7 +21,7 @@ import pytest
 import rung_inside
 
 # tests/flow/test_killed_controller_changes_nothing.py always runs the whole recovery of this job.
-pytestmark = [pytest.mark.long, pytest.mark.sample]
+pytestmark = pytest.mark.long
 
 INSIDE = Path(rung_inside.__file__).parents[1]
 LEAN = Path(__file__).parents[3] / "lean"
