@@ -6,7 +6,8 @@ starts each of its parts this way. `python -m tests.again` takes up the reports:
 parallel workers, and prints `FLAKY: <test>` for a test that passes and `FAILED TWICE: <test>` for one that does not. It
 ends with 0 only if every planned part came to its end and no test failed twice.
 
-pytest loads this file as a plugin, too: that is how the failed tests get into the report.
+pytest loads this file as a plugin, too: that is how the failed tests get into the report. It also prints the test files
+that took longest, with all their tests, set-ups and tear-downs: where a test run's time goes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ REPORTS = Path(".pytest_cache") / "parts"
 REPORT = "RUNG_TEST_REPORT"
 # The exit codes of pytest when all tests ran. Every other code means that it did not run all of them.
 PASSED, SOME_FAILED = 0, 1
+LONGEST = 25
 NOTHING_YET: dict[str, Any] = {"ended": None, "passed": [], "failed": []}
 
 
@@ -112,9 +115,16 @@ class Outcomes:
     def __init__(self, report: Path) -> None:
         self._report = report
         self._outcomes: dict[str, set[str]] = {}
+        self._seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._outcomes.setdefault(report.nodeid, set()).add(report.outcome)
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.write_sep("=", f"the longest test files of {sum(self._seconds.values()):.0f} s in all")
+        for name, seconds in self._seconds.most_common(LONGEST):
+            terminalreporter.write_line(f"{seconds:6.0f} s  {name}")
 
     def pytest_sessionfinish(self) -> None:
         failed = [test for test, outcomes in self._outcomes.items() if "failed" in outcomes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,11 @@ def test_ci_is_green_and_names_no_test_when_all_pass(project: Project) -> None:
     assert code == 0, out
     assert [project.runs(name) for name in ("plain", "host", "sample")] == [1, 1, 1]
     assert "FLAKY" not in out and "FAILED" not in out
+    assert {line.split(" s  ")[1] for line in out.splitlines() if re.match(r" +\d+ s  tests/", line)} == {
+        "tests/test_plain.py",
+        "tests/fleet/test_host.py",
+        "tests/test_sample.py",
+    }, "what took how long"
 
 
 def test_tests_of_any_part_that_fail_and_then_pass_are_named_and_ci_is_green(project: Project) -> None:
