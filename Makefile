@@ -26,6 +26,7 @@ $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
 TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static chromium=chromium
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
+SYSTEM += slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
 .PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
@@ -52,7 +53,7 @@ demo: setup ## Watch real FP16 trainings fail and recover: three faults in one r
 # third worker on two cores made the whole slower.
 PARALLEL := -n $(shell expr $$(nproc) \* 2) --dist worksteal
 FLEET_PARALLEL := -n 2 --dist loadfile
-FLEET_TESTS := tests/fleet tests/security/fleet
+FLEET_TESTS := tests/fleet tests/security/fleet tests/slurm
 NO_FLEET := $(addprefix --ignore=,$(FLEET_TESTS))
 
 # Each part keeps a report of what failed, for `make test-again`.

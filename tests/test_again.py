@@ -48,6 +48,7 @@ class Project:
         self.shaky("tests/test_plain.py", "plain", 0)
         self.shaky("tests/fleet/test_host.py", "host", 0)
         (folder / "tests" / "security" / "fleet").mkdir(parents=True)
+        (folder / "tests" / "slurm").mkdir()
         self.shaky("tests/test_sample.py", "sample", 0, SAMPLE)
 
     def program(self, name: str, script: str) -> None:

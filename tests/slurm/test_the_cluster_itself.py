@@ -1,0 +1,59 @@
+"""Tests that the cluster of the tests behaves as a real one does, in what the engine relies on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import pace
+from tests.slurm.cluster import NODES, Cluster, Node
+
+
+def starts(cluster: Cluster, number: str) -> None:
+    pace.until(lambda: cluster.job(number)["JobState"] == "RUNNING", 60, f"job {number} runs")
+
+
+def printed(cluster: Cluster, number: str) -> str:
+    return (cluster.folder / f"slurm-{number}.out").read_text()
+
+
+@pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
+def test_a_job_gets_gpus_of_the_type_it_asks_for_and_its_exit_code_is_kept(cluster: Cluster, node: Node) -> None:
+    number = cluster.submit("echo $CUDA_VISIBLE_DEVICES; exit 3", f"--gres=gpu:{node.gpu}:2")
+    job = cluster.ended(number)
+    assert (job["JobState"], job["ExitCode"], job["NodeList"]) == ("FAILED", "3:0", node.name)
+    assert printed(cluster, number) == "0,1\n"
+
+
+def test_a_gpu_that_no_node_has_is_refused_at_once(cluster: Cluster) -> None:
+    with pytest.raises(AssertionError, match="Requested node configuration is not available"):
+        cluster.submit("true", "--gres=gpu:h100:1")
+
+
+def test_an_urgent_job_pushes_another_one_out(cluster: Cluster) -> None:
+    long = cluster.submit("trap 'exit 7' TERM; sleep 600 & wait", "--gres=gpu:a100:4", "--no-requeue")
+    starts(cluster, long)
+    urgent = cluster.submit("true", "--gres=gpu:a100:1", "--partition=urgent")
+    assert cluster.ended(urgent)["JobState"] == "COMPLETED"
+    job = cluster.ended(long)
+    assert (job["JobState"], job["ExitCode"]) == ("PREEMPTED", "7:0")
+
+
+def test_a_cancelled_job_is_told_to_end(cluster: Cluster) -> None:
+    number = cluster.submit("trap 'echo told; exit 5' TERM; sleep 600 & wait")
+    starts(cluster, number)
+    cluster.run("scancel", number)
+    assert cluster.ended(number)["JobState"] == "CANCELLED"
+    pace.until(lambda: "told\n" in printed(cluster, number), 60, "its last words are there")
+
+
+def test_a_controller_that_is_killed_and_comes_back_knows_its_jobs(cluster: Cluster) -> None:
+    number = cluster.submit("while [ ! -e go ]; do sleep 0.1; done; exit 6")
+    starts(cluster, number)
+    saved = cluster.folder / "state" / "job_state"
+    before = saved.stat().st_mtime_ns if saved.exists() else 0
+    pace.until(lambda: saved.exists() and saved.stat().st_mtime_ns > before, 120, "the controller has saved its jobs")
+    cluster.kill_controller()
+    cluster.start_controller()
+    (cluster.folder / "go").touch()
+    pace.until(lambda: "JobState" in cluster.run("scontrol", "show", "job", number, check=False), 60, "it answers")
+    assert cluster.ended(number)["ExitCode"] == "6:0"
