@@ -173,6 +173,16 @@ class Attempt:
         return self.resumed_step if self.resumed_step is not None else self.planned_step or 0
 
     @property
+    def seconds_of_progress(self) -> float | None:
+        """Return the time from the first progress that was seen to the end of the attempt; None: not known.
+
+        One that ended at once had ended before Rung read its log.
+        """
+        if self.progress_at is None or self.ended_at is None or self.ended_at <= self.progress_at:
+            return None
+        return self.ended_at - self.progress_at
+
+    @property
     def not_resumed(self) -> str | None:
         """Return what shows that the script did not go on from its checkpoint; None: it did, or it is not known."""
         began = self.resumed_step if self.resumed_step is not None else self.first_step

@@ -85,10 +85,9 @@ class TrialSupervisor:
     def _with_result(self, attempt: Attempt, history: LossHistory | None, verdict: str) -> Attempt:
         trial = attempt.trial
         assert trial is not None
-        ended = attempt.ended_at or self._context.now()
-        steps = (attempt.furthest_step or 0) - (attempt.first_step or 0)
-        seconds = ended - attempt.progress_at if attempt.progress_at is not None and steps > 0 else None
-        ms = round(1000 * seconds / steps, 2) if seconds is not None else None
+        ended = replace(attempt, ended_at=attempt.ended_at or self._context.now())
+        steps, seconds = (attempt.furthest_step or 0) - (attempt.first_step or 0), ended.seconds_of_progress
+        ms = round(1000 * seconds / steps, 2) if seconds is not None and steps > 0 else None
         return replace(
             attempt, trial=replace(trial, readings=readings_of(trial, history), ms=trial.ms or ms, verdict=verdict)
         )
