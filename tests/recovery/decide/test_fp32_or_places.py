@@ -76,7 +76,9 @@ def test_the_sentence_has_the_figures_and_where_they_are_from() -> None:
     ) in measured.because
     assert "not first: the same step is finite with either" in dict(measured.skipped)["fp32_modules"]
     by_table = decided(failed("130.0%"), P100).because
-    assert "FP32 as a whole costs 2x (the most on Tesla P100), FP32 in head.norm and the loss only 2.3x: less" in by_table
+    assert (
+        "FP32 as a whole costs 2x (the most on Tesla P100), FP32 in head.norm and the loss only 2.3x: less" in by_table
+    )
     kept = decided(failed("1.6%", "30.0%"), TITAN).because
     assert "1.6 % slower; the rest stays FP16; FP32 as a whole costs 1.3x (measured in the replay): fp32_m" in kept
     assert "FP32 as a whole costs 2x (the most on Tesla P100): fp32_modules" in decided(failed("1.6%"), P100).because
