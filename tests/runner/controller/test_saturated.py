@@ -6,6 +6,7 @@ import click
 import pytest
 
 from rung.jobs.model.paths import HomePaths
+from rung.runner.report.job_report import job_page
 from rung.runner.views.history import history
 from rung.runner.views.tables import history_text
 from rung.runner.web.job_view import job_view
@@ -45,6 +46,8 @@ def test_one_event_tells_it_in_the_story_the_history_and_on_the_page(build: Buil
     shown = click.unstyle(history_text(data, diff=False))
     assert "  saturated   in 4 of 256 updates" in shown
     assert [each["kind"] for each in data["events"]].count(KIND) == 1
+    report_page = job_page(world.store, world.job(job), paths, world.now)
+    assert "(2 of 128)" in report_page and "(4 of 256)" in report_page, "in the story, and beside the attempt"
     world.engine("ampere").end(f"{job}/1")
     world.until(lambda: world.job(job).ended)
     assert world.event_kinds(job).count(KIND) == 1
