@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from rung.jobs.model.errors import TransitionError
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
@@ -173,6 +175,16 @@ class Attempt:
         return self.resumed_step if self.resumed_step is not None else self.planned_step or 0
 
     @property
+    def seconds_of_progress(self) -> float | None:
+        """Return the time from the first progress that was seen to the end of the attempt; None: not known.
+
+        One that ended at once had ended before Rung read its log.
+        """
+        if self.progress_at is None or self.ended_at is None or self.ended_at <= self.progress_at:
+            return None
+        return self.ended_at - self.progress_at
+
+    @property
     def not_resumed(self) -> str | None:
         """Return what shows that the script did not go on from its checkpoint; None: it did, or it is not known."""
         began = self.resumed_step if self.resumed_step is not None else self.first_step
@@ -185,6 +197,17 @@ class Attempt:
         if self.resumed_step is None:
             return f"{what} was given, and the first step seen is {began}: it was not loaded, or the script counts anew"
         return f"{what} was not loaded: it {'resumed' if began else 'began'} at step {began}"
+
+    @property
+    def doubts(self) -> dict[EventKind, str]:
+        """Return what is not as planned while it runs, by the event that records it."""
+        found = {
+            EventKind.NO_HANDS: describe_no_hands(self.hands) if self.hands else None,
+            EventKind.NOT_RESUMED: self.not_resumed,
+            EventKind.NOT_WHOLE: self.not_whole,
+            EventKind.SATURATED: self.saturation.certain_warning if self.saturation else None,
+        }
+        return {kind: because for kind, because in found.items() if because}
 
     @property
     def fault_step(self) -> int:

@@ -30,6 +30,7 @@ from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.decide.wording import describe_fault, describe_rung, no_rung_left, with_advice, with_resume_point
 from rung.recovery.ledger.ledger import EMPTY, Ledger
+from rung.recovery.ledger.step_cost import fp32_cost_in_trials
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 
 # Seconds to wait after an infra fault: the first wait, which doubles each time, and the longest.
@@ -161,6 +162,7 @@ def climb_of(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None, ledger: Led
     root = incident.root_fault or fault
     script_values, seen = read_script_values(attempts), _with_latest_replay(root, fault)
     context = RungContext(job.spec, incident.proven_knobs, job.knobs, script_values, seen, gpu, tuple(line), ledger)
+    context = replace(context, fp32_in_trials=fp32_cost_in_trials(attempts, gpu))
     return Climb(incident, root, context)
 
 

@@ -14,6 +14,7 @@ from rung.recovery.decide.diagnosis import OPEN, Diagnosis
 from rung.recovery.decide.replay_cure import read_cure, with_cure
 from rung.recovery.decide.replay_evidence import EARLY, UNTRAINED, is_stale, read_replay, rungs_for_first_updates
 from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext, lacks_fp32_values
+from rung.recovery.ledger.step_cost import WITHOUT_TENSOR_CORES
 from rung.recovery.monitors.fault_groups import BAD_NUMBERS
 from rung.recovery.monitors.levels import blew_up
 
@@ -132,14 +133,15 @@ def _why_not_native(context: RungContext) -> str:
 
 def _diagnose_overflow(fault: Fault, context: RungContext) -> Diagnosis:
     gpu = context.gpu
+    cure = None if is_stale(fault) else read_cure(fault)
     if gpu is not None and not gpu.fp16_tensor_cores:
-        return Diagnosis((_R.FP32,), f"{gpu.name} has no FP16 tensor cores, so FP32 is cheap")
+        cheap = f"{gpu.name} has no FP16 tensor cores, so FP32 costs {WITHOUT_TENSOR_CORES:g}x at most"
+        return with_cure(Diagnosis((_R.FP32,), cheap), cure if cure and cure.cost is not None else None, context)
     if is_late_overflow(fault):
         return Diagnosis(
             (_R.RAISE_CLIP,), f"the value grew over {fault.step} steps", allowed=frozenset({_R.RAISE_CLIP})
         )
-    cure = None if is_stale(fault) else read_cure(fault)
-    return with_cure(_diagnose_constant(fault, context), cure, context.now)
+    return with_cure(_diagnose_constant(fault, context), cure, context)
 
 
 def _diagnose_constant(fault: Fault, context: RungContext) -> Diagnosis:

@@ -9,10 +9,12 @@ import re
 from dataclasses import dataclass, replace
 
 from rung.jobs.model.fault import Fault
-from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.knobs import RungName
 from rung.jobs.model.terminal_text import hidden_character
 from rung.jobs.spec.fields import LONGEST_PLACE, PLACE
 from rung.recovery.decide.diagnosis import Diagnosis
+from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext, why_fp32_does_not_fit
+from rung.recovery.ledger.step_cost import SAME_SPEED, StepCost, fp32_cost
 
 _R = RungName
 # The rungs that a replay can name.
@@ -25,11 +27,15 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class ReplayCure:
-    """The smallest change with which the failing step is finite. `cost`: per cent of a forward pass, if known."""
+    """The smallest change with which the failing step is finite.
+
+    `cost`: by how many per cent a forward pass gets slower with it, and `whole`: in FP32 as a whole; None: not known.
+    """
 
     rung: RungName
     places: tuple[str, ...] = ()
     cost: float | None = None
+    whole: float | None = None
 
     @property
     def was_run(self) -> bool:
@@ -59,8 +65,12 @@ def read_cure(fault: Fault) -> ReplayCure | None:
     rung, places = RungName(name), tuple(listing.split(",")) if listing else ()
     if bool(places) is not (rung is _R.FP32_MODULES) or not _are_places(places):
         return None
-    cost = fault.replay.get("cost", "")
-    return ReplayCure(rung, places, float(cost[:-1]) if _COST.fullmatch(cost) else None)
+    return ReplayCure(rung, places, _per_cent(fault, "cost"), _per_cent(fault, "whole"))
+
+
+def _per_cent(fault: Fault, name: str) -> float | None:
+    text = fault.replay.get(name, "")
+    return float(text[:-1]) if _COST.fullmatch(text) else None
 
 
 def _are_places(places: tuple[str, ...]) -> bool:
@@ -69,15 +79,50 @@ def _are_places(places: tuple[str, ...]) -> bool:
     return all(len(each) <= LONGEST_PLACE and PLACE.fullmatch(each) and not hidden_character(each) for each in places)
 
 
-def with_cure(diagnosis: Diagnosis, cure: ReplayCure | None, now: Knobs) -> Diagnosis:
-    """Return the diagnosis with the cure as its first rung, if there is one; wider precisions follow it."""
+def with_cure(diagnosis: Diagnosis, cure: ReplayCure | None, context: RungContext) -> Diagnosis:
+    """Return the diagnosis with the cure as its first rung, if there is one; wider precisions follow it.
+
+    Where places in FP32 would take as long as FP32 as a whole, that comes first: it needs no list that may grow.
+    """
     if cure is None:
         return diagnosis
     # Where the replay found nothing narrower than FP32, nothing narrower is named.
     rest = () if cure.rung is _R.FP32 else tuple(rung for rung in diagnosis.rungs if rung is not cure.rung)
-    first_why = cure.describe(now.fp32_modules)
+    whole = _cost_of_whole(cure, context)
+    if whole is not None and cure.cost is not None and whole.is_no_more_than(1 + cure.cost / 100):
+        rungs = (_R.FP32, cure.rung, *(rung for rung in rest if rung is not _R.FP32))
+        return replace(diagnosis, rungs=rungs, first_why=_why_whole(whole, cure), places=cure.places)
+    first_why = cure.describe(context.now.fp32_modules) + _price_of_whole(whole, context)
     proven = diagnosis.proven and cure.was_run
     return replace(diagnosis, rungs=(cure.rung, *rest), first_why=first_why, places=cure.places, proven=proven)
+
+
+def _cost_of_whole(cure: ReplayCure, context: RungContext) -> StepCost | None:
+    """Return what FP32 as a whole costs where it may take the place of the places; None: it may not.
+
+    Where a GPU has bf16, that is the next wider precision, and costs nothing.
+    """
+    gpu = context.gpu
+    if cure.rung is not _R.FP32_MODULES or gpu is None or gpu.capability >= BF16_CAPABILITY:
+        return None
+    if why_fp32_does_not_fit(context):
+        return None
+    return fp32_cost(gpu, context.fp32_in_trials, None if cure.whole is None else 1 + cure.whole / 100)
+
+
+def _why_whole(whole: StepCost, cure: ReplayCure) -> str:
+    assert cure.cost is not None
+    places = 1 + cure.cost / 100
+    relation = "less" if SAME_SPEED * whole.factor < places else "the same within a tenth"
+    costs = f"FP32 as a whole costs {whole}, FP32 in {listed(cure.places)} only {places:.3g}x"
+    return f"the same step is finite with either, and {costs}: {relation}, without a list of places that may grow"
+
+
+def _price_of_whole(whole: StepCost | None, context: RungContext) -> str:
+    """Say what FP32 as a whole costs, where that was measured, or is little by the table."""
+    if whole is None or (not whole.is_measured and context.gpu is not None and context.gpu.fp16_tensor_cores):
+        return ""
+    return f"; FP32 as a whole costs {whole}"
 
 
 def listed(places: tuple[str, ...]) -> str:

@@ -58,7 +58,7 @@ def _diagnose_precision(fault: Fault, context: RungContext, wider: tuple[RungNam
     """Diagnose a step that is finite in FP32: the cure that the replay has found, then the wider precisions."""
     why = f"the same step is finite in FP32{_where(fault)}, so only the precision is at fault"
     diagnosis = Diagnosis(wider, why, proven=_was_learning(context))
-    found = with_cure(diagnosis, read_cure(fault), context.now)
+    found = with_cure(diagnosis, read_cure(fault), context)
     # No lr and no clipping has a part in what the first weights compute.
     return replace(found, proven=True) if fault.step is not None and fault.step <= UNTRAINED else found
 

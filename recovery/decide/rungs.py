@@ -60,6 +60,8 @@ class RungContext:
     attempts: tuple[Attempt, ...] = ()
     # What rungs did for other runs, for `ladder: auto`.
     ledger: Ledger = EMPTY
+    # How many times as long a step took in FP32 as in FP16, in trials of this job; None: not measured.
+    fp32_in_trials: float | None = None
 
     @property
     def no_hands(self) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rung.jobs.job import Attempt, Outcome
-from rung.jobs.model.knobs import Knobs, RungName
+from rung.jobs.model.knobs import Knobs, Precision, RungName
 from rung.jobs.model.trial import BEHIND, Trial
+from rung.recovery.ledger.step_cost import SAME_SPEED
 from rung.recovery.trials.compare import Comparison, Readings, compare, level
 
-# Times of a step within a tenth of each other are the same.
-SAME_SPEED = 1.1
 # A lower lr has less noise in its loss and is ahead for that alone where the loss is level: an RNN led by 1 and 2 %
 # with a tenth of the right lr, and then learned nothing. So a lower one wins against a higher one only beyond this, and
 # against the run as it is too, unless its loss has jumped: such a run is not level.
@@ -143,6 +142,27 @@ def choose(over: Sequence[Attempt], *, on_gpu: bool) -> Attempt | None:
     return min(_fastest(tied) if on_gpu else tied, key=lambda each: each.trial.index if each.trial else 0)
 
 
+def is_slower_than_equals(trial: Trial, others: Sequence[Attempt]) -> bool:
+    """Return whether another trial is as good as this one, which leads, and takes less time: for a run on a GPU."""
+    for attempt in survivors(others):
+        other = attempt.trial
+        if other is None or other.ms is None or trial.ms is None or pace(trial) == pace(other):
+            continue
+        # Of places in FP32 and FP32 as a whole that take as long, the whole is taken: it has no list that may grow.
+        most = 1 / SAME_SPEED if _has_places(trial) and _is_fp32(other) else SAME_SPEED
+        if trial.ms > most * other.ms and compared(trial, other) is not None and not is_better(trial, other):
+            return True
+    return False
+
+
+def _has_places(trial: Trial) -> bool:
+    return trial.candidate.knobs.fp32_modules is not None
+
+
+def _is_fp32(trial: Trial) -> bool:
+    return trial.candidate.knobs.precision is Precision.FP32
+
+
 def best_level(attempts: Sequence[Attempt]) -> float | None:
     """Return the lowest loss at the end of the trials of a job's last fault; None: there were none."""
     last = max((each.trial.about for each in attempts if each.trial), default=None)
@@ -171,18 +191,22 @@ def _is_better_than(trial: Trial, other: Attempt) -> bool:
 def _fastest(tied: Sequence[Attempt]) -> list[Attempt]:
     """Return the fastest of these trials; on a CPU the precision says nothing about the speed on a GPU.
 
-    Two that differ in their lr or clip alone are equally fast: what was measured is noise.
+    Two that differ in their lr or clip alone are equally fast: what was measured is noise. FP32 as a whole is taken
+    before places in FP32 that are as fast.
     """
     times: dict[Knobs, float] = {}
     for each in tied:
         if each.trial is None or each.trial.ms is None:
             return list(tied)
-        times[_pace(each.trial)] = min(each.trial.ms, times.get(_pace(each.trial), math.inf))
+        times[pace(each.trial)] = min(each.trial.ms, times.get(pace(each.trial), math.inf))
     limit = SAME_SPEED * min(times.values())
-    return [each for each in tied if each.trial and times[_pace(each.trial)] <= limit]
+    fast = [each for each in tied if each.trial and times[pace(each.trial)] <= limit]
+    if not any(_is_fp32(each.trial) for each in fast if each.trial):
+        return fast
+    return [each for each in fast if each.trial and not _has_places(each.trial)]
 
 
-def _pace(trial: Trial) -> Knobs:
+def pace(trial: Trial) -> Knobs:
     """Return what the time of a step depends on."""
     return trial.candidate.knobs.but(lr=None, clip=None, growth_interval=None, skip=None)
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from rung.jobs.job import Attempt, main_line
 from rung.jobs.model.knobs import RungName
+from rung.jobs.model.trial import Trial
 from rung.recovery.decide.checkpoint_choice import SOUND, Checkpoint, Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.compare import level
 from rung.recovery.trials.decide_trials import begins_anew, describe_cause, open_trials, start_of, with_own_run
-from rung.recovery.trials.judge import survivors
+from rung.recovery.trials.judge import pace, survivors
 from rung.recovery.trials.own_run import is_own_run
 
 
@@ -48,7 +49,9 @@ def why_won(winner: Attempt, over: Sequence[Attempt]) -> str:
     others = [each for each in over if each.number != winner.number and each.trial is not None]
     seen = level(trial.readings, trial.start, trial.until)
     loss = f"a loss of {seen:.4g}" if seen is not None else "no loss was seen"
-    rest = "; ".join(f"{each.trial.candidate.label}: {_came_to(each)}" for each in others if each.trial)
+    rest = "; ".join(
+        f"{each.trial.candidate.label}: {_came_to(each)}{_time_of(each.trial, winner)}" for each in others if each.trial
+    )
     if winner.level_at is not None:
         return f"a lower lr is not clearly better ({loss} at step {trial.until} as it is; {rest}), so the run goes on"
     if trial.candidate.rung is None:
@@ -62,3 +65,11 @@ def _came_to(attempt: Attempt) -> str:
     assert trial is not None
     seen = level(trial.readings, trial.start, trial.until)
     return f"{seen:.4g}" if seen is not None and attempt in survivors([attempt]) else trial.verdict or "no result"
+
+
+def _time_of(trial: Trial, winner: Attempt) -> str:
+    """Say how long a step took compared with the winner's, on a GPU and with another precision."""
+    won = winner.trial
+    if won is None or not winner.gpus or not trial.ms or not won.ms or pace(trial) == pace(won):
+        return ""
+    return f", {trial.ms / won.ms:.3g}x the time of a step"

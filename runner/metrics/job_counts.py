@@ -124,13 +124,16 @@ def _steps_lost(attempts: Sequence[AttemptFacts], *, ended: bool) -> int:
     """Return how many steps were made again, as the history counts them, where that is settled."""
     lost = 0
     for index, attempt in enumerate(attempts):
-        after = next((each for each in attempts[index + 1 :] if not each.is_trial), None)
+        later = attempts[index + 1 :]
+        after = next((each for each in later if not each.is_trial), None)
         if attempt.is_trial and not attempt.won:
             # Whether it wins is written with the decision for the next run.
             if ended or after is not None:
                 lost += max(0, (attempt.furthest_step or 0) - attempt.resume_point)
         elif after is not None and after.settled and attempt.furthest_step is not None:
-            lost += max(0, attempt.furthest_step - after.resume_point)
+            # The next run may go on from a trial that won: then all that the trial made again was lost.
+            won = [each.resume_point for each in later if each.won and each.number < after.number]
+            lost += max(0, attempt.furthest_step - min([after.resume_point, *won]))
     return lost
 
 

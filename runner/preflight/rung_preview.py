@@ -20,7 +20,8 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.recovery_spec import RungSpec
 from rung.recovery.decide.decide import Relaunch
-from rung.recovery.decide.rungs import RungContext, apply_rung
+from rung.recovery.decide.rungs import BF16_CAPABILITY, RungContext, apply_rung
+from rung.recovery.ledger.step_cost import fp32_cost
 from rung.runner.files.work_copy import edited_texts
 from rung.runner.launch.request import build_request
 from rung.runner.launch.trackers import VARIABLES
@@ -93,11 +94,18 @@ def _first_knobs(spec: JobSpec, step: RungSpec, gpu: Gpu | None = None) -> tuple
         return (unreachable, "") if unreachable else (knobs, SKIPPED_DATA)
     if step.rung is RungName.FP32_MODULES and not step.places:
         unreachable = why_unreachable(spec, "fp32_modules")
-        return (unreachable, "") if unreachable else (knobs, PLACES)
+        return (unreachable, "") if unreachable else (knobs, PLACES + _or_fp32(gpu))
     if step.rung is RungName.LOWER_LR and spec.knobs.mode == "zero-edit" and knobs.lr is None:
         after = apply_rung(step, RungContext(spec, knobs, knobs, script_values=Knobs(lr=1.0)))
         return after, f"lr -> {after.lr:g} x {SCRIPT_LR}" if isinstance(after, Knobs) else ""
     return apply_rung(step, RungContext(spec, knobs, knobs, gpu=gpu)), ""
+
+
+def _or_fp32(gpu: Gpu | None) -> str:
+    """Say when FP32 as a whole is taken instead of places: on a GPU without bf16."""
+    if gpu is None or gpu.capability >= BF16_CAPABILITY:
+        return ""
+    return f"; fp32 instead if it takes no longer than they do: FP32 as a whole costs {fp32_cost(gpu, None, None)}"
 
 
 def change_text(spec: JobSpec, changes: str | Changes) -> str:

@@ -122,6 +122,8 @@ def _facts(row: Data) -> Iterator[tuple[str, str]]:
     for name in ("not_resumed", "not_whole"):
         if row[name]:
             yield name.replace("_", " "), row[name]
+    if row["saturation"] and row["saturation"]["warning"]:
+        yield "saturated", row["saturation"]["warning"]
     if row["verdict"]:
         yield row["verdict"].replace("_", " "), row["verdict_why"]
     yield "outcome", row["outcome"]

@@ -12,7 +12,6 @@ from typing import Any
 from rung.jobs.job import Attempt, Job, Outcome, Verdict, beside_last
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.runner.state.store import Orphan, Store
@@ -168,31 +167,26 @@ def running(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
 
 def not_taken(store: Store, attempt: Attempt, ignored: Mapping[str, tuple[Any, Any]], *, at: float) -> None:
     """Record, once per attempt, the knobs whose live values differ from what was asked."""
-    recorded = (event.attempt for event in store.events(attempt.job_id) if event.kind == EventKind.NOT_TAKEN)
-    if attempt.number in recorded:
-        return
     with store.transaction():
         data = {name: {"asked": asked, "effective": live} for name, (asked, live) in ignored.items()}
-        store.add_event(attempt.job_id, attempt.number, EventKind.NOT_TAKEN, data, at=at)
+        _add_once(store, attempt, EventKind.NOT_TAKEN, data, at=at)
 
 
 def progressed(store: Store, before: Attempt, attempt: Attempt, *, at: float) -> None:
-    """Record what new progress shows: that Rung has no hands, that the checkpoint was not loaded, or not whole."""
-    if attempt.hands and not before.hands:
-        _record_once(store, attempt, EventKind.NO_HANDS, describe_no_hands(attempt.hands), at=at)
-    if attempt.not_resumed and not before.not_resumed:
-        _record_once(store, attempt, EventKind.NOT_RESUMED, attempt.not_resumed, at=at)
-    if attempt.not_whole and not before.not_whole:
-        _record_once(store, attempt, EventKind.NOT_WHOLE, attempt.not_whole, at=at)
+    """Record once per attempt what new progress shows that was not planned, and show it as the job's reason."""
+    for kind, because in attempt.doubts.items():
+        if kind not in before.doubts:
+            with store.transaction():
+                if _add_once(store, attempt, kind, {"because": because}, at=at):
+                    store.set_reason(attempt.job_id, because)
 
 
-def _record_once(store: Store, attempt: Attempt, kind: EventKind, because: str, *, at: float) -> None:
-    """Record an event once per attempt, and show it as the job's reason."""
-    if attempt.number in (event.attempt for event in store.events(attempt.job_id) if event.kind == kind):
-        return
-    with store.transaction():
-        store.add_event(attempt.job_id, attempt.number, kind, {"because": because}, at=at)
-        store.set_reason(attempt.job_id, because)
+def _add_once(store: Store, attempt: Attempt, kind: EventKind, data: Mapping[str, Any], *, at: float) -> bool:
+    """Add an event if the attempt has none of its kind; return whether it was added."""
+    is_new = attempt.number not in (event.attempt for event in store.events(attempt.job_id) if event.kind == kind)
+    if is_new:
+        store.add_event(attempt.job_id, attempt.number, kind, data, at=at)
+    return is_new
 
 
 def judged(store: Store, attempt: Attempt, word: Verdict, because: str, *, at: float) -> None:
@@ -294,5 +288,7 @@ def cancelled_between(store: Store, job: Job, *, at: float) -> None:
 
 
 def record_end(store: Store, attempt: Attempt, outcome: Outcome, *, at: float) -> None:
+    if attempt.saturation is not None and attempt.saturation.warning:
+        _add_once(store, attempt, EventKind.SATURATED, {"because": attempt.saturation.warning}, at=at)
     data = {"outcome": outcome, "exit_code": attempt.exit_code, "furthest_step": attempt.furthest_step}
     store.add_event(attempt.job_id, attempt.number, EventKind.ENDED, data, at=at)

@@ -12,7 +12,7 @@ from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
 from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import open_trials, with_own_run
-from rung.recovery.trials.judge import Progress, progress
+from rung.recovery.trials.judge import Progress, is_slower_than_equals, progress
 from rung.recovery.trials.own_run import MOST_READINGS, is_own_run
 from rung.recovery.trials.sequence import lower_lr_to_try, next_index, to_repeat
 from rung.runner.context import Context
@@ -32,6 +32,8 @@ class TrialSupervisor:
         others = self._others(attempt)
         found = progress(trial, readings_of(trial, history), step, others)
         survived = self._with_result(attempt, history, SURVIVED)
+        if found is Progress.LEADS and self._is_slower_on_a_gpu(survived, others):
+            found = Progress.OVER
         if found is Progress.LEADS and can_go_on(survived, others, store.attempts(job.id)):
             trial_transitions.won(store, survived, others, at=at)
             return True
@@ -77,6 +79,12 @@ class TrialSupervisor:
         verdict = trial.verdict or (_failed(fault) if fault else BEHIND if is_behind else SURVIVED)
         return self._with_result(replace(attempt, fault=fault), history, verdict)
 
+    def _is_slower_on_a_gpu(self, survived: Attempt, others: Sequence[Attempt]) -> bool:
+        """Return whether another trial is as good and faster, where the times on a GPU tell that."""
+        if survived.trial is None or not is_slower_than_equals(survived.trial, others):
+            return False
+        return bool(survived.gpus) or (not survived.is_remote and self._context.engines.local.gpu() is not None)
+
     def _others(self, attempt: Attempt) -> list[Attempt]:
         attempts: Sequence[Attempt] = self._context.store.attempts(attempt.job_id)
         found = with_own_run(attempts, open_trials(attempts))
@@ -85,10 +93,9 @@ class TrialSupervisor:
     def _with_result(self, attempt: Attempt, history: LossHistory | None, verdict: str) -> Attempt:
         trial = attempt.trial
         assert trial is not None
-        ended = attempt.ended_at or self._context.now()
-        steps = (attempt.furthest_step or 0) - (attempt.first_step or 0)
-        seconds = ended - attempt.progress_at if attempt.progress_at is not None and steps > 0 else None
-        ms = round(1000 * seconds / steps, 2) if seconds is not None else None
+        ended = replace(attempt, ended_at=attempt.ended_at or self._context.now())
+        steps, seconds = (attempt.furthest_step or 0) - (attempt.first_step or 0), ended.seconds_of_progress
+        ms = round(1000 * seconds / steps, 2) if seconds is not None and steps > 0 else None
         return replace(
             attempt, trial=replace(trial, readings=readings_of(trial, history), ms=trial.ms or ms, verdict=verdict)
         )

@@ -175,7 +175,6 @@ def findings(asked: Validation, rule: Rule, baseline: Run, candidate: Run | None
 def _run(job: Job, attempts: list[Attempt], paths: HomePaths) -> Run:
     last = attempts[-1] if attempts else None
     figures = _figures([paths.attempt(job.id, attempt.number).log for attempt in attempts])
-    ended, began = (last.ended_at, last.progress_at) if last else (None, None)
     return Run(
         job_id=job.id,
         precision=str(job.knobs.precision or ""),
@@ -186,7 +185,7 @@ def _run(job: Job, attempts: list[Attempt], paths: HomePaths) -> Run:
         host=last.host if last else "",
         gpu=last.gpus[0].name if last and last.gpus else "",
         began=(attempts[0].resumed_step or 0) if attempts else 0,
-        seconds=ended - began if ended is not None and began is not None else None,
+        seconds=last.seconds_of_progress if last else None,
     )
 
 

@@ -47,13 +47,15 @@ def steps_made(attempt: Attempt) -> int:
     return max(0, (attempt.furthest_step or 0) - attempt.resume_point)
 
 
-def steps_lost(attempt: Attempt, after: Attempt | None) -> int:
-    """Return how many steps of this attempt the next one had to run again."""
+def steps_lost(attempt: Attempt, after: Attempt | None, attempts: Sequence[Attempt]) -> int:
+    """Return how many steps of this attempt were run again, by the next one or by the trial that it goes on from."""
     if attempt.is_trial and attempt.trial is not None and not attempt.trial.won:
         return steps_made(attempt)
     if after is None or attempt.furthest_step is None:
         return 0
-    return max(0, attempt.furthest_step - after.resume_point)
+    between = (each for each in attempts if attempt.number < each.number < after.number)
+    won = [each.resume_point for each in between if each.trial is not None and each.trial.won]
+    return max(0, attempt.furthest_step - min([after.resume_point, *won]))
 
 
 def seconds_lost(attempt: Attempt, after: Attempt | None, lost: int) -> float | None:

@@ -34,7 +34,7 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
     before = [_goes_on_from(attempt, attempts) for attempt in attempts]
     until = runs_until(job, now)
     rows = [
-        {**_attempt_row(job, attempt, previous, paths), **_cost(attempt, after, until)}
+        {**_attempt_row(job, attempt, previous, paths), **_cost(attempt, after, attempts, until)}
         for previous, attempt, after in zip(before, attempts, following, strict=True)
     ]
     events = [
@@ -46,9 +46,9 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
     return {"summary": _summary(job, attempts, rows, until), "job": about, "attempts": rows, "events": events}
 
 
-def _cost(attempt: Attempt, after: Attempt | None, until: float) -> dict[str, Any]:
+def _cost(attempt: Attempt, after: Attempt | None, attempts: Sequence[Attempt], until: float) -> dict[str, Any]:
     """Return when an attempt ran and what it cost."""
-    lost = steps_lost(attempt, after)
+    lost = steps_lost(attempt, after, attempts)
     return {
         "started": iso_utc(attempt.started_at),
         "ended": iso_utc(attempt.ended_at),

@@ -14,6 +14,7 @@ import yaml
 from rung.runner.state.store import Store
 from tests import pace
 from tests.flow.conftest import BIN
+from tests.support.times_module import TIMES
 
 # A training that prints its metric: $1 is the precision, $2 the metric.
 SCRIPT = """
@@ -188,21 +189,16 @@ def test_time_and_memory_of_a_real_training_are_measured(lab):
     assert "measured in the process" in slower and "memory of the process" in memory
 
 
-NEAR = """
+NEAR_BEGIN = """
 import torch
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-
-
-class Times(torch.nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x):
-        return x * self.factor
-
+"""
+NEAR = (
+    NEAR_BEGIN
+    + TIMES
+    + """
 
 times = [Times(16000.0), Times(1 / 16000.0)]
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), *times, torch.nn.Linear(8, 1))
@@ -218,6 +214,7 @@ for step in range(60):
     scaler.update()
 print(f"val_loss: {loss.item():.4f}")
 """
+)
 
 
 def test_modules_near_the_limit_are_in_the_report_of_a_real_training(desk):

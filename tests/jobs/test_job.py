@@ -1,4 +1,4 @@
-"""Tests what an attempt tells about its resume: whether the script went on from the checkpoint that it was given."""
+"""Tests what an attempt tells: whether it went on from the checkpoint that it was given, and how long it ran."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def test_the_first_step_shows_whether_a_checkpoint_was_loaded(
     given = Attempt("a-1", 2, "h", Knobs(), None, "", resumed_from="step_200.pt", planned_step=200, **steps)
     assert given.not_resumed == said
     assert Attempt("a-1", 2, "h", Knobs(), None, "", **steps).not_resumed is None, "nothing was given to it"
+
+
+@pytest.mark.parametrize(
+    ("progress", "ended", "seconds"), [(10.0, 14.5, 4.5), (None, 14.5, None), (10.0, None, None), (10.0, 9.0, None)]
+)
+def test_the_time_from_progress_to_the_end_is_never_negative(
+    progress: float | None, ended: float | None, seconds: float | None
+) -> None:
+    attempt = Attempt("a-1", 1, "here", Knobs(), None, "", progress_at=progress, ended_at=ended)
+    assert attempt.seconds_of_progress == seconds

@@ -7,11 +7,12 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
-from rung.recovery.decide.decide import Relaunch
+from rung.recovery.decide.decide import Relaunch, Wait, decide
 
 
 def a_job(**fields: Any) -> Job:
@@ -54,3 +55,18 @@ def carried_out(number: int, decision: Relaunch, fault: Fault, effective: dict[s
 
 def a_checkpoint(step: int, verdict: str | None = HEALTHY, written_at: float = 1.0) -> Checkpoint:
     return Checkpoint(f"step_{step}.pt", step, written_at, verdict)
+
+
+def first_rung(
+    fault: Fault, gpu: Gpu | None = None, script_values: dict[str, Any] | None = None, **recovery: Any
+) -> Any:
+    """Return the rung that a zero-edit job takes first for this fault, or the diagnosis it stops with."""
+    job = a_job(knobs={"mode": "zero-edit", "lr": None, "clip": None}, recovery=recovery)
+    effective = {"lr": 1e-3, "precision": "amp_fp16", **(script_values or {})}
+    decision = decide(job, [an_attempt(1, job.knobs, fault, effective=effective)], [], gpu)
+    assert not isinstance(decision, Wait)
+    return decision.rung if isinstance(decision, Relaunch) else decision.diagnosis
+
+
+def nan_fault(step: int | None = 100, kind: FaultKind = FaultKind.NAN_LOSS, **fields: Any) -> Fault:
+    return a_fault(kind, step, **fields)

@@ -139,7 +139,7 @@ def test_the_cure_of_an_overflow_is_that_of_the_replay_where_there_is_one() -> N
     assert said in first(plain, A100).because
     replayed = failed("fp32_modules:Net", "3.0%", 0, F.FP16_OVERFLOW, source=source)
     assert first(replayed, A100).knobs.fp32_modules == "Net"
-    assert first(replayed, P100).rung is R.FP32
+    assert first(replayed, P100).rung is R.FP32_MODULES
     stale = replace(replayed, step=5000, replay={**replayed.replay, "step": "3"})
     assert first(stale, A100).rung is R.CLAMP_CONSTANTS
 

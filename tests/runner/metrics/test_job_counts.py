@@ -42,7 +42,7 @@ def test_the_steps_lost_are_those_of_the_history_once_a_job_has_ended(rows: list
     ]
     attempts = [as_attempt(each) for each in counted]
     history = sum(
-        steps_lost(each, next((other for other in main_line(attempts) if other.number > each.number), None))
+        steps_lost(each, next((other for other in main_line(attempts) if other.number > each.number), None), attempts)
         for each in attempts
     )
     ended = [EventFacts(1.0, "state", None, "FAILED")]

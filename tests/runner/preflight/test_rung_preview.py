@@ -117,6 +117,18 @@ def test_zero_edit_shows_the_lr_as_a_factor_of_the_script_lr(folder: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "capability", "most"), [("Tesla P100", (6, 0), 2), ("NVIDIA TITAN RTX", (7, 5), 8), ("A100", (8, 0), None)]
+)
+def test_what_fp32_as_a_whole_costs_is_shown_where_it_may_be_taken_instead_of_places(
+    folder: Path, name: str, capability: tuple[int, int], most: int | None
+) -> None:
+    place = Placement("host", (Gpu(name, capability),))
+    _, preview = ladder(folder, place, run="python t.py", knobs={"mode": "zero-edit"})
+    instead = f"; fp32 instead if it takes no longer than they do: FP32 as a whole costs {most}x (the most on {name})"
+    assert list(by_name(preview)["fp32_modules"].lines()) == [f"rung  fp32_modules: {PLACES}{instead if most else ''}"]
+
+
+@pytest.mark.parametrize(
     ("capability", "asked", "shown"),
     [((8, 0), "tf32", " -> tf32"), ((8, 0), "strict", " -> strict"), ((7, 5), "tf32", None)],
 )

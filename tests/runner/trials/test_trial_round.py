@@ -11,6 +11,7 @@ import pytest
 
 from rung.jobs.job import Attempt, Outcome, main_line
 from rung.jobs.model.state import JobState
+from rung.jobs.model.trial import Trial
 from rung.runner.launch.submit import cancel, retry
 from rung.runner.seams.engine import FileEntry
 from tests.support.pretend import Build, World, worlds
@@ -51,9 +52,13 @@ def level(loss: float, _step: int) -> float:
     return loss
 
 
-def label(attempt: Attempt) -> str:
+def trial_of(attempt: Attempt) -> Trial:
     assert attempt.trial is not None
-    return attempt.trial.candidate.label
+    return attempt.trial
+
+
+def label(attempt: Attempt) -> str:
+    return trial_of(attempt).candidate.label
 
 
 def play(world: World, job: str, losses: dict[str, float | None], restart: bool = False) -> None:
@@ -244,3 +249,26 @@ def test_a_run_that_no_rung_changes_is_left_alone_to_its_end(build: Build) -> No
     world.engine("ampere").end(f"{job}/{alone.number}")
     world.until(lambda: world.job(job).ended)
     assert world.job(job).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize(("seconds", "rung"), [(40.0, "fp32"), (0.0, "raise_clip")])
+def test_a_trial_that_is_as_good_as_a_faster_one_does_not_go_on(build: Build, seconds: float, rung: str) -> None:
+    """The most likely candidate runs second, and would go on without a stop."""
+    world = build()
+    job = submitted(world, ladder=["raise_clip", "fp32"])
+    assert [each.label for each in trial_of(world.last(job)).candidates] == ["raise_clip", "fp32"]
+    for slowness in (0.0, seconds):
+        world.until(lambda: world.is_running(job))
+        number, trial = world.last(job).number, trial_of(world.last(job))
+        write(world, job, partial(level, 1.0), trial.until - 1, first=trial.start + 1)
+        world.turn(5)
+        world.pass_time(slowness)
+        write(world, job, partial(level, 1.0), trial.until, first=trial.until)
+        world.until(lambda: world.last(job).number > number or not world.last(job).is_trial)  # noqa: B023
+    last = world.last(job)
+    assert (last.rung, last.trial is None) == (rung, rung == "fp32")
+    times = [trial_of(each).ms for each in world.store.attempts(job)[1:3]]
+    assert None not in times
+    if seconds:
+        assert "fp32 won the trials with a loss of 1 at step 355 (raise_clip: 1, " in last.because
+        assert "x the time of a step)" in last.because

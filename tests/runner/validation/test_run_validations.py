@@ -1,5 +1,7 @@
 """Tests where the two runs of a validation go: at once on two hosts, one after the other on one."""
 
+from dataclasses import replace
+
 import pytest
 
 from rung.runner.launch.submit import cancel, retry
@@ -110,3 +112,20 @@ def test_a_job_that_was_cancelled_while_it_waited_starts_a_new_validation_on_ret
     retry(lab.store, lab.job(job), {}, at=lab.now)
     lab.until(lambda: running(lab))
     assert lab.job(job).state == "QUEUED" and "waits for its validation v2" in lab.job(job).reason
+
+
+def test_runs_that_ended_before_their_log_was_read_have_no_time_per_step(world, tmp_path):
+    """The first progress is seen after the end, and the time between them would be negative."""
+    lab = world({"one": ["A100"]})
+    job = lab.submit("ocr", "A100:1", **FIELDS)
+    for _ in range(2):
+        (name,) = lab.until(lambda: running(lab))
+        engine, metric = lab.engine("one"), METRICS[lab.last(name.partition("/")[0]).asked.precision]
+        engine.append_log(name, f"step 1 loss 2.0\nstep 2 loss 1.0\nhmean: {metric}\n".encode())
+        engine.end(name)
+        engine.there[name] = replace(engine.there[name], ended_at=lab.now - 5)
+        lab.until(lambda name=name: name not in running(lab))
+        lab.turn(3)
+    lab.until(lambda: lab.job(job).state == "RUNNING")
+    (report,) = tmp_path.rglob("report.md")
+    assert "| time per step | not known | not known |" in report.read_text()

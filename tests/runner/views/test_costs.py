@@ -9,6 +9,7 @@ import pytest
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.trial import Candidate, Trial
 from rung.runner.views.costs import busy_seconds, gpu_seconds, seconds_lost, seconds_run, steps_lost, steps_made
 
 GPUS = tuple(Gpu("NVIDIA A100", (8, 0), uuid=f"GPU-{number}") for number in range(2))
@@ -34,11 +35,30 @@ def test_steps_lost_are_those_that_had_to_be_run_again(
     furthest: int | None, resumed: int | None, planned: int | None, lost: int
 ) -> None:
     before = attempt(furthest_step=furthest)
-    assert steps_lost(before, attempt(2, resumed_step=resumed, planned_step=planned)) == lost
+    after = attempt(2, resumed_step=resumed, planned_step=planned)
+    assert steps_lost(before, after, [before, after]) == lost
+
+
+def trial(number: int, *, won: bool, **fields: Any) -> Attempt:
+    tried = Trial(1, 0, (Candidate("lower_lr", Knobs()),), 0, 175, 275, 400, won=won)
+    return attempt(number, trial=tried, **fields)
+
+
+def test_of_a_run_whose_trial_began_earlier_all_is_lost_that_the_trial_made_again() -> None:
+    """The next run goes on from step 100 of the trial that won, which began from scratch."""
+    first, lost = attempt(furthest_step=175), trial(2, won=False, furthest_step=275)
+    won, after = trial(3, won=True, furthest_step=275), attempt(4, resumed_step=100, furthest_step=900)
+    attempts = [first, lost, won, after]
+    assert [steps_lost(each, after, attempts) for each in attempts[:3]] == [175, 275, 175]
+    assert steps_lost(after, None, attempts) == 0
+    # What happened before has no part in it, nor has a trial that did not win.
+    later = attempt(5, resumed_step=850)
+    assert steps_lost(after, later, [*attempts, later]) == 50
+    assert steps_lost(first, after, [first, lost, after]) == 75
 
 
 def test_the_last_attempt_has_lost_nothing() -> None:
-    assert steps_lost(attempt(furthest_step=5), None) == 0
+    assert steps_lost(attempt(furthest_step=5), None, []) == 0
     assert seconds_lost(attempt(furthest_step=5), None, 0) == 0.0
 
 

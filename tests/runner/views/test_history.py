@@ -267,5 +267,7 @@ def test_the_history_tells_how_often_numbers_were_saturated_and_warns_above_a_th
     assert (last["saturation"]["warning"] is not None) is warns
     text = rung("history", "two tries").out
     assert text.count("  saturated   in ") == 1 and f"  saturated   in {saturated} of 5000 updates" in text
-    warning = "  warning     values that left a place in FP32 did not fit FP16 in 0.12 % of the updates: the code"
+    warning = (
+        "  warning     values that left a place in FP32 did not fit FP16 in 0.12 % of the updates (6 of 5000): the"
+    )
     assert (warning in text) is warns and text.count("warning") == warns

@@ -44,17 +44,20 @@ _IN_BF16: dict[str, Any] = {"wide": True, "cast": torch.bfloat16}
 class Cure(NamedTuple):
     """The rung, its places, and by which share a forward pass gets slower with it; None: not known.
 
-    The loss as the only place is concluded and not run.
+    `whole`: the same of FP32 as a whole, beside places. The loss as the only place is concluded and not run.
     """
 
     rung: str
     places: tuple[str, ...] = ()
     cost: float | None = None
+    whole: float | None = None
 
     def fields(self) -> dict[str, str]:
         """Return the fields of a record."""
         named = f"{self.rung}:{','.join(self.places)}" if self.places else self.rung
-        return {"cure": named, **({} if self.cost is None else {"cost": f"{100 * max(0.0, self.cost):.1f}%"})}
+        shares = {"cost": self.cost, "whole": self.whole}
+        known = {name: share for name, share in shares.items() if share is not None}
+        return {"cure": named, **{name: f"{100 * max(0.0, share):.1f}%" for name, share in known.items()}}
 
 
 def find_cure(call: Any) -> Cure | None:
@@ -70,7 +73,7 @@ def find_cure(call: Any) -> Cure | None:
             return Cure(CONSTANTS, cost=0.0)
     places = _find_places(call, reference)
     if places is not None:
-        return _with_near_limit(call, reference, places)
+        return _with_near_limit(call, reference, places)._replace(whole=_cost_of_whole(call))
     return _wider(call, reference)
 
 
@@ -81,6 +84,11 @@ def _wider(call: Any, reference: list[Any]) -> Cure | None:
     if _has_finite_gradients(call, wide=True):
         return Cure(FP32, cost=_share(_seconds(call), _seconds(call, wide=True)))
     return None
+
+
+def _cost_of_whole(call: Any) -> float | None:
+    """Return by which share a forward pass in FP32 is slower, where no BF16 lies between it and some places in FP32."""
+    return None if _has_bf16(call.device) else _share(_seconds(call), _seconds(call, wide=True))
 
 
 def _has_bf16(device: Any) -> bool:

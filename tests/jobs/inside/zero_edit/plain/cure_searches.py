@@ -140,10 +140,28 @@ def found(*parts):
     with torch.autocast("cpu", dtype=torch.float16):
         after = [str(part(inputs).dtype) for part in model[:1]]
     same = bool((flat(model) == before).all()) and all(each.grad is None for each in model.parameters())
-    return {"cure": fields.get("cure"), "cost": fields.get("cost"), "unchanged": same, "after": after}
+    shares = {name: fields.get(name) for name in ("cost", "whole")}
+    return {"cure": fields.get("cure"), **shares, "unchanged": same, "after": after}
 
 
 def norm_by_hand(_folder):
+    return found(ByHand())
+
+
+def without_bf16(_folder):
+    """As on a GPU before sm_80."""
+    from rung_inside.zero_edit.replay import cure
+
+    cure._has_bf16 = lambda _device: False
+    return found(ByHand())
+
+
+def prices_without_bf16(_folder):
+    from rung_inside.places import fp32_calls
+    from rung_inside.zero_edit.replay import cure
+
+    cure._has_bf16 = lambda _device: False
+    cure._seconds = lambda _call, wide=False, cast=None: 1.3 if wide else 1.0 + 0.25 * len(fp32_calls._places)
     return found(ByHand())
 
 

@@ -9,6 +9,8 @@ import pytest
 
 CURES = {
     "norm_by_hand": "fp32_modules:1",
+    "without_bf16": "fp32_modules:1",
+    "prices_without_bf16": "fp32_modules:1",
     "two_of_them": "fp32_modules:1.1,4",
     "masks": "clamp_constants",
     "large_layer": "fp32_modules:1.*",
@@ -45,3 +47,10 @@ def test_the_price_is_told_where_places_were_run(searched: Any) -> None:
     assert searched["after_the_model"].result["cost"] is None
     assert searched["near_the_limit"].result["cost"] == "28.0%"
     assert searched["too_many"].result["cost"].endswith("%")
+
+
+def test_fp32_as_a_whole_is_timed_beside_places_where_there_is_no_bf16(searched: Any) -> None:
+    assert searched["without_bf16"].result["whole"].endswith("%")
+    prices = searched["prices_without_bf16"].result
+    assert (prices["cost"], prices["whole"]) == ("25.0%", "30.0%")
+    assert [searched[name].result["whole"] for name in ("norm_by_hand", "masks", "too_many_for_bf16")] == [None] * 3

@@ -17,25 +17,21 @@ from rung_inside.places.near_limit import PIECE, largest, own_outputs
 from torch import nn
 
 from tests import pace
+from tests.support.times_module import TIMES
 
 INSIDE = Path(__file__).parents[5] / "jobs" / "inside"
 # Tanh of large numbers is almost 1. The loss is scaled by 65536, and its gradient by the size of the outputs.
-TRAINING = """
+BEGIN = """
 import sys
 import torch
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-
-
-class Times(torch.nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x):
-        return x * self.factor
-
+"""
+TRAINING = (
+    BEGIN
+    + TIMES
+    + """
 
 class Body(torch.nn.Module):
     def __init__(self):
@@ -80,6 +76,7 @@ print("weights", torch.cat([each.detach().flatten() for each in model.parameters
 if "fails" in sys.argv:
     raise SystemError("no more")
 """
+)
 
 
 @pytest.fixture
