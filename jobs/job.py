@@ -187,6 +187,11 @@ class Attempt:
         return f"{what} was not loaded: it {'resumed' if began else 'began'} at step {began}"
 
     @property
+    def made_all_steps(self) -> bool:
+        """Tell whether it has made the last step of the whole run, where the log says how many there are."""
+        return self.total_steps is not None and (self.furthest_step or 0) >= self.total_steps
+
+    @property
     def fault_step(self) -> int:
         """Return the step of the fault, or the furthest step that was seen."""
         known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]
