@@ -66,3 +66,8 @@ def times_lr(candidate: Candidate, factor: float) -> Candidate | None:
     return Candidate(
         candidate.rung, candidate.knobs.but(lr=float(f"{lr * factor:.6g}")), float(f"{share * factor:.4g}")
     )
+
+
+def is_tenth(candidate: Candidate) -> bool:
+    """Return whether a share is a tenth, a hundredth and so on: a job file may ask for others, and so does a look."""
+    return f"{candidate.lr_share or 0.0:e}".startswith("1.000000e")

@@ -10,7 +10,7 @@ from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.treatments import TREATMENTS, Budget
 from rung.recovery.monitors.learning import LossHistory, was_falling
-from rung.recovery.trials.candidates import lower_lr
+from rung.recovery.trials.candidates import is_tenth, lower_lr
 from rung.recovery.trials.judge import meets_goal, shows_cure, survivors
 from rung.recovery.trials.own_run import is_own_run
 
@@ -111,9 +111,10 @@ def _higher_failed_at_once(lowest: Attempt, over: Sequence[Attempt], about: Atte
 
 
 def was_between(over: Sequence[Attempt]) -> bool:
-    """Return whether an lr between two tenths has been tried: two are closer to each other than that."""
-    tried = sorted({each.asked.lr or 0.0 for each in lowered_lr(over)})
-    return any(higher < CLOSER_THAN_A_TENTH * lower for lower, higher in pairwise(tried))
+    """Return whether an lr between two tenths has been tried: it is closer to a tenth than the next one."""
+    tried = [each.trial.candidate for each in lowered_lr(over) if each.trial]
+    pairs = [pair for pair in pairwise(tried) if is_tenth(pair[0]) != is_tenth(pair[1])]
+    return any((high.lr_share or 0.0) < CLOSER_THAN_A_TENTH * (low.lr_share or 0.0) for low, high in pairs)
 
 
 def lower_lr_at_once(over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
