@@ -210,6 +210,11 @@ class Attempt:
         return {kind: because for kind, because in found.items() if because}
 
     @property
+    def made_all_steps(self) -> bool:
+        """Tell whether it has made the last step of the whole run, where the log says how many there are."""
+        return self.total_steps is not None and (self.furthest_step or 0) >= self.total_steps
+
+    @property
     def fault_step(self) -> int:
         """Return the step of the fault, or the furthest step that was seen."""
         known = [self.furthest_step, self.fault.step if self.fault else None, self.resumed_step]

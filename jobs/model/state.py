@@ -23,7 +23,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.QUEUED: frozenset({_S.LAUNCHING, _S.FAILED, _S.CANCELLED}),
     _S.LAUNCHING: frozenset({_S.RUNNING, _S.RECOVERING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
     _S.RUNNING: frozenset({_S.RECOVERING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
-    _S.STOPPING: frozenset({_S.RECOVERING, _S.CANCELLED}),
+    _S.STOPPING: frozenset({_S.RECOVERING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.RECOVERING: frozenset({_S.LAUNCHING, _S.FAILED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
     # A person may start a job again: rung retry.

@@ -53,8 +53,21 @@ def _lr_share(step: RungSpec, climb: Climb, knobs: Knobs) -> float | None:
 
 def lower_lr(candidate: Candidate) -> Candidate | None:
     """Return a candidate with a tenth of this one's lr; None for another rung, and below the lowest share."""
-    lr, share = candidate.knobs.lr, candidate.lr_share
-    if lr is None or share is None or share * LR_FACTOR < LOWEST_LR_SHARE * 0.999:
+    if candidate.lr_share is None or candidate.lr_share * LR_FACTOR < LOWEST_LR_SHARE * 0.999:
         return None
-    knobs = candidate.knobs.but(lr=float(f"{lr * LR_FACTOR:.6g}"))
-    return Candidate(candidate.rung, knobs, float(f"{share * LR_FACTOR:.4g}"))
+    return times_lr(candidate, LR_FACTOR)
+
+
+def times_lr(candidate: Candidate, factor: float) -> Candidate | None:
+    """Return a candidate with so many times this one's lr; None for another rung."""
+    lr, share = candidate.knobs.lr, candidate.lr_share
+    if lr is None or share is None:
+        return None
+    return Candidate(
+        candidate.rung, candidate.knobs.but(lr=float(f"{lr * factor:.6g}")), float(f"{share * factor:.4g}")
+    )
+
+
+def is_tenth(candidate: Candidate) -> bool:
+    """Return whether a share is a tenth, a hundredth and so on: a job file may ask for others, and so does a look."""
+    return f"{candidate.lr_share or 0.0:e}".startswith("1.000000e")

@@ -19,10 +19,12 @@ from rung.recovery.decide.script_values import read_script_values
 from rung.recovery.decide.wording import describe_change, describe_fault
 from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.learning import EARLY
+from rung.recovery.trials.between import lr_between
 from rung.recovery.trials.judge import choose
 from rung.recovery.trials.own_run import own_run
 from rung.recovery.trials.plan import plan_trials
 from rung.recovery.trials.sequence import (
+    lower_lr_at_once,
     lower_lr_to_try,
     may_go_on,
     next_index,
@@ -109,15 +111,21 @@ def next_trial(job: Job, attempts: Sequence[Attempt], gpu: Gpu | None) -> Relaun
         delay = min(BACKOFF[0] * 2 ** (failures - 1), BACKOFF[1])
         return replace(_launch(attempts, _fresh(trial, again), start_of(over)), delay=delay)
     compared = with_own_run(attempts, over)
-    index = next_index(trial, compared)
+    at_once = lower_lr_at_once(over, attempts)
+    index = next_index(trial, compared) if at_once is None else None
     if index is not None:
         return _launch(attempts, _fresh(trial, index), start_of(over))
     winner = choose(compared, on_gpu=gpu is not None)
-    lower = lower_lr_to_try(winner, over, attempts)
-    if lower is not None:
-        longer = replace(trial, candidates=(*trial.candidates, lower))
-        return _launch(attempts, _fresh(longer, len(trial.candidates)), start_of(over))
+    another = at_once or lower_lr_to_try(winner, over, attempts) or lr_between(winner, over, attempts, most_trials(job))
+    if another is not None:
+        listed = trial if another in trial.candidates else replace(trial, candidates=(*trial.candidates, another))
+        return _launch(attempts, _fresh(listed, listed.candidates.index(another)), start_of(over))
     return Winner(winner) if winner is not None else None
+
+
+def most_trials(job: Job) -> int:
+    asked = job.spec.recovery.trials
+    return asked.candidates if asked is not None else 0
 
 
 def begins_anew(about: Attempt, trial: Trial) -> bool:

@@ -63,7 +63,7 @@ def is_better(one: Trial, other: Trial, *, other_jumped: bool = False) -> bool:
     found = compared(one, other)
     if found is None or not found.is_lower:
         return False
-    gains_at_once = not other_jumped and _has_lower_lr(one, other)
+    gains_at_once = (not other_jumped and _has_lower_lr(one, other)) or _is_step_back_up(one, other)
     return not gains_at_once or -found.difference > LOWER_LR_LEAD * found.size
 
 
@@ -94,6 +94,15 @@ def _has_lower_lr(one: Trial, other: Trial) -> bool:
     return one.candidate.rung == RungName.LOWER_LR and (unchanged or theirs is None or (ours or 0.0) < theirs)
 
 
+def _is_step_back_up(one: Trial, other: Trial) -> bool:
+    """Return whether a higher lr is tried after a lower one, between two tenths; those before run the other way.
+
+    A short trial prefers too high an lr, so it needs the lead of a lower one too.
+    """
+    lowered = one.candidate.rung == other.candidate.rung == RungName.LOWER_LR
+    return lowered and one.index > other.index and _has_lower_lr(other, one)
+
+
 def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
     """Return whether no other trial is better. The run as it is goes on rather than a change that is no better."""
     for attempt in survivors(others):
@@ -103,7 +112,7 @@ def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
         is_comparable = compared(trial, attempt.trial) is not None
         if _is_kept_at_a_tie(attempt, trial) and is_comparable and not _is_better_than(trial, attempt):
             return False
-        if _is_tied_with_a_higher_lr(trial, attempt.trial):
+        if _is_tied_with_a_higher_lr(trial, attempt.trial) or _is_no_better_step_up(trial, attempt.trial):
             return False
     return True
 
@@ -111,6 +120,10 @@ def _leads(trial: Trial, others: Sequence[Attempt]) -> bool:
 def _is_tied_with_a_higher_lr(trial: Trial, other: Trial) -> bool:
     lower = other.candidate.rung == RungName.LOWER_LR and _has_lower_lr(trial, other)
     return lower and compared(trial, other) is not None and not is_better(trial, other)
+
+
+def _is_no_better_step_up(trial: Trial, other: Trial) -> bool:
+    return _is_step_back_up(trial, other) and not is_better(trial, other)
 
 
 def _is_kept_at_a_tie(attempt: Attempt, change: Trial) -> bool:

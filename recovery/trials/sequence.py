@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.knobs import RungName
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.decide.treatments import TREATMENTS, Budget
-from rung.recovery.trials.candidates import lower_lr
+from rung.recovery.monitors.learning import LossHistory, was_falling
+from rung.recovery.trials.candidates import is_tenth, lower_lr
 from rung.recovery.trials.judge import meets_goal, shows_cure, survivors
 from rung.recovery.trials.own_run import is_own_run
 
@@ -17,6 +19,7 @@ from rung.recovery.trials.own_run import is_own_run
 FIRST_STEPS = 16
 # So many rungs are always compared, where there are as many candidates.
 FEWEST_COMPARED = 2
+CLOSER_THAN_A_TENTH = 5.0
 
 
 def next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
@@ -35,9 +38,12 @@ def next_index(trial: Trial, over: Sequence[Attempt]) -> int | None:
 
 def is_within_cost(trial: Trial, ran: Sequence[Attempt]) -> bool:
     """Return whether one more trial after these costs no more than all of them may."""
-    # What a trial makes until it is stopped does not count.
-    spent = sum(max(0, min(each.furthest_step or 0, trial.until) - trial.start) for each in ran)
-    return spent + trial.until - trial.start <= trial.bound
+    return steps_made(trial, ran) + trial.until - trial.start <= trial.bound
+
+
+def steps_made(trial: Trial, ran: Sequence[Attempt]) -> int:
+    """Return the steps of these trials; what one makes until it is stopped does not count."""
+    return sum(max(0, min(each.furthest_step or 0, trial.until) - trial.start) for each in ran)
 
 
 def run_order(count: int) -> Sequence[int]:
@@ -81,15 +87,63 @@ def _is_exact(attempt: Attempt) -> bool:
     return attempt.hands == "" or any(step == attempt.fault_step - 1 for step, _ in seen)
 
 
+def lowered_lr(over: Sequence[Attempt]) -> list[Attempt]:
+    """Return the trials of a lower lr, the lowest first."""
+    found = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
+    return sorted(found, key=lambda each: each.asked.lr or 0.0)
+
+
+def still_falls(trial: Trial) -> bool | None:
+    """Return whether the loss of a trial still fell over the last half of its window; None: too few readings."""
+    history = LossHistory()
+    for step, loss in trial.readings:
+        history.add(step, loss)
+    return was_falling(history, trial.until, trial.start)
+
+
+def _higher_failed_at_once(lowest: Attempt, over: Sequence[Attempt], about: Attempt) -> bool:
+    """Return whether the next higher lr, of a trial or of the run itself, failed in its first steps."""
+    above = [each for each in lowered_lr(over) if (each.asked.lr or 0.0) > (lowest.asked.lr or 0.0)]
+    nearest = above[0] if above else about
+    if lowest.trial is None or nearest.fault is None or was_machine(nearest):
+        return False
+    return nearest.fault_step <= lowest.trial.start + FIRST_STEPS
+
+
+def was_between(over: Sequence[Attempt]) -> bool:
+    """Return whether an lr between two tenths has been tried: it is closer to a tenth than the next one."""
+    tried = [each.trial.candidate for each in lowered_lr(over) if each.trial]
+    pairs = [pair for pair in pairwise(tried) if is_tenth(pair[0]) != is_tenth(pair[1])]
+    return any((high.lr_share or 0.0) < CLOSER_THAN_A_TENTH * (low.lr_share or 0.0) for low, high in pairs)
+
+
+def lower_lr_at_once(over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
+    """Return a tenth of the lowest lr, if it is clear before other rungs are tried that the lr is the cause.
+
+    It is where nothing got past the fault yet, and the lower lr has failed in its first steps too, but later.
+    """
+    lowest = next(iter(lowered_lr(over)), None)
+    if lowest is None or lowest.trial is None or lowest.fault is None or was_machine(lowest) or survivors(over):
+        return None
+    about = next(each for each in attempts if each.number == lowest.trial.about)
+    later = about.fault_step < lowest.fault_step <= lowest.trial.start + FIRST_STEPS
+    exact = about.hands == "" and about.resume_point == lowest.trial.start and _is_exact(lowest)
+    return lower_lr(lowest.trial.candidate) if later and exact else None
+
+
 def lower_lr_to_try(winner: Attempt | None, over: Sequence[Attempt], attempts: Sequence[Attempt]) -> Candidate | None:
     """Return the next lower lr to try: the lowest so far has failed, or it won, or none of them learns."""
-    lowered = [each for each in over if each.trial and each.trial.candidate.rung == RungName.LOWER_LR]
-    lowest = min(lowered, key=lambda each: each.asked.lr or 0.0, default=None)
+    lowered = lowered_lr(over)
+    lowest = lowered[0] if lowered else None
     if lowest is None or lowest.trial is None or was_machine(lowest) or lr_is_no_cause(lowest.trial, over):
         return None
-    won = winner is not None and winner.number == lowest.number and len(lowered) > 1
-    cured = winner is not None and winner.trial is not None and shows_cure(winner.trial)
+    if was_between(over):
+        return None  # the tenths around it have been compared
     about = next(each for each in attempts if each.number == lowest.trial.about)
+    won = winner is not None and winner.number == lowest.number and len(lowered) > 1
+    # Where it learns and ten times as much failed at once, a tenth is too low: in ten trainings it was never better.
+    won = won and not (still_falls(lowest.trial) and _higher_failed_at_once(lowest, over, about))
+    cured = winner is not None and winner.trial is not None and shows_cure(winner.trial)
     # The run had learned nothing yet, and neither has any trial: the lr may be too high by more than was tried.
     unlearned = lowest.trial.goal is not None and about.healthy_loss is None and not meets_goal(lowest.trial)
     affordable = is_within_cost(lowest.trial, over) and (won or (unlearned and not cured))

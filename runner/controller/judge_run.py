@@ -69,7 +69,7 @@ class RunJudge:
 
     def _without_fault(self, job: Job, attempt: Attempt, history: LossHistory) -> Attempt | Fault:
         """Judge a run without a fault. One that never learned is told as such, or is a fault where the job says so."""
-        line = main_line(self._attempts(job))
+        line = main_line([*self._attempts(job)[:-1], attempt])
         judgement = learning.never_learned(history, untrained_loss(line[0]))
         if judgement is None or job.spec.success is not None or attempt.left_alone:
             return attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rung.jobs.job import Attempt
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.controller.log_watch import LogWatch
 from rung.runner.seams.engine import Engine, Observation, Presence
@@ -26,3 +27,12 @@ def stop_unstarted(engine: Engine, paths: AttemptPaths) -> Observation:
     """Stop an attempt that should not have started, and return its state after that."""
     engine.stop(paths, force=False)
     return engine.observe(paths)
+
+
+def had_finished(attempt: Attempt, paths: AttemptPaths) -> bool:
+    """Return whether a run that was to be stopped in good health had finished before.
+
+    One that answers the signal with exit code 0 has not: what tells them apart is that no signal was sent yet, or that
+    no step was left to make.
+    """
+    return attempt.exit_code == 0 and (attempt.made_all_steps or not paths.stop.exists())

@@ -23,7 +23,7 @@ from rung.runner.context import Context
 from rung.runner.controller import log_watch
 from rung.runner.controller.judge_run import RunJudge
 from rung.runner.controller.log_watch import AttemptView, LogWatch
-from rung.runner.controller.observe import observe, stop_unstarted
+from rung.runner.controller.observe import had_finished, observe, stop_unstarted
 from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
@@ -265,9 +265,10 @@ class Supervisor:
         attempt = self._record_progress(job, attempt, view, at_once=True)
         self.forget(job.id)
         attempt = replace(attempt, exit_code=observation.exit_code, ended_at=observation.ended_at or at)
-        stopped = job.state is JobState.STOPPING
+        stopping = job.state is JobState.STOPPING
+        stopped = stopping and (attempt.is_trial or not had_finished(attempt, request.paths))
         fault = attempt.fault or (None if stopped else log_watch.fault_at_end(observation, view.watch))
-        if job.cancel_requested and (stopped or fault is not None):
+        if job.cancel_requested and (stopping or fault is not None):
             transitions.cancelled(store, job, attempt, at=at)
         elif attempt.is_trial:
             finished = self._trials.ended(job, attempt, view.watch.detector.history, fault)
@@ -276,7 +277,7 @@ class Supervisor:
         elif stopped and fault is None:
             transitions.stopped_in_health(store, job, attempt, at=at)
         elif fault is None:
-            self._finished(job, attempt, view)
+            self._finished(job, replace(attempt, level_at=None), view)
         else:
             self._faulted(job, attempt, fault, view)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.knobs import Precision
+from rung.jobs.model.knobs import Precision, RungName
 from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
 from rung.recovery.decide.decide import Relaunch
 from rung.recovery.monitors.level_loss import FIRST_LOOK
+from rung.recovery.trials.between import HIGHER, LOWER
 from rung.recovery.trials.decide_trials import decide_with_trials
 from rung.recovery.trials.first_look import first_look
 from rung.recovery.trials.plan import TRIED, shared_folder
@@ -18,6 +19,7 @@ from rung.recovery.trials.plan import TRIED, shared_folder
 # A fault late in a long run that saved shortly before, so that the bound on the cost leaves no candidate out.
 STEP = 1_000_000
 SAVED = Checkpoint("", STEP - 1, 0.0, HEALTHY)
+A_TENTH = f"{RungName.LOWER_LR} x0.1"
 # The loss was at its level before the fault, and a script that is reached from inside has reported its own values.
 LOSS = 1.0
 SCRIPT_VALUES = {"lr": 1.0, "precision": Precision.AMP_FP16.value}
@@ -64,3 +66,6 @@ def trial_lines(job: Job) -> Iterator[str]:
         yield f"trial none ({shared_folder(job.spec) if job.spec.recovery.trials else 'recovery.trials: off'})"
     for kind, labels in found.items():
         yield f"trial {kind}: {', '.join(labels) if labels else 'none, one rung at most can be tried'}"
+    if any(each == A_TENTH for labels in found.values() for each in labels):
+        sides = f"x{HIGHER:g} of it if that still falls, x{LOWER:g} if it is level"
+        yield f"trial after {RungName.LOWER_LR} has won: one lr between two tenths if its loss is still high, {sides}"

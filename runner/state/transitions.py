@@ -252,7 +252,7 @@ def succeeded(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
             store.add_event(job.id, attempt.number, WORD_EVENTS[attempt.verdict], data, at=at)
         store.put_attempt(replace(attempt, outcome=Outcome.SUCCEEDED))
         record_end(store, attempt, Outcome.SUCCEEDED, at=at)
-        # LAUNCHING or RUNNING -> SUCCEEDED: exit code 0 and what was asked of it
+        # LAUNCHING, RUNNING or STOPPING -> SUCCEEDED: exit code 0 and what was asked of it
         store.move(job.id, JobState.SUCCEEDED, reason=_finished(job, attempt), at=at)
 
 
@@ -266,7 +266,7 @@ def fell_short(store: Store, job: Job, attempt: Attempt, missing: str, *, at: fl
     with store.transaction():
         store.put_attempt(replace(attempt, outcome=Outcome.FELL_SHORT))
         record_end(store, attempt, Outcome.FELL_SHORT, at=at)
-        # LAUNCHING or RUNNING -> FAILED: exit code 0 is not success by itself
+        # LAUNCHING, RUNNING or STOPPING -> FAILED: exit code 0 is not success by itself
         store.move(job.id, JobState.FAILED, reason=f"it exited with 0, but {missing}", at=at)
 
 

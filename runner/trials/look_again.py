@@ -30,7 +30,7 @@ class LookAgain:
 
     def consider(self, job: Job, last: Attempt, history: LossHistory) -> bool:
         """Stop a running job whose loss is level; False: it falls, or there is nothing to try."""
-        if job.spec.recovery.trials is None:
+        if job.spec.recovery.trials is None or last.made_all_steps:
             return False
         attempts, gpu = [*self._context.store.attempts(job.id)[job.settled : -1], last], self._gpu(last)
         doubtful = next(iter(doubtful_steps(job, attempts, history, gpu)), None)

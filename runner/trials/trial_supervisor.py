@@ -11,7 +11,8 @@ from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
 from rung.recovery.decide.treatments import climbs_ladder
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.trials.decide_trials import open_trials, with_own_run
+from rung.recovery.trials.between import lr_between
+from rung.recovery.trials.decide_trials import most_trials, open_trials, with_own_run
 from rung.recovery.trials.judge import Progress, is_slower_than_equals, progress
 from rung.recovery.trials.own_run import MOST_READINGS, is_own_run
 from rung.recovery.trials.sequence import lower_lr_to_try, next_index, to_repeat
@@ -34,7 +35,7 @@ class TrialSupervisor:
         survived = self._with_result(attempt, history, SURVIVED)
         if found is Progress.LEADS and self._is_slower_on_a_gpu(survived, others):
             found = Progress.OVER
-        if found is Progress.LEADS and can_go_on(survived, others, store.attempts(job.id)):
+        if found is Progress.LEADS and can_go_on(job, survived, others, store.attempts(job.id)):
             trial_transitions.won(store, survived, others, at=at)
             return True
         if found is not Progress.GOES_ON:
@@ -101,13 +102,14 @@ class TrialSupervisor:
         )
 
 
-def can_go_on(attempt: Attempt, others: Sequence[Attempt], attempts: Sequence[Attempt]) -> bool:
+def can_go_on(job: Job, attempt: Attempt, others: Sequence[Attempt], attempts: Sequence[Attempt]) -> bool:
     """Return whether the best trial so far becomes the job's own run: no other one is left to try."""
     trial, over = attempt.trial, [*others, attempt]
     if trial is None or not trial.may_go_on or to_repeat(over) is not None:
         return False
     ran = [each for each in over if not is_own_run(each)]
-    return next_index(trial, over) is None and lower_lr_to_try(attempt, ran, attempts) is None
+    another = lower_lr_to_try(attempt, ran, attempts) or lr_between(attempt, ran, attempts, most_trials(job))
+    return next_index(trial, over) is None and another is None
 
 
 def readings_of(trial: Trial, history: LossHistory | None) -> tuple[tuple[int, float], ...]:

@@ -88,6 +88,8 @@ class PretendEngine:
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         name = self.key(paths)
         self._reach("stop", name)
+        paths.folder.mkdir(parents=True, exist_ok=True)
+        paths.stop.touch()  # as real engines mark that they have sent the signal
         if name in self.there and self.there[name].presence in (Presence.RUNNING, Presence.WAITING):
             self.there[name] = Observation(Presence.ENDED, None, 15, started_at=1.0)
 

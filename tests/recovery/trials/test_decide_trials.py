@@ -52,7 +52,7 @@ def test_two_rungs_are_compared_and_no_more_where_one_of_them_is_a_cure() -> Non
     over = [tried(first, 2, CURE)]
     second = launched(*over)
     assert label(second) == "lower_lr x0.1" and second.trial is not None and second.trial.may_go_on
-    assert winner(*over, tried(second, 3, 1.5)).number == 3
+    assert winner(*over, tried(second, 3, 1.4)).number == 3
 
 
 def test_the_others_run_while_there_is_no_cure() -> None:

@@ -34,7 +34,9 @@ def test_every_numeric_fault_has_its_candidates() -> None:
     found = trial_candidates(job())
     assert set(found) == {"nan_loss", "grad_nonfinite", "divergence", "scale_collapse"}
     assert found["nan_loss"] == ["raise_clip", "lower_lr x0.1", "lower_lr x0.01", "fp32"]
-    assert "trial nan_loss: raise_clip, lower_lr x0.1, lower_lr x0.01, fp32" in list(trial_lines(job()))
+    lines = list(trial_lines(job()))
+    assert "trial nan_loss: raise_clip, lower_lr x0.1, lower_lr x0.01, fp32" in lines
+    assert lines[-1].startswith("trial after lower_lr has won: one lr between two tenths")
 
 
 @pytest.mark.parametrize("kind", sorted(TRIED - {FaultKind.NOT_LEARNING}))

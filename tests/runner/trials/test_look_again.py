@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.job import Outcome, Verdict, main_line
+from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from tests.runner.trials.test_trial_round import LOSSES, play, submitted, write
 from tests.support.pretend import World
@@ -130,3 +131,37 @@ def test_a_fault_after_a_look_lowers_the_lr_that_won_it(world: World) -> None:
     trial = world.last(job).trial
     assert trial is not None
     assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.001, 0.0001}
+
+
+def finished_at_a_look(world: World, *, sent: bool) -> str:
+    """Return a job whose run ends with exit code 0 while Rung stops it for a look; `sent`: after the signal."""
+    job = cured(world)
+    world.until(lambda: world.job(job).state is JobState.STOPPING)
+    last = world.last(job)
+    world.engine("ampere").end(f"{job}/{last.number}")
+    if sent:
+        HomePaths(world.folder).attempt(job, last.number).stop.touch()
+    world.turn(2)
+    return job
+
+
+def test_a_run_that_ends_before_it_is_stopped_for_a_look_has_finished(world: World) -> None:
+    job = finished_at_a_look(world, sent=False)
+    last = world.last(job)
+    assert (world.job(job).state, last.outcome, last.exit_code) == (JobState.SUCCEEDED, Outcome.SUCCEEDED, 0)
+    # It is judged by its own losses, and nothing was tried.
+    assert last.level_at is None and last.verdict is not None and "printed no loss" not in last.verdict_why
+
+
+def test_a_run_that_answers_the_signal_with_exit_code_0_has_not_finished(world: World) -> None:
+    job = finished_at_a_look(world, sent=True)
+    world.until(lambda: world.last(job).is_trial)
+    assert main_line(world.store.attempts(job))[-1].outcome is Outcome.STOPPED
+
+
+def test_a_run_that_has_made_all_its_steps_is_not_looked_at(world: World) -> None:
+    job = cured(world)
+    number = world.last(job).number
+    world.engine("ampere").append_log(f"{job}/{number}", b"Total optimization steps = 545\n")
+    world.turn(10)
+    assert (world.last(job).number, world.job(job).state) == (number, JobState.RUNNING)
