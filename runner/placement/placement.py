@@ -177,7 +177,7 @@ class Placer:
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         placement = next_attempt.Placement(
-            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host)
+            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host), placed.engine
         )
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
