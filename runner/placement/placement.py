@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
@@ -73,7 +74,7 @@ class Placer:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
         # Two containers in the network of the host could want the same port, and two processes on this machine too.
         shares_ports = not attempt.is_remote or job.spec.network == "host"
-        if not attempt.gpus or shares_ports or self._somebody_waits(job):
+        if not attempt.gpus or shares_ports or attempt.engine.placed_by is PlacedBy.SITE or self._somebody_waits(job):
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None

@@ -129,9 +129,9 @@ class _Allocation:
         return MustWait(job.job, self._reason(job))
 
     def fits(self, job: WaitingJob, view: HostView) -> bool:
-        return self._is_usable(job, view) and (
-            not job.requests or any(self._could_ever(job, request, view) for request in job.requests)
-        )
+        unlimited = not job.requests or _places(view)
+        able = unlimited or any(self._could_ever(job, request, view) for request in job.requests)
+        return able and self._is_usable(job, view)
 
     # Free GPUs
 

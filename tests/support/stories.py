@@ -1,7 +1,7 @@
 """Whole recoveries that are the same on every engine: one suite, run once for each of them.
 
-A folder of tests that has an engine gives the fixture `place` and a subclass of `Stories`. What an engine has alone stays
-in tests of its own.
+A folder of tests that has an engine gives the fixture `place` and a subclass of `Stories`. What only one engine has
+stays in tests of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Place(Protocol):
     engine: EngineKind
 
     def run(self, name: str, script: Path, **fields: Any) -> tuple[str, list[Attempt]]:
-        """Run a training with torch until it succeeds; return its job and its attempts. It finds `script` as train.py."""
+        """Run a training, `script` as train.py, until it succeeds; return its job and its attempts."""
 
     def log(self, job: str, attempt: int) -> str: ...
 
@@ -39,7 +39,7 @@ class Stories:
         assert first.fault is not None and (first.fault.kind, first.fault.step) == ("stalled", 30)
         assert first.fault.evidence.startswith("no sign of life for ")
         assert first.fault.evidence.endswith(" s, longer than recovery.stalled (15 s)")
-        assert first.fault.note.startswith("it stands at train.py:18 in wait_for_ever; the stacks of all threads are at")
+        assert first.fault.note.startswith("it stands at train.py:18 in wait_for_ever; the stacks of all threads")
         assert (second.rung, second.resumed_from, second.resumed_step, second.fault) == (None, "step_30.pt", 30, None)
         assert "no rung cures a run that hangs; the same knobs again" in second.because
         log = place.log(job, 1)

@@ -267,4 +267,5 @@ def test_a_site_chooses_gpus_by_itself_and_is_asked_when_no_other_gpu_is_free() 
     first, second = place([wants("a", "A100"), wants("b", "A100")], [site, FLEET[2]], {}, fits)
     assert first == Placed("a", "ampere", (gpu("A100", "ampere"),), IMAGE, DOCKER)
     assert second == Placed("b", "cluster", (), IMAGE, SITE)
+    assert candidates(wants("a", "A100"), [site], fits) == ["cluster"]
     assert isinstance(one(place([wants("a", "A100", avoid={"cluster": "is avoided"})], [site], {}, fits)), MustWait)
