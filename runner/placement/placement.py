@@ -18,6 +18,7 @@ from rung.jobs.model.state import JobState
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
+from rung.runner.launch.engine_fit import too_much
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.scheduler import (
     HostView,
@@ -121,7 +122,9 @@ class Placer:
             for one in self._context.store.orphans()
             if one.job_id == job.id
         }
-        return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left}
+        hosts = {host.name: too_much(job.spec, host.engine) for host in self._context.engines.hosts}
+        unable = {name: f"cannot do {asked[0]}" for name, asked in hosts.items() if asked}
+        return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left, **unable}
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]

@@ -53,6 +53,16 @@ def test_an_engine_whose_gpus_rung_chooses_changes_nothing_about_them(build: Bui
     assert world.last(job).node is None and world.leases() == {"GPU-a": f"{job}/1"}
 
 
+def test_a_job_goes_to_the_host_whose_engine_can_do_what_it_asks(build: Build) -> None:
+    world = build(weak=["A100"], able=["A100"])
+    world.engines.hosts[0] = replace(world.engines.hosts[0], engine=replace(DOCKER, can_do=frozenset()))
+    first, second = (world.submit(name, "A100", network="none") for name in "ab")
+    world.until(lambda: world.is_running(first) and world.job(second).reason)
+    world.turn(3)
+    assert world.last(first).host == "able" and not world.store.attempts(second)
+    assert "weak cannot do network: none" in world.job(second).reason
+
+
 @pytest.mark.parametrize(
     ("said", "kept"),
     [(EndedBy.ITSELF, EndedBy.ITSELF), (EndedBy.PREEMPTION, None)],
