@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
-from rung.jobs.model.engine import DOCKER
+from rung.jobs.model.engine import DOCKER, PROCESS, EngineKind
 from rung.jobs.model.errors import EngineError, StoreError, TransitionError, UsageError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
@@ -367,3 +367,15 @@ def test_a_store_that_another_process_locks_for_too_long_is_reported(tmp_path: P
     assert len(second.jobs()) == 1
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize(("image", "engine"), [("x", DOCKER), (None, PROCESS)])
+def test_in_an_older_store_the_image_tells_the_engine_of_an_attempt(
+    store: Store, image: str | None, engine: EngineKind
+) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, "", image=image))
+        store._db.execute("UPDATE attempts SET data = json_remove(data, '$.engine', '$.node', '$.ended_by')")
+    (attempt,) = store.attempts(job_id)
+    assert (attempt.engine, attempt.node, attempt.ended_by) == (engine, None, None)
