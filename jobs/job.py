@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from rung.jobs.model.engine import PROCESS, EndedBy, EngineKind, FilesAt
 from rung.jobs.model.errors import TransitionError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault
@@ -62,6 +63,8 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     # Rung stopped a healthy run: to try a faster precision or another lr, or because its trial was over.
     STOPPED = "stopped"
+    # Its site ended it, at a time limit or for another job. It has no fault, and goes on from its last checkpoint.
+    INTERRUPTED = "interrupted"
 
 
 class Verdict(StrEnum):
@@ -154,10 +157,21 @@ class Attempt:
     unreachable_since: float | None = None
     # Given up because its host did not come back; what still runs there does not count.
     host_lost: bool = False
+    # The engine of its host, as it was when this was decided.
+    engine: EngineKind = PROCESS
+    # The machine that a site chose for it; None: Rung chose, or it has not started.
+    node: str | None = None
+    # What ended it, where its engine can tell; None: it cannot, or Rung did.
+    ended_by: EndedBy | None = None
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether the attempt runs in a container on a host; without an image it is a process on this machine."""
+        """Tell whether its engine and its files are reached over the connection to a host."""
+        return self.engine.files is FilesAt.HOST
+
+    @property
+    def is_contained(self) -> bool:
+        """Tell whether the command runs in a container, where it sees other paths."""
         return self.image is not None
 
     @property

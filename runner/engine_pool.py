@@ -1,4 +1,4 @@
-"""Chooses the engine of each host: processes on this machine, containers on the others.
+"""Makes the engine of each host: of the kind that its host has.
 
 The modules that remote hosts need are imported only when a job goes to one.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.engine import DOCKER, EngineKind
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.host import Host
 from rung.runner.engines.process import ProcessEngine
@@ -22,8 +23,19 @@ from rung.runner.seams.engine import Engine, HostEngine, LocalEngine
 from rung.runner.seams.remote import Remote
 
 
+def _docker(host: Host, remote: Remote, store_id: str) -> HostEngine:
+    from rung.runner.engines.docker.engine import DockerEngine
+    from rung.runner.hosts.registry_login import RegistryLogins
+
+    return DockerEngine(remote, store_id, host.engine_socket, RegistryLogins(host.registries), host.volume_roots)
+
+
+# The engines of hosts: each is made for a host, its connection and the id of the store.
+MAKERS: Mapping[EngineKind, Callable[[Host, Remote, str], HostEngine]] = {DOCKER: _docker}
+
+
 class Engines(Protocol):
-    """The engines. An attempt with an image runs on a host of the list, one without on this machine."""
+    """The engines: `local` that of this machine, the others by their host."""
 
     local: LocalEngine
 
@@ -46,7 +58,7 @@ class Engines(Protocol):
 
 
 class RealEngines:
-    """The process engine of this machine, and a Docker engine for each host, made at first use."""
+    """The process engine of this machine, and those of the hosts, each made at first use."""
 
     def __init__(self, environ: Mapping[str, str], home: Path, store_id: str, *, only: str | None = None) -> None:
         self.local: LocalEngine = ProcessEngine()
@@ -81,14 +93,8 @@ class RealEngines:
 
     def on(self, host: str) -> HostEngine:
         if host not in self._engines:
-            from rung.runner.engines.docker.engine import DockerEngine
-            from rung.runner.hosts.registry_login import RegistryLogins
-
             listed = self._host(host)
-            logins = RegistryLogins(listed.registries)
-            self._engines[host] = DockerEngine(
-                self.remote(host), self._store_id, listed.engine_socket, logins, listed.volume_roots
-            )
+            self._engines[host] = MAKERS[listed.engine](listed, self.remote(host), self._store_id)
         return self._engines[host]
 
     def of(self, attempt: Attempt) -> Engine:

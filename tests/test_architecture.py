@@ -18,7 +18,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "jobs": [(".",), ("config_files",), ("spec",), ("model",)],
     "recovery": [
         ("validation", "evidence"),
-        ("trials",),
+        ("trials", "interruption"),
         ("detect", "decide"),
         ("ledger",),
         ("monitors", "series"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rung.jobs.model.engine import DOCKER, EngineKind
+
 ENGINE_SOCKET = "/var/run/docker.sock"
 
 
@@ -20,6 +22,7 @@ class Host:
     jump: str | None = None
     known_hosts: str | None = None
     engine_socket: str = ENGINE_SOCKET
+    engine: EngineKind = DOCKER
     # Where given, every volume must lie in one of these folders.
     volume_roots: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

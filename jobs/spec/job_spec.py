@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.event import Occasion
 from rung.jobs.model.knobs import Precision
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
@@ -260,8 +261,8 @@ class JobSpec(Model):
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether the job runs in a container on a host; else it runs as a process on this machine."""
-        return self.image is not None
+        """Tell whether the job goes to a host of the list: the engine of this machine does not take it."""
+        return not PROCESS.takes(image=self.image is not None)
 
     @property
     def mounted(self) -> tuple[Volume, ...]:
@@ -270,7 +271,7 @@ class JobSpec(Model):
     @model_validator(mode="after")
     def _checkpoints_outlive_the_container(self) -> JobSpec:
         folder = self.checkpoint.dir
-        if not self.is_remote:
+        if self.image is None:
             return self
         if ".." in PurePosixPath(folder).parts:
             raise ValueError(f"checkpoint.dir: {folder}: a folder in a container has no ..")

@@ -50,7 +50,7 @@ class Incident:
     # How many of them were steps on the way to FP32 as a whole, which is one rung with all its steps.
     steps_to_fp32: int = 0
     infra_faults: int = 0
-    # Launches that count against no budget: a step back, and the return from one that failed.
+    # Launches that count against no budget: an interruption, a step back, and the return from one that failed.
     unbudgeted: int = 0
     # Exits without a known fault since the last progress, and the step of the last of them.
     unknown_exits: int = 0
@@ -76,6 +76,10 @@ def incident_after(attempts: Sequence[Attempt], knobs: Knobs) -> Incident:
             # Rung stopped a healthy attempt, so its knobs are proven whatever happens after the step back.
             unbudgeted = incident.unbudgeted + attempt.stepped_back
             incident = Incident(attempt.asked, infra_faults=incident.infra_faults, unbudgeted=unbudgeted)
+        elif attempt.outcome is Outcome.INTERRUPTED:
+            # Its site ended it, which says nothing about its rung.
+            pending, unbudgeted = attempt.rung or incident.pending_rung, incident.unbudgeted + 1
+            incident = replace(incident, pending_rung=pending, unbudgeted=unbudgeted)
     return incident
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import SILENT
 from rung.jobs.spec.job_spec import Success
@@ -192,6 +193,19 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
         was_falling=was_falling(history, began),
         readings=last_readings(history, history.last_step or 0) if diverged else (),
     )
+
+
+def with_start(attempt: Attempt, observation: Observation, at: float) -> Attempt:
+    """Return an attempt with its start, and with the node and the GPUs that a site has given it."""
+    begun = replace(attempt, started_at=observation.started_at or at)
+    by_site = attempt.engine.placed_by is PlacedBy.SITE
+    return replace(begun, node=observation.node, gpus=observation.gpus) if by_site else begun
+
+
+def with_end(attempt: Attempt, observation: Observation, *, stopped: bool, at: float) -> Attempt:
+    """Return an attempt with how it ended; `stopped`: because Rung stopped it."""
+    ended_by = observation.ended_by if not stopped and observation.ended_by in attempt.engine.ends else None
+    return replace(attempt, exit_code=observation.exit_code, ended_at=observation.ended_at or at, ended_by=ended_by)
 
 
 def fault_at_end(observation: Observation, watch: LogWatch) -> Fault | None:

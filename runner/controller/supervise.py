@@ -122,7 +122,7 @@ class Supervisor:
             self._start(job, attempt, request)
             return
         if attempt.started_at is None:
-            attempt = replace(attempt, started_at=observation.started_at or self._context.now())
+            attempt = log_watch.with_start(attempt, observation, self._context.now())
             transitions.started(self._context.store, attempt, request.argv)
         if observation.presence is Presence.RUNNING:
             self._follow(job, attempt, request)
@@ -264,8 +264,8 @@ class Supervisor:
         view = self._view(job, attempt, request)
         attempt = self._record_progress(job, attempt, view, at_once=True)
         self.forget(job.id)
-        attempt = replace(attempt, exit_code=observation.exit_code, ended_at=observation.ended_at or at)
         stopping = job.state is JobState.STOPPING
+        attempt = log_watch.with_end(attempt, observation, stopped=stopping, at=at)
         stopped = stopping and (attempt.is_trial or not had_finished(attempt, request.paths))
         fault = attempt.fault or (None if stopped else log_watch.fault_at_end(observation, view.watch))
         if job.cancel_requested and (stopping or fault is not None):

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
@@ -64,7 +65,8 @@ class ProcessEngine:
         done = _read(paths.done)
         if done is not None:
             end = Observation(Presence.ENDED, done["exit_code"], done["signal"], ended_at=done["ended_at"])
-            return replace(end, started_at=claim["claimed_at"])
+            itself = EndedBy.ITSELF if done["exit_code"] is not None else None
+            return replace(end, started_at=claim["claimed_at"], ended_by=itself)
         if alive:
             return Observation(Presence.RUNNING, started_at=claim["claimed_at"])
         if claim["boot"] == _boot():
@@ -72,7 +74,8 @@ class ProcessEngine:
         if paths.stop.exists() and not paths.running.exists():
             return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
         detail = "the process is gone and left no completion record"
-        return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"])
+        rebooted = EndedBy.NODE_FAILURE if claim["boot"] != _boot() else None
+        return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"], ended_by=rebooted)
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         claim, running = _read(paths.claim), _read(paths.running)

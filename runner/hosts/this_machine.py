@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
@@ -15,7 +16,7 @@ from rung.jobs.spec.gpu_request import GpuRequest
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
 from rung.runner.hosts.survey import GPU_SECONDS, Report, gpu_states
 
-HERE = Host("localhost", "localhost")
+HERE = Host("localhost", "localhost", engine=PROCESS)
 # What a report says instead of the version of a container engine.
 ENGINE = "processes"
 # The variable with the most jobs that run here at once without a GPU.

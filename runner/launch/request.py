@@ -14,6 +14,7 @@ from typing import Any
 import tenacity
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import LogAt
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
@@ -34,12 +35,12 @@ START_TRIES = 3
 # The variable with the names of those variables of the controller that jobs may have as secrets.
 ALLOWED = "RUNG_SECRETS"
 # The output that the engine logs, whatever the command does with its own output.
-CONTAINED_LOG = "/proc/1/fd/1"
+ENGINE_LOG = "/proc/1/fd/1"
 
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return the request for this attempt. Pure: reads no disk, starts nothing."""
-    contained = attempt.is_remote
+    contained = attempt.is_contained
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
     values = placeholder_values(job.spec, attempt, checkpoint_dir)
@@ -50,12 +51,13 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
     }
     files, copied = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
     here = files.work if copied else source
+    env = _contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ)
     return Request(
         job_id=job.id,
         attempt=attempt.number,
         argv=fill_command(job.spec.command(resumes=attempt.resumed_from is not None), texts(values)),
         cwd=Path(IN_WORK) if contained else here,
-        env=_contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ),
+        env={**env, "RUNG_LOG": str(files.log) if attempt.engine.log is LogAt.FILE else ENGINE_LOG},
         paths=files,
         checkpoint_dir=checkpoint_dir,
         secrets=job.spec.secrets,
@@ -68,7 +70,7 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
 
 def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
     """Return the checkpoint folder that the command sees: in the container, or on this machine."""
-    if attempt.is_remote:
+    if attempt.is_contained:
         return Path(IN_JOB) / job.spec.checkpoint.dir
     return paths.checkpoints(job.id, job.spec.checkpoint.dir, attempt.residence)
 
@@ -95,7 +97,7 @@ def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict
     env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= tracker_variables(job, attempt)
-    env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1", "RUNG_LOG": CONTAINED_LOG}
+    env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1"}
     return env
 
 
@@ -106,7 +108,7 @@ def _environment(job: Job, attempt: Attempt, paths: HomePaths, environ: Mapping[
     env = {name: value for name, value in environ.items() if INHERITED.fullmatch(name)}
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= tracker_variables(job, attempt)
-    env |= _rung_variables(job, attempt, checkpoint_dir) | {"RUNG_LOG": str(paths.attempt(job.id, attempt.number).log)}
+    env |= _rung_variables(job, attempt, checkpoint_dir)
     if attempt.gpus:
         env[VISIBLE] = ",".join(gpu.uuid for gpu in attempt.gpus)
     env |= {"PYTHONPATH": ":".join([str(INSIDE), *filter(None, [env.get("PYTHONPATH")])]), "PYTHONUNBUFFERED": "1"}

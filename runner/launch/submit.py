@@ -19,7 +19,8 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_channels import why_unreachable
 from rung.jobs.spec.knob_spec import KnobSpec
 from rung.runner.hosts.survey import Report
-from rung.runner.hosts.this_machine import VISIBLE, lacks_gpus, max_parallel, survey_here
+from rung.runner.hosts.this_machine import HERE, VISIBLE, lacks_gpus, max_parallel, survey_here
+from rung.runner.launch.engine_fit import refuse_too_much
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile, refuse_other_job
@@ -47,23 +48,25 @@ def refuse_impossible(
         _refuse_impossible_here(spec, here or partial(survey_here, os.environ))
     if isinstance(spec.image, dict) and not spec.resources.gpu and for_gpu(spec.image, "cpu") is None:
         raise UsageError(f"{spec.name}: image is a map by GPU: say in resources.gpu which ones the job accepts")
-    if spec.is_remote and not hosts():
-        raise UsageError(
-            f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: "
-            "`rung hosts` says where to list one"
-        )
+    if spec.is_remote:
+        _refuse_impossible_there(spec, hosts())
     workdir = (origin / spec.workdir).absolute()
     if not workdir.is_dir():
         raise UsageError(f"{spec.name}: workdir {workdir} is not a folder; it is taken relative to the job file")
     with_file_values(spec, workdir)
 
 
-def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:
-    if spec.volumes:
+def _refuse_impossible_there(spec: JobSpec, hosts: Sequence[Host]) -> None:
+    if not hosts:
         raise UsageError(
-            f"{spec.name}: volumes needs an image: a job without one runs as a process on this machine; "
-            "name an image, or take it out of the job file"
+            f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: "
+            "`rung hosts` says where to list one"
         )
+    refuse_too_much(spec, hosts)
+
+
+def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:
+    refuse_too_much(spec, [HERE])
     max_parallel(os.environ)  # a wrong value is better refused here than by the controller
     if not spec.resources.gpu:
         return

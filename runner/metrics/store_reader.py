@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.paths import HomePaths
+from rung.runner.hosts.this_machine import HERE
 from rung.runner.metrics.job_counts import COUNTED_EVENTS, AttemptFacts, Counts, EventFacts, count_job
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.store_errors import store_error
@@ -65,9 +66,11 @@ class StoreReader:
         # CROSS JOIN: the few active jobs first, not all attempts.
         query = f"""SELECT json_extract(data, '$.host'), max(json_extract(data, '$.unreachable_since') IS NOT NULL)
             FROM jobs CROSS JOIN attempts ON jobs.id = job_id WHERE {ACTIVE}
-            AND json_extract(data, '$.image') IS NOT NULL AND json_extract(data, '$.outcome') = 'pending'
+            AND json_extract(data, '$.outcome') = 'pending'
+            -- An older store has no engine there: an attempt with an image is on a host.
+            AND coalesce(json_extract(data, '$.engine'), json_extract(data, '$.image')) <> ?
             GROUP BY 1 ORDER BY 1"""  # noqa: S608
-        return {str(host): not away for host, away in self._db.execute(query)}
+        return {str(host): not away for host, away in self._db.execute(query, (HERE.engine.name,))}
 
     def counts_since(self, event: int) -> dict[str, Counts]:
         """Return the counts of every job that has a later event than this one, or is active."""

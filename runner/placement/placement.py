@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
+from rung.runner.launch.engine_fit import too_much
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.scheduler import (
     HostView,
@@ -73,7 +75,7 @@ class Placer:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
         # Two containers in the network of the host could want the same port, and two processes on this machine too.
         shares_ports = not attempt.is_remote or job.spec.network == "host"
-        if not attempt.gpus or shares_ports or self._somebody_waits(job):
+        if not attempt.gpus or shares_ports or attempt.engine.placed_by is PlacedBy.SITE or self._somebody_waits(job):
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None
@@ -120,7 +122,9 @@ class Placer:
             for one in self._context.store.orphans()
             if one.job_id == job.id
         }
-        return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left}
+        hosts = {host.name: too_much(job.spec, host.engine) for host in self._context.engines.hosts}
+        unable = {name: f"cannot do {asked[0]}" for name, asked in hosts.items() if asked}
+        return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left, **unable}
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
@@ -177,7 +181,7 @@ class Placer:
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         placement = next_attempt.Placement(
-            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host)
+            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host), placed.engine
         )
         if job.state is JobState.RECOVERING:
             next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rung.jobs.model.engine import EngineKind, PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.spec.gpu_request import GpuRequest
@@ -60,6 +61,7 @@ class Placed:
     host: str
     gpus: tuple[Gpu, ...]
     image: str | None
+    engine: EngineKind
 
 
 @dataclass(frozen=True)
@@ -127,21 +129,31 @@ class _Allocation:
         return MustWait(job.job, self._reason(job))
 
     def fits(self, job: WaitingJob, view: HostView) -> bool:
-        usable = not view.trouble and view.host.name not in job.avoid
-        return usable and (not job.requests or any(self._could_ever(job, request, view) for request in job.requests))
+        unlimited = not job.requests or _places(view)
+        able = unlimited or any(self._could_ever(job, request, view) for request in job.requests)
+        return able and self._is_usable(job, view)
 
     # Free GPUs
 
     def _with_gpus(self, job: WaitingJob) -> Placed | None:
         for request in job.requests:
-            choices = [(view, self._free(job, request, view)) for view in self._usable(job)]
+            choices = [(view, self._free(job, request, view)) for view in self._usable(job) if not _places(view)]
             enough = [(view, free) for view, free in choices if len(free) >= request.count]
             if enough:
                 view, free = min(enough, key=lambda choice: (choice[0].host.name != job.near, -len(choice[1])))
                 image = _image(job, free[0].type)
                 assert image is not None or job.image is None, "a GPU without an image is not free for the job"
-                return Placed(job.job, view.host.name, tuple(free[: request.count]), image)
-        return None
+                return Placed(job.job, view.host.name, tuple(free[: request.count]), image, view.host.engine)
+        return self._at_a_site(job)
+
+    def _at_a_site(self, job: WaitingJob) -> Placed | None:
+        """Return a place at a site, which has a queue of its own and chooses the GPUs by itself."""
+        sites = [view for view in self._usable(job) if _places(view)]
+        images = [_image(job, request.type or "") for request in job.requests]
+        if not sites or (job.image is not None and None in images):
+            return None
+        view = min(sites, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
+        return Placed(job.job, view.host.name, (), images[0], view.host.engine)
 
     def _without_gpus(self, job: WaitingJob) -> Placed | None:
         views = [view for view in self._usable(job) if not self._is_full(view)]
@@ -149,10 +161,13 @@ class _Allocation:
         if not views or (image is None and job.image is not None):
             return None
         view = min(views, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
-        return Placed(job.job, view.host.name, (), image)
+        return Placed(job.job, view.host.name, (), image, view.host.engine)
 
     def _usable(self, job: WaitingJob) -> list[HostView]:
-        return [view for view in self._views if not view.trouble and view.host.name not in job.avoid]
+        return [view for view in self._views if self._is_usable(job, view)]
+
+    def _is_usable(self, job: WaitingJob, view: HostView) -> bool:
+        return not view.trouble and view.host.name not in job.avoid and _takes(view, job)
 
     def _is_full(self, view: HostView) -> bool:
         return view.limit is not None and self._load[view.host.name] >= view.limit
@@ -231,6 +246,9 @@ class _Allocation:
     def _obstacles(self, job: WaitingJob, view: HostView) -> Iterator[str]:
         """Yield the obstacles on one host; none if it has no GPU that the job requests."""
         name = view.host.name
+        if not _takes(view, job):
+            yield f"{name} takes no job {'with' if job.image is not None else 'without'} an image"
+            return
         if view.trouble:
             if _may_have(view, job):
                 yield f"{name} {view.trouble}"
@@ -254,6 +272,15 @@ class _Allocation:
 
 def _image(job: WaitingJob, kind: str) -> str | None:
     return for_gpu(job.image, kind) if job.image is not None else None
+
+
+def _takes(view: HostView, job: WaitingJob) -> bool:
+    return view.host.engine.takes(image=job.image is not None)
+
+
+def _places(view: HostView) -> bool:
+    """Tell whether the host chooses GPUs by itself."""
+    return view.host.engine.placed_by is PlacedBy.SITE
 
 
 def _may_have(view: HostView, job: WaitingJob) -> bool:

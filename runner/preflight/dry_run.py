@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.knobs import Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.paths import job_id as make_id
@@ -51,7 +52,7 @@ class LaunchPreview:
         if self._slot is None:
             placement = self._place(job_id, survey(), leases_of(store) if store else {})
         else:
-            placement, self._waits = Placement(HERE.name, self._slot.gpus), self._slot.waits
+            placement, self._waits = Placement(HERE.name, self._slot.gpus, engine=HERE.engine), self._slot.waits
         self.host = placement.host
         home = (paths, environ)
         self.request: Request = preview_request(spec, origin, home, sequence, placement)
@@ -61,11 +62,11 @@ class LaunchPreview:
     def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]) -> Placement:
         answer = preview_place(self._spec, job_id, reports, leases)
         if isinstance(answer, Placed):
-            return Placement(answer.host, answer.gpus, answer.image)
+            return Placement(answer.host, answer.gpus, answer.image, engine=answer.engine)
         self._waits = answer.reason
         image = self._spec.image
         first = image if isinstance(image, str) else next(iter((image or {}).values()), "")
-        return Placement(NOWHERE, (), first)
+        return Placement(NOWHERE, (), first, engine=DOCKER)
 
     def to_json(self) -> str:
         data: dict[str, Any] = {**self.request.to_dict(), "host": self.host, "waits": self._waits or None}

@@ -26,7 +26,7 @@ from rung.runner.files.work_copy import edited_texts
 from rung.runner.launch.request import build_request
 from rung.runner.launch.trackers import VARIABLES
 from rung.runner.seams.engine import Request
-from rung.runner.state.next_attempt import Placement, next_attempt
+from rung.runner.state.next_attempt import next_attempt, same_placement
 
 # Lines shown around a change in a file.
 CONTEXT_LINES = 1
@@ -145,7 +145,7 @@ class LadderPreview:
         if isinstance(after, str):
             return RungPreview(step.rung.value, after)
         decision = Relaunch(step.rung, after, None, "")
-        placement = Placement(self._first.host, self._first.gpus, self._first.image, self._first.residence)
+        placement = same_placement(self._first)
         following = next_attempt(self._job, self._first.number + 1, placement, decision, 0.0)
         preview = self._difference(step.rung.value, self._request(following), after.changes_from(knobs))
         return replace(preview, knobs={}, note=note) if note else preview

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.spec.precision_names import ScriptValue
@@ -37,6 +38,11 @@ class Observation:
     detail: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    # What ended it, one of the `ends` of the engine's kind; None: not known.
+    ended_by: EndedBy | None = None
+    # Where a site runs it, which it chose by itself.
+    node: str | None = None
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, beside_last, main_line
+from rung.jobs.model.engine import PROCESS, EngineKind, PlacedBy
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
@@ -29,10 +30,13 @@ class Placement:
     gpus: tuple[Gpu, ...] = ()
     image: str | None = None
     residence: int = 1
+    engine: EngineKind = PROCESS
 
 
 def same_placement(last: Attempt) -> Placement:
-    return Placement(last.host, last.gpus, last.image, last.residence)
+    # A site chooses anew.
+    gpus = last.gpus if last.engine.placed_by is PlacedBy.RUNG else ()
+    return Placement(last.host, gpus, last.image, last.residence, last.engine)
 
 
 def next_residence(attempts: Sequence[Attempt], host: str) -> int:
@@ -61,6 +65,7 @@ def asked_by_person(
         "gpus": placement.gpus,
         "image": placement.image,
         "residence": placement.residence,
+        "engine": placement.engine,
     }
     if not attempts:
         # Those that came with the job: `rung launch --from`.
@@ -98,6 +103,7 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
         gpus=placement.gpus,
         image=placement.image,
         residence=placement.residence,
+        engine=placement.engine,
         asked=decision.knobs,
         rung=decision.rung.value if decision.rung else None,
         because=decision.because,

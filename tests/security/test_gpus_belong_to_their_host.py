@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
@@ -22,7 +23,7 @@ SPEC = JobSpec(name="a", run=("true",))
 
 def attempt(job_id: str, host: str) -> Attempt:
     gpus = (Gpu("NVIDIA A100", (8, 0), 0, "GPU-1"),)
-    return Attempt(job_id, 1, host, Knobs(), None, "", gpus=gpus, image="x")
+    return Attempt(job_id, 1, host, Knobs(), None, "", gpus=gpus, image="x", engine=DOCKER)
 
 
 def test_two_hosts_may_report_the_same_uuid_and_each_has_its_own_lease(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
@@ -30,7 +31,7 @@ class Shelf:
         """Add a job with one attempt, in this state for some days; `start` is the checkpoint that it began with."""
         at = time.time() - days * DAY
         spec = JobSpec.model_validate({"name": name, "run": "true --resume {checkpoint}", **fields})
-        host = {"host": "ampere", "image": IMAGE} if spec.is_remote else {"host": "localhost"}
+        host = {"host": "ampere", "image": IMAGE, "engine": DOCKER} if spec.is_remote else {"host": "localhost"}
         with self.store.transaction():
             job = self.store.add_job(spec, self.home, at=at, about={"from": start} if start else None)
             attempt = Attempt(job.id, 1, asked=Knobs(), rung=None, because="", started_at=at, **host)

@@ -57,6 +57,8 @@ class PretendEngine:
     calls: list[tuple[str, str]] = field(default_factory=list)
     # What an attempt writes when it is asked for its stacks.
     stacks: bytes = b""
+    # The machine that a site chooses for an attempt, with all its GPUs.
+    node: str | None = None
 
     def _reach(self, what: str, name: str) -> None:
         if self.away:
@@ -75,7 +77,8 @@ class PretendEngine:
         if self.refuses:
             raise EngineError(f"{self.host}: {self.refuses}")
         assert name not in self.there, f"{name} was started twice"
-        self.there[name] = Observation(Presence.RUNNING, started_at=1.0)
+        given = self.gpus if self.node else ()
+        self.there[name] = Observation(Presence.RUNNING, started_at=1.0, node=self.node, gpus=given)
         self.requests[name] = request
         if request.env.get("RUNG_MODE") not in ("flags", "watch") and self.has_hands:
             self.append_log(name, b"rung| hands torch=2.9.0 python=3.11.7\n")

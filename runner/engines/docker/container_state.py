@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rung.jobs.model.engine import EndedBy
 from rung.runner.seams.engine import Observation, Presence
 
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d{1,9})?", re.ASCII)
@@ -149,6 +150,7 @@ def outcome(state: ContainerState, record: Record) -> Observation:
         detail="its container ran out of memory" if state.out_of_memory else "",
         started_at=state.started_at,
         ended_at=ended_at,
+        ended_by=EndedBy.OUT_OF_MEMORY if state.out_of_memory else EndedBy.ITSELF if signal is None else None,
     )
 
 
@@ -160,8 +162,10 @@ def to_dict(end: Observation) -> dict[str, Any]:
         "detail": end.detail,
         "started_at": end.started_at,
         "ended_at": end.ended_at,
+        "ended_by": end.ended_by,
     }
 
 
 def from_dict(data: Mapping[str, Any]) -> Observation:
-    return Observation(**{**data, "presence": Presence(data["presence"])})
+    ended_by = EndedBy(data["ended_by"]) if data.get("ended_by") else None
+    return Observation(**{**data, "presence": Presence(data["presence"]), "ended_by": ended_by})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt, Outcome, Verdict
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs, Precision
@@ -154,7 +155,7 @@ def test_a_retry_by_a_person_starts_a_new_incident() -> None:
 
 def test_rows_are_separate_for_each_gpu_and_each_fault() -> None:
     here = [faulty(), lowered()]
-    there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), image="x") for each in here]
+    there = [replace(each, gpus=(Gpu("Tesla P100-PCIE-16GB", (6, 0)),), engine=DOCKER) for each in here]
     spread = [replace(here[0], fault=a_fault(FaultKind.DIVERGENCE)), here[1]]
     found = {(row.fault.value, row.gpu): row.tries for row in read_ledger([here, there, there, spread], TITAN).rows}
     assert found == {("nan_loss", "TITANRTX"): 1, ("nan_loss", "P100"): 2, ("divergence", "TITANRTX"): 1}

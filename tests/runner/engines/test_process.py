@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.job import Job
+from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.knobs import Knobs
@@ -38,6 +39,7 @@ def test_absent_to_running_to_ended_with_its_exit_code(attempts: Attempts, tmp_p
     (tmp_path / "go").touch()
     end = attempts.end(request)
     assert (end.presence, end.exit_code, end.signal) == (Presence.ENDED, 7, None)
+    assert end.ended_by is EndedBy.ITSELF
     assert end.started_at == seen.started_at
     assert end.started_at is not None and end.ended_at is not None and end.started_at <= end.ended_at
     assert attempts.log(request) == "begun\nout\nerr\n"
@@ -46,6 +48,7 @@ def test_absent_to_running_to_ended_with_its_exit_code(attempts: Attempts, tmp_p
 def test_a_command_killed_from_outside_ended_with_that_signal(attempts: Attempts) -> None:
     end = attempts.end(attempts.sh("kill -SEGV $$"))
     assert (end.presence, end.exit_code, end.signal) == (Presence.ENDED, None, signal.SIGSEGV)
+    assert end.ended_by is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, 40])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Presence
@@ -111,7 +112,9 @@ def test_another_process_with_the_same_pid_is_not_the_attempt(attempts: Attempts
         request.paths.claim.write_text(json.dumps(claim))
         assert attempts.engine.observe(request.paths).presence is Presence.RUNNING
         request.paths.claim.write_text(json.dumps({**claim, **change}))
-        assert attempts.engine.observe(request.paths).presence is Presence.LOST
+        lost = attempts.engine.observe(request.paths)
+        assert lost.presence is Presence.LOST
+        assert lost.ended_by is (EndedBy.NODE_FAILURE if "boot" in change else None)
         attempts.engine.stop(request.paths, force=True)
         assert attempts.engine.observe(request.paths).presence is Presence.LOST
         assert bystander.poll() is None, "a foreign process was killed"

@@ -14,6 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import Knobs
@@ -48,7 +49,17 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     trial = Trial(1, 0, (Candidate("fp32", Knobs()),), 0, 1, 2, 3, won=True, goes_on=True)
     first = replace(shelf.store.attempts(job)[0], fault=fault)
     tried = Attempt(
-        job, 2, "ampere", Knobs(), "fp32", "", trial=trial, image=IMAGE, gpus=(gpu,), after_fault="nan_loss"
+        job,
+        2,
+        "ampere",
+        Knobs(),
+        "fp32",
+        "",
+        trial=trial,
+        image=IMAGE,
+        engine=DOCKER,
+        gpus=(gpu,),
+        after_fault="nan_loss",
     )
     with shelf.store.transaction():
         shelf.store.put_attempt(first)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
@@ -121,7 +122,7 @@ def test_slots_go_by_priority_and_then_by_order_and_gpus_do_not_count() -> None:
     views = (gpu_view(Report(HERE, engine="x", gpus=(GpuState(GPUS[0]),))), slot_view(3, 2))
     waits, with_gpu, first = place_here(jobs, views, {})
     assert waits == MustWait("a", "waits for a slot: localhost runs 3 of at most 3 without a GPU")
-    assert with_gpu == Placed("b", "localhost", GPUS[:1], None)
-    assert first == Placed("c", "localhost", (), None)
+    assert with_gpu == Placed("b", "localhost", GPUS[:1], None, PROCESS)
+    assert first == Placed("c", "localhost", (), None, PROCESS)
     (later,) = place_here([replace(jobs[0], priority=0)], (views[0], slot_view(3, 5)), {})
     assert isinstance(later, MustWait) and later.reason.endswith("runs 5 of at most 3 without a GPU")

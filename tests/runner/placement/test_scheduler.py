@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rung.jobs.model.engine import DOCKER, PROCESS, PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.spec.gpu_request import GpuRequest
@@ -65,7 +67,7 @@ def one(result: Sequence[PlacementResult]) -> PlacementResult:
 
 def test_a_job_takes_the_first_acceptable_gpu_in_its_own_order() -> None:
     placed = one(place([wants("a", "P100", "A100", "TITANRTX")], FLEET, {}, fits))
-    assert placed == Placed("a", "pascal", (gpu("P100", "pascal"),), IMAGE)
+    assert placed == Placed("a", "pascal", (gpu("P100", "pascal"),), IMAGE, DOCKER)
     second = one(place([wants("a", "P100", "A100", "TITANRTX")], FLEET, {("pascal", "GPU-pascal-0"): "b"}, fits))
     assert isinstance(second, Placed) and second.host == "ampere"
 
@@ -152,7 +154,7 @@ def test_a_big_job_that_no_host_can_ever_hold_reserves_nothing() -> None:
 def test_a_job_that_requests_no_gpu_goes_to_the_host_with_the_least_load() -> None:
     views = [view("a", "A100", load=2), view("b", load=1)]
     first, second = place([wants("x"), wants("y")], views, {("a", "GPU-a-0"): "z"}, fits)
-    assert (first, second) == (Placed("x", "b", (), IMAGE), Placed("y", "a", (), IMAGE))
+    assert (first, second) == (Placed("x", "b", (), IMAGE, DOCKER), Placed("y", "a", (), IMAGE, DOCKER))
 
 
 def test_a_job_stays_on_the_host_with_its_files_unless_that_is_avoided() -> None:
@@ -247,3 +249,23 @@ def test_no_job_starves_while_others_end(
         if not able:
             return
     assert not able
+
+
+SITE = replace(DOCKER, name="site", placed_by=PlacedBy.SITE)
+
+
+def test_a_host_takes_only_jobs_that_its_engine_takes() -> None:
+    here = HostView(Host("here", "x", engine=PROCESS), (Slot(gpu("A100", "here")),))
+    assert candidates(wants("a", "A100"), [here, FLEET[2]], fits) == ["ampere"]
+    assert candidates(wants("a", "A100", image=None), [here, FLEET[2]], fits) == ["here"]
+    waits = one(place([wants("a", "A100")], [here], {}, fits))
+    assert isinstance(waits, MustWait) and "here takes no job with an image" in waits.reason
+
+
+def test_a_site_chooses_gpus_by_itself_and_is_asked_when_no_other_gpu_is_free() -> None:
+    site = HostView(Host("cluster", "x", engine=SITE))
+    first, second = place([wants("a", "A100"), wants("b", "A100")], [site, FLEET[2]], {}, fits)
+    assert first == Placed("a", "ampere", (gpu("A100", "ampere"),), IMAGE, DOCKER)
+    assert second == Placed("b", "cluster", (), IMAGE, SITE)
+    assert candidates(wants("a", "A100"), [site], fits) == ["cluster"]
+    assert isinstance(one(place([wants("a", "A100", avoid={"cluster": "is avoided"})], [site], {}, fits)), MustWait)

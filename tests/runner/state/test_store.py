@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rung.jobs.job import Attempt, Outcome
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
+from rung.jobs.model.engine import DOCKER, PROCESS, EngineKind
 from rung.jobs.model.errors import EngineError, StoreError, TransitionError, UsageError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
@@ -200,7 +201,18 @@ def test_putting_an_attempt_again_replaces_it(store: Store) -> None:
 
 def leased(job_id: str, number: int, *uuids: str) -> Attempt:
     gpus = tuple(Gpu("NVIDIA A100-SXM4-40GB", (8, 0), 0, uuid, 1) for uuid in uuids)
-    return Attempt(job_id, number, "ampere", Knobs(), None, "why", gpus=gpus, image="i", checkpoint_from=("turing", 2))
+    return Attempt(
+        job_id,
+        number,
+        "ampere",
+        Knobs(),
+        None,
+        "why",
+        gpus=gpus,
+        image="i",
+        engine=DOCKER,
+        checkpoint_from=("turing", 2),
+    )
 
 
 def test_a_second_lease_of_a_gpu_rolls_its_transaction_back(store: Store) -> None:
@@ -355,3 +367,15 @@ def test_a_store_that_another_process_locks_for_too_long_is_reported(tmp_path: P
     assert len(second.jobs()) == 1
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize(("image", "engine"), [("x", DOCKER), (None, PROCESS)])
+def test_in_an_older_store_the_image_tells_the_engine_of_an_attempt(
+    store: Store, image: str | None, engine: EngineKind
+) -> None:
+    job_id = add(store)
+    with store.transaction():
+        store.put_attempt(Attempt(job_id, 1, "h", Knobs(), None, "", image=image))
+        store._db.execute("UPDATE attempts SET data = json_remove(data, '$.engine', '$.node', '$.ended_by')")
+    (attempt,) = store.attempts(job_id)
+    assert (attempt.engine, attempt.node, attempt.ended_by) == (engine, None, None)

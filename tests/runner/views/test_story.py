@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
@@ -121,7 +122,7 @@ def test_trials_are_told_with_their_table_and_without_the_words_that_came_before
         (SECOND, [("resumed", "at step 100: step 7 was seen")]),
         (replace(SECOND, resumed_step=None), [("resumed", "with step_100.pt: step 7 was seen")]),
         (replace(SECOND, resumed_from=None, resumed_step=0), [("running", "from scratch: step 7 was seen")]),
-        (replace(SECOND, image="x", host="titan"), [("resumed", "at step 100 on titan: step 7 was seen")]),
+        (replace(SECOND, engine=DOCKER, host="titan"), [("resumed", "at step 100 on titan: step 7 was seen")]),
     ],
 )
 def test_only_the_words_of_the_job_prove_where_it_resumed(attempt: Attempt, told: list[tuple[str, str]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
@@ -40,7 +41,17 @@ def request(*, resumed_from: str | None = None, gpus: tuple[Gpu, ...] = (), **fi
     knobs = spec.knobs.knobs()
     job = Job("m-1", spec, JobState.QUEUED, "", 0.0, 0.0, knobs)
     attempt = Attempt(
-        "m-1", 3, "turing", knobs, None, "", image=IMAGE, gpus=gpus, residence=2, resumed_from=resumed_from
+        "m-1",
+        3,
+        "turing",
+        knobs,
+        None,
+        "",
+        image=IMAGE,
+        engine=DOCKER,
+        gpus=gpus,
+        residence=2,
+        resumed_from=resumed_from,
     )
     return build_request(job, attempt, HomePaths(Path("/h")), Path("/src"), {"HF_TOKEN": "geheim", "PATH": "/x"})
 

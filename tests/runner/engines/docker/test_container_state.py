@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rung.jobs.model.engine import EndedBy
 from rung.runner.engines.docker.container_state import (
     ContainerState,
     Record,
@@ -80,8 +82,9 @@ def ended(code: int, **more: Any) -> ContainerState:
     ],
 )
 def test_an_end_with_a_record_is_an_end(seen: ContainerState, record: Record, expected: Observation) -> None:
-    assert outcome(seen, record) == expected
-    assert from_dict(to_dict(expected)) == expected
+    end = outcome(seen, record)
+    assert replace(end, ended_by=None) == expected
+    assert from_dict(to_dict(end)) == end
 
 
 @pytest.mark.parametrize("seen", [ended(0), ended(137), ended(255), ContainerState(Status.ABSENT)])
@@ -92,7 +95,17 @@ def test_an_end_without_a_record_is_lost_also_with_exit_code_0(seen: ContainerSt
 
 
 def test_an_end_from_lack_of_memory_is_reported() -> None:
-    assert "memory" in outcome(ended(137, out_of_memory=True), Record(True, 137, 2.0)).detail
+    end = outcome(ended(137, out_of_memory=True), Record(True, 137, 2.0))
+    assert "memory" in end.detail and end.ended_by is EndedBy.OUT_OF_MEMORY
+    assert from_dict(to_dict(end)) == end
+
+
+def test_only_an_exit_of_its_own_is_its_own_end() -> None:
+    assert outcome(ended(3), Record(True, 3, 2.0)).ended_by is EndedBy.ITSELF
+    assert outcome(ended(143), Record(True, 143, 2.0)).ended_by is None
+    older = to_dict(outcome(ended(3), Record(True, 3, 2.0)))
+    del older["ended_by"]  # as earlier versions wrote it
+    assert (from_dict(older).exit_code, from_dict(older).ended_by) == (3, None)
 
 
 def test_an_end_is_never_before_its_start() -> None:
