@@ -66,13 +66,13 @@ class Notifier:
         environ: Mapping[str, str],
         *,
         now: Callable[[], float] = time.time,
-        sleep: Callable[[float], object] | None = None,
+        sleep: Callable[[float], None] | None = None,
         post: Post = post,
     ) -> None:
         self._paths, self._environ, self._now, self._post = paths, environ, now, post
         self._closing = threading.Event()
         # Between two tries; without another one, it is over when this is closed.
-        self._sleep = sleep or self._closing.wait
+        self._sleep = sleep or tenacity.sleep_using_event(self._closing)
         self._collector = threading.Thread(target=self._run, name="notify", daemon=True)
         self._senders: dict[str, threading.Thread] = {}
         self._file = SettingsFile(paths)

@@ -13,15 +13,15 @@ LEAST = 4.5
 TEXT = ("ink", "soft", "accent", "blue", "green", "red", "yellow", "violet")
 # The texts of each ground, by the names that they have in the style sheet.
 PAGE = {
-    **{ground: TEXT for ground in ("ground", "card")},
+    **dict.fromkeys(("ground", "card"), TEXT),
     "accent-soft": ("ink", "soft", "accent"),
     "red-soft": ("ink", "soft", "red"),
     "yellow-soft": ("ink", "soft", "yellow"),
     "band": ("plot-ink", "plot-soft"),
 }
-REPORT = {ground: ("ink", "soft", "bad", "good") for ground in ("paper", "fill")}
+REPORT = dict.fromkeys(("paper", "fill"), ("ink", "soft", "bad", "good"))
 PLOT = {
-    **{ground: ("plot-ink", "plot-soft") for ground in ("plot-paper", "plot-band")},
+    **dict.fromkeys(("plot-paper", "plot-band"), ("plot-ink", "plot-soft")),
     # The numbers in the circles.
     "plot-fault": ("plot-on-mark",),
     "plot-rung": ("plot-on-mark",),
@@ -67,7 +67,9 @@ def test_the_contrast_is_computed_as_wcag_says() -> None:
     ],
     ids=["page", "plot", "report"],
 )
-def test_text_stands_out_from_its_ground(files: tuple[str, ...], grounds: dict[str, tuple[str, ...]], scheme: int) -> None:
+def test_text_stands_out_from_its_ground(
+    files: tuple[str, ...], grounds: dict[str, tuple[str, ...]], scheme: int
+) -> None:
     colours = schemes(*files)[scheme]
     poor = {
         f"{text} on {ground}": round(found, 2)
