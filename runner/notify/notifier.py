@@ -28,6 +28,8 @@ from rung.runner.state.store import Store
 TURN_SECONDS = 0.5
 # After a failed send, at most this long until the next one.
 LONGEST_BACK_OFF = 60.0
+# After one that may have arrived, at most this long: each further one may be a copy that somebody reads.
+LONGEST_BACK_OFF_UNANSWERED = 600.0
 # Between two tries to record a send while the disk is full.
 RECORD_SECONDS = 1.0
 COLLECTING = "collecting"
@@ -41,6 +43,20 @@ class _NotAccepted(Exception):
     """A message was not accepted; it is tried again."""
 
 
+class _Unanswered(_NotAccepted):
+    """Nobody knows whether a message was accepted."""
+
+
+SOON = tenacity.wait_random_exponential(multiplier=1, max=LONGEST_BACK_OFF)
+RARELY = tenacity.wait_exponential_jitter(initial=1, max=LONGEST_BACK_OFF_UNANSWERED)
+
+
+def _back_off(state: tenacity.RetryCallState) -> float:
+    """Return the seconds until the next try: ever more, and above all where each try may be a copy."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    return RARELY(state) if isinstance(error, _Unanswered) else SOON(state)
+
+
 class Notifier:
     """Collects and sends messages until it is closed. Without notify.yaml it does nothing."""
 
@@ -50,10 +66,13 @@ class Notifier:
         environ: Mapping[str, str],
         *,
         now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] | None = None,
         post: Post = post,
     ) -> None:
         self._paths, self._environ, self._now, self._post = paths, environ, now, post
         self._closing = threading.Event()
+        # Between two tries; without another one, it is over when this is closed.
+        self._sleep = sleep or tenacity.sleep_using_event(self._closing)
         self._collector = threading.Thread(target=self._run, name="notify", daemon=True)
         self._senders: dict[str, threading.Thread] = {}
         self._file = SettingsFile(paths)
@@ -158,9 +177,9 @@ class Notifier:
         """Send everything that waits for a target. After a failure, wait and look again what waits by then."""
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_NotAccepted),
-            wait=tenacity.wait_random_exponential(multiplier=1, max=LONGEST_BACK_OFF),
+            wait=_back_off,
             stop=tenacity.stop_when_event_set(self._closing),
-            sleep=tenacity.sleep_using_event(self._closing),
+            sleep=self._sleep,
         )
         with suppress(tenacity.RetryError), closing(Store(self._paths.store)) as store:
             while not self._closing.is_set() and retrying(self._send_next, store, name):
@@ -176,7 +195,7 @@ class Notifier:
         answer = self._post(settings.targets[name], batch.text, self._closing)
         self._record(store, name, batch, answer)
         if not answer.accepted:
-            raise _NotAccepted
+            raise _Unanswered if answer.arrived else _NotAccepted
         return True
 
     def _record(self, store: Store, name: str, batch: Batch, answer: Answer) -> None:

@@ -121,7 +121,10 @@ def draw(figure: Figure, *, legend: bool = True) -> Drawing | None:
         height=end + 14,
         top=top,
         bottom=bottom,
-        steps=tuple(Tick(steps.place(step), f"{step:,.0f}") for step in steps.ticks()),
+        # There is no half step.
+        steps=tuple(
+            Tick(steps.place(step), f"{step:,.0f}") for step in steps.ticks() if abs(step - round(step)) < 1e-6
+        ),
         panels=tuple(panels),
         bands=tuple(_bands(figure, steps)),
         marks=tuple(marks),

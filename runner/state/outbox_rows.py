@@ -121,8 +121,9 @@ class OutboxRows:
     def not_sent(self, target: str, rows: Sequence[OutboxRow], error: str, *, arrived: bool, at: float) -> None:
         """Write why a send has failed; `arrived`: the messages may have arrived all the same."""
         if not arrived:
-            numbers = [(row.number,) for row in rows]
-            self._db.executemany("UPDATE outbox SET begun_at = NULL WHERE number = ?", numbers)
+            # An earlier send of theirs may have arrived: that stays known.
+            before = [(row.begun_at, row.number) for row in rows]
+            self._db.executemany("UPDATE outbox SET begun_at = ? WHERE number = ?", before)
         self._target(target, "error = ?, error_at = ?", error, at)
 
     def _target(self, name: str, change: str, *values: Any) -> None:

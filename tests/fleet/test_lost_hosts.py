@@ -1,11 +1,14 @@
 """Tests hosts that lose power or stay away: the job goes on from its last healthy checkpoint, and runs only once.
 
-There are two scenarios with two jobs each. Each scenario runs once, and every test checks one result.
+There are two scenarios with two jobs each. Each scenario runs once, and every test checks one result. People are to be
+told about the hosts, by a service that hangs while the first scenario runs.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -14,8 +17,29 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
+from tests.support.message_server import MessageServer, write_settings
 
 MIRROR = ("", 0)
+# Less than a send may take, so that its process is still there for the answer.
+ANSWERS_WITHIN = 20.0
+
+
+class HangingService(MessageServer):
+    """A service that takes messages and answers to none of them until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go, self.over = threading.Event(), threading.Event()
+        # Nobody hears the answer to a request that hung for too long, so it gets none.
+        self.behave = lambda: 200 if self.let_go.wait(ANSWERS_WITHIN) or not self.over.wait() else 503
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}?rto=600"
+
+    def close(self) -> None:
+        self.let_go.set()
+        self.over.set()
 
 
 def assert_resumed(campaign: Campaign, job: str, attempt: Attempt) -> None:
@@ -34,15 +58,23 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, whole_fleet: Fleet) -> It
     whole_fleet.restore()
 
 
+@pytest.fixture(scope="module")
+def service(campaign: Campaign) -> Iterator[HangingService]:
+    made = HangingService()
+    write_settings(campaign.home, {"lab": made.url}, events=["host_lost", "host_back"])
+    with made.serving(), closing(made):
+        yield made
+
+
 class Away:
     """One host is without power for good, another is cut off and comes back after its job has moved."""
 
-    def __init__(self, campaign: Campaign) -> None:
-        self.campaign, hosts = campaign, campaign.fleet.hosts
+    def __init__(self, campaign: Campaign, service: HangingService) -> None:
+        self.campaign, self.service, hosts = campaign, service, campaign.fleet.hosts
         away = campaign.away_for_long()
         patience = {"recovery": {"host_lost_after": away}, "checkpoint": {"mirror_every": 1}}
         self.cut = campaign.train("cut", "A100:1", "P100:1", **patience)
-        campaign.control()
+        campaign.control(NO_PROXY="127.0.0.1")
         campaign.wait(lambda: campaign.running(self.cut))
         # It requests no GPU, so it goes to a host where nothing runs yet.
         self.dark = campaign.train("dark", **patience)
@@ -54,6 +86,7 @@ class Away:
         hosts[self.dark_host].power_off()
         for job in (self.cut, self.dark):
             campaign.wait(lambda job=job: campaign.running(job, 2))
+        self.asked_by_then, self.accepted_by_then = [*service.titles], [*service.accepted]
         self.leases = {lease.gpu: (lease.job_id, lease.attempt) for lease in campaign.store.leases()}
         self.still_running = campaign.containers("ampere")
         # Another job waits for the GPU of the host that is away.
@@ -68,11 +101,14 @@ class Away:
         for job in (self.cut, self.dark, self.next):
             campaign.finish(job)
         self.attempts = {job: campaign.wait_for_end(job) for job in (self.cut, self.dark, self.next)}
+        service.let_go.set()
+        campaign.wait(lambda: campaign.store.outbox_cursor() == campaign.store.last_event())
+        campaign.wait(lambda: not campaign.store.outbox())
 
 
 @pytest.fixture(scope="module")
-def away(campaign: Campaign) -> Away:
-    return Away(campaign)
+def away(campaign: Campaign, service: HangingService) -> Away:
+    return Away(campaign, service)
 
 
 def test_a_job_whose_host_stays_away_resumes_on_another_host_from_the_mirrored_checkpoint(away: Away) -> None:
@@ -110,6 +146,21 @@ def test_a_job_that_moved_succeeds_once(away: Away) -> None:
     for job in (away.cut, away.dark):
         assert [attempt.outcome.value for attempt in away.attempts[job]] == ["fault", "succeeded"]
     assert away.campaign.store.leases() == []
+
+
+def test_people_are_told_once_that_a_host_is_lost_and_once_that_it_is_back(away: Away) -> None:
+    told = [message.partition("\n")[0] for message in away.service.accepted]
+    hosts = (("cut", "ampere"), ("dark", away.dark_host))
+    back = {f"{name}: {host} answers again; the job had left it" for name, host in hosts}
+    lost = {title for title in told if title not in back}
+    assert len(told) == 4 and back < set(told)
+    assert sorted(title.partition(":")[0] for title in lost) == ["cut", "dark"]
+    assert all(host in title for (_, host), title in zip(hosts, sorted(lost), strict=True))
+
+
+def test_a_service_that_hangs_holds_no_move_to_another_host_back(away: Away) -> None:
+    # Both jobs had been relaunched and had made steps while the first message still hung.
+    assert away.asked_by_then and len(set(away.asked_by_then)) == 1 and away.accepted_by_then == []
 
 
 class Back:

@@ -49,9 +49,10 @@ def processes_that_show(word):
     return found
 
 
-def test_a_service_that_hangs_delays_no_recovery(lab, job, service):
+def test_a_service_that_hangs_delays_no_recovery_and_has_each_message_once_in_the_end(lab, job, service):
     let_go, store = threading.Event(), Store(lab.paths.store)
-    service.behaviours = [lambda: 200 if let_go.wait() else 0] * 100
+    # Requests that hung are never accepted.
+    service.behave = lambda: 200 if let_go.is_set() or not let_go.wait() else 503
     with service.serving():
         controller = lab.controller()
         try:
@@ -62,9 +63,13 @@ def test_a_service_that_hangs_delays_no_recovery(lab, job, service):
             assert all(row.sent == 0 for row in store.outbox_targets().values())
             assert set(heads(service.titles)) == {TITLES[0]}
         finally:
-            let_go.set()
             controller.kill()
             controller.wait()
+            let_go.set()
+        lab.rung("controller", "--idle-end", "0.01")
+    assert heads([message.partition("\n")[0] for message in service.accepted]) == TITLES
+    assert [REPEAT in message for message in service.accepted] == [True, False, False]
+    assert store.outbox() == []
     store.close()
 
 

@@ -20,9 +20,14 @@ Behaviour = Callable[[], int]
 
 
 class MessageServer:
-    """Keeps every message that arrives. `behaviours` are for the first requests; later ones are accepted."""
+    """Keeps every message that arrives, and those that it accepted, each as its two lines.
+
+    `behaviours` are for the first requests; later ones are accepted. `behave` decides about all of them.
+    """
 
     def __init__(self) -> None:
+        self.accepted: list[str] = []
+        self.behave: Behaviour | None = None
         self.titles: list[str] = []
         self.bodies: list[str] = []
         self.behaviours: list[Behaviour] = []
@@ -32,7 +37,10 @@ class MessageServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status = server.take(str(said["title"]), str(said["message"]))
+                title, body = str(said["title"]), str(said["message"])
+                status = server.take(title, body)
+                if status == 200:
+                    server.accepted.append(f"{title}\n{body}")
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -50,7 +58,7 @@ class MessageServer:
         with self._lock:
             self.titles.append(title)
             self.bodies.append(body)
-            behave = self.behaviours.pop(0) if self.behaviours else lambda: 200
+            behave = self.behaviours.pop(0) if self.behaviours else self.behave or (lambda: 200)
         return behave()
 
     @property

@@ -89,12 +89,20 @@ function swap(part, next) {
     if (opened.has(each.id)) each.open = opened.get(each.id);
   }
   part.replaceWith(made);
+  announce(sent, made);
   const newLog = made.querySelector(".log");
   if (newLog) newLog.scrollTop = atEnd ? newLog.scrollHeight : top;
   if (focused) {
     const same = [...made.querySelectorAll("a, button, input, summary, [tabindex]")].find((each) => nameOf(each) === focused);
     same?.focus({ preventScroll: true });
   }
+}
+
+// A reader of the screen hears what matters: a new state of a job, or one that needs a person; not each step.
+function announce(before, after) {
+  const text = (root) => root.querySelector("[data-say]")?.textContent.trim().replace(/\s+/g, " ") ?? "";
+  const news = document.getElementById("news");
+  if (news && text(after) && text(after) !== text(before)) news.textContent = text(after);
 }
 
 // What tells an element that can have the focus from the others of its part.

@@ -115,13 +115,14 @@ def test_a_service_that_hangs_is_cut_off_and_the_next_try_says_that_it_may_be_a_
 ) -> None:
     let_go = threading.Event()
     service.behaviours = [lambda: 200 if let_go.wait() else 0]
-    expected = add_failed(store)
+    expected, limits = add_failed(store), [1.0]
 
     def impatient(target: Any, text: str, closing: threading.Event) -> Any:
-        # A try that nobody hears, because its process starts slowly, counts for nothing here.
-        return post(target, text, closing, limit=60.0 if service.titles else 2.0)
+        # A try that nobody hears, because its process starts slowly, counts for nothing here: the next may take longer.
+        limits.append(2 * limits[-1])
+        return post(target, text, closing, limit=60.0 if service.titles else limits[-1])
 
-    with running(told, post=impatient):
+    with running(told, post=impatient, sleep=lambda seconds: None):
         wait_until(lambda: store.outbox_cursor() == store.last_event() and all_sent(store))
     let_go.set()
     assert service.titles == expected * 2

@@ -96,3 +96,9 @@ def test_colours_follow_the_system_unless_one_is_asked_for():
     assert "prefers-color-scheme: dark" in stand_alone(whole())
     assert "prefers-color-scheme" not in stand_alone(whole(), DARK)
     assert plot_css(DARK).count("#0d1117") >= 1
+
+
+def test_an_axis_of_few_steps_names_whole_ones_once_and_a_single_point_is_a_dot():
+    drawn = draw(one((11, 0.7), (12, math.nan), (12, 0.69)))
+    assert [tick.text for tick in drawn.steps] == ["11", "12"]
+    assert stand_alone(one((11, 0.7), (12, math.nan), (12, 0.69))).count("rung-plot-point rung-plot") == 2
