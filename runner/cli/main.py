@@ -34,6 +34,7 @@ from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.notify import notify
 from rung.runner.cli.review.report import report
+from rung.runner.cli.review.top import top
 from rung.runner.cli.review.web import web
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
@@ -222,6 +223,7 @@ cli.add_command(pull)
 cli.add_command(queue)
 cli.add_command(report)
 cli.add_command(rm)
+cli.add_command(top)
 cli.add_command(validate)
 cli.add_command(web)
 
