@@ -30,6 +30,7 @@ from rung.runner.cli.logs import explain, follow, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
+from rung.runner.cli.review.export import export
 from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.notify import notify
@@ -208,6 +209,7 @@ cli.add_command(demo)
 cli.add_command(doctor)
 cli.add_command(drill)
 cli.add_command(explain)
+cli.add_command(export)
 cli.add_command(follow)
 cli.add_command(image)
 cli.add_command(init)

@@ -60,6 +60,7 @@ class Mark:
     kind: MarkKind
     step: int
     sentence: str
+    at: float | None = None
 
 
 @dataclass(frozen=True)

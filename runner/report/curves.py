@@ -116,8 +116,8 @@ def _marks(attempts: Sequence[Attempt]) -> Iterator[Mark]:
             # The mark before it names the fault.
             why = attempt.because.removeprefix(f"{said}: ") if said else attempt.because
             step = attempt.resume_point if start is None else start
-            yield Mark(MarkKind.RUNG, step, f"attempt {attempt.number}: {why}")
+            yield Mark(MarkKind.RUNG, step, f"attempt {attempt.number}: {why}", attempt.started_at)
         start = None
         if attempt.fault is not None:
             said = describe_fault(attempt.fault)
-            yield Mark(MarkKind.FAULT, attempt.fault_step, said)
+            yield Mark(MarkKind.FAULT, attempt.fault_step, said, attempt.ended_at)
