@@ -91,12 +91,14 @@ class TopApp(App[None]):
     def _tick(self) -> None:
         if self._looking is None or self._looking.is_finished:
             self._looking = self._look()
+        if isinstance(self.screen, StoryScreen):
+            self.screen.look()
 
     @work(thread=True)
     def _look(self) -> None:
         """Read the store in a thread, so that no key waits for it."""
         found = self._reader.new_overview()
-        if found is not None and self.is_running:
+        if found is not None and found != self._overview and self.is_running:
             self.call_from_thread(self._show, found)
 
     def _show(self, overview: Overview) -> None:
@@ -106,8 +108,6 @@ class TopApp(App[None]):
         self._find("#note").display = bool(overview.note)
         self._find("#hosts Static").update(_hosts(overview, self._width))
         self._show_jobs([job for job in overview.jobs if job.matches(self._wanted)])
-        if isinstance(self.screen, StoryScreen):
-            self.screen.look()
 
     def _show_jobs(self, jobs: list[JobLine]) -> None:
         """Write the rows anew; the cursor stays on its job, wherever that is now."""

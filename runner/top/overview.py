@@ -63,22 +63,25 @@ class OverviewReader:
         self._curves = LossCurves(paths)
         self._paces: dict[str, Pace] = {}
         self._last = Overview()
-        # The connection that sees whether anything has changed, the last event that it saw, and when all was read.
+        # The connection that sees new events; the last event and the last survey of the hosts; when all was read.
         self._watch: ReadStore | None = None
-        self._event, self._read_at = -1, -PROGRESS_SECONDS
+        self._seen: tuple[int, float | None] = (-1, None)
+        self._read_at = -PROGRESS_SECONDS
 
     def new_overview(self) -> Overview | None:
-        """Return what is there if it is due: after an event at once, else every few seconds."""
-        now = time.monotonic()
+        """Return what is there if it is due: after an event or an answer of the hosts at once, else now and then."""
+        now, seen = time.monotonic(), (self._last_event(), self._survey.look().at)
+        if seen == self._seen and now - self._read_at < PROGRESS_SECONDS and not self._curves.behind:
+            return None
+        self._seen, self._read_at = seen, now
+        return self.overview()
+
+    def _last_event(self) -> int:
         try:
             self._watch = self._watch or ReadStore(self._paths.store, any_thread=True)
-            event = self._watch.last_event()
+            return self._watch.last_event()
         except UNREADABLE:
-            event = self._event
-        if event == self._event and now - self._read_at < PROGRESS_SECONDS and not self._curves.behind:
-            return None
-        self._event, self._read_at = event, now
-        return self.overview()
+            return self._seen[0]
 
     def overview(self) -> Overview:
         """Return the jobs and hosts as they are now, or as they were last, with the reason that they cannot be read."""

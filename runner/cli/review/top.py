@@ -21,7 +21,7 @@ def top() -> None:
     """
     from importlib.util import find_spec
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "") in ("", "dumb"):
+    if not has_terminal():
         raise UsageError("rung top: needs a terminal; `rung queue` prints the jobs anywhere")
     lacking = [name for name in NEEDED if find_spec(name) is None]
     if lacking:
@@ -34,3 +34,8 @@ def top() -> None:
     from rung.runner.top.overview import OverviewReader
 
     TopApp(OverviewReader(session.paths)).run(mouse=False)
+
+
+def has_terminal() -> bool:
+    """Tell whether keys come from a terminal and a whole screen can be drawn on it."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
