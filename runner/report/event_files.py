@@ -11,6 +11,10 @@ from typing import Any
 from rung.jobs.model.errors import StoreError, UsageError
 from rung.runner.report.event_runs import EventRun
 
+# TensorBoard takes every file with `tfevents` in its name.
+FILE = "events.out.tfevents.rung"
+VERSION = "brain.Event:2"
+
 
 def write_runs(target: Path, runs: Sequence[EventRun]) -> None:
     """Write each run into a folder of its own below the target, which has to be new or empty."""
@@ -28,22 +32,25 @@ def write_runs(target: Path, runs: Sequence[EventRun]) -> None:
 
 def _write(folder: Path, run: EventRun) -> None:
     # Not SummaryWriter: it writes in a thread of its own, which keeps the news of a full disk to itself.
-    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.record_writer import RecordWriter
 
     folder.mkdir(parents=True)
-    with closing(EventsWriter(str(folder / "events"))) as file:
+    # A relative path that begins with `s3:` would lead to a cloud.
+    with closing(RecordWriter(str(folder.absolute() / FILE))) as file:
         for event in _events(run):
-            file.write_event(event)
+            file.write(event.SerializeToString())
 
 
 def _events(run: EventRun) -> Iterator[Any]:
-    from tensorboardX import summary
     from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.summary import text as text_summary
 
+    yield Event(file_version=VERSION)
     for tag, step, value, at in run.scalars:
-        yield Event(wall_time=at, step=step, summary=summary.scalar(tag, value))
+        yield Event(wall_time=at, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
     for tag, step, text, at in run.texts:
-        yield Event(wall_time=at, step=step, summary=summary.text(tag, text))
+        yield Event(wall_time=at, step=step, summary=text_summary(tag, text))
 
 
 def _remove(target: Path, runs: Sequence[EventRun], *, is_new: bool) -> None:
