@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rung.jobs.model.errors import StoreError, UsageError
+from rung.runner.report.event_records import scalar_record, text_record, version_record
 from rung.runner.report.event_runs import EventRun
 
 # TensorBoard takes every file with `tfevents` in its name.
 FILE = "events.out.tfevents.rung"
-VERSION = "brain.Event:2"
 
 
 def write_runs(target: Path, runs: Sequence[EventRun]) -> None:
@@ -31,26 +30,11 @@ def write_runs(target: Path, runs: Sequence[EventRun]) -> None:
 
 
 def _write(folder: Path, run: EventRun) -> None:
-    # Not SummaryWriter: it writes in a thread of its own, which keeps the news of a full disk to itself.
-    from tensorboardX.record_writer import RecordWriter
-
     folder.mkdir(parents=True)
-    # A relative path that begins with `s3:` would lead to a cloud.
-    with closing(RecordWriter(str(folder.absolute() / FILE))) as file:
-        for event in _events(run):
-            file.write(event.SerializeToString())
-
-
-def _events(run: EventRun) -> Iterator[Any]:
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import Summary
-    from tensorboardX.summary import text as text_summary
-
-    yield Event(file_version=VERSION)
-    for tag, step, value, at in run.scalars:
-        yield Event(wall_time=at, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
-    for tag, step, text, at in run.texts:
-        yield Event(wall_time=at, step=step, summary=text_summary(tag, text))
+    with (folder / FILE).open("wb") as file:
+        file.write(version_record())
+        file.writelines(scalar_record(*each) for each in run.scalars)
+        file.writelines(text_record(*each) for each in run.texts)
 
 
 def _remove(target: Path, runs: Sequence[EventRun], *, is_new: bool) -> None:

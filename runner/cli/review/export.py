@@ -10,8 +10,6 @@ from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.review.job_argument import complete_job
 
-NEEDED = ("tensorboardX",)
-
 
 @click.group()
 def export() -> None:
@@ -29,12 +27,6 @@ def tensorboard(job: str, output: Path) -> None:
     The run `run` is what counted, from the first step to the last, with every fault and every rung as a text at its
     step. What a resume threw away, and each trial, is a run of its own.
     """
-    from importlib.util import find_spec
-
-    lacking = [name for name in NEEDED if find_spec(name) is None]
-    if lacking:
-        how = "install it with: pip install 'rung[tensorboard]'"
-        raise UsageError(f"rung export tensorboard: {', '.join(lacking)} is not installed; {how}")
     from rung.runner.report.curves import job_series
     from rung.runner.report.event_files import write_runs
     from rung.runner.report.event_runs import event_runs
