@@ -56,13 +56,14 @@ class TopApp(App[None]):
     def __init__(self, reader: OverviewReader) -> None:
         super().__init__()
         self.theme = "ansi-dark"
-        self._reader, self._overview, self._wanted = reader, Overview(), ""
+        self._reader, self._wanted = reader, ""
+        self._overview: Overview | None = None
         self._width = self.size.width
         self._columns: dict[str, int] = {}
         self._looking: Worker[None] | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static(id="summary", markup=False)
+        yield Static(" reading the store …", id="summary", markup=False)
         yield Static(id="note", markup=False)
         yield DataTable[Text](cursor_type="row", cell_padding=0)
         with VerticalScroll(id="hosts"):
@@ -77,7 +78,7 @@ class TopApp(App[None]):
 
     def on_resize(self, event: Resize) -> None:
         self._width = event.size.width
-        self._show(self._overview)
+        self._show_again()
 
     @property
     def _table(self) -> DataTable[Text]:
@@ -100,6 +101,10 @@ class TopApp(App[None]):
         found = self._reader.new_overview()
         if found is not None and found != self._overview and self.is_running:
             self.call_from_thread(self._show, found)
+
+    def _show_again(self) -> None:
+        if self._overview is not None:
+            self._show(self._overview)
 
     def _show(self, overview: Overview) -> None:
         self._overview = overview
@@ -153,7 +158,7 @@ class TopApp(App[None]):
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:
         self._wanted = event.value
-        self._show(self._overview)
+        self._show_again()
 
     @on(Input.Submitted)
     def _close_filter(self) -> None:
