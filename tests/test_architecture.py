@@ -29,6 +29,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
     "runner": [
         ("cli",),
         ("cli/review",),
+        ("top",),
         ("web",),
         ("session",),
         ("controller", "preflight", "storage", "notify"),

@@ -30,10 +30,12 @@ from rung.runner.cli.logs import explain, follow, logs
 from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
+from rung.runner.cli.review.export import export
 from rung.runner.cli.review.job_argument import complete_job
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.notify import notify
 from rung.runner.cli.review.report import report
+from rung.runner.cli.review.top import top
 from rung.runner.cli.review.web import web
 from rung.runner.cli.validate import validate
 from rung.runner.state.home import keep_files_private
@@ -207,6 +209,7 @@ cli.add_command(demo)
 cli.add_command(doctor)
 cli.add_command(drill)
 cli.add_command(explain)
+cli.add_command(export)
 cli.add_command(follow)
 cli.add_command(image)
 cli.add_command(init)
@@ -222,6 +225,7 @@ cli.add_command(pull)
 cli.add_command(queue)
 cli.add_command(report)
 cli.add_command(rm)
+cli.add_command(top)
 cli.add_command(validate)
 cli.add_command(web)
 

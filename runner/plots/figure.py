@@ -33,6 +33,8 @@ class Curve:
     points: Sequence[tuple[int, float]]
     look: Look = Look.OWN
     colour: int = 0
+    # Whose numbers these are, where the curve is that of an attempt.
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Mark:
     kind: MarkKind
     step: int
     sentence: str
+    at: float | None = None
 
 
 @dataclass(frozen=True)

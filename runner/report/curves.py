@@ -14,15 +14,26 @@ from rung.runner.series.read import AttemptSeries, attempt_series
 LIMIT = 400
 OWN_RUN = "the job's own run"
 Kept = Mapping[int, int | None]
+Points = Sequence[tuple[int, float]]
+SeriesByAttempt = Mapping[int, AttemptSeries]
 
 
 def job_figure(job: Job, attempts: Sequence[Attempt], paths: HomePaths, *, limit: int = LIMIT) -> Figure:
     """Return the plot of a job. One without a number to show has no panels."""
+    return figure_of(job, attempts, job_series(job, attempts, paths), limit=limit)
+
+
+def job_series(job: Job, attempts: Sequence[Attempt], paths: HomePaths) -> SeriesByAttempt:
+    """Return the curves of each attempt of a job."""
     rules = job.spec.recovery.rules
-    series = {
+    return {
         each.number: attempt_series(paths.attempt(job.id, each.number), rules, ended=each.ended_at is not None)
         for each in attempts
     }
+
+
+def figure_of(job: Job, attempts: Sequence[Attempt], series: SeriesByAttempt, *, limit: int = LIMIT) -> Figure:
+    """Return the plot of a job with these curves."""
     kept = kept_until(attempts)
     panels = [Panel(title, tuple(_curves(name, attempts, series, kept, limit))) for name, title in PANELS.items()]
     return Figure(
@@ -49,9 +60,17 @@ def kept_until(attempts: Sequence[Attempt]) -> dict[int, int | None]:
     return found
 
 
-def _curves(
-    name: str, attempts: Sequence[Attempt], series: Mapping[int, AttemptSeries], kept: Kept, limit: int
-) -> Iterator[Curve]:
+def own_run(attempts: Sequence[Attempt], points: Mapping[int, Points]) -> list[tuple[int, float]]:
+    """Return of the points of each attempt those that the job is made of: no resume threw them away."""
+    kept = kept_until(attempts)
+    return [point for number in sorted(kept) for point in _held(points.get(number, ()), kept[number])]
+
+
+def _held(points: Points, until: int | None) -> list[tuple[int, float]]:
+    return [point for point in points if until is None or point[0] <= until]
+
+
+def _curves(name: str, attempts: Sequence[Attempt], series: SeriesByAttempt, kept: Kept, limit: int) -> Iterator[Curve]:
     labels = list(dict.fromkeys(_trial_label(each) for each in attempts if each.number not in kept))
     for attempt in attempts:
         points = series[attempt.number].curve(name, limit)
@@ -59,16 +78,16 @@ def _curves(
             continue
         if attempt.number not in kept:
             label = _trial_label(attempt)
-            yield Curve(label, points, Look.TRIAL, 1 + labels.index(label) % 5)
+            yield Curve(label, points, Look.TRIAL, 1 + labels.index(label) % 5, attempt.number)
             continue
         until = kept[attempt.number]
-        held = [point for point in points if until is None or point[0] <= until]
+        held = _held(points, until)
         lost = [point for point in points if until is not None and point[0] > until]
         if held:
-            yield Curve(OWN_RUN, held)
+            yield Curve(OWN_RUN, held, attempt=attempt.number)
         if lost:
             # It begins where the kept part ends, so that the line has no gap.
-            yield Curve(f"attempt {attempt.number}, run again", [*held[-1:], *lost], Look.LOST)
+            yield Curve(f"attempt {attempt.number}, run again", [*held[-1:], *lost], Look.LOST, attempt=attempt.number)
 
 
 def _trial_label(attempt: Attempt) -> str:
@@ -97,8 +116,8 @@ def _marks(attempts: Sequence[Attempt]) -> Iterator[Mark]:
             # The mark before it names the fault.
             why = attempt.because.removeprefix(f"{said}: ") if said else attempt.because
             step = attempt.resume_point if start is None else start
-            yield Mark(MarkKind.RUNG, step, f"attempt {attempt.number}: {why}")
+            yield Mark(MarkKind.RUNG, step, f"attempt {attempt.number}: {why}", attempt.started_at)
         start = None
         if attempt.fault is not None:
             said = describe_fault(attempt.fault)
-            yield Mark(MarkKind.FAULT, attempt.fault_step, said)
+            yield Mark(MarkKind.FAULT, attempt.fault_step, said, attempt.ended_at)

@@ -106,4 +106,5 @@ def _measured(data: Data) -> str:
 
 
 def _short(reason: str) -> str:
+    reason = reason.rstrip(".")
     return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"

@@ -54,11 +54,16 @@ def describe_now(job: Job, attempts: Sequence[Attempt], speed: float | None, now
         return f"waiting {duration(last.not_before - now)} before attempt {last.number}"
     if job.state is not JobState.RUNNING:
         return f"attempt {last.number}: {job.state.lower()}"
-    total = _total(attempts)
-    return ", ".join([_where(last, total), *_progress(last, total, speed)])
+    return ", ".join([_where(last, total_steps(attempts)), *_progress(attempts, speed)])
 
 
-def _total(attempts: Sequence[Attempt]) -> int | None:
+def seconds_left(attempts: Sequence[Attempt], speed: float | None) -> float | None:
+    """Return how long what runs now still takes; None where the last step or the speed is not known."""
+    left = (total_steps(attempts) or 0) - (attempts[-1].furthest_step or 0) if attempts else 0
+    return left / speed if speed and left > 0 else None
+
+
+def total_steps(attempts: Sequence[Attempt]) -> int | None:
     """Return the last step of what runs now: of the trial, or of the run where a log of the job has named it."""
     last = attempts[-1]
     if last.is_trial and last.trial is not None:
@@ -75,13 +80,14 @@ def _where(attempt: Attempt, total: int | None) -> str:
     return clean(f"{name}: step {attempt.furthest_step}" + (f" of {total}" if total is not None else ""))
 
 
-def _progress(attempt: Attempt, total: int | None, speed: float | None) -> list[str]:
-    parts = [] if attempt.loss is None else [f"loss {attempt.loss:.4g}"]
+def _progress(attempts: Sequence[Attempt], speed: float | None) -> list[str]:
+    loss = attempts[-1].loss
+    parts = [] if loss is None else [f"loss {loss:.4g}"]
     if speed is None:
         return parts
     parts.append(f"{speed:.3g} steps/s" if speed >= 1 else f"{1 / speed:.3g} s a step")
-    left = (total or 0) - (attempt.furthest_step or 0)
-    return [*parts, f"about {duration(left / speed)} left"] if left > 0 else parts
+    left = seconds_left(attempts, speed)
+    return [*parts, f"about {duration(left)} left"] if left is not None else parts
 
 
 @dataclass

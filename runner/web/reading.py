@@ -1,4 +1,4 @@
-"""Reads the store for the page: a connection that cannot write, with queries that stay quick for thousands of jobs."""
+"""Reads the store for people who look on: it cannot write, and its queries stay quick for thousands of jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReadStore(Store):
             try:
                 self._db.row_factory = sqlite3.Row
                 if self._version() < len(MIGRATIONS):
-                    raise StoreError(f"{path}: written by an older Rung; start `rung web` again")
+                    raise StoreError(f"{path}: written by an older Rung; start this command again")
             except BaseException:
                 self._db.close()
                 raise

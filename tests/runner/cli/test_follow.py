@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
-import sys
-import termios
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests import pace
+from tests.support.terminal import terminal
 
 Rung = Callable[..., Any]
-BIN = Path(sys.executable).parent
 # The first attempt waits at step 5 for a file and fails with a colour in its last line; the second succeeds.
 SCRIPT = r"""
 echo "Total optimization steps = 20"
@@ -58,39 +48,6 @@ def labels(out: str) -> list[str]:
     return [match[1] for match in found if match and match[1] != "running"]
 
 
-@contextmanager
-def terminal(*words: str | Path, **env: str) -> Iterator[Callable[[str], str]]:
-    """Run a command on a terminal of 80 columns; the function reads on until it has seen a text, "" to the end."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    # The size of the terminal counts, not that of the one where the tests were started.
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [BIN / "rung", *words], env={**inherited, "TERM": "xterm", **env}, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    output = b""
-
-    def read_until(text: str) -> str:
-        nonlocal output
-        while not text or text.encode() not in output:
-            ready, _, _ = select.select([ours], [], [], pace.seconds(60))
-            assert ready, f"nothing more came: {output!r}"
-            try:
-                output += os.read(ours, 65536)
-            except OSError:  # Linux raises this when the other side is closed
-                break
-        return output.decode()
-
-    try:
-        yield read_until
-        assert pace.wait(process, 60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-
-
 def test_a_pipe_gets_the_story_and_neither_the_log_nor_the_live_line(go: Path, file: Path, rung: Rung) -> None:
     go.touch()
     ran = rung("launch", "-f", file)
@@ -104,11 +61,11 @@ def test_a_pipe_gets_the_story_and_neither_the_log_nor_the_live_line(go: Path, f
 
 
 def test_a_terminal_gets_the_live_line_too_and_nothing_of_it_stays(go: Path, file: Path, home: Path) -> None:
-    with terminal("launch", "-f", file) as read_until:
+    with terminal("launch", "-f", file) as shown:
         # The job waits here until the test lets it go on, so the line comes however slow the machine is.
-        read_until("attempt 1: step 5 of 20, loss 0.5")
+        shown.read_until("attempt 1: step 5 of 20, loss 0.5")
         go.touch()
-        out = read_until("")
+        out = shown.read_until("")
     assert labels(out) == STORY
     assert "\x1b[3" in out and "\x1b]" not in out and "\x1b[31mboom" not in out
     # Every row that ends has been written over the blanks of the live line, and none is wider than the terminal.
@@ -118,10 +75,10 @@ def test_a_terminal_gets_the_live_line_too_and_nothing_of_it_stays(go: Path, fil
 
 
 def test_no_color_takes_the_colours_and_leaves_the_live_line(go: Path, file: Path, home: Path) -> None:
-    with terminal("launch", "-f", file, NO_COLOR="1") as read_until:
-        read_until("attempt 1: step 5 of 20, loss 0.5")
+    with terminal("launch", "-f", file, NO_COLOR="1") as shown:
+        shown.read_until("attempt 1: step 5 of 20, loss 0.5")
         go.touch()
-        out = read_until("")
+        out = shown.read_until("")
     assert labels(out) == STORY and "\x1b" not in out
 
 

@@ -21,7 +21,7 @@ from tests.support.stored_jobs import submitted
 Rung = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = sorted(cli.commands)
-WITHOUT_JSON = ("demo", "follow", "logs", "metrics", "schema", "controller", "web", "completion")
+WITHOUT_JSON = ("demo", "export", "follow", "logs", "metrics", "schema", "controller", "top", "web", "completion")
 
 
 # Help, versions, completion
