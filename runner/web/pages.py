@@ -27,7 +27,7 @@ from rung.runner.views.queue import job_row
 from rung.runner.web.host_survey import HostSurvey, with_leases
 from rung.runner.web.job_view import job_view
 from rung.runner.web.log_window import LogIndexes
-from rung.runner.web.needs_you import find_needs
+from rung.runner.web.needs_you import needs_now
 from rung.runner.web.reading import ReadStore, snapshot
 from rung.runner.web.rendering import make_templates
 
@@ -59,7 +59,7 @@ class Pages:
             about = {"counts": counts, "wanted": wanted, "number": number, "pages": max(1, -(-found // PAGE_JOBS))}
             shown = {
                 "rows": rows,
-                "needs": find_needs(store, now),
+                "needs": needs_now(store, now),
                 "active": _count(counts, ACTIVE),
                 "states": list(JobState),
             }

@@ -52,11 +52,13 @@ class ReadStore(Store):
         found = {job_id: list(group) for job_id, group in groupby(attempts, key=lambda each: each.job_id)}
         return {job_id: found.get(job_id, []) for job_id in ids}
 
-    def waiting_attempts(self, ids: Sequence[str]) -> set[tuple[str, int]]:
-        """Return the attempts of these jobs after which a job began to wait for a host."""
-        query = f"SELECT job_id, attempt FROM events WHERE kind = ? AND job_id IN ({_marks(ids)})"  # noqa: S608
-        rows = self._rows(query, EventKind.WAITING_FOR_HOST.value, *ids)
-        return {(str(row["job_id"]), int(row["attempt"] or 0)) for row in rows}
+    def waits_for_hosts(self, ids: Sequence[str]) -> dict[str, dict[int, float]]:
+        """Return after which attempts each of these jobs began to wait for a host, and when."""
+        query = f"SELECT job_id, attempt, at FROM events WHERE kind = ? AND job_id IN ({_marks(ids)})"  # noqa: S608
+        found: dict[str, dict[int, float]] = {job_id: {} for job_id in ids}
+        for row in self._rows(query, EventKind.WAITING_FOR_HOST.value, *ids):
+            found[str(row["job_id"])].setdefault(int(row["attempt"] or 0), float(row["at"]))
+        return found
 
     def last_event(self) -> int:
         return int(self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")[0]["seq"])
