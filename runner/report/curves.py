@@ -16,13 +16,19 @@ OWN_RUN = "the job's own run"
 Kept = Mapping[int, int | None]
 
 
-def job_figure(job: Job, attempts: Sequence[Attempt], paths: HomePaths, *, limit: int = LIMIT) -> Figure:
-    """Return the plot of a job. One without a number to show has no panels."""
+def read_series(job: Job, attempts: Sequence[Attempt], paths: HomePaths) -> dict[int, AttemptSeries]:
+    """Return the series of each attempt; where there is none, its whole log is read."""
     rules = job.spec.recovery.rules
-    series = {
+    return {
         each.number: attempt_series(paths.attempt(job.id, each.number), rules, ended=each.ended_at is not None)
         for each in attempts
     }
+
+
+def job_figure(
+    job: Job, attempts: Sequence[Attempt], series: Mapping[int, AttemptSeries], *, limit: int = LIMIT
+) -> Figure:
+    """Return the plot of a job. One without a number to show has no panels."""
     kept = kept_until(attempts)
     panels = [Panel(title, tuple(_curves(name, attempts, series, kept, limit))) for name, title in PANELS.items()]
     return Figure(

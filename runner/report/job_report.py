@@ -15,7 +15,7 @@ from rung.runner.plots.drawing import draw
 from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.plots.templates import environment
 from rung.runner.report.checkpoint_list import known_checkpoints
-from rung.runner.report.curves import job_figure
+from rung.runner.report.curves import job_figure, read_series
 from rung.runner.report.summary import percent, share_again, summary_line
 from rung.runner.state.store import Store
 from rung.runner.views.history import history
@@ -41,7 +41,7 @@ def job_page(store: Store, job: Job, paths: HomePaths, now: float) -> str:
     """Return the report of a job as HTML."""
     data = history(store, job, paths, now)
     attempts, events = store.attempts(job.id), store.events(job.id)
-    figure = job_figure(job, attempts, paths)
+    figure = job_figure(job, attempts, read_series(job, attempts, paths))
     drawing = draw(figure, legend=False)
     zero_edit = data["job"]["knob_mode"] == "zero-edit"
     return (
