@@ -1,4 +1,4 @@
-"""Decides what needs a person. The page, the reports, the metrics and the messages all say what is decided here."""
+"""Decides what needs a person. The page, the report of a night and the messages say what is decided here."""
 
 from __future__ import annotations
 

@@ -24,6 +24,10 @@ class AttemptSeries:
 
     rows: tuple[Row, ...] = ()
 
+    def thin(self, limit: int) -> AttemptSeries:
+        """Return the same curves, made of rows for at most `limit` points."""
+        return AttemptSeries(tuple(thinned(self.rows, limit)))
+
     def points(self, limit: int = LIMIT) -> list[Point]:
         """Return at most `limit` points, in the order they came: the lowest and the highest loss of each few readings.
 

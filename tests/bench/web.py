@@ -27,7 +27,7 @@ from rung.runner.state.store import Store
 from tests import pace
 
 JOBS, POINTS = 1000, 1_000_000
-ROUNDS = 40
+ROUNDS = 20
 # Jobs that run while the turns are timed, and for how long with and without somebody who looks, in turns.
 RUNNING, WINDOW, PAIRS = 8, 3 * WRITE_SECONDS, 3
 PLAIN = "/plain/"
@@ -121,7 +121,8 @@ def admission(link: str) -> tuple[int, str]:
 
 
 def report(name: str, path: str, where: tuple[int, str], rounds: int) -> None:
-    size = len(get(path, where)[2])
+    _, first_look, body = get(path, where)
+    size = len(body)
     page: Times = ([], [])
     plain: Times = ([], [])
     for _ in range(rounds):
@@ -131,7 +132,7 @@ def report(name: str, path: str, where: tuple[int, str], rounds: int) -> None:
             times[0].append(first)
             times[1].append(whole)
     cells = [f"{1000 * median(a):.1f} ms, {median(a) / median(b):.0f} x" for a, b in zip(page, plain, strict=True)]
-    print(f"  {name:32} {size:9,} {cells[0]:>22} {cells[1]:>22}")
+    print(f"  {name:32} {size:9,} {cells[0]:>22} {cells[1]:>22}; the first look {1000 * first_look:.0f} ms")
 
 
 def get(path: str, where: tuple[int, str]) -> tuple[float, float, bytes]:

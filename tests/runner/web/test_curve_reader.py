@@ -83,6 +83,24 @@ def test_the_log_of_a_running_attempt_is_read_again_later_and_shown_meanwhile(
     wait_until(lambda: figure(client.get(path).text) != figure(before))
 
 
+def test_an_open_page_reads_a_series_again_only_when_it_has_changed(
+    client: TestClient, web_home: WebHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = web_home.add("ended", JobState.FAILED)
+    web_home.attempt(job, 1, LINES, ended_at=time.time())
+    first = client.get(f"/jobs/{job.id}").text
+    parsed: list[object] = []
+    parse = read.parse
+    monkeypatch.setattr(read, "parse", lambda data: parsed.append(data) or parse(data))
+    for _ in range(3):
+        assert figure(client.get(f"/jobs/{job.id}").text) == figure(first)
+    assert len(parsed) == 1
+    series = web_home.paths.attempt(job.id, 1).series
+    series.write_bytes(b"".join(series.read_bytes().splitlines(keepends=True)[:40]))
+    assert figure(client.get(f"/jobs/{job.id}").text) != figure(first)
+    assert len(parsed) == 2
+
+
 def test_a_log_that_cannot_be_read_is_not_tried_for_ever(
     client: TestClient, web_home: WebHome, monkeypatch: pytest.MonkeyPatch, wait_until: Callable
 ) -> None:

@@ -101,12 +101,14 @@ def test_a_page_that_dies_takes_nothing_with_it(
     assert err.decode() == "rung: the page has ended with exit code -9; the controller goes on\n"
 
 
-def test_the_page_of_a_controller_that_is_killed_ends(
-    controller: tuple[subprocess.Popen[bytes], str], wait_until: Wait
-) -> None:
-    process, link = controller
-    process.kill()
-    wait_until(lambda: not answers(link))
+def test_the_page_of_a_controller_that_is_killed_ends(spawn: Spawn, home: Path) -> None:
+    """The kernel closes what a killed process had open, and the page sees that its input has ended."""
+    page = spawn("web", "--port", "0", "--until-input-ends", stdin=subprocess.PIPE)
+    assert page.stdout is not None
+    link = page.stdout.readline().decode().split()[-1]
+    assert answers(link)
+    page.communicate(timeout=60)  # closes the input
+    assert page.returncode == 0 and not answers(link)
 
 
 def test_a_page_that_cannot_be_served_is_one_line_and_no_controller_begins(
