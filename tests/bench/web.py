@@ -25,6 +25,7 @@ from rung.runner.series.write import SeriesWriter
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
 from tests import pace
+from tests.bench.hosts import cpu_seconds
 
 JOBS, POINTS = 1000, 1_000_000
 ROUNDS = 20
@@ -167,29 +168,35 @@ def turns(folder: Path, pairs: int) -> None:
         store = Store(paths.store)
         pace.until(lambda: all(job.state is JobState.RUNNING for job in store.jobs()), 300, every=1)
         store.close()
-        seen, unseen, looks = measure(paths, where, pairs)
+        seen, unseen, looks = measure(paths, process.pid, where, pairs)
     finally:
         (folder / "go").touch()
         process.terminate()
         process.wait()
     print(f"The turns of a controller with {RUNNING} running jobs, {pairs} pairs of {WINDOW:.0f} s in turns")
-    print(f"  nobody looks {1000 * unseen:.1f} ms, somebody looks {1000 * seen:.1f} ms: {seen / unseen:.2f} x")
+    for name, one, other in (("time", unseen[0], seen[0]), ("CPU time", unseen[1], seen[1])):
+        print(
+            f"  {name} of a turn: {1000 * one:.1f} ms, while somebody looks {1000 * other:.1f} ms: {other / one:.2f} x"
+        )
     print(f"  who looks asks for list, job and log again and again: {looks:.0f} pages a second")
 
 
-def measure(paths: HomePaths, where: tuple[int, str], pairs: int) -> tuple[float, float, float]:
-    """Return the seconds of a turn with and without somebody who looks, and how many pages a second these got."""
-    means: dict[bool, list[float]] = {True: [], False: []}
+def measure(
+    paths: HomePaths, pid: int, where: tuple[int, str], pairs: int
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Return the seconds and the CPU seconds of a turn with and without somebody who looks, and the pages a second."""
+    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     count = 0
     for _ in range(pairs):
         for looking in (False, True):
-            # The controller writes its figures now and then: what was written before this part does not count.
-            count += spend(WRITE_SECONDS + 1, where if looking else None)
-            before = figures(paths)
-            count += spend(WINDOW, where if looking else None)
-            after = figures(paths)
-            means[looking].append((after[1] - before[1]) / (after[0] - before[0]))
-    return median(means[True]), median(means[False]), count / (pairs * (WINDOW + WRITE_SECONDS + 1))
+            looks = where if looking else None
+            turns, seconds, cpu = figures(paths, pid, looks)
+            count += spend(WINDOW, looks)
+            more_turns, more_seconds, more_cpu = figures(paths, pid, looks)
+            made = more_turns - turns
+            found[looking].append(((more_seconds - seconds) / made, (more_cpu - cpu) / made))
+    seen, unseen = ((median(a for a, _ in rows), median(b for _, b in rows)) for rows in (found[True], found[False]))
+    return seen, unseen, count / (pairs * WINDOW)
 
 
 def spend(seconds: float, where: tuple[int, str] | None) -> int:
@@ -205,10 +212,13 @@ def spend(seconds: float, where: tuple[int, str] | None) -> int:
     return count
 
 
-def figures(paths: HomePaths) -> tuple[int, float]:
-    found = read_turns(paths.turn_times)
-    assert found is not None
-    return found.turns, found.seconds
+def figures(paths: HomePaths, pid: int, where: tuple[int, str] | None) -> tuple[int, float, float]:
+    """Return the turns so far, their seconds, and the controller's CPU seconds, right after it has written them."""
+    first = found = read_turns(paths.turn_times)
+    while found is None or found == first:
+        spend(0.05, where)
+        found = read_turns(paths.turn_times)
+    return found.turns, found.seconds, cpu_seconds(pid)
 
 
 if __name__ == "__main__":
