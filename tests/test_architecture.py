@@ -17,7 +17,7 @@ from tests.support.import_graph import FLOORS, ROOT, imported_files, imported_mo
 ORDER: dict[str, list[tuple[str, ...]]] = {
     "jobs": [(".",), ("config_files",), ("spec",), ("model",)],
     "recovery": [
-        ("validation", "evidence"),
+        ("validation", "evidence", "attention"),
         ("trials", "interruption"),
         ("detect", "decide"),
         ("ledger",),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
+from rung.runner.cli.review.web import DEFAULT_PORT, PORT, refuse_without_extra
 
 if TYPE_CHECKING:
     from rung.jobs.job import Job
@@ -21,12 +23,14 @@ SECONDS = click.FloatRange(min=0)
 @click.command()
 @click.option("--until-idle", is_flag=True, help="End when no active job is left, whoever the controller is.")
 @click.option("--idle-end", type=SECONDS, metavar="SECONDS", help="End once no job has been active for so long.")
+@click.option("--web", is_flag=True, help="Also serve the page of `rung web`, in a process of its own.")
+@click.option("--port", type=PORT, help=f"The port of that page; 0: any free port.  [default: {DEFAULT_PORT}]")
 @click.option("--background", is_flag=True, help="Start one in the background, as `rung launch` does, if none runs.")
 @click.option("--status", is_flag=True, help="Say which process is the controller; exit code 1 if there is none.")
 @click.option("--stop", is_flag=True, help="Stop the one that runs; jobs go on, and the next controller finds them.")
 @click.option("--install", is_flag=True, help="Run it as a systemd service of yours, also after a restart.")
 @click.option("--uninstall", is_flag=True, help="Stop and remove that service.")
-def controller(until_idle: bool, idle_end: float | None, **actions: bool) -> None:
+def controller(until_idle: bool, idle_end: float | None, web: bool, port: int | None, **actions: bool) -> None:
     """Run the controller in the foreground, for all jobs of this RUNG_HOME.
 
     Commands that need a controller start one in the background, which ends by itself when no job is active for a
@@ -34,16 +38,26 @@ def controller(until_idle: bool, idle_end: float | None, **actions: bool) -> Non
 
     On this machine it runs one job on each GPU that jobs ask for, and of jobs without a GPU one for each core at once,
     or as many as RUNG_MAX_PARALLEL says. The others wait.
+
+    With --web it prints the link of the page, which ends with the controller.
     """
     asked = [name for name, given in actions.items() if given]
-    if len(asked) > 1 or (asked and (until_idle or idle_end is not None)) or (until_idle and idle_end is not None):
+    running = until_idle or idle_end is not None or web or port is not None
+    if len(asked) > 1 or (asked and running) or (until_idle and idle_end is not None):
         raise UsageError("rung controller: take one of its options; they exclude each other")
+    if port is not None and not web:
+        raise UsageError("rung controller: --port is the port of the page; give --web, too")
     if asked:
         ACTIONS[asked[0]]()
         return
+    if web:
+        refuse_without_extra("rung controller --web")
     from rung.runner.session.session import Session
+    from rung.runner.web.page_process import page_beside
 
-    Session.open(create=True, wait=True).control(until_idle=until_idle, idle_end=idle_end)
+    session = Session.open(create=True, wait=True)
+    with page_beside(DEFAULT_PORT if port is None else port) if web else nullcontext():
+        session.control(until_idle=until_idle, idle_end=idle_end)
 
 
 def _background() -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.event import EventKind, Occasion, find_kind
 from rung.jobs.model.fault import Fault
 from rung.jobs.model.state import ENDED, JobState
 from rung.jobs.model.terminal_text import clean
+from rung.recovery.attention.needs import AWAY_SECONDS, Need, failed, host_awaited, host_away
 from rung.runner.state.store import Event
+from rung.runner.views.times import with_since
 
-# A host that is away for less is nobody's business.
-AWAY_SECONDS = 300.0
-# A job that waits this long for a host needs a person; where it may leave its host, this long after it should have.
-STUCK_SECONDS = 1800.0
 # The first line stands alone, on the lock screen of a telephone.
 LONGEST_LINE = 300
 HIDDEN = "***"
@@ -82,6 +79,14 @@ def _message(occasions: tuple[Occasion, ...], first: str, event: Event, story: S
     return Message(occasions, f"{first}\njob {story.job.id}{number}; see: rung history {story.job.id}")
 
 
+def _needs_you(need: Need, event: Event, story: Story, *also: Occasion) -> Message:
+    """Return the message that a job needs a person, to be sent when that is due, unless something changes by then."""
+    text = f"{story.job.spec.name} needs you: {with_since(need.why, need.since)}"
+    made = _message((Occasion.NEEDS_YOU, *also), text, event, story)
+    wait = (need.due or event.at) - event.at
+    return replace(made, after=wait, topic=_stuck(story.job)) if wait else made
+
+
 def _recovering(event: Event, story: Story) -> Reaction:
     """Tell a relaunch after a fault: what happened, what comes next, and from where. Of trials, tell the first."""
     attempt, fault = story.attempt(event.attempt), _fault_before(event, story)
@@ -117,16 +122,13 @@ def _fault_text(fault: Fault) -> str:
 
 
 def _state(event: Event, story: Story) -> Reaction:
-    """Tell how a job ended: one that Rung gave up after a fault needs a person. Who cancels a job knows it."""
+    """Tell how a job ended. Who cancels a job knows it."""
     to, reason, name = event.data["to"], str(event.data["reason"]), story.job.spec.name
     messages: tuple[Message, ...] = ()
     if to == JobState.SUCCEEDED:
         messages = (_message((Occasion.SUCCEEDED,), f"{name} succeeded: {reason}", event, story),)
-    elif to == JobState.FAILED and event.data["from"] == JobState.RECOVERING:
-        occasions = (Occasion.NEEDS_YOU, Occasion.FAILED)
-        messages = (_message(occasions, f"{name} needs you: {reason}", event, story),)
     elif to == JobState.FAILED:
-        messages = (_message((Occasion.FAILED,), f"{name} failed: {reason}", event, story),)
+        messages = (_needs_you(failed(story.job.id, reason, event.at), event, story, Occasion.FAILED),)
     moves = to in ENDED or to == JobState.LAUNCHING
     return Reaction(messages, (_stuck(story.job), *([_away(story.job)] if to in ENDED else [])) if moves else ())
 
@@ -135,17 +137,10 @@ def _unreachable(event: Event, story: Story) -> Reaction:
     """Tell that a host does not answer, and later that the job still waits for it, unless something changes by then."""
     attempt, job = story.attempt(event.attempt), story.job
     host = attempt.host if attempt is not None else "its host"
-    since = f"{host} has not answered since {datetime.fromtimestamp(event.at):%H:%M}"
-    leaves_after = job.spec.recovery.host_lost_after or STUCK_SECONDS
-    lost = _message((Occasion.HOST_LOST,), f"{job.spec.name}: {since}; the job is left as it is", event, story)
-    waits = f"{job.spec.name} needs you: {since}, and the job still waits for it"
-    stuck = _message((Occasion.NEEDS_YOU,), waits, event, story)
-    return Reaction(
-        (
-            replace(lost, after=AWAY_SECONDS, topic=_away(job)),
-            replace(stuck, after=leaves_after + AWAY_SECONDS, topic=_stuck(job)),
-        )
-    )
+    need = host_away(job, host, event.at)
+    text = f"{job.spec.name}: {with_since(need.why, need.since)}; the job is left as it is"
+    lost = _message((Occasion.HOST_LOST,), text, event, story)
+    return Reaction((replace(lost, after=AWAY_SECONDS, topic=_away(job)), _needs_you(need, event, story)))
 
 
 def _host_lost(event: Event, story: Story) -> Reaction:
@@ -173,9 +168,8 @@ def _stale_gone(event: Event, story: Story) -> Reaction:
 
 
 def _waiting(event: Event, story: Story) -> Reaction:
-    text = f"{story.job.spec.name} needs you: {event.data['because']}"
-    stuck = _message((Occasion.NEEDS_YOU,), text, event, story)
-    return Reaction((replace(stuck, after=STUCK_SECONDS, topic=_stuck(story.job)),))
+    need = host_awaited(story.job.id, str(event.data["because"]), event.at)
+    return Reaction((_needs_you(need, event, story),))
 
 
 def _told_away(event: Event, story: Story) -> bool:

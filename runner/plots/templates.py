@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +15,25 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+def cleaned(value: Any) -> Any:
+    """Return a value without control codes and direction marks; text that a template has made stays as it is."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
-def environment(folder: Path) -> Environment:
-    """Return the environment for the templates of a folder. A name that a template misspells is an error."""
+def environment(folder: Path, show: Callable[[Any], Any] = cleaned) -> Environment:
+    """Return the environment for the templates of a folder. A name that a template misspells is an error.
+
+    `show`: what is written for a value; it cleans at least.
+    """
     # Commands that draw nothing do not wait for it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
-        finalize=_cleaned,
+        finalize=show,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _cleaned(value: Any) -> Any:
-    """Return a value without control codes and direction marks; text that a template has made stays as it is."""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -18,13 +18,8 @@ Points = Sequence[tuple[int, float]]
 SeriesByAttempt = Mapping[int, AttemptSeries]
 
 
-def job_figure(job: Job, attempts: Sequence[Attempt], paths: HomePaths, *, limit: int = LIMIT) -> Figure:
-    """Return the plot of a job. One without a number to show has no panels."""
-    return figure_of(job, attempts, job_series(job, attempts, paths), limit=limit)
-
-
-def job_series(job: Job, attempts: Sequence[Attempt], paths: HomePaths) -> SeriesByAttempt:
-    """Return the curves of each attempt of a job."""
+def read_series(job: Job, attempts: Sequence[Attempt], paths: HomePaths) -> SeriesByAttempt:
+    """Return the series of each attempt; where there is none, its whole log is read."""
     rules = job.spec.recovery.rules
     return {
         each.number: attempt_series(paths.attempt(job.id, each.number), rules, ended=each.ended_at is not None)
@@ -32,10 +27,12 @@ def job_series(job: Job, attempts: Sequence[Attempt], paths: HomePaths) -> Serie
     }
 
 
-def figure_of(job: Job, attempts: Sequence[Attempt], series: SeriesByAttempt, *, limit: int = LIMIT) -> Figure:
-    """Return the plot of a job with these curves."""
+def job_figure(job: Job, attempts: Sequence[Attempt], series: SeriesByAttempt, *, limit: int = LIMIT) -> Figure:
+    """Return the plot of a job. One without a number to show has no panels."""
     kept = kept_until(attempts)
-    panels = [Panel(title, tuple(_curves(name, attempts, series, kept, limit))) for name, title in PANELS.items()]
+    # Once for all panels: this is most of the work.
+    thin = {number: each.thin(limit) for number, each in series.items()}
+    panels = [Panel(title, tuple(_curves(name, attempts, thin, kept, limit))) for name, title in PANELS.items()]
     return Figure(
         title=job.spec.name,
         panels=tuple(panel for panel in panels if panel.curves),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.terminal_text import clean
 from rung.runner.plots.figure import PANELS, Curve, Figure, Look, Mark
-from rung.runner.report.curves import SeriesByAttempt, figure_of
+from rung.runner.report.curves import SeriesByAttempt, job_figure
 from rung.runner.series.read import AttemptSeries
 
 OWN = "run"
@@ -34,7 +34,7 @@ class EventRun:
 
 def event_runs(job: Job, attempts: Sequence[Attempt], series: SeriesByAttempt) -> list[EventRun]:
     """Return the runs of a job, that of what counted first; none if no attempt has shown a number."""
-    figure = figure_of(job, attempts, series, limit=LIMIT)
+    figure = job_figure(job, attempts, series, limit=LIMIT)
     clocks = {each.number: StepClock(series[each.number], each.started_at or job.created_at) for each in attempts}
     runs: dict[str, EventRun] = {}
     for tag, curve in _tagged(figure):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import OFF, no_value_text
 from rung.jobs.model.paths import HomePaths
 from rung.runner.plots.drawing import draw
 from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.plots.templates import environment
-from rung.runner.report.curves import job_figure
+from rung.runner.report.checkpoint_list import known_checkpoints
+from rung.runner.report.curves import job_figure, read_series
 from rung.runner.report.summary import percent, share_again, summary_line
-from rung.runner.state.store import Event, Store
+from rung.runner.state.store import Store
 from rung.runner.views.history import history
-from rung.runner.views.story import StoryLine, Told, duration, tell
+from rung.runner.views.story import duration, whole_story
 from rung.runner.views.times import duration_text, local_time
 
 HERE = Path(__file__).parent
@@ -39,8 +40,8 @@ class KnobRow:
 def job_page(store: Store, job: Job, paths: HomePaths, now: float) -> str:
     """Return the report of a job as HTML."""
     data = history(store, job, paths, now)
-    attempts = store.attempts(job.id)
-    figure = job_figure(job, attempts, paths)
+    attempts, events = store.attempts(job.id), store.events(job.id)
+    figure = job_figure(job, attempts, read_series(job, attempts, paths))
     drawing = draw(figure, legend=False)
     zero_edit = data["job"]["knob_mode"] == "zero-edit"
     return (
@@ -56,8 +57,8 @@ def job_page(store: Store, job: Job, paths: HomePaths, now: float) -> str:
             marks=drawing.marks if drawing else (),
             attempts=[_attempt(row, zero_edit=zero_edit) for row in data["attempts"]],
             trials=[event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS],
-            checkpoints=checkpoints(data["events"]),
-            story=list(story(store.events(job.id), attempts, job.created_at)),
+            checkpoints=known_checkpoints(events, attempts),
+            story=[(duration(line.at - job.created_at), line) for line in whole_story(events, attempts)],
         )
     )
 
@@ -127,18 +128,3 @@ def _facts(row: Data) -> Iterator[tuple[str, str]]:
     if row["verdict"]:
         yield row["verdict"].replace("_", " "), row["verdict_why"]
     yield "outcome", row["outcome"]
-
-
-def checkpoints(events: Sequence[Data]) -> list[Data]:
-    """Return the last verdict on each checkpoint that was examined, by step."""
-    found = {event["data"]["file"]: event["data"] for event in events if event["kind"] == EventKind.CHECKPOINT}
-    return sorted(found.values(), key=lambda each: (each["step"] is None, each["step"] or 0, each["file"]))
-
-
-def story(events: Sequence[Event], attempts: Sequence[Attempt], began: float) -> Iterator[tuple[str, StoryLine]]:
-    """Yield the story of a job, each line with the time since the job was submitted."""
-    told, numbered = Told(), {attempt.number: attempt for attempt in attempts}
-    for event in events:
-        told, line = tell(told, event, numbered)
-        if line is not None:
-            yield duration(line.at - began), line

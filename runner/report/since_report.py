@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rung.jobs.job import Job
-from rung.jobs.model.knobs import not_taken
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
-from rung.jobs.model.state import JobState
 from rung.jobs.model.terminal_text import clean
+from rung.recovery.attention.needs import find_needs, most_urgent_first
 from rung.runner.plots.templates import environment
 from rung.runner.report.summary import percent, recoveries, summary_line
 from rung.runner.state.store import Store
 from rung.runner.views.history import history
-from rung.runner.views.times import local_time
+from rung.runner.views.times import local_time, with_since
 
 HERE = Path(__file__).parent
 Data = Mapping[str, Any]
@@ -56,7 +56,7 @@ def since_report(store: Store, paths: HomePaths, since: float, now: float) -> Si
         until=now,
         ended=tuple(lines[job.id] for job, _ in found if job.ended),
         recovered=tuple(f"{job.id}: {', '.join(recoveries(_launched_since(data, since)))}" for job, data in fresh),
-        needs_person=tuple(text for job, _ in found for text in _needs(store, job)),
+        needs_person=tuple(_needs(store, found)),
         lost=_lost([row for _, data in found for row in data["attempts"] if (row["ended_at"] or now) >= since]),
     )
 
@@ -65,24 +65,16 @@ def _launched_since(data: Data, since: float) -> list[Data]:
     return [row for row in data["attempts"] if (row["started_at"] or since) >= since]
 
 
-def _needs(store: Store, job: Job) -> list[str]:
-    """Return what a person has to look at in a job."""
-    if job.state is JobState.FAILED:
-        return [f"{job.id} failed: {job.reason}"]
-    attempts = store.attempts(job.id)
-    if job.ended or not attempts:
-        return []
-    last = attempts[-1]
-    found = [f"{name} asked {asked}, effective {live}" for name, (asked, live) in _ignored(last).items()]
-    if last.unreachable_since is not None:
-        found.append(f"{last.host} has not answered since {local_time(last.unreachable_since)}")
-    if last.hands:
-        found.append("Rung cannot set knobs inside it")
-    return [f"{job.id}: {text}" for text in found]
+def _needs(store: Store, found: Sequence[tuple[Job, Data]]) -> Iterator[str]:
+    """Yield a line for everything that a person has to look at, the most urgent first."""
+    needs = (need for job, data in found for need in find_needs(job, store.attempts(job.id), _waits(data)))
+    for need in most_urgent_first(needs):
+        yield f"{need.job} {need.kind}: {with_since(need.why, need.since)}"
 
 
-def _ignored(attempt: Any) -> dict[str, tuple[Any, Any]]:
-    return dict(not_taken(attempt.asked, attempt.effective))
+def _waits(data: Data) -> dict[int, float]:
+    waits = [event for event in data["events"] if event["kind"] == EventKind.WAITING_FOR_HOST]
+    return {event["attempt"] or 0: event["at"] for event in reversed(waits)}
 
 
 def _lost(rows: Sequence[Data]) -> str:

@@ -24,6 +24,10 @@ class AttemptSeries:
 
     rows: tuple[Row, ...] = ()
 
+    def thin(self, limit: int) -> AttemptSeries:
+        """Return the same curves, made of rows for at most `limit` points."""
+        return AttemptSeries(tuple(thinned(self.rows, limit)))
+
     def points(self, limit: int = LIMIT) -> list[Point]:
         """Return at most `limit` points, in the order they came: the lowest and the highest loss of each few readings.
 
@@ -57,7 +61,7 @@ def attempt_series(paths: AttemptPaths, rules: Sequence[Rule] = (), *, ended: bo
 
 
 def stored_series(paths: AttemptPaths) -> AttemptSeries | None:
-    """Return the curves that the controller has written; None if there are none, or their file is damaged."""
+    """Return the curves of an attempt from its file alone, which is always quick; None: only its log can tell."""
     data = read_bounded(paths)
     parsed = parse(data) if data is not None else None
     return AttemptSeries(tuple(parsed.rows)) if parsed is not None and parsed.whole else None

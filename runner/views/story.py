@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +93,15 @@ def tell(told: Told, event: Event, attempts: Attempts) -> tuple[Told, StoryLine 
     if line is None or (line.label, line.text) == told.last:
         return told, None
     return replace(told, last=(line.label, line.text)), line
+
+
+def whole_story(events: Iterable[Event], attempts: Sequence[Attempt]) -> list[StoryLine]:
+    """Return the story of a job so far."""
+    told, numbered, lines = Told(), {each.number: each for each in attempts}, []
+    for event in events:
+        told, line = tell(told, event, numbered)
+        lines += [line] if line else []
+    return lines
 
 
 def _sentences(kind: EventKind | None, event: Event) -> tuple[str, ...]:

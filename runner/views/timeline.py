@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rung.jobs.model.terminal_text import clean
+from rung.runner.plots.axis import Axis, value_axis
 from rung.runner.views.times import NO_CALENDAR, duration_text
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -48,9 +49,9 @@ def losses(attempt: Row) -> list[float]:
 def draw_curves(series: Sequence[Sequence[float]], width: int) -> list[str]:
     """Return a line of blocks for each series, all on one scale, so that they can be compared."""
     shrunk = [_shrink(values, width) for values in series]
-    finite = [value for values in shrunk for value in values if math.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    return ["".join(_block(value, low, high) for value in values) for values in shrunk]
+    # As in a plot: logarithmic where the values are far apart, so that one spike does not flatten all the rest.
+    axis = value_axis([value for values in shrunk for value in values], 0.0, float(len(BLOCKS)))
+    return ["".join(_block(value, axis) for value in values) for values in shrunk]
 
 
 def _shrink(values: Sequence[float], width: int) -> list[float]:
@@ -61,11 +62,10 @@ def _shrink(values: Sequence[float], width: int) -> list[float]:
     return [sum(part) / len(part) if all(map(math.isfinite, part)) else math.nan for part in parts]
 
 
-def _block(value: float, low: float, high: float) -> str:
-    if not math.isfinite(value):
+def _block(value: float, axis: Axis | None) -> str:
+    if axis is None or not math.isfinite(value):
         return BAD
-    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0
-    return BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))]
+    return BLOCKS[min(len(BLOCKS) - 1, int(axis.place(value)))]
 
 
 def _cells(row: Row, curve: str) -> tuple[str, ...]:

@@ -36,6 +36,11 @@ def local_time(at: float) -> str:
         return "at a time that no calendar has"
 
 
+def with_since(text: str, at: float | None) -> str:
+    """Return a sentence with the time since when it is true, if that is known."""
+    return text if at is None else f"{text} since {local_time(at)}"
+
+
 def iso_utc(at: float | None) -> str | None:
     """Return a time as ISO 8601 in UTC; None if there is none."""
     try:

@@ -24,7 +24,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.web import actions
 from rung.runner.web.access import Access
 from rung.runner.web.event_stream import changes, cursor_of
-from rung.runner.web.guard import Guard
+from rung.runner.web.guard import METRICS, Guard
 from rung.runner.web.pages import Pages
 
 STATIC = Path(__file__).parent / "static"
@@ -66,7 +66,7 @@ def make_app(paths: HomePaths, access: Access, pages: Pages | None = None) -> AS
         Route("/hosts", pages.hosts),
         Route("/ledger", pages.ledger),
         Route("/plots.css", pages.plot_style),
-        Route("/metrics", pages.metrics),
+        Route(METRICS, pages.metrics),
         Route("/events", Streams(paths.store).answer),
         Route("/jobs/{job}/cancel", _cancel, methods=["POST"]),
         Route("/jobs/{job}/retry", _retry, methods=["POST"]),

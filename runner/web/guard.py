@@ -14,6 +14,8 @@ from rung.runner.web.access import HEADERS, Access, is_loopback, why_refused
 
 NO_TOKEN = "rung: open the link with the token that `rung web` printed\n"  # noqa: S105
 WRONG_NAME = "rung: this page answers only to 127.0.0.1, localhost and [::1]\n"
+# A scraper has no cookie: here, and only here, the token may come as `Authorization: Bearer`.
+METRICS = "/metrics"
 # The next request comes from our own page, so that the browser sends its SameSite=Strict cookie along.
 GO_ON = (
     '<!doctype html><meta http-equiv="refresh" content="0; url={path}">'
@@ -47,9 +49,12 @@ class Guard:
         if scope["method"] == "GET" and self._access.admits(token):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             return self._exchange(_own_path(scope["path"]) + (f"?{rest}" if rest else ""), headers)
+        reads = scope["method"] in ("GET", "HEAD")
+        if reads and scope["path"] == METRICS and self._access.admits(_bearer(headers.get("authorization"))):
+            return None
         if not self._access.admits(cookie_parser(headers.get("cookie", "")).get(self._access.cookie)):
             return PlainTextResponse(NO_TOKEN, 401)
-        if scope["method"] in ("GET", "HEAD"):
+        if reads:
             return None
         refused = why_refused(host, headers.get("origin"), headers.get("sec-fetch-site"))
         return PlainTextResponse(f"rung: {refused}\n", 403) if refused else None
@@ -61,6 +66,12 @@ class Guard:
             answer = HTMLResponse(GO_ON.format(path=escape(path)))
         answer.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict", path="/")
         return answer
+
+
+def _bearer(header: str | None) -> str | None:
+    """Return the token of an Authorization header."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _own_path(path: str) -> str:

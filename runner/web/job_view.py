@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import no_value_text
 from rung.jobs.model.paths import HomePaths
-from rung.runner.state.store import Event, Store
+from rung.runner.report.checkpoint_list import KnownCheckpoint, known_checkpoints
+from rung.runner.state.store import Store
 from rung.runner.views.history import history
 from rung.runner.views.live_line import describe_now
-from rung.runner.views.story import StoryLine, Told, tell
+from rung.runner.views.story import StoryLine, whole_story
 from rung.runner.views.tables import attempt_title, knob_pairs, knob_text, progress_facts, time_facts, whole_cost
-from rung.runner.web.checkpoint_list import KnownCheckpoint, known_checkpoints
 
 # A job that was relaunched for weeks has a long story; `rung history --json` has all of it.
 MOST_STORY = 200
@@ -66,7 +66,7 @@ def job_view(store: Store, job: Job, paths: HomePaths, now: float) -> JobView:
     zero_edit = job.spec.knobs.mode == "zero-edit"
     trials = {event["attempt"]: event["data"] for event in data["events"] if event["kind"] == EventKind.TRIALS}
     views = [_attempt(row, trials.get(row["number"]), zero_edit=zero_edit) for row in data["attempts"]]
-    lines = story(events, attempts)
+    lines = whole_story(events, attempts)
     return JobView(
         job=job,
         row=data["job"],
@@ -78,15 +78,6 @@ def job_view(store: Store, job: Job, paths: HomePaths, now: float) -> JobView:
         checkpoints=tuple(known_checkpoints(events, attempts)),
         knobs={name: knob_text(value, "") for name, value in job.knobs.to_dict().items()},
     )
-
-
-def story(events: Sequence[Event], attempts: Sequence[Attempt]) -> list[StoryLine]:
-    """Return the story of a job, as `rung launch -f` tells it."""
-    told, by_number, lines = Told(), {each.number: each for each in attempts}, []
-    for event in events:
-        told, line = tell(told, event, by_number)
-        lines += [line] if line else []
-    return lines
 
 
 def _attempt(row: Mapping[str, Any], trials: Mapping[str, Any] | None, *, zero_edit: bool) -> AttemptView:

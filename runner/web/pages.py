@@ -24,10 +24,10 @@ from rung.runner.session.watching import unwatched
 from rung.runner.views.ledger_tables import LEDGER_HEADERS, NO_TRIES, ledger_cells
 from rung.runner.views.log_text import log_lines
 from rung.runner.views.queue import job_row
+from rung.runner.web.curve_reader import CurveReader
 from rung.runner.web.host_survey import HostSurvey, with_leases
 from rung.runner.web.job_view import job_view
 from rung.runner.web.log_window import LogIndexes
-from rung.runner.web.needs_you import find_needs
 from rung.runner.web.reading import ReadStore, snapshot
 from rung.runner.web.rendering import make_templates
 
@@ -44,6 +44,7 @@ class Pages:
     paths: HomePaths
     survey: HostSurvey = field(default_factory=HostSurvey)
     logs: LogIndexes = field(default_factory=LogIndexes)
+    curves: CurveReader = field(default_factory=CurveReader)
     templates: Environment = field(default_factory=make_templates)
 
     def jobs(self, request: Request) -> Response:
@@ -59,7 +60,7 @@ class Pages:
             about = {"counts": counts, "wanted": wanted, "number": number, "pages": max(1, -(-found // PAGE_JOBS))}
             shown = {
                 "rows": rows,
-                "needs": find_needs(store, now),
+                "needs": store.needs(now),
                 "active": _count(counts, ACTIVE),
                 "states": list(JobState),
             }
@@ -74,7 +75,10 @@ class Pages:
             newest, tail = view.newest, []
             if newest is not None:
                 tail = list(log_lines(self.paths.attempt(job.id, newest.number).log, TAIL_LINES))
-            shown = {"curves": embedded(job_figure(job, store.attempts(job.id), self.paths), legend=True)}
+            attempts = store.attempts(job.id)
+            series, being_read = self.curves.of_job(job, attempts, self.paths)
+            curves = embedded(job_figure(job, attempts, series), legend=True)
+            shown = {"curves": curves, "being_read": being_read}
             watch = unwatched(self.paths, store, job)
             return self._page("job.html", store, view=view, tail=tail, **shown, now=now, nobody=watch)
 

@@ -11,9 +11,17 @@ from pathlib import Path
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.state import JobState
+from rung.recovery.attention.needs import STARTED, Need, find_needs, most_urgent_first
 from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.store import BUSY_SECONDS, Event, Store
+
+# A failure that nobody has looked at for so long is no news; the list of failed jobs still has it.
+RECENT_SECONDS = 7 * 86_400.0
+MOST_FAILED = 10
+# Jobs that run at the same time; more than these are not examined for what they need.
+MOST_ACTIVE = 200
 
 
 class ReadStore(Store):
@@ -52,11 +60,22 @@ class ReadStore(Store):
         found = {job_id: list(group) for job_id, group in groupby(attempts, key=lambda each: each.job_id)}
         return {job_id: found.get(job_id, []) for job_id in ids}
 
-    def waiting_attempts(self, ids: Sequence[str]) -> set[tuple[str, int]]:
-        """Return the attempts of these jobs after which a job began to wait for a host."""
-        query = f"SELECT job_id, attempt FROM events WHERE kind = ? AND job_id IN ({_marks(ids)})"  # noqa: S608
-        rows = self._rows(query, EventKind.WAITING_FOR_HOST.value, *ids)
-        return {(str(row["job_id"]), int(row["attempt"] or 0)) for row in rows}
+    def waits_for_hosts(self, ids: Sequence[str]) -> dict[str, dict[int, float]]:
+        """Return after which attempts each of these jobs began to wait for a host, and when."""
+        query = f"SELECT job_id, attempt, at FROM events WHERE kind = ? AND job_id IN ({_marks(ids)})"  # noqa: S608
+        found: dict[str, dict[int, float]] = {job_id: {} for job_id in ids}
+        for row in self._rows(query, EventKind.WAITING_FOR_HOST.value, *ids):
+            found[str(row["job_id"])].setdefault(int(row["attempt"] or 0), float(row["at"]))
+        return found
+
+    def needs(self, now: float) -> list[Need]:
+        """Return what needs a person in the newest jobs, the most urgent first."""
+        failed = self.job_page([JobState.FAILED.value], MOST_FAILED, 0)
+        active = self.job_page([state.value for state in STARTED], MOST_ACTIVE, 0)
+        jobs = [*(job for job in failed if now - job.updated_at < RECENT_SECONDS), *active]
+        ids = [job.id for job in jobs]
+        attempts, waits = self.attempts_of(ids), self.waits_for_hosts(ids)
+        return most_urgent_first(need for job in jobs for need in find_needs(job, attempts[job.id], waits[job.id]))
 
     def last_event(self) -> int:
         return int(self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")[0]["seq"])

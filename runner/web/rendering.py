@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
-from rung.jobs.model.terminal_text import clean
+from rung.runner.plots.templates import cleaned, environment
 from rung.runner.views.story import duration
-from rung.runner.views.times import age_text, duration_text, iso_utc, local_time
+from rung.runner.views.times import age_text, duration_text, iso_utc, local_time, with_since
 
 NOTHING = "–"  # noqa: RUF001  (a dash, as in tables)
 
 
 def shown(value: Any) -> Any:
     """Return what a page shows of a value; jinja2 escapes it afterwards."""
-    if isinstance(value, Markup):
-        return value
     if value is None:
         return NOTHING
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return clean(value) if isinstance(value, str) else value
+    return f"{value:.4g}" if isinstance(value, float) else cleaned(value)
 
 
 def make_templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("rung.runner.web"),
-        autoescape=True,
-        finalize=shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = environment(Path(__file__).parent / "templates", shown)
     templates.filters |= {
         "age": age_text,
         "since_start": duration,
         "duration": duration_text,
         "clock": local_time,
         "iso": iso_utc,
+        "with_since": with_since,
         "gibibytes": _gibibytes,
         "joined": _joined,
     }

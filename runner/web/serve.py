@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from html import escape
 from pathlib import Path
+from typing import BinaryIO
 
 import uvicorn
 
@@ -57,8 +59,18 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
     return bound
 
 
-def serve(paths: HomePaths, port: int, announce: Callable[[str], None], *, browse: bool = False) -> None:
-    """Serve the page until this process is stopped. `announce` is given the link once it can be opened."""
+def serve(
+    paths: HomePaths,
+    port: int,
+    announce: Callable[[str], None],
+    *,
+    browse: bool = False,
+    lifeline: BinaryIO | None = None,
+) -> None:
+    """Serve the page until this process is stopped, or nothing more can come from the `lifeline`.
+
+    `announce` is given the link once it can be opened.
+    """
     sockets = listen(port)
     access = Access(int(sockets[0].getsockname()[1]))
     # No access log: the first request of a browser has the token in its address.
@@ -72,15 +84,24 @@ def serve(paths: HomePaths, port: int, announce: Callable[[str], None], *, brows
         ws="none",
         timeout_graceful_shutdown=CLOSING_SECONDS,
     )
+    server = uvicorn.Server(config)
+    if lifeline is not None:
+        threading.Thread(target=_stop_at_end, args=(lifeline, server), name="lifeline", daemon=True).start()
     announce(access.link)
     opener = paths.home / f"web-{access.port}.html"
     try:
         if browse:
             _open_browser(access, opener)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=sockets)
+            server.run(sockets=sockets)
     finally:
         opener.unlink(missing_ok=True)
+
+
+def _stop_at_end(lifeline: BinaryIO, server: uvicorn.Server) -> None:
+    while lifeline.read(1):
+        pass
+    server.should_exit = True
 
 
 def _open_browser(access: Access, opener: Path) -> None:

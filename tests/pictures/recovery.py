@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rung.jobs.model.paths import HomePaths
 from rung.runner.plots.svg import DARK, LIGHT, stand_alone
-from rung.runner.report.curves import job_figure
+from rung.runner.report.curves import job_figure, read_series
 from rung.runner.state.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,8 @@ MOST_BYTES = 60_000
 def draw(home: Path) -> None:
     store = Store(home / "rung.db")
     job = store.find(JOB)
-    figure = job_figure(job, store.attempts(job.id), HomePaths(home), limit=POINTS)
+    attempts = store.attempts(job.id)
+    figure = job_figure(job, attempts, read_series(job, attempts, HomePaths(home)), limit=POINTS)
     store.close()
     PICTURES.mkdir(exist_ok=True)
     for theme in (LIGHT, DARK):

@@ -27,7 +27,7 @@ def tensorboard(job: str, output: Path) -> None:
     The run `run` is what counted, from the first step to the last, with every fault and every rung as a text at its
     step. What a resume threw away, and each trial, is a run of its own.
     """
-    from rung.runner.report.curves import job_series
+    from rung.runner.report.curves import read_series
     from rung.runner.report.event_files import write_runs
     from rung.runner.report.event_runs import event_runs
     from rung.runner.session.session import Session
@@ -35,7 +35,7 @@ def tensorboard(job: str, output: Path) -> None:
     session = Session.open()
     found = session.store.find(job)
     attempts = session.store.attempts(found.id)
-    runs = event_runs(found, attempts, job_series(found, attempts, session.paths))
+    runs = event_runs(found, attempts, read_series(found, attempts, session.paths))
     if not runs:
         raise UsageError(f"{found.id} has shown no numbers: there is no curve to export")
     write_runs(output, runs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from rung.jobs.model.errors import UsageError
@@ -9,26 +11,36 @@ from rung.jobs.model.errors import UsageError
 NEEDED = ("starlette", "uvicorn", "sse_starlette", "jinja2")
 
 
+PORT = click.IntRange(0, 65535)
+DEFAULT_PORT = 8321
+
+
+def refuse_without_extra(command: str) -> None:
+    """Refuse to serve the page where the packages for it are not installed."""
+    from importlib.util import find_spec
+
+    lacking = [name for name in NEEDED if find_spec(name) is None]
+    if lacking:
+        raise UsageError(f"{command}: {', '.join(lacking)} is not installed; install it with: pip install 'rung[web]'")
+
+
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0: any free port.")
+@click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="0: any free port.")
 @click.option("--open", "browse", is_flag=True, help="Open the page in your browser.")
-def web(port: int, browse: bool) -> None:
+@click.option("--until-input-ends", "beside", is_flag=True, hidden=True)
+def web(port: int, browse: bool, beside: bool) -> None:
     """Show the jobs as a page in the browser, live, on this machine only.
 
     Prints a link with a random token, without which nothing is shown. Ends with Ctrl-C; jobs and their controller do
     not depend on it.
     """
-    from importlib.util import find_spec
-
-    lacking = [name for name in NEEDED if find_spec(name) is None]
-    if lacking:
-        raise UsageError(f"rung web: {', '.join(lacking)} is not installed; install it with: pip install 'rung[web]'")
+    refuse_without_extra("rung web")
     from rung.runner.session.session import Session
     from rung.runner.web.serve import serve
 
     session = Session.open(create=True)
     session.store.close()
-    serve(session.paths, port, _announce, browse=browse)
+    serve(session.paths, port, _announce, browse=browse, lifeline=sys.stdin.buffer if beside else None)
 
 
 def _announce(link: str) -> None:

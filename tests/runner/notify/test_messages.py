@@ -89,7 +89,7 @@ def state(before: JobState, after: JobState, reason: str) -> dict[str, Any]:
     ("before", "after", "line", "occasions"),
     [
         (JobState.RECOVERING, JobState.FAILED, "mmgcn needs you: why", (Occasion.NEEDS_YOU, Occasion.FAILED)),
-        (JobState.LAUNCHING, JobState.FAILED, "mmgcn failed: why", (Occasion.FAILED,)),
+        (JobState.LAUNCHING, JobState.FAILED, "mmgcn needs you: why", (Occasion.NEEDS_YOU, Occasion.FAILED)),
         (JobState.RUNNING, JobState.SUCCEEDED, "mmgcn succeeded: why", (Occasion.SUCCEEDED,)),
     ],
 )
@@ -141,7 +141,7 @@ def test_text_of_logs_is_cleaned_and_cut_and_shows_no_secret() -> None:
     reason = f"\x1b]0;title\x07exit code 1:\nlogin\u202e with {secret} {'y' * LONGEST_LINE}"
     cut = told(EventKind.STATE, state(JobState.RUNNING, JobState.FAILED, reason), [FIRST], secrets=(secret,))
     (line,) = first_lines(cut)
-    assert line.startswith("mmgcn failed: exit code 1:login with *** yyy") and line.endswith("y…")
+    assert line.startswith("mmgcn needs you: exit code 1:login with *** yyy") and line.endswith("y…")
     assert len(line) == LONGEST_LINE
     # The cut does not go through a secret that it would leave a part of.
     edge = "z" * (LONGEST_LINE - 30)

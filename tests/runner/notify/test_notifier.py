@@ -44,7 +44,7 @@ def add_failed(store: Store, count: int = 1, at: float = 1000.0, name: str = "jo
             spec = JobSpec(name=f"{name}{len(store.jobs()) if count < 50 else ''}", run=("true",))
             job = store.add_job(spec, Path("/"), at=at)
             store.move(job.id, JobState.FAILED, reason="no GPU", at=at)
-            names.append(f"{spec.name} failed: no GPU")
+            names.append(f"{spec.name} needs you: no GPU")
     return names
 
 
@@ -57,7 +57,8 @@ def told(home: Path, service: MessageServer, paths: HomePaths, store: Store) -> 
 
 
 def all_sent(store: Store) -> bool:
-    return store.outbox() == [] and store.outbox_cursor() == store.last_event()
+    # In this order: messages and cursor are written together, between two looks.
+    return store.outbox_cursor() == store.last_event() and store.outbox() == []
 
 
 def test_each_event_is_one_message_also_over_restarts(
@@ -168,7 +169,7 @@ def test_what_waits_while_a_service_is_away_comes_as_one_digest(
     assert len(store.outbox()) == MOST_WAITING and server.titles == []
     with server.serving(), running(paths):
         wait_until(lambda: all_sent(store))
-    assert server.titles == [f"Rung: {MOST_WAITING} messages: {MOST_WAITING} failed, and {extra} older ones"]
+    assert server.titles == [f"Rung: {MOST_WAITING} messages: {MOST_WAITING} need you, and {extra} older ones"]
     assert store.outbox_targets()["lab"].left_out == 0
 
 
@@ -191,7 +192,7 @@ def test_in_quiet_hours_nothing_comes_and_afterwards_one_message(
 ) -> None:
     from tests.runner.notify.test_batches import at
 
-    write_settings(home, {"lab": service.url}, quiet="22:00-07:00", passes_quiet="needs_you")
+    write_settings(home, {"lab": service.url}, quiet="22:00-07:00", passes_quiet="host_lost")
     clock = [at("23:00")]
     add_failed(store, 2, at=clock[0])
     with running(told, now=lambda: clock[0]) as notifier:
@@ -201,7 +202,7 @@ def test_in_quiet_hours_nothing_comes_and_afterwards_one_message(
         assert service.titles == []
         clock[0] = at("07:00", 11)
         wait_until(lambda: all_sent(store))
-    assert service.titles == ["Rung: 2 messages: 2 failed"]
+    assert service.titles == ["Rung: 2 messages: 2 need you"]
 
 
 def test_a_message_whose_reason_is_gone_before_it_is_due_is_taken_back(

@@ -18,7 +18,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.recovery.logs.reading import Reading
-from rung.runner.report.curves import job_series
+from rung.runner.report.curves import read_series
 from rung.runner.report.event_files import write_runs
 from rung.runner.report.event_runs import event_runs
 from rung.runner.series.write import SeriesWriter
@@ -122,7 +122,7 @@ def test_what_cannot_be_exported_is_one_line_and_changes_nothing(
 
 def test_a_disk_that_is_full_leaves_no_half_of_it(job: Job, web_home: WebHome, tmp_path: Path) -> None:
     attempts = web_home.store.attempts(job.id)
-    runs = event_runs(job, attempts, job_series(job, attempts, web_home.paths))
+    runs = event_runs(job, attempts, read_series(job, attempts, web_home.paths))
     target = tmp_path / "curves"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))

@@ -18,7 +18,7 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.report.curves import job_figure, kept_until
+from rung.runner.report.curves import job_figure, kept_until, read_series
 from rung.runner.report.job_report import job_page
 from rung.runner.report.since_report import since_page, since_report
 from rung.runner.report.summary import summary_line
@@ -149,7 +149,7 @@ def test_the_page_of_a_job_shows_everything_and_runs_nothing(store: Store, recov
 def test_what_a_resume_threw_away_is_faded_and_a_trial_is_thin(store: Store, recovered: Job, home: Path) -> None:
     attempts = store.attempts(recovered.id)
     assert kept_until(attempts) == {1: 400, 3: 700, 4: None}
-    loss = job_figure(recovered, attempts, HomePaths(home)).panels[0]
+    loss = job_figure(recovered, attempts, read_series(recovered, attempts, HomePaths(home))).panels[0]
     spans = [(curve.look.value, curve.points[0][0], curve.points[-1][0]) for curve in loss.curves]
     assert spans == [
         ("own", 0, 400),
@@ -159,7 +159,7 @@ def test_what_a_resume_threw_away_is_faded_and_a_trial_is_thin(store: Store, rec
         ("lost", 700, 710),
         ("own", 700, 1000),
     ]
-    figure = job_figure(recovered, attempts, HomePaths(home))
+    figure = job_figure(recovered, attempts, read_series(recovered, attempts, HomePaths(home)))
     assert [(mark.kind.value, mark.step) for mark in figure.marks] == [("fault", 420), ("rung", 400), ("rung", 700)]
     assert [(band.first, band.last) for band in figure.bands] == [(0, 400), (400, 700), (700, 1000)]
 
@@ -167,7 +167,7 @@ def test_what_a_resume_threw_away_is_faded_and_a_trial_is_thin(store: Store, rec
 def test_a_trial_that_won_is_a_part_of_the_run_and_what_it_replaces_is_faded(job_with_winner: tuple) -> None:
     job, attempts, paths = job_with_winner
     assert kept_until(attempts) == {1: 0, 2: 100, 3: None}
-    figure = job_figure(job, attempts, paths)
+    figure = job_figure(job, attempts, read_series(job, attempts, paths))
     assert [(curve.look.value, curve.points[-1][0]) for curve in figure.panels[0].curves] == [
         ("own", 0),
         ("lost", 170),

@@ -34,7 +34,14 @@ BIN = Path(sys.executable).parent
 
 def test_curves_are_drawn_on_one_scale() -> None:
     assert draw_curves([[8.0, 4.0, 1.0], [1.0, 1.0], []], 5) == ["█▄▁", "▁▁", ""]
-    assert draw_curves([[3.0, 3.0]], 5) == ["▁▁"]
+    assert draw_curves([[3.0, 3.0]], 5) == ["▅▅"], "as in a plot, a constant is in the middle"
+
+
+def test_a_spike_does_not_flatten_the_rest() -> None:
+    """A loss that falls from 4 to 1 is seen to fall also beside one of a thousand; with a zero there is no log."""
+    assert draw_curves([[4.0, 2.0, 1.0, 1000.0]], 4) == ["▂▁▁█"]
+    assert draw_curves([[4.0, 2.0, 1.0, 40.0]], 4) == ["▁▁▁█"]
+    assert draw_curves([[4.0, 0.0, 1.0, 1000.0]], 4) == ["▁▁▁█"]
 
 
 def test_a_long_curve_is_shortened_and_keeps_what_is_not_finite() -> None:

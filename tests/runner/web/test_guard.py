@@ -47,6 +47,33 @@ def test_nothing_is_changed_without_the_token(
     assert not web_home.store.job("a-1").cancel_requested
 
 
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def test_a_bearer_token_shows_the_metrics(stranger: TestClient, web_home: WebHome, access: Access) -> None:
+    """As Prometheus sends it: without a cookie, and it gets none."""
+    web_home.add("a", JobState.RUNNING)
+    answer = stranger.get("/metrics", headers=bearer(access.token))
+    assert answer.status_code == 200 and "rung_jobs_submitted_total 1" in answer.text
+    assert "set-cookie" not in answer.headers
+    for header in ("", "Bearer", "Bearer wrong", f"Basic {access.token}", access.token):
+        assert stranger.get("/metrics", headers={"authorization": header}).status_code == 401
+    assert stranger.get("/metrics", headers={**bearer(access.token), "host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("path", [path for path in READ if path != "/metrics"] + ["/metrics/", "//metrics"])
+def test_a_bearer_token_shows_nothing_else(stranger: TestClient, access: Access, path: str) -> None:
+    assert stranger.get(f"{ORIGIN}{path}", headers=bearer(access.token)).status_code == 401
+
+
+@pytest.mark.parametrize("path", [*CHANGE, "/metrics"])
+def test_a_bearer_token_changes_nothing(stranger: TestClient, web_home: WebHome, access: Access, path: str) -> None:
+    web_home.add("a", JobState.RUNNING)
+    assert stranger.post(path, headers={**OURS, **bearer(access.token)}).status_code == 401
+    assert not web_home.store.job("a-1").cancel_requested
+
+
 @pytest.mark.parametrize("cookie", ["", "x", "ä", "token", "A" * 10_000])
 def test_a_wrong_cookie_is_no_token(stranger: TestClient, access: Access, cookie: str) -> None:
     assert stranger.get("/", headers={"cookie": f"{access.cookie}={cookie}".encode()}).status_code == 401

@@ -19,6 +19,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.metrics.exposition import CONTENT_TYPE
+from rung.runner.views.times import local_time
 from rung.runner.web.host_survey import HostSurvey
 from rung.runner.web.reading import ReadStore, snapshot
 from tests.support.web_home import WebHome
@@ -140,8 +141,8 @@ def test_what_needs_a_person_comes_first(client: TestClient, web_home: WebHome) 
     fault = Fault(FaultKind.NAN_LOSS, "loss nan", step=3)
     web_home.add("broken", JobState.FAILED, "no rung was left")
     web_home.add("old", JobState.FAILED, "long ago", ago=30 * 86_400)
-    away = web_home.add("away", JobState.RUNNING)
-    web_home.attempt(away, 1, host="titan", unreachable_since=time.time() - 700)
+    away, gone_at = web_home.add("away", JobState.RUNNING), time.time() - 700
+    web_home.attempt(away, 1, host="titan", unreachable_since=gone_at)
     waiting = web_home.add("waiting", JobState.RECOVERING, "its checkpoints are on ampere, which does not answer")
     web_home.attempt(waiting, 1, host="ampere", fault=fault, outcome=Outcome.FAULT)
     web_home.event(waiting, EventKind.WAITING_FOR_HOST, 1, 0, because="ampere does not answer")
@@ -153,7 +154,7 @@ def test_what_needs_a_person_comes_first(client: TestClient, web_home: WebHome) 
     text = shown(client, "/")
     needs = text[text.index("Needs you") : text.index(" Jobs all ")]
     assert "failed broken-1 no rung was left" in needs
-    assert "waiting for a host away-3 titan has not answered for 11m" in needs
+    assert f"waiting for a host away-3 titan has not answered since {local_time(gone_at)}" in needs
     assert "waiting for a host waiting-4 its checkpoints are on ampere" in needs
     assert "ladder near its end last-5 fp32 is the last rung of its ladder" in needs
     assert "well-6" not in needs and "old-2" not in needs
