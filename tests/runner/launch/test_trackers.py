@@ -54,6 +54,9 @@ def test_a_relaunch_says_its_fault_and_its_rung_and_purges_what_it_writes_again(
         "rung.job": "gpt-1", "rung.attempt": "2", "rung.fault": "nan_loss", "rung.rung": "lower_lr",
     }  # fmt: skip
     assert found["RUNG_PURGE_STEP"] == "40" and "MLFLOW_RUN_ID" not in found
+    # From scratch all is written again; after trials, what they have written too.
+    assert variables({"number": 2})["RUNG_PURGE_STEP"] == "0"
+    assert variables({**relaunch, "purge_step": 30})["RUNG_PURGE_STEP"] == "30"
     # A job that begins at a checkpoint of another one has written nothing before it.
     assert "RUNG_PURGE_STEP" not in variables({"planned_step": 40, "resumed_from": "s.pt"})
 
