@@ -1,4 +1,4 @@
-"""Tests with the trackers themselves that their curves are whole after a kill and after a NaN: no step twice, none torn.
+"""Tests with the trackers themselves that their curves are whole after a kill and after a NaN: no step twice.
 
 They are test-only and large, so they are in folders of their own, which `make test-sample` and `make test-long` fill.
 """
@@ -101,7 +101,7 @@ def test_all_three_show_whole_curves(lab: Lab) -> None:
     first, second, third = (each["steps"] for each in runs)
     assert first == list(range(1, len(first) + 1)) and second == list(range(11, 37)) and third == list(range(31, 51))
 
-    # A kill: the run goes on, and has each step once. A rung: a new one, since MLflow refuses other options in the first.
+    # A kill: the run goes on, and has each step once. A rung: a new one, since options may differ.
     kept, cured = read(lab, folders, "mlflow")
     assert [step for step, _ in kept["loss"]] == list(range(1, 37)) == [step for step, _ in kept["half"]]
     assert [loss for _, loss in kept["loss"][:30]] == pytest.approx([losses[step] for step in range(1, 31)], rel=1e-6)

@@ -81,4 +81,4 @@ def metrics_of(client, run):
 
 if __name__ == "__main__":
     reader = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}[sys.argv[1]]
-    print(json.dumps(reader(Path(sys.argv[2]))))
+    sys.stdout.write(json.dumps(reader(Path(sys.argv[2]))) + "\n")

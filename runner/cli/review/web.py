@@ -10,13 +10,15 @@ NEEDED = ("starlette", "uvicorn", "sse_starlette", "jinja2")
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0: any free port.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="PORT", default=8321, show_default=True, help="0: any free port."
+)
 @click.option("--open", "browse", is_flag=True, help="Open the page in your browser.")
 def web(port: int, browse: bool) -> None:
-    """Show the jobs as a page in the browser, live, on this machine only.
+    """Show the jobs as a live page in the browser.
 
-    Prints a link with a random token, without which nothing is shown. Ends with Ctrl-C; jobs and their controller do
-    not depend on it.
+    Only this machine is served. It prints a link with a random token, without which nothing is shown. Ends with Ctrl-C;
+    jobs and their controller do not depend on it.
     """
     from importlib.util import find_spec
 
