@@ -123,10 +123,11 @@ def _with_trackers(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt:
     same = attempt.trial is None and attempt.asked == before.asked
     run = mlflow_run(before.links, before.mlflow_run) if same else None
     after_fault = before.fault.kind.value if before.fault else None
-    return replace(attempt, after_fault=after_fault, mlflow_run=run, purge_step=_purge_step(attempt, attempts))
+    return replace(attempt, after_fault=after_fault, mlflow_run=run, purge_step=purge_step(attempt, attempts))
 
 
-def _purge_step(attempt: Attempt, attempts: Sequence[Attempt]) -> int | None:
+def purge_step(attempt: Attempt, attempts: Sequence[Attempt]) -> int | None:
+    """Return the step where trials right before an attempt began; None if there were none, or it is a trial itself."""
     trials = list(takewhile(lambda each: each.is_trial, reversed(attempts)))
     if attempt.trial is not None or not trials:
         return None

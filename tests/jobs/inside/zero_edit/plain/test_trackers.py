@@ -39,8 +39,22 @@ for steps in STEPS:
 """
 MLFLOW = """
 import os, types
+class MlflowException(Exception):
+    error_code = "RESOURCE_DOES_NOT_EXIST"
+class MlflowClient:
+    def get_run(self, run_id):
+        if run_id != "kept":
+            raise MlflowException
+        metrics = [types.SimpleNamespace(key="loss", step=47), types.SimpleNamespace(key="total", step=0)]
+        return types.SimpleNamespace(
+            info=types.SimpleNamespace(lifecycle_stage="active"), data=types.SimpleNamespace(_metric_objs=metrics)
+        )
+    def log_metric(self, run_id, key, value, timestamp=None, step=None):
+        print("logged", run_id, key, step)
+    def log_batch(self, run_id, metrics=(), params=()):
+        print("logged", run_id, *(f"{each.key} {each.step}" for each in metrics))
 def get_tracking_uri():
-    return os.environ["SERVER"]
+    return os.environ.get("SERVER", "file:mlruns")
 def start_run(run_id=None, nested=False):
     return types.SimpleNamespace(info=types.SimpleNamespace(run_id="0123456789abcdef" * 2, experiment_id="7"))
 """
@@ -94,3 +108,30 @@ def test_the_link_of_a_run_of_mlflow_is_recorded_when_it_begins(
     records = [line for line in (done.stdout + done.stderr).splitlines() if "rung| tracker" in line]
     assert [line.partition("link=")[2].strip('"') for line in records] == [link]
     assert "password" not in done.stdout + done.stderr
+
+
+LOGGING = """
+import os, types, torch, mlflow
+mlflow.start_run()
+client = mlflow.MlflowClient()
+for key, step in (("loss", 30), ("loss", 40), ("loss", 47), ("loss", 48), ("total", None), ("new", 41)):
+    client.log_metric("kept", key, 1.0, step=step)
+client.log_metric("another", "loss", 1.0, None, 41)
+client.log_batch("kept", [types.SimpleNamespace(key="loss", step=step) for step in (47, 48)])
+print("logged", os.environ.get("MLFLOW_RUN_ID"))
+"""
+
+
+def logged(start: Start, run: str, **variables: str) -> list[str]:
+    done = start(sys.executable, "-c", LOGGING, MLFLOW_RUN_ID=run, RUNG_PURGE_STEP="40", **variables)
+    assert done.returncode == 0, done.stderr
+    return [line[7:] for line in done.stdout.splitlines() if line.startswith("logged")]
+
+
+def test_a_run_of_mlflow_that_goes_on_gets_no_second_value_for_a_step(start: Start, stand_in: None) -> None:
+    rest = ["kept total None", "kept new 41", "another loss 41"]
+    assert logged(start, "kept") == ["kept loss 30", "kept loss 48", *rest, "kept loss 48", "kept"]
+    every = [f"kept loss {step}" for step in (30, 40, 47, 48)]
+    assert logged(start, "kept", RUNG_MODE="watch") == [*every, *rest, "kept loss 47 loss 48", "kept"]
+    # A run that is not in this store would end the script.
+    assert logged(start, "gone") == [*every, *rest, "kept loss 47 loss 48", "None"]
