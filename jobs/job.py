@@ -138,8 +138,6 @@ class Attempt:
     # The kind of the fault that it was launched after, and the run in MLflow that it may go on with.
     after_fault: str | None = None
     mlflow_run: str | None = None
-    # The step from which on the curves of attempts before it do not count, where that is not the planned step.
-    purge_step: int | None = None
     # What it is a trial of; None: the job's own run.
     trial: Trial | None = None
     fault: Fault | None = None
@@ -154,6 +152,8 @@ class Attempt:
     unreachable_since: float | None = None
     # Given up because its host did not come back; what still runs there does not count.
     host_lost: bool = False
+    # The step from which on the curves of attempts before it do not count, where that is not the planned step.
+    purge_step: int | None = None
 
     @property
     def is_remote(self) -> bool:
