@@ -74,11 +74,18 @@ else
 	exit $${failed:-0}
 endif
 
-test-long: setup ## Run the slow tests and repeated cases that `make test` leaves out
+# The trackers are in folders of their own, so that they are in no lock file, and no framework finds them in other tests.
+TRACKERS := build/trackers
+$(TRACKERS)/%/ready: tests/trackers/%.txt requirements.lock | setup
+	@echo "Installing the trackers in tests/trackers/$*.txt"; rm -rf $(@D)
+	@if $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --target $(@D) -r $<; then touch $@; \
+	else rm -rf $(@D); echo "rung: they cannot be installed here, so their tests are skipped" >&2; fi
+
+test-long: setup $(TRACKERS)/tensorboard/ready $(TRACKERS)/all/ready ## Run the slow tests and repeated cases that `make test` leaves out
 	@python -m tests.again plan long
 	@$(FIRST) long $(PARALLEL) $(NO_FLEET) -m long
 
-test-sample: setup ## Run a few of the long tests, one of each kind
+test-sample: setup $(TRACKERS)/tensorboard/ready ## Run a few of the long tests, one of each kind
 	@python -m tests.again plan sample
 	@$(FIRST) sample $(PARALLEL) $(NO_FLEET) -m sample
 

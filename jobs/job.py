@@ -163,6 +163,8 @@ class Attempt:
     node: str | None = None
     # What ended it, where its engine can tell; None: it cannot, or Rung did.
     ended_by: EndedBy | None = None
+    # The step from which on the curves of attempts before it do not count, where that is not the planned step.
+    purge_step: int | None = None
 
     @property
     def is_remote(self) -> bool:

@@ -22,7 +22,9 @@ _HOST = rb"https?://[A-Za-z0-9.-]{1,200}(?::[0-9]{1,5})?"
 _PART = rb"[A-Za-z0-9._~%+-]{1,128}"
 _WANDB = re.compile(_HOST + rb"/" + _PART + rb"/" + _PART + rb"/runs/[A-Za-z0-9_-]{1,128}")
 _MLFLOW = re.compile(_HOST + rb"(?:/" + _PART + rb"){0,4}/#/experiments/[0-9]{1,20}/runs/[0-9a-f]{32}(?![0-9a-f])")
-_RUN_ID = re.compile(r"/#/experiments/[0-9]{1,20}/runs/([0-9a-f]{32})")
+# A run that no server keeps has no link, so Rung's own record names it as MLflow does. Scripts name the runs of others.
+_LOCAL = re.compile(rb"(?<=rung\| tracker link=)runs:/[0-9a-f]{32}(?![0-9a-f])")
+_RUN_ID = re.compile(r"(?:/#/experiments/[0-9]{1,20}/runs/|^runs:/)([0-9a-f]{32})")
 
 
 class TrackerLinks:
@@ -34,11 +36,12 @@ class TrackerLinks:
 
     def feed(self, chunk: bytes) -> None:
         data, self._held = self._held + chunk, (self._held + chunk)[-OVERLAP:]
-        if b"/runs/" not in data or len(self.found) == MOST_LINKS:
+        if (b"/runs/" not in data and b"=runs:/" not in data) or len(self.found) == MOST_LINKS:
             return
-        for match in sorted((*_first(_MLFLOW, data), *_first(_WANDB, data)), key=lambda each: each.start()):
+        matches = (*_first(_MLFLOW, data), *_first(_LOCAL, data), *_first(_WANDB, data))
+        for match in sorted(matches, key=lambda each: each.start()):
             # One that goes up to the end of the chunk may be longer; it is still held then.
-            if match.end() < len(data) and (match.re is _MLFLOW or _is_of_wandb(data, match)):
+            if match.end() < len(data) and (match.re is not _WANDB or _is_of_wandb(data, match)):
                 self._keep(match[0].decode("ascii"))
 
     def _keep(self, link: str) -> None:

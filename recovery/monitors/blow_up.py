@@ -10,7 +10,7 @@ import math
 from collections import deque
 from statistics import median
 
-from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, JUMP, RUINED, SMALL, swings_around_zero
+from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, EXPLODED, JUMP, RUINED, SMALL, swings_around_zero
 
 # Eight of ten readings that high are more than a bad batch.
 OF_THE_LAST = 10
@@ -25,6 +25,10 @@ FIRST = 8
 EARLY_READINGS = 3
 SPENT_READINGS = 96
 SPENT = 0.95
+# At the end of a log with fewer readings than FEWEST: so many high ones in a row count where they do not rise any more,
+# if the last is not below this share of the highest; the average of a bad batch falls faster.
+STAYS_HIGH = 4
+SHARE_LEFT = 0.75
 # In a log with losses under more names than this, only the first ones are followed.
 MAX_NAMES = 8
 
@@ -53,9 +57,15 @@ class BlowUpMonitor:
         """Return whether a loss is blown up now."""
         return any(blow_up.is_ruined or blow_up.is_spent for blow_up in self._losses.values())
 
-    def at_end(self) -> BlowUp | None:
-        """Return the blow-up of a loss that ends far above its first value."""
-        return next((blow_up for blow_up in self._losses.values() if blow_up.ends_high), None)
+    def at_end(self, *, may_be_negative: bool = False) -> BlowUp | None:
+        """Return the blow-up of a loss that ends far above its first value.
+
+        `may_be_negative`: a part of the loss was. The losses of a policy and its critic, or of a GAN, may grow by
+        design, so that a few readings show nothing.
+        """
+        short = not may_be_negative and all(each.lowest > 0.0 for each in self._losses.values())
+        found = (each for each in self._losses.values() if each.ends_high or (short and each.exploded))
+        return next(found, None)
 
 
 class BlowUp:
@@ -68,6 +78,8 @@ class BlowUp:
         self._ruined_bits = 0
         self._last: deque[float] = deque(maxlen=LAST_READINGS)
         self._around_zero = False
+        self._begin: list[float] = []
+        self.lowest = math.inf
         self._recent: deque[float] = deque(maxlen=SPENT_READINGS)
         # How many of the first readings were above EARLY_BLOW_UP, and the step of the first of them.
         self._early_blow_ups = 0
@@ -91,6 +103,9 @@ class BlowUp:
             self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
         ruined = loss > RUINED * max(self._first_loss, SMALL)
         self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
+        if self._seen <= FEWEST:
+            self._begin.append(loss)
+        self.lowest = min(self.lowest, loss)
         self._last.append(loss)
         self._recent.append(loss)
         if self._seen == LAST_READINGS:
@@ -130,6 +145,17 @@ class BlowUp:
         return self._ruined_bits & 0b11 == 0b11 and self._last[-1] > self._last[-2]
 
     @property
+    def exploded(self) -> bool:
+        """Return whether a log of a few readings ends with a loss that has left its range and does not come back."""
+        losses = self._begin
+        if not 3 <= self._seen < FEWEST:
+            return False
+        rises = losses[-2] > EXPLODED * max(*losses[:-2], SMALL) and losses[-1] > losses[-2]
+        last = losses[-STAYS_HIGH:] if self._seen > STAYS_HIGH else [0.0]
+        stays = min(last) > EXPLODED * max(losses[0], SMALL) and last[-1] > SHARE_LEFT * max(losses)
+        return rises or stays
+
+    @property
     def description(self) -> str:
-        now = self._last[-1] if self._explodes else median(self._last)
+        now = self._last[-1] if self._explodes or self._seen < FEWEST else median(self._last)
         return f"loss about {now:.4g}, {self._first_loss:.4g} when the log began"

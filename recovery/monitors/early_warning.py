@@ -14,6 +14,7 @@ class EarlyWarningMonitor:
     def __init__(self, limits: EarlyWarning | None) -> None:
         self._divergence = DivergenceMonitor(limits) if limits else None
         self._blow_up = BlowUpMonitor() if limits else None
+        self._negative_term = False
 
     @property
     def active(self) -> bool:
@@ -24,13 +25,14 @@ class EarlyWarningMonitor:
         """Take one reading; return the warning that it completes."""
         if self._divergence is None or self._blow_up is None:
             return None
+        self._negative_term |= any(reading.values.get(name, 0.0) < 0.0 for name in reading.loss_terms)
         warned = self._divergence.see(step, reading)
         blow_up = None if reading.loss is None else self._blow_up.see(step, reading.loss_name, reading.loss)
         return _warning_of(blow_up) if blow_up else warned
 
     def at_end(self) -> DivergenceWarning | None:
         """Return the warning of a loss that ends far above its first value."""
-        blow_up = self._blow_up.at_end() if self._blow_up else None
+        blow_up = self._blow_up.at_end(may_be_negative=self._negative_term) if self._blow_up else None
         return _warning_of(blow_up) if blow_up else None
 
 

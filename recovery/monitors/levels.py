@@ -27,6 +27,8 @@ EARLY_BLOW_UP = 10.0
 # No fault is known and the log ends: has the run unlearned more than it knew? Of the trainings measured, 2 would do
 # (none of the healthy ones, 65 instead of 46 of the others), but the loss of a GAN may grow by design.
 AT_END = 20.0
+# The same for a log of a few readings, which show no level: two of them, or four, must be clearer than a median.
+EXPLODED = 100.0
 # No fault is known and the run goes on: no healthy loss is ten thousand times that of the untrained model.
 RUINED = 1e4
 # No lr raises a loss by this factor from one reading to the next; a bad batch does.

@@ -23,7 +23,9 @@ NOT_STARTED = "{job} has not been started, so it has no checkpoints yet"
 @click.argument("job", shell_complete=complete_job)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def checkpoints(job: str, as_json: bool) -> None:
-    """List the checkpoints of JOB, newest first: step, kind, size, age, verdict and why, attempts that resumed from it.
+    """List the checkpoints of JOB, and which are healthy.
+
+    The newest comes first: step, kind, size, age, verdict and why, attempts that resumed from it.
 
     Those that were not verified yet are verified now by the job's Python, quickly: samples of their numbers, no
     checksums (LOOK sampled). They are verified in full before a job resumes from them.

@@ -9,18 +9,20 @@ from collections.abc import Sequence
 import click
 
 from rung.jobs.model.errors import UsageError
-from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.job_argument import complete_group, complete_job
 
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="JOB...", shell_complete=complete_job)
-@click.option("--group", metavar="G", help="Compare the jobs of one `rung launch --grid`.")
+@click.option(
+    "--group", metavar="G", shell_complete=complete_group, help="Compare the jobs of one `rung launch --grid`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def compare(jobs: Sequence[str], group: str | None, as_json: bool) -> None:
-    """Show jobs side by side: what differs in their settings, how they ended, and what they cost.
+    """Show jobs side by side: settings, end and costs.
 
-    Losses, and the metric of success if the jobs have the same one, are compared at the last step that all jobs with
-    any step have reached.
+    Only settings that differ are shown.     Losses, and the metric of success if the jobs have the same one, are
+    compared at the last step that all jobs with any step have reached.
     """
     from rung.runner.session.session import Session
     from rung.runner.views.compare import compare as build

@@ -21,17 +21,23 @@ SECONDS = click.FloatRange(min=0)
 
 
 @click.command()
-@click.option("--until-idle", is_flag=True, help="End when no active job is left, whoever the controller is.")
+@click.option(
+    "--until-idle", is_flag=True, help="End when no active job is left; where another controller runs, wait for that."
+)
 @click.option("--idle-end", type=SECONDS, metavar="SECONDS", help="End once no job has been active for so long.")
 @click.option("--web", is_flag=True, help="Also serve the page of `rung web`, in a process of its own.")
-@click.option("--port", type=PORT, help=f"The port of that page; 0: any free port.  [default: {DEFAULT_PORT}]")
+@click.option(
+    "--port", type=PORT, metavar="PORT", help=f"The port of that page; 0: any free port.  [default: {DEFAULT_PORT}]"
+)
 @click.option("--background", is_flag=True, help="Start one in the background, as `rung launch` does, if none runs.")
 @click.option("--status", is_flag=True, help="Say which process is the controller; exit code 1 if there is none.")
 @click.option("--stop", is_flag=True, help="Stop the one that runs; jobs go on, and the next controller finds them.")
 @click.option("--install", is_flag=True, help="Run it as a systemd service of yours, also after a restart.")
 @click.option("--uninstall", is_flag=True, help="Stop and remove that service.")
 def controller(until_idle: bool, idle_end: float | None, web: bool, port: int | None, **actions: bool) -> None:
-    """Run the controller in the foreground, for all jobs of this RUNG_HOME.
+    """Run, start, stop or install the controller of all jobs.
+
+    Without an option it runs in the foreground, for all jobs of this RUNG_HOME.
 
     Commands that need a controller start one in the background, which ends by itself when no job is active for a
     while; with RUNG_CONTROLLER=manual they do not.

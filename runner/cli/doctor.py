@@ -31,7 +31,9 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 @click.option("--level", type=click.Choice(LEVELS), default="note", help="Show findings from this level up.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(paths: tuple[Path, ...], rules: bool, fp16: bool, level: str, as_json: bool) -> None:
-    """Read training scripts at PATHS (files or folders) and point at what fails in FP16. Nothing is run.
+    """Find what fails in FP16 in training scripts, without a run.
+
+    PATHS are files or folders.
 
     Where a job in the store has run one of them, it also names the modules that its validation or a replay has found.
 

@@ -26,12 +26,20 @@ FAULTS = ("nan", "overflow", "unscale", "collapse", "oom", "kill", "link")
 
 @click.command()
 @click.argument("fault", type=click.Choice(FAULTS))
-@click.option("--host", help="Run it on this host of the list, in a separate home for drills. Needs --image.")
-@click.option("--image", help="Run it in this image, by digest or id; without --host on any host that can take it.")
+@click.option(
+    "--host", metavar="HOST", help="Run it on this host of the list, in a separate home for drills. Needs --image."
+)
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    help="Run it in this image, by digest or id; without --host on any host that can take it.",
+)
 @click.option("--home", type=click.Path(path_type=Path), help="Submit it into this folder instead of RUNG_HOME.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON and nothing else.")
 def drill(fault: str, host: str | None, image: str | None, home: Path | None, as_json: bool) -> None:
-    """Test your set-up with a toy job that has a real FAULT, in about a minute.
+    """Test your set-up with a toy job that has a real fault.
+
+    It takes about a minute. The faults:
 
     nan: an lr far too high; overflow: a mask beyond FP16; unscale: FP16 parameters under a scaler; collapse: gradients
     beyond FP16 in every batch; oom: a batch too large; kill: the process is killed from outside; link: the connection
@@ -106,7 +114,9 @@ DEMO_JOBS = (
 
 @click.command()
 def demo() -> None:
-    """Watch real FP16 trainings fail and recover, on the CPU, in two to six minutes on two cores.
+    """Watch real FP16 trainings fail and recover, in a few minutes.
+
+    They run on the CPU: two to six minutes on two cores.
 
     The first run has three mistakes in it, fails three times, and recovers each time. The second one shows no error:
     its lr is far too high, and short trials find the right one. Both jobs ship with Rung, and need torch in the Python

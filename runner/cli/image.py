@@ -20,7 +20,10 @@ def image() -> None:
 @click.option("--host", help="Ask this host (default: each in turn, until one knows).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def lock(file: Path, host: str | None, as_json: bool) -> None:
-    """Pin the image tags in FILE as a host resolves them, in images.lock beside it."""
+    """Pin the image tags in a job FILE by digest.
+
+    A host resolves them; they are written to images.lock beside the file.
+    """
     from rung.runner.session.image_ops import lock as pin
 
     found = pin(file, host, os.environ)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def init(
     script: Path, arguments: tuple[str, ...], output: Path | None, only_print: bool, as_json: bool, force: bool
 ) -> None:
-    """Write a job file for the training SCRIPT: rung init train.py -- --epochs 3.
+    """Write a job file for the training SCRIPT.
 
-    Reads how the script takes its options, saves and resumes, and says so in the file, with the lines. Nothing is run,
-    imported or asked. ARGUMENTS after -- are those of the script.
+    For example: rung init train.py -- --epochs 3. It reads how the script takes its options, saves and resumes, and
+    says so in the file, with the lines. Nothing is run, imported or asked. ARGUMENTS after -- are those of the script.
     """
     from rung.runner.preflight.init_job import new_job, write_job
 

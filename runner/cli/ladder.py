@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.option("--calibration", is_flag=True, help="Show how likely each rung was to help when taken, and what came.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def ladder(calibration: bool, as_json: bool) -> None:
-    """Show what each rung did for each fault on each GPU, over all jobs: what `ladder: auto` goes by.
+    """Show how well each rung did for each fault, over all jobs.
+
+    That is what `ladder: auto` goes by, for each kind of GPU.
 
     TRIES: how often it was tried; TOOK: how often its change was seen in the job. Then what came of it, each try
     counted once, without those whose change was seen not to take. SURVIVED: past the fault, and whether it learns is

@@ -13,6 +13,7 @@ from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import without_checkpoints
 from rung.runner.cli.controller import refuse_bad_setting, watch_group, watch_over
+from rung.runner.cli.review.job_argument import complete_job
 
 if TYPE_CHECKING:
     from rung.jobs.spec.job_spec import JobSpec
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     "--from",
     "start",
     metavar="JOB[@STEP]",
+    shell_complete=complete_job,
     help="Begin at a checkpoint of another job: the newest healthy one, or that of STEP. With --grid, every job does.",
 )
 @click.option(
@@ -50,9 +52,10 @@ def launch(  # noqa: PLR0913  (one for each option)
     at_once: int | None,
     as_json: bool,
 ) -> None:
-    """Submit the job in FILE, and start a controller in the background if none runs.
+    """Submit the job in FILE, and have a controller watch it.
 
-    With RUNG_CONTROLLER=manual no controller is started; -f is the controller itself while it follows the job.
+    One is started in the background if none runs. With RUNG_CONTROLLER=manual no controller is started; -f is the
+    controller itself while it follows the job.
     """
     if dryrun and start is not None:
         raise UsageError("--from: a dry run looks at no checkpoint; leave out one of the two")

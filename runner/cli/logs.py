@@ -48,7 +48,7 @@ def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
 @click.argument("job", shell_complete=complete_job)
 @click.option("--log", is_flag=True, help="Show the whole log instead of the story.")
 def follow(job: str, log: bool) -> None:
-    """Tell the story of JOB: what has happened so far, then what happens, until it ends.
+    """Tell the story of JOB so far, and go on until it ends.
 
     It is what `rung launch -f` shows, also after its Ctrl-C or in another terminal; Ctrl-C ends only the following.
     Exit code 0 if the job SUCCEEDED, 1 if not, 130 after Ctrl-C. It starts a controller if none runs, as `rung launch`
@@ -67,10 +67,11 @@ def follow(job: str, log: bool) -> None:
 @click.option("--quick", is_flag=True, help="Search only for faults, at the speed of grep: no steps, no early warning.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def explain(log: Any, quick: bool, as_json: bool) -> None:
-    """Show the faults that Rung finds in any LOG file (- for standard input), what it read, and what it would do.
+    """Show which faults Rung finds in any LOG file.
 
-    What it would do is said for a job with the default ladder that takes all knobs, with a healthy checkpoint from
-    before the fault; `rung launch --dryrun` says it for a job file.
+    It also shows what it read, and what it would do. LOG may be - for standard input. What it would do is said for a
+    job with the default ladder that takes all knobs, with a healthy checkpoint from before the fault; `rung launch
+    --dryrun` says it for a job file.
     """
     from rung.runner.session.explain import explain_log
 

@@ -31,7 +31,7 @@ from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.export import export
-from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.job_argument import complete_job, complete_job_or_group
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.notify import notify
 from rung.runner.cli.review.report import report
@@ -54,6 +54,7 @@ def _session(*, create: bool = False) -> Session:
 
 
 JOB = click.argument("job", shell_complete=complete_job)
+JOB_OR_GROUP = click.argument("job", metavar="JOB|GROUP", shell_complete=complete_job_or_group)
 
 
 def _print_json(data: Any) -> None:
@@ -66,7 +67,10 @@ def cli() -> None:
     """Run FP16 trainings, and recover those that fail.
 
     Rung launches a job, watches its log for numerical faults, changes what must change, and relaunches from the last
-    healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in RUNG_HOME.
+    healthy checkpoint. JOB is a job's id or its name (then the newest of that name). Everything is kept in
+    RUNG_HOME, by default ~/.local/state/rung.
+
+    Begin with `rung demo`; then `rung init train.py` and `rung launch -f job.yaml` for a script of your own.
     """
 
 
@@ -104,14 +108,14 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
 
 
 @cli.command()
-@JOB
+@JOB_OR_GROUP
 @JSON
 def cancel(job: str, as_json: bool) -> None:
-    """End JOB: TERM, then KILL, for its whole process group. Starts a controller if none runs, and waits for the end.
+    """End JOB, or the jobs of GROUP: TERM, then KILL. It waits for the end.
 
-    JOB may be the group of a `rung launch --grid`: all its jobs that have not ended are ended, also those that wait.
-    A job that cannot be ended in time, such as one on a host that does not answer, is shown with the reason; the
-    controller goes on with it.
+    The whole process group of a job is ended. GROUP is that of a `rung launch --grid`: all its jobs that have not ended
+    are ended, also those that wait. It starts a controller if none runs. A job that cannot be ended in time, such as
+    one on a host that does not answer, is shown with the reason; the controller goes on with it.
     """
     from rung.runner.session.cancel import cancel_group, cancel_job
 
@@ -131,7 +135,13 @@ def cancel(job: str, as_json: bool) -> None:
 
 @cli.command()
 @JOB
-@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Change a knob, such as lr=1e-4.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KNOB=VALUE",
+    help="Change a knob, such as lr=1e-4; may be given repeatedly.",
+)
 @click.option("--file", type=click.Path(path_type=Path), help="Take this edited job file instead of the stored one.")
 @click.option(
     "--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer and may have checkpoints."
@@ -142,7 +152,7 @@ def cancel(job: str, as_json: bool) -> None:
 def retry(  # noqa: PLR0913  (one for each option)
     job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, log: bool, as_json: bool
 ) -> None:
-    """Run a FAILED or CANCELLED JOB again, from its last healthy checkpoint."""
+    """Run a FAILED or CANCELLED JOB again, from a good checkpoint."""
     from rung.runner.launch.job_file import changed_since
 
     refuse_bad_setting()
@@ -163,7 +173,11 @@ def retry(  # noqa: PLR0913  (one for each option)
 @cli.command()
 @JSON
 def hosts(as_json: bool) -> None:
-    """List the hosts with their GPUs: what they have, what is free, and which are unreachable."""
+    """List the hosts: their GPUs, what is free, which are lost.
+
+    The list is ansible/inventory/hosts.yml of a clone, else ~/.config/rung/hosts.yml, or the file that RUNG_HOSTS
+    names. docs/operations.md says what is in it.
+    """
     from rung.runner.hosts.health import health_command
     from rung.runner.hosts.host_list import default_list
     from rung.runner.session.session import survey_hosts
@@ -182,7 +196,11 @@ def hosts(as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @JSON
 def check(file: Path | None, as_json: bool) -> None:
-    """Check this machine, the hosts and, with FILE, whether that job could run, where, and which rungs it can use."""
+    """Check this machine, the hosts and, with FILE, a job file.
+
+    Of a job file it says whether that job could run, where, and which rungs it can use. Exit code 0 if
+    all is well, 1 if not.
+    """
     from rung.runner.session.session import check as findings
 
     found = findings(file)
@@ -233,7 +251,11 @@ cli.add_command(web)
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for a SHELL: eval "$(rung completion bash)"."""
+    """Print the script that completes jobs and options in a shell.
+
+    For bash write eval "$(rung completion bash)" into ~/.bashrc, for zsh the same with zsh into ~/.zshrc; for fish
+    run: rung completion fish > ~/.config/fish/completions/rung.fish
+    """
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

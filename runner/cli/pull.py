@@ -27,12 +27,13 @@ REFRESH_SECONDS = 0.2
 @click.option("--force", is_flag=True, help="Replace files that are there with another content.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def pull(job: str, pattern: str | None, to: Path | None, force: bool, as_json: bool) -> None:
-    """Fetch checkpoints and results of JOB from its host, or from RUNG_HOME.
+    """Fetch checkpoints, logs and results of JOB.
 
-    Without PATTERN: the newest healthy checkpoint, the log of every attempt, and the recovery history. With one: the
-    files that match it in the folders of the newest attempt: its checkpoints, its output (the folder it keeps), and its
-    copy of the workdir. Write it as '*.json', 'out/*.csv' or 'results/**/best.pt'; a folder that matches comes whole.
-    Every file is compared by SHA-256. Links are never followed.
+    They come from its host, or from RUNG_HOME. Without PATTERN: the newest healthy checkpoint, the log of every
+    attempt, and the recovery history. With one: the files that match it in the folders of the newest attempt: its
+    checkpoints, its output (the folder it keeps), and its copy of the workdir. Write it as '*.json', 'out/*.csv' or
+    'results/**/best.pt'; a folder that matches comes whole. Every file is compared by SHA-256. Links are never
+    followed.
     """
     from rung.runner.context import Context
     from rung.runner.session.session import Session

@@ -12,6 +12,7 @@ import click
 
 from rung.jobs.model.state import JobState
 from rung.runner.cli.controller import warn_if_unwatched
+from rung.runner.cli.review.job_argument import complete_group
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session
@@ -32,7 +33,7 @@ STATES = StateName([state.value for state in JobState])
 @click.command()
 @click.option("--state", "states", type=STATES, multiple=True, help="Only jobs in this state; may be given repeatedly.")
 @click.option("--name", help="Only jobs of this name; * and ? stand for any characters.")
-@click.option("--group", metavar="G", help="Only the jobs of one `rung launch --grid`.")
+@click.option("--group", metavar="G", shell_complete=complete_group, help="Only the jobs of one `rung launch --grid`.")
 @click.option("--since", metavar="TIME", help="Only jobs submitted since: 30m, 2h, 3d, or a date such as 2026-03-31.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N of them.")
 @click.option("--wide", is_flag=True, help="Show every column and the whole reason, however long the lines get.")

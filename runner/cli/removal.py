@@ -45,10 +45,11 @@ class Answers:
 @click.option("--give-up-hosts", is_flag=True, help="Do not wait for hosts that do not answer; what is there stays.")
 @JSON
 def rm(jobs: Sequence[str], dry_run: bool, yes: bool, give_up_hosts: bool, as_json: bool) -> None:
-    """Remove jobs that have ended: logs, records, checkpoints and work copies, here and on their hosts.
+    """Remove jobs that have ended, with all that they left.
 
-    It shows what there is and how much of the disk it takes, then asks. Folders of yours (an absolute checkpoint.dir,
-    volumes) are never touched. What `rung ladder` learned from the jobs stays.
+    That is logs, records, checkpoints and work copies, here and on their hosts. It shows what there is and how much of
+    the disk it takes, then asks. Folders of yours (an absolute checkpoint.dir, volumes) are never touched. What `rung
+    ladder` learned from the jobs stays.
     """
     from rung.runner.storage.plan_rm import plan_rm, refuse_needed
 
@@ -75,12 +76,12 @@ def rm(jobs: Sequence[str], dry_run: bool, yes: bool, give_up_hosts: bool, as_js
 @YES
 @JSON
 def prune(older: str, keep: int, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Remove what jobs that ended long ago no longer need, here and on their hosts.
+    """Free disk: remove what jobs that ended no longer need.
 
-    That is work copies, checkpoints that were set aside, and all checkpoints but the newest N of each job (and the last
-    one of a job that succeeded); on hosts also shipped trees that no other job uses; here also reports of validations
-    and what a killed `rung launch --from` left. Logs, records and the jobs themselves stay. Checkpoints that a job
-    which has not ended may need are never touched, nor are folders of yours.
+    That is, here and on their hosts, work copies, checkpoints that were set aside, and all checkpoints but the newest N
+    of each job (and the last one of a job that succeeded); on hosts also shipped trees that no other job uses; here
+    also reports of validations and what a killed `rung launch --from` left. Logs, records and the jobs themselves stay.
+    Checkpoints that a job which has not ended may need are never touched, nor are folders of yours.
     """
     from rung.runner.storage.plan_prune import plan_prune
     from rung.runner.views.times import parse_span

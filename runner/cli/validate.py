@@ -31,16 +31,16 @@ SHOWN |= {_K.UNEXPECTED_ERROR}
 
 @click.command()
 @click.argument("target", metavar="FILE|JOB")
-@click.option("--metric", help="Compare this number instead of success.metric or validation.metric.")
+@click.option("--metric", metavar="NAME", help="Compare this number instead of success.metric or validation.metric.")
 @click.option("--output", type=click.Path(path_type=Path), help="Copy the report into this folder as well.")
 @click.option("--again", is_flag=True, help="Run it anew although the same thing has been validated before.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and nothing else.")
 def validate(target: str, metric: str | None, output: Path | None, again: bool, as_json: bool) -> None:
-    """Compare a job's FP16 with FP32 before it is trusted: PASS, MARGINAL or FAIL.
+    """Compare a job's FP16 with FP32 before you trust it.
 
-    Runs the job as asked and an FP32 baseline with the same seed and data, with nothing recovered, and compares metric,
-    time per step, memory, losses that are not finite and gradient norms. FILE may be a folder with a job.yaml.
-    Exit code 0: PASS, 3: MARGINAL, 1: FAIL, 4: it could not be decided.
+    It says PASS, MARGINAL or FAIL. It runs the job as asked and an FP32 baseline with the same seed and data, with
+    nothing recovered, and compares metric, time per step, memory, losses that are not finite and gradient norms. FILE
+    may be a folder with a job.yaml. Exit code 0: PASS, 3: MARGINAL, 1: FAIL, 4: it could not be decided.
     """
     from rung.runner.session.session import Session
     from rung.runner.session.validate_run import VerdictWait, find_subject, request_validation

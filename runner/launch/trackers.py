@@ -61,7 +61,8 @@ def _has_one_command(spec: JobSpec) -> bool:
 
 
 def _tensorboard(attempt: Attempt) -> dict[str, str]:
-    """Return the step from which on a relaunch writes again what an attempt before it has written."""
-    if attempt.number == 1 or attempt.planned_step is None:
+    """Return the step from which on a relaunch writes again what attempts before it have written."""
+    if attempt.number == 1:
         return {}
-    return {"RUNG_PURGE_STEP": str(attempt.planned_step)}
+    begins = attempt.planned_step if attempt.purge_step is None else attempt.purge_step
+    return {"RUNG_PURGE_STEP": str(begins or 0)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, beside_last, main_line
@@ -121,12 +122,22 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
 def _with_trackers(attempt: Attempt, attempts: Sequence[Attempt]) -> Attempt:
     """Return an attempt with what its trackers are told: the fault before it, and the run that it may go on with.
 
-    That is the run in MLflow of an attempt with the same knobs.
+    That is the run in MLflow of an attempt with the same knobs. After trials the curves begin again where the trials
+    began: the last one to write there need not be the one that has won.
     """
     before = main_line(attempts)[-1]
     same = attempt.trial is None and attempt.asked == before.asked
     run = mlflow_run(before.links, before.mlflow_run) if same else None
-    return replace(attempt, after_fault=before.fault.kind.value if before.fault else None, mlflow_run=run)
+    after_fault = before.fault.kind.value if before.fault else None
+    return replace(attempt, after_fault=after_fault, mlflow_run=run, purge_step=purge_step(attempt, attempts))
+
+
+def purge_step(attempt: Attempt, attempts: Sequence[Attempt]) -> int | None:
+    """Return the step where trials right before an attempt began; None if there were none, or it is a trial itself."""
+    trials = list(takewhile(lambda each: each.is_trial, reversed(attempts)))
+    if attempt.trial is not None or not trials:
+        return None
+    return min(each.planned_step or 0 for each in (*trials, attempt))
 
 
 def carry_out(store: Store, job: Job, decision: Decision, placement: Placement, *, at: float) -> None:

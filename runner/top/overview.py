@@ -17,9 +17,9 @@ from rung.runner.top.host_rows import Row, host_rows
 from rung.runner.top.job_line import JobLine, job_line
 from rung.runner.top.loss_curves import LossCurves
 from rung.runner.views.live_line import Pace, describe_now
-from rung.runner.views.story import lay_out
+from rung.runner.views.story import lay_out, whole_story
 from rung.runner.web.host_survey import HostSurvey, with_leases
-from rung.runner.web.job_view import MOST_STORY, story
+from rung.runner.web.job_view import MOST_STORY
 from rung.runner.web.reading import ReadStore, snapshot
 
 ACTIVE = tuple(state.value for state in JobState if state not in ENDED)
@@ -128,7 +128,7 @@ class OverviewReader:
                 job, attempts, events = store.job(job_id), store.attempts(job_id), store.events(job_id)
         except UNREADABLE as error:
             return JobStory(job_id, clean(f"cannot be read: {error}"), "", ())
-        lines = [lay_out(line, job.created_at, width) for line in story(events, attempts)]
+        lines = [lay_out(line, job.created_at, width) for line in whole_story(events, attempts)]
         left_out = [f"{len(lines) - MOST_STORY} earlier lines: rung history {job_id}"] if lines[MOST_STORY:] else []
         speed = self._paces[job_id].speed if job_id in self._paces else None
         return JobStory(

@@ -9,9 +9,11 @@ import click
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write them into FILE, whole or not at all.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write them into FILE, whole or not at all."
+)
 def metrics(output: Path | None) -> None:
-    """Print the numbers of this RUNG_HOME in the text format of Prometheus.
+    """Print the numbers of all jobs as text for Prometheus.
 
     Jobs by state, recoveries by fault and rung, trials, steps lost, seconds from a fault to the relaunch, hosts, and
     whether a controller watches. With -o FILE, which everybody may read, it is made for the textfile collector of

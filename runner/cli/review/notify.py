@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @click.option("--test", is_flag=True, help="Send a test message, to NAME or to all, and say what the service answered.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def notify(name: str | None, test: bool, as_json: bool) -> None:
-    """List who is told about jobs, what waits to be sent, and the last error of each.
+    """List who is told about jobs, and what waits to be sent.
 
-    RUNG_HOME/notify.yaml names them, each with a URL of Apprise; docs/notifications.md shows how. The URLs hold tokens,
-    so only the service is ever shown.
+    It also shows the last error of each. RUNG_HOME/notify.yaml names them, each with a URL of Apprise;
+    docs/notifications.md shows how. The URLs hold tokens, so only the service is ever shown.
     """
     from rung.runner.notify.settings import read_settings
     from rung.runner.state.home import find_home

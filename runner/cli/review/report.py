@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write one HTML file that needs nothing else.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def report(job: str | None, since: str | None, output: Path | None, as_json: bool) -> None:
-    """Say how JOB went, or with --since what happened to all jobs; with -o as a page for a colleague.
+    """Say how JOB went, or what happened to all jobs since a time.
 
-    The first line can be pasted into a chat. The page of a job has its curves, attempts, knobs, trials, checkpoints,
-    faults, times and costs. It opens offline, and has no script.
+    With -o it is a page for a colleague. The first line can be pasted into a chat. The page of a job has its curves,
+    attempts, knobs, trials, checkpoints, faults, times and costs. It opens offline, and has no script.
     """
     from rung.runner.session.session import Session
 

@@ -25,14 +25,14 @@ def refuse_without_extra(command: str) -> None:
 
 
 @click.command()
-@click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="0: any free port.")
+@click.option("--port", type=PORT, metavar="PORT", default=DEFAULT_PORT, show_default=True, help="0: any free port.")
 @click.option("--open", "browse", is_flag=True, help="Open the page in your browser.")
 @click.option("--until-input-ends", "beside", is_flag=True, hidden=True)
 def web(port: int, browse: bool, beside: bool) -> None:
-    """Show the jobs as a page in the browser, live, on this machine only.
+    """Show the jobs as a live page in the browser.
 
-    Prints a link with a random token, without which nothing is shown. Ends with Ctrl-C; jobs and their controller do
-    not depend on it.
+    Only this machine is served. It prints a link with a random token, without which nothing is shown. Ends with Ctrl-C;
+    jobs and their controller do not depend on it.
     """
     refuse_without_extra("rung web")
     from rung.runner.session.session import Session

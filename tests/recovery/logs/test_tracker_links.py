@@ -70,3 +70,10 @@ def test_the_run_of_mlflow_is_known_only_where_there_is_one() -> None:
     assert mlflow_run((MLFLOW, other)) is None  # nested runs: which is the outer one is open
     assert mlflow_run((WANDB,)) is None and mlflow_run((WANDB,), known=RUN) == RUN
     assert mlflow_run((MLFLOW,), known=RUN[::-1]) == RUN
+
+
+def test_a_run_without_a_server_is_found_in_the_record_of_it_and_nowhere_else() -> None:
+    links = TrackerLinks()
+    links.feed(f"rung| tracker link=runs:/{RUN}\nloaded runs:/{RUN[::-1]}/model link=runs:/{RUN[::-1]}\n".encode())
+    assert links.found == (f"runs:/{RUN}",)
+    assert mlflow_run(links.found) == RUN

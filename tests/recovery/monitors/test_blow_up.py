@@ -3,6 +3,8 @@
 import math
 import random
 
+import pytest
+
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.detector import Detector
@@ -70,8 +72,43 @@ def test_a_short_log_that_ends_while_the_loss_explodes_is_a_divergence():
 
 
 def test_a_short_log_with_a_bad_batch_or_its_average_at_the_end_is_no_divergence():
-    for losses in ([0.8, 0.7, 0.7, 1e13], [0.8, 0.7, 1e13, 5e12], [0.8, 1e13, 0.7, 1e14], [0.8, 2.0, 3e3, 7e3]):
+    for losses in ([0.8, 0.7, 0.7, 1e13], [0.8, 0.7, 1e13, 5e12], [0.8, 1e13, 0.7, 1e14], [0.8, 2.0, 70.0, 79.0]):
         assert follow(losses).first_fault(ended=True) is None, losses
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[11.6, 8.9, 9104.2, 16210.6], [0.16, 24.0, 65.2, 60.4, 54.1], [2.3, 2.1, 1.9, 1.8, 300.0, 310.0]],
+)
+def test_a_few_losses_that_end_a_hundred_times_higher_are_a_divergence_at_the_end_only(losses):
+    detector = follow(losses)
+    assert detector.first_fault(ended=False) is None
+    fault = detector.first_fault(ended=True)
+    assert fault is not None and fault.kind is FaultKind.DIVERGENCE and f"loss about {losses[-1]:.4g}" in fault.note
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.3, 2.1, 400.0],  # one bad batch
+        [2.3, 2.1, 400.0, 2.2],
+        [2.3, 2.1, 400.0, 380.0],  # and its average
+        [2.3, 2.1, 800.0, 620.0, 500.0, 400.0, 330.0],
+        [2.3, 2.1, 40.0, 60.0],  # harder data
+        [0.5, -0.1, 300.0, 400.0],  # a critic
+        [0.0001, 0.02, 0.5, 9.0],  # a first loss near zero
+        [300.0, 2.1, 2.0, 400.0, 500.0],
+    ],
+)
+def test_a_few_losses_that_come_back_or_may_grow_are_no_divergence(losses):
+    assert follow(losses).first_fault(ended=True) is None
+
+
+def test_a_few_losses_with_a_negative_part_may_grow():
+    detector = Detector()
+    for number, loss in enumerate([12.3, 9.1, 1530.0, 2530.0], 1):
+        detector.feed(Line(number, f"step {number} loss {loss} policy_loss -0.02 value_loss {loss}"))
+    assert detector.first_fault(ended=True) is None
 
 
 def test_a_first_loss_near_zero_is_not_used_for_comparison():

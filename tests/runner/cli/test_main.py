@@ -76,6 +76,32 @@ def test_the_bash_completion_is_valid_and_completes_jobs(home: Path, rung: Rung)
     assert rung(env=env).out.split() == [f"plain,{job_id}"]
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("rung cancel s", ["seeds-grid-1", "seeds-seed-1-1", "seeds-seed-2-2"]),
+        ("rung queue --group s", ["seeds-grid-1"]),
+        ("rung compare --group s", ["seeds-grid-1"]),
+        ("rung history s", ["seeds-seed-1-1", "seeds-seed-2-2"]),
+        ("rung launch --from s", ["seeds-seed-1-1", "seeds-seed-2-2"]),
+    ],
+)
+def test_groups_are_completed_where_a_command_takes_one(
+    home: Path, tmp_path: Path, rung: Rung, words: str, offered: list[str]
+) -> None:
+    job = tmp_path / "seeds.yaml"
+    job.write_text("name: seeds\nrun: python train.py --seed {seed}\n")
+    rung("launch", str(job), "--grid", "seed=1,2", env={"RUNG_CONTROLLER": "manual"})
+    env = {"_RUNG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert rung(env=env).out.split() == [f"plain,{each}" for each in offered]
+
+
+def test_the_list_of_commands_has_whole_sentences(run_rung: Any) -> None:
+    _, out, _ = run_rung("--help")
+    commands = out.partition("Commands:\n")[2]
+    assert commands and "..." not in commands
+
+
 # Wrong arguments
 
 

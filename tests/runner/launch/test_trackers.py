@@ -17,6 +17,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import parse_spec
 from rung.runner.launch.request import build_request
 from rung.runner.launch.trackers import VARIABLES
+from rung.runner.state.next_attempt import purge_step
 
 RUN = "0123456789abcdef0123456789abcdef"
 SET = (*VARIABLES, "RUNG_PURGE_STEP")
@@ -54,8 +55,24 @@ def test_a_relaunch_says_its_fault_and_its_rung_and_purges_what_it_writes_again(
         "rung.job": "gpt-1", "rung.attempt": "2", "rung.fault": "nan_loss", "rung.rung": "lower_lr",
     }  # fmt: skip
     assert found["RUNG_PURGE_STEP"] == "40" and "MLFLOW_RUN_ID" not in found
+    # From scratch all is written again; after trials, what they have written too.
+    assert variables({"number": 2})["RUNG_PURGE_STEP"] == "0"
+    assert variables({**relaunch, "purge_step": 30})["RUNG_PURGE_STEP"] == "30"
     # A job that begins at a checkpoint of another one has written nothing before it.
     assert "RUNG_PURGE_STEP" not in variables({"planned_step": 40, "resumed_from": "s.pt"})
+
+
+def test_the_curves_begin_again_where_trials_right_before_began() -> None:
+    def attempt(number: int, step: int | None, trial: Trial | None = None) -> Attempt:
+        return Attempt("a-1", number, "here", Knobs(), None, "", planned_step=step, trial=trial)
+
+    trial = Trial(1, 0, (Candidate("lower_lr", Knobs(), 0.1),), 20, 30, 50, 100)
+    first, trials = attempt(1, None), [attempt(2, 40, trial), attempt(3, 40, trial)]
+    winner = attempt(4, 50)
+    assert purge_step(winner, [first, *trials]) == 40
+    assert purge_step(attempt(4, 40, trial), [first, *trials]) is None
+    assert purge_step(attempt(5, 60), [first, *trials, winner]) is None
+    assert purge_step(attempt(3, 20), [first, attempt(2, None, trial)]) == 0
 
 
 def test_the_name_of_a_trial_says_so() -> None:
