@@ -59,7 +59,14 @@ NO_FLEET := $(addprefix --ignore=,$(FLEET_TESTS))
 # Each part keeps a report of what failed, for `make test-again`.
 FIRST := python -m tests.again first
 
-test: setup ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
+# The trackers are in folders of their own, so that they are in no lock file, and no framework finds them in other tests.
+TRACKERS := build/trackers
+$(TRACKERS)/%/ready: tests/trackers/%.txt requirements.lock | setup
+	@echo "Installing the trackers in tests/trackers/$*.txt"; rm -rf $(@D)
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --target $(@D) -r $<
+	@touch $@
+
+test: setup $(TRACKERS)/tensorboard/ready ## Run all tests; RUNG_TEST_FLEET=off leaves out the fleet tests, which need root
 ifeq ($(RUNG_TEST_FLEET),off)
 	@python -m tests.again plan tests
 	@$(MAKE) --no-print-directory system SYSTEM="$(TESTS_NEED)"
@@ -73,13 +80,6 @@ else
 	$(FIRST) fleet $(FLEET_PARALLEL) $(FLEET_TESTS) || failed=$$?; \
 	exit $${failed:-0}
 endif
-
-# The trackers are in folders of their own, so that they are in no lock file, and no framework finds them in other tests.
-TRACKERS := build/trackers
-$(TRACKERS)/%/ready: tests/trackers/%.txt requirements.lock | setup
-	@echo "Installing the trackers in tests/trackers/$*.txt"; rm -rf $(@D)
-	@if $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-input --no-deps --target $(@D) -r $<; then touch $@; \
-	else rm -rf $(@D); echo "rung: they cannot be installed here, so their tests are skipped" >&2; fi
 
 test-long: setup $(TRACKERS)/tensorboard/ready $(TRACKERS)/all/ready ## Run the slow tests and repeated cases that `make test` leaves out
 	@python -m tests.again plan long

@@ -7,9 +7,9 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rung.jobs.job import Job, Outcome
 from rung.jobs.model.errors import StoreError
@@ -23,6 +23,7 @@ from rung.runner.report.event_files import write_runs
 from rung.runner.report.event_runs import event_runs
 from rung.runner.series.write import SeriesWriter
 from tests.support.web_home import WebHome
+from tests.trackers.folders import TENSORBOARD
 
 RunRung = Callable[..., tuple[int, str, str]]
 PICTURE = "![](http://elsewhere/x.png) <img src=x> \x1b[31m\u202e"
@@ -62,12 +63,18 @@ def job(web_home: WebHome) -> Job:
     return job
 
 
-def read(folder: Path) -> EventAccumulator:
-    return EventAccumulator(str(folder)).Reload()
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
+    """Return TensorBoard's own reader of a run."""
+    assert (TENSORBOARD / "ready").exists(), "TensorBoard is not installed for the tests: `make test` does that"
+    monkeypatch.syspath_prepend(str(TENSORBOARD))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return lambda folder: EventAccumulator(str(folder)).Reload()
 
 
 def test_tensorboard_reads_one_curve_of_what_counted_and_the_rest_as_runs_of_their_own(
-    job: Job, run_rung: RunRung, tmp_path: Path
+    job: Job, run_rung: RunRung, read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     folder = tmp_path / "curves"
     names = f"run, thrown-away/attempt-1, {TRIAL}"
@@ -85,7 +92,7 @@ def test_tensorboard_reads_one_curve_of_what_counted_and_the_rest_as_runs_of_the
 
 
 def test_faults_and_rungs_are_texts_at_their_steps_that_show_no_picture(
-    job: Job, run_rung: RunRung, tmp_path: Path
+    job: Job, run_rung: RunRung, read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     assert run_rung("export", "tensorboard", "mmgcn", "-o", tmp_path / "curves")[0] == 0
     own = read(tmp_path / "curves" / "run")
