@@ -37,8 +37,7 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
 
 
 def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
-    for kind in ("cuda", "cpu"):
-        dtype = precision.live_autocast(kind)
+    for dtype in precision.live_autocasts():
         if dtype is not None:
             _seen.add(dtype)
 
