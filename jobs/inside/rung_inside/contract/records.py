@@ -84,6 +84,8 @@ def line(kind: str, values: Mapping[str, Any]) -> str:
         # Most values are numbers, and most updates of a short run are reported.
         if type(value) is float or type(value) is int:
             words.append(f"{key}={value!r}")
+        elif value is False:
+            words.append(f"{key}=0")
         elif value is not None:
             words.append(f"{key}={text_of(value)}")
     return " ".join(words)
@@ -152,10 +154,8 @@ def _write_to_log(text: str) -> bool:
     path = os.environ.get("RUNG_LOG")
     if not path:
         return False
-    try:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):  # noqa: SIM105 - cheaper than contextlib.suppress
-        pass
     try:
         # Never create it: a missing path belongs to another machine or container.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)

@@ -111,40 +111,42 @@ class _UpdateCounter:
         self.only = weakref.ref(optimizer) if self._turn.is_only(optimizer) else _nothing
 
 
-_count = _UpdateCounter()
+# Read directly by code that runs in every update.
+count = _UpdateCounter()
 
 
 def begin_update(optimizer: Any) -> int:
     """Count an update that this optimizer begins, and return its number over the whole run, from 1."""
-    if _count.only() is optimizer:
-        _count.updates += 1
+    if count.only() is optimizer:
+        count.updates += 1
     else:
-        _count.begin(optimizer)
-    return step()
+        count.begin(optimizer)
+    first = count.first
+    return count.updates + (first_step() if first is None else first)
 
 
 def updates() -> int:
     """Return how many updates this attempt has begun."""
-    return _count.updates
+    return count.updates
 
 
 def resume_at(step: int) -> None:
     """Count from this step on: that of the checkpoint that the script has really loaded."""
-    _count.first = step
+    count.first = step
 
 
 def first_step() -> int:
     """Return the step of the checkpoint that this attempt resumes from, 0 from scratch."""
-    if _count.first is not None:
-        return _count.first
+    if count.first is not None:
+        return count.first
     text = os.environ.get("RUNG_CHECKPOINT_STEP", "").strip()
     return int(text) if text.isdigit() and os.environ.get("RUNG_CHECKPOINT") else 0
 
 
 def step() -> int:
     """Return the number of the newest update over the whole run; skipped ones count."""
-    first = _count.first
-    return _count.updates + (first_step() if first is None else first)
+    first = count.first
+    return count.updates + (first_step() if first is None else first)
 
 
 def asked_knob(name: str) -> Any:

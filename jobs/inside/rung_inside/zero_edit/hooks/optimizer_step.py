@@ -126,9 +126,7 @@ def _left_out(number: int) -> bool:
 
 def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     update = _in_progress.get(id(optimizer))
-    if (update is not None and update.stepping) or (
-        _newest[0]() is not optimizer and _is_wrapper_optimizer(optimizer)
-    ):
+    if (update is not None and update.stepping) or (_newest[0]() is not optimizer and _is_wrapper_optimizer(optimizer)):
         return original(optimizer, *args, **kwargs)
     if run_state.Rehearsal.is_on:
         closure = _closure(args, kwargs)
@@ -158,7 +156,19 @@ def _run_step(update: Update, original: Callable[..., Any], args: Any, kwargs: A
         # Its batch is still used up and its loss still reported.
         return closure() if closure is not None else None
     if closure is None and _asked.get("lr") is None and _asked.get("precision") is None:
-        return _run_plain_step(update, original, args, kwargs)
+        update.stepping = True
+        try:
+            result = original(update.optimizer, *args, **kwargs)
+            update.skipped = False
+            return result
+        finally:
+            update.stepping = False
+    return _run_changed_step(update, original, args, kwargs)
+
+
+def _run_changed_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Step the optimizer with another lr or precision, or with a closure, around which nothing is changed."""
+    closure = _closure(args, kwargs)
     step = _Step(update)
     if closure is not None:
         args, kwargs = step.around_closure(closure, args, kwargs)
@@ -183,17 +193,6 @@ class _NotFinite(Exception):
     def __init__(self, loss: Any) -> None:
         super().__init__()
         self.loss = loss
-
-
-def _run_plain_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Step the optimizer as it is, if neither lr nor precision is asked."""
-    update.stepping = True
-    try:
-        result = original(update.optimizer, *args, **kwargs)
-        update.skipped = False
-        return result
-    finally:
-        update.stepping = False
 
 
 class _Step:

@@ -38,8 +38,11 @@ def take_used_bound(optimizer: Any) -> Any:
 
 def _clip_norm(original: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
     bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
-    parameters = _as_list(parameters)
-    patch.quietly(_record_clip, parameters, bound)
+    parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+    try:
+        _record_clip(parameters, bound)
+    except Exception as error:
+        patch.note_error(_record_clip, error)
     # In FP16 a norm above 65504 is inf, and all gradients become zero.
     half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
     norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)

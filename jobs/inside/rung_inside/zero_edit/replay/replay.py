@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from rung_inside.contract import asked_knobs, records
-from rung_inside.numerics import finite, grad_norm, precision
+from rung_inside.numerics import finite, grad_norm
 from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
 from rung_inside.places.find import LOSS
 from rung_inside.zero_edit import run_state
+from rung_inside.zero_edit.knobs import autocast
 from rung_inside.zero_edit.replay import cure, memory, rerun_forward
 from rung_inside.zero_edit.replay.batch import Batch
 
@@ -61,7 +62,7 @@ class _State:
         self.args: Any = ()
         self.kwargs: Any = {}
         # The dtypes of autocast on CUDA and on the CPU; None: off.
-        self.casts: tuple[Any, Any] = (None, None)
+        self.casts: tuple[Any, ...] = (None, None)
         self.is_installed = False
         self.made = 0
         self.last_step = -1
@@ -110,7 +111,7 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         if module not in _now.norms:
             _now.norms[module] = grad_norm.norm(module.parameters())
     _now.args, _now.kwargs = args, kwargs
-    _now.casts = precision.live_autocasts()
+    _now.casts = tuple(autocast.live)
 
 
 def _on_backward(_loss: Any) -> None:

@@ -15,6 +15,8 @@ MOST_HELD = 256
 GPU = "cuda"
 # Loss, flag, norm and scale.
 MOST_NUMBERS = 4
+# Before these, the step and its source, which are no tensors.
+FIRST_NUMBER = 2
 
 
 class Numbers(NamedTuple):
@@ -35,7 +37,7 @@ class AsyncReadback:
 
     def __init__(self) -> None:
         self._held: list[Numbers] = []
-        self._in_flight: list[Numbers] = []
+        self._in_flight: list[list[Any]] = []
         # How many numbers of those in flight are in the buffer.
         self._copied = 0
         self._buffer: Any = None
@@ -92,22 +94,27 @@ class AsyncReadback:
 _COPIED = object()
 
 
-def _marked(numbers: Numbers, device: Any, tensors: list[Any]) -> Numbers:
+def _marked(numbers: Numbers, device: Any, tensors: list[Any]) -> list[Any]:
     """Return the numbers with a mark in place of those that are copied, which are added to `tensors`."""
     values = list(numbers)
-    # The step and its source are no tensors.
-    for index in range(2, len(values)):
+    for index in range(FIRST_NUMBER, len(values)):
         value = values[index]
         if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
             # Nearly all are plain already, and two calls of torch for each of them were half of the work here.
             is_plain = value.dim() == 0 and not value.requires_grad
             tensors.append(value if is_plain else value.detach().reshape(()))
             values[index] = _COPIED
-    return Numbers._make(values)
+    return values
 
 
-def _on_host(numbers: Numbers, copied: Iterator[float]) -> Numbers:
+def _on_host(values: list[Any], copied: Iterator[float]) -> Numbers:
     """Return the numbers with those that were copied, and without those that are still on a GPU."""
-    step, source, *rest = (next(copied) if value is _COPIED else value for value in numbers)
-    loss, lr, norm, scale, skipped = (None if isinstance(value, torch.Tensor) else value for value in rest)
-    return Numbers(step, source, loss, lr, norm, scale, None if skipped is None else bool(skipped))
+    for index in range(FIRST_NUMBER, len(values)):
+        value = values[index]
+        if value is _COPIED:
+            values[index] = next(copied)
+        elif isinstance(value, torch.Tensor):
+            values[index] = None
+    if values[-1] is not None:
+        values[-1] = bool(values[-1])
+    return Numbers(*values)

@@ -40,7 +40,7 @@ def install(_torch: Any) -> None:
 
 def _report(optimizer: Any, skipped: bool | None) -> None:
     """Report the knobs of the first optimizer; others, such as a GAN's, may be clipped differently."""
-    updates = run_state.updates()
+    updates = run_state.count.updates
     if updates > FIRST and updates % EVERY:
         return
     first = _first_optimizer[0]() if _first_optimizer else None

@@ -57,7 +57,7 @@ class StepRecorder:
         if loss.device.type != HOST:
             # A loss that was scaled comes without its graph.
             loss = loss.detach() if loss.requires_grad else loss
-            if run_state.updates() < AT_ONCE and _can_wait(loss) and not math.isfinite(loss.item()):
+            if run_state.count.updates < AT_ONCE and _can_wait(loss) and not math.isfinite(loss.item()):
                 # Most faults of a script are there from the start, and before the update its weights are still good.
                 replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
@@ -126,7 +126,7 @@ class StepRecorder:
         """Take what has arrived from the GPU."""
         with records.together():
             for numbers in self.readback.take():
-                if not _is_finite(numbers.loss):
+                if not (numbers.loss is None or math.isfinite(numbers.loss)):
                     self._report_run_up()
                     records.write_held()
                     replay.on_nonfinite_loss(numbers.step)
@@ -237,10 +237,6 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
-
-
 def _is_bad(numbers: Numbers) -> bool:
     """Return whether the loss is not finite, or the gradients that were used are not."""
     loss, norm = numbers.loss, numbers.norm
@@ -250,13 +246,14 @@ def _is_bad(numbers: Numbers) -> bool:
 
 
 def _emit(numbers: Numbers, optimizer: int | None = None) -> None:
-    short = records.short
+    loss, lr, norm = numbers.loss, numbers.lr, numbers.norm
+    # As records.short, without a call for each.
     records.emit(
         "step",
         step=numbers.step,
-        loss=None if numbers.loss is None else short(numbers.loss),
-        lr=None if numbers.lr is None else short(numbers.lr),
-        grad_norm=None if numbers.norm is None else short(numbers.norm),
+        loss=None if loss is None else float(f"{loss:.6g}"),
+        lr=None if lr is None else float(f"{lr:.6g}"),
+        grad_norm=None if norm is None else float(f"{norm:.6g}"),
         scale=numbers.scale,
         skipped=numbers.skipped,
         optimizer=optimizer,
