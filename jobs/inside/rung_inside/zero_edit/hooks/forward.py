@@ -89,7 +89,7 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
     if getattr(_thread, "in_root", False) or module not in run_state.models:
         return call(module, *args, **kwargs)
     _thread.in_root = True
-    if not (_asked and (param_dtype.is_asked() or fp16_places.has_places())):
+    if not ((_asked and param_dtype.is_asked()) or fp16_places.has_places()):
         try:
             run_state.publish("forward", module, args, kwargs)
             return call(module, *args, **kwargs)
