@@ -25,8 +25,9 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.5), torch
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 scaler = torch.amp.GradScaler(device, init_scale=8.0)
 rows = torch.utils.data.TensorDataset(torch.randn(40, 8))
+loader = torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True)
 step = 0
-for (x,) in torch.utils.data.DataLoader(rows, batch_size=2, shuffle=True):
+for (x,) in loader:
     if step == int(sys.argv[1]):
         sys.exit(3)
     x = x.to(device)
