@@ -31,15 +31,15 @@ def start() -> None:
     from rung_inside import zero_edit
     from rung_inside.patching import patch
 
-    own = patch.wrap
+    own = patch.replace
 
-    def remembered(owner: Any, name: str, around: Callable[..., Any]) -> bool:
-        before, done = vars(owner).get(name), own(owner, name, around)
+    def remembered(owner: Any, name: str, hook: Any, make: Any) -> bool:
+        before, done = vars(owner).get(name), own(owner, name, hook, make)
         if done:
             _replaced.append((owner, name, vars(owner)[name], before))
         return done
 
-    patch.wrap = remembered
+    patch.replace = remembered
     zero_edit.start()
 
 

@@ -45,7 +45,7 @@ REASONS = ("part_failed", "not_started", "python_too_old", "no_update", "isolate
 HANDS_REPORTED = "RUNG_HANDS_REPORTED"
 
 _last_reported: dict[str, Any] = {}
-# `held`: the records of a `together` block, until it ends.
+# `held`: the records of a `together` block, until it ends; `speaks`: whether this process writes them.
 _thread = threading.local()
 
 
@@ -79,8 +79,16 @@ def _number(value: Any) -> float | str:
 
 def line(kind: str, values: Mapping[str, Any]) -> str:
     """Return one record without the values that are None."""
-    pairs = [f"{key}={text_of(value)}" for key, value in values.items() if value is not None]
-    return " ".join([PREFIX, kind, *pairs])
+    words = [PREFIX, kind]
+    for key, value in values.items():
+        # Most values are numbers, and most updates of a short run are reported.
+        if type(value) is float or type(value) is int:
+            words.append(f"{key}={value!r}")
+        elif value is False:
+            words.append(f"{key}=0")
+        elif value is not None:
+            words.append(f"{key}={text_of(value)}")
+    return " ".join(words)
 
 
 def short(value: float) -> float:
@@ -90,13 +98,13 @@ def short(value: float) -> float:
 
 def emit(kind: str, **values: Any) -> None:
     """Write one record, whole and at once, or with the others of a `together` block."""
-    if not is_first_rank():
-        return
-    held, text = getattr(_thread, "held", None), line(kind, values) + "\n"
-    if held is None:
-        write(text)
-    else:
-        held.append(text)
+    held = getattr(_thread, "held", None)
+    if held is not None:
+        # Once for the block: asking torch takes longer than a record.
+        if _thread.speaks:
+            held.append(line(kind, values) + "\n")
+    elif is_first_rank():
+        write(line(kind, values) + "\n")
 
 
 @contextlib.contextmanager
@@ -105,7 +113,7 @@ def together() -> Iterator[None]:
     if getattr(_thread, "held", None) is not None:
         yield
         return
-    _thread.held = []
+    _thread.held, _thread.speaks = [], is_first_rank()
     try:
         yield
     finally:

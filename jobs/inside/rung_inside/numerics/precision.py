@@ -17,6 +17,8 @@ import torch
 from rung_inside.numerics.nested_tensors import map_tensors
 
 AUTOCAST = {"amp_fp16": torch.float16, "bf16": torch.bfloat16}
+# torch 2.4 has one function for all kinds of devices.
+_HAS_KINDS = hasattr(torch, "get_autocast_dtype")
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -74,11 +76,19 @@ def make_scaler(device_type: str, precision: str | None, wanted: Mapping[str, An
 
 def live_autocast(device_type: str) -> torch.dtype | None:
     """Return the dtype of autocast now; None if it is off."""
-    if hasattr(torch, "get_autocast_dtype"):
+    if _HAS_KINDS:
         return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
     if device_type == "cpu":
         return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+def live_autocasts() -> tuple[torch.dtype | None, torch.dtype | None]:
+    """Return the dtypes of autocast now, on CUDA and on the CPU; this runs in every update."""
+    if not _HAS_KINDS:
+        return live_autocast("cuda"), live_autocast("cpu")
+    is_on, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+    return dtype_of("cuda") if is_on("cuda") else None, dtype_of("cpu") if is_on("cpu") else None
 
 
 def name_precision(dtypes: set[Any], trainable: set[Any], autocast: Any, scaled: bool) -> str:

@@ -11,16 +11,7 @@ def wrap_call(cls: Any, around: Callable[..., Any]) -> None:
     class_call = cls.__dict__.get("__call__")
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
-        # Looked up at each call: tracers replace Module.__call__ for a while.
-        return around(class_call or _next_call(cls, self), self, args, kwargs)
+        # Looked up at each call: tracers replace Module.__call__ for a while. Of the type, it is a plain function.
+        return around(class_call or super(cls, type(self)).__call__, self, args, kwargs)
 
     cls.__call__ = __call__
-
-
-def _next_call(cls: Any, module: Any) -> Callable[..., Any]:
-    call = super(cls, module).__call__
-
-    def unbound(_module: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
-
-    return unbound

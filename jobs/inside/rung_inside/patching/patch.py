@@ -46,42 +46,60 @@ def wrap(owner: Any, name: str, around: Callable[..., Any]) -> bool:
 
     False if it does not exist or has this hook already. `around` must guard its own parts with `quietly`.
     """
-    original = getattr(owner, name, None)
-    hook = f"{around.__module__}.{around.__qualname__}"
-    if original is None or hook in getattr(original, MARK, ()):
-        return False
 
-    @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            return around(original, *args, **kwargs)
 
-    setattr(replaced, MARK, (*getattr(original, MARK, ()), hook))
-    setattr(owner, name, replaced)
-    return True
+        return replaced
+
+    return replace(owner, name, around, make)
 
 
 def before(owner: Any, name: str, hook: Callable[..., Any]) -> bool:
     """Call `hook(*args, **kwargs)` before `owner.name`; it may return (args, kwargs) to go on with, or None."""
 
-    def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        changed = quietly(hook, *args, **kwargs)
-        args, kwargs = changed if changed is not None else (args, kwargs)
-        return original(*args, **kwargs)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        # Not by `wrap` and `quietly`: each Python call more costs every update of every run.
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            try:
+                changed = hook(*args, **kwargs)
+            except Exception as error:
+                note_error(hook, error)
+            else:
+                if changed is not None:
+                    args, kwargs = changed
+            return original(*args, **kwargs)
 
-    return wrap(owner, name, _named(around, hook))
+        return replaced
+
+    return replace(owner, name, hook, make)
 
 
 def after(owner: Any, name: str, hook: Callable[..., Any]) -> bool:
     """Call `hook(result, *args, **kwargs)` after `owner.name`; the result itself goes to the script unchanged."""
 
-    def around(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        quietly(hook, result, *args, **kwargs)
-        return result
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            try:
+                hook(result, *args, **kwargs)
+            except Exception as error:
+                note_error(hook, error)
+            return result
 
-    return wrap(owner, name, _named(around, hook))
+        return replaced
+
+    return replace(owner, name, hook, make)
 
 
-def _named(around: Callable[..., Any], hook: Callable[..., Any]) -> Callable[..., Any]:
-    around.__module__, around.__qualname__ = hook.__module__, hook.__qualname__
-    return around
+def replace(owner: Any, name: str, hook: Callable[..., Any], make: Callable[[Any], Callable[..., Any]]) -> bool:
+    """Replace `owner.name` by what `make` makes of it, once for each hook; False if it does not exist or has it."""
+    original = getattr(owner, name, None)
+    hook_name = f"{hook.__module__}.{hook.__qualname__}"
+    if original is None or hook_name in getattr(original, MARK, ()):
+        return False
+    replaced = functools.wraps(original)(make(original))
+    setattr(replaced, MARK, (*getattr(original, MARK, ()), hook_name))
+    setattr(owner, name, replaced)
+    return True

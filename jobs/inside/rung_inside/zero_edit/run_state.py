@@ -33,39 +33,41 @@ EVENTS = (
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
 # The callbacks that are called in a rehearsal too.
 _in_rehearsals: list[Callable[..., Any]] = []
-_asked_knobs: list[Any] = []
+# The knobs asked, once they are read. Code that runs in every update looks here, without a call of `asked_knob`.
+asked: dict[str, Any] = {}
+_is_asked_read = [False]
 
 
 class WeakList:
     """Holds objects in their order, without keeping them alive."""
 
     def __init__(self) -> None:
-        self._references: list[weakref.ref[Any]] = []
+        self.references: list[weakref.ref[Any]] = []
 
     def add(self, thing: Any) -> bool:
         """Add an object; False if it was there."""
         if thing in self:
             return False
-        self._references = [each for each in self._references if each() is not None]
-        self._references.append(weakref.ref(thing))
+        self.references = [each for each in self.references if each() is not None]
+        self.references.append(weakref.ref(thing))
         return True
 
     def remove(self, thing: Any) -> None:
-        self._references = [each for each in self._references if each() is not thing]
+        self.references = [each for each in self.references if each() is not thing]
 
     def __contains__(self, thing: object) -> bool:
         # A plain loop, because this runs several times in every update.
-        for each in self._references:  # noqa: SIM110
+        for each in self.references:  # noqa: SIM110
             if each() is thing:
                 return True
         return False
 
     def is_only(self, thing: Any) -> bool:
         """Return whether this object is the only one."""
-        return len(self._references) == 1 and self._references[0]() is thing
+        return len(self.references) == 1 and self.references[0]() is thing
 
     def __iter__(self) -> Iterator[Any]:
-        held = [each() for each in self._references]
+        held = [each() for each in self.references]
         return iter([thing for thing in held if thing is not None])
 
     def __len__(self) -> int:
@@ -84,6 +86,11 @@ models = WeakList()
 frozen = WeakList()
 
 
+def _nothing() -> Any:
+    """Stand for a reference to nothing."""
+    return None
+
+
 class _UpdateCounter:
     """Counts updates. Optimizers that take turns share a number, so that it is the script's iteration."""
 
@@ -91,70 +98,86 @@ class _UpdateCounter:
         # The step of the checkpoint that was loaded, once it is known.
         self.first: int | None = None
         self.updates = 0
+        # The only optimizer of this turn, if it is one.
+        self.only: Callable[[], Any] = _nothing
         self._turn = WeakList()
 
     def begin(self, optimizer: Any) -> None:
         # If the optimizer of the last update is gone, this one has replaced it and does not share its number.
-        if self._turn.is_only(optimizer):
-            self.updates += 1
-            return
         if not len(self._turn) or optimizer in self._turn:
             self.updates += 1
             self._turn = WeakList()
         self._turn.add(optimizer)
+        self.only = weakref.ref(optimizer) if self._turn.is_only(optimizer) else _nothing
 
 
-_count = _UpdateCounter()
+# Read directly by code that runs in every update.
+count = _UpdateCounter()
 
 
 def begin_update(optimizer: Any) -> int:
     """Count an update that this optimizer begins, and return its number over the whole run, from 1."""
-    _count.begin(optimizer)
-    return step()
+    if count.only() is optimizer:
+        count.updates += 1
+    else:
+        count.begin(optimizer)
+    first = count.first
+    return count.updates + (first_step() if first is None else first)
 
 
 def updates() -> int:
     """Return how many updates this attempt has begun."""
-    return _count.updates
+    return count.updates
 
 
 def resume_at(step: int) -> None:
     """Count from this step on: that of the checkpoint that the script has really loaded."""
-    _count.first = step
+    count.first = step
 
 
 def first_step() -> int:
     """Return the step of the checkpoint that this attempt resumes from, 0 from scratch."""
-    if _count.first is not None:
-        return _count.first
+    if count.first is not None:
+        return count.first
     text = os.environ.get("RUNG_CHECKPOINT_STEP", "").strip()
     return int(text) if text.isdigit() and os.environ.get("RUNG_CHECKPOINT") else 0
 
 
 def step() -> int:
     """Return the number of the newest update over the whole run; skipped ones count."""
-    return first_step() + _count.updates
+    first = count.first
+    return count.updates + (first_step() if first is None else first)
 
 
 def asked_knob(name: str) -> Any:
-    """Return the value asked for a knob, or None; read once, because every update needs it many times."""
-    if not _asked_knobs:
-        _asked_knobs.append((patch.quietly(asked_knobs.knobs) or {}) if asked_knobs.may_change() else {})
-    return _asked_knobs[0].get(name)
+    """Return the value asked for a knob, or None; they are read once."""
+    if not _is_asked_read[0]:
+        _is_asked_read[0] = True
+        asked.update((patch.quietly(asked_knobs.knobs) or {}) if asked_knobs.may_change() else {})
+    return asked.get(name)
 
 
-class _Rehearsal:
+def live_scaler() -> Any:
+    """Return the first scaler that is enabled, or None."""
+    for reference in scalers.references:
+        scaler = reference()
+        if scaler is not None and scaler.is_enabled():
+            return scaler
+    return None
+
+
+class Rehearsal:
     """Whether the script goes through what the checkpoint has behind it: nothing is updated, counted or reported."""
 
     is_on = False
 
 
 def rehearse(is_on: bool) -> None:
-    _Rehearsal.is_on = is_on
+    Rehearsal.is_on = is_on
 
 
 def is_rehearsing() -> bool:
-    return _Rehearsal.is_on
+    return Rehearsal.is_on
 
 
 def subscribe(event: str, callback: Callable[..., Any], *, in_rehearsals: bool = False) -> None:
@@ -172,7 +195,8 @@ def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
 
 def step_aside() -> None:
     """Stop watching for good: the script asks for the knobs and reports by itself."""
-    _asked_knobs[:] = [{}]
+    _is_asked_read[0] = True
+    asked.clear()
     on_exit.turn_off()
     for callbacks in _callbacks.values():
         callbacks.clear()
@@ -181,7 +205,7 @@ def step_aside() -> None:
 def publish(event: str, *values: Any) -> None:
     """Call all callbacks of an event; what they raise becomes a note."""
     for callback in _callbacks[event]:
-        if _Rehearsal.is_on and callback not in _in_rehearsals:
+        if Rehearsal.is_on and callback not in _in_rehearsals:
             continue
         try:
             callback(*values)

@@ -20,6 +20,7 @@ from rung_inside.zero_edit.knobs import param_dtype
 
 _thread = run_state.thread
 _torch_call = torch.nn.Module.__call__
+_asked = run_state.asked
 _patched: set[type] = set()
 
 
@@ -88,7 +89,7 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
     if getattr(_thread, "in_root", False) or module not in run_state.models:
         return call(module, *args, **kwargs)
     _thread.in_root = True
-    if not param_dtype.is_asked() and not fp16_places.has_places():
+    if not ((_asked and param_dtype.is_asked()) or fp16_places.has_places()):
         try:
             run_state.publish("forward", module, args, kwargs)
             return call(module, *args, **kwargs)

@@ -16,6 +16,8 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import optimizer_step
 
 WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
+# torch's value for an optimizer whose gradients are unscaled, once it was seen.
+_unscaled_stage: list[Any] = [None]
 # The scalers that Rung disabled, with the state that each would have.
 _disabled: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
@@ -74,15 +76,18 @@ def _unscaled(_result: Any, scaler: Any, optimizer: Any) -> None:
 
 def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     """Step through the scaler, and count one update even if the scaler skips it."""
-    if not scaler.is_enabled() or run_state.is_rehearsing():
-        return original(scaler, optimizer, *args, **kwargs)
-    update = patch.quietly(optimizer_step.begin_update, optimizer)
-    if update is None:
+    if not scaler.is_enabled() or run_state.Rehearsal.is_on:
         return original(scaler, optimizer, *args, **kwargs)
     try:
-        if _stage(scaler, optimizer) == "UNSCALED":
+        update = optimizer_step.begin_update(optimizer)
+    except Exception as error:
+        patch.note_error(optimizer_step.begin_update, error)
+        return original(scaler, optimizer, *args, **kwargs)
+    unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
+    try:
+        if _is_unscaled(scaler, optimizer):
             update.prepare()
-        elif getattr(optimizer, "_step_supports_amp_scaling", False):
+        elif unscales_itself:
             # It unscales in its own kernel, too late to clip.
             if update.wants_clip():
                 scaler.unscale_(optimizer)
@@ -90,9 +95,15 @@ def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any,
                 update.prepare()
         return original(scaler, optimizer, *args, **kwargs)
     finally:
-        update.end(known=not getattr(optimizer, "_step_supports_amp_scaling", False))
+        update.end(known=not unscales_itself)
 
 
-def _stage(scaler: Any, optimizer: Any) -> str:
+def _is_unscaled(scaler: Any, optimizer: Any) -> bool:
     stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
-    return str(getattr(stage, "name", stage))
+    if stage is _unscaled_stage[0]:
+        return True
+    # The name of an enum's value is slow to read.
+    if str(getattr(stage, "name", stage)) != "UNSCALED":
+        return False
+    _unscaled_stage[0] = stage
+    return True

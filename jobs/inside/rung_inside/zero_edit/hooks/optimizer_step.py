@@ -17,10 +17,14 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import forward
 from rung_inside.zero_edit.knobs import grad_clip, param_dtype
-from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_made, record_step
+from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_made, record_step, script_lr
 
 # The updates in progress, by optimizer.
 _in_progress: dict[int, Update] = {}
+# The optimizer of the newest update, as a weak reference: it is registered and wraps no other one.
+_newest: list[Callable[[], Any]] = [lambda: None]
+# The knobs that change what a step does.
+_asked = run_state.asked
 # Whether an optimizer only wraps another one.
 _wrapper_optimizers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
@@ -46,6 +50,8 @@ def register(optimizer: Any) -> None:
 
 def _is_wrapper_optimizer(optimizer: Any) -> bool:
     """Return whether it only wraps another optimizer, whose update is the one that counts."""
+    if _newest[0]() is optimizer:
+        return False
     known = _wrapper_optimizers.get(optimizer)
     if known is None:
         known = any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values())
@@ -66,9 +72,12 @@ def _innermost(optimizer: Any) -> Any:
 class Update:
     """One update of one optimizer, from the moment its gradients are complete."""
 
+    __slots__ = ("_prepared", "left_out", "optimizer", "skipped", "stepping")
+
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
-        self.left_out = _left_out(run_state.begin_update(optimizer))
+        number = run_state.begin_update(optimizer)
+        self.left_out = _asked.get("skip") is not None and _left_out(number)
         self.stepping = False
         self.skipped = True
         self._prepared = False
@@ -78,7 +87,8 @@ class Update:
 
     def prepare(self) -> None:
         """Clip the unscaled gradients if that is due, and publish that they are final."""
-        patch.quietly(grad_clip.clip, self.optimizer)
+        if _asked.get("clip") is not None:
+            patch.quietly(grad_clip.clip, self.optimizer)
         if not self._prepared:
             self._prepared = True
             run_state.publish("before_update", self.optimizer)
@@ -90,33 +100,35 @@ class Update:
 
 def begin_update(optimizer: Any) -> Update:
     """Count an update of this optimizer, or of the one that it wraps, and mark it as in progress."""
-    optimizer = _innermost(optimizer)
-    if optimizer not in run_state.optimizers:
-        register(optimizer)
-    record_step(optimizer)
+    if _newest[0]() is not optimizer:
+        optimizer = _innermost(optimizer)
+        if optimizer not in run_state.optimizers:
+            register(optimizer)
+        if optimizer in run_state.optimizers:
+            _newest[0] = weakref.ref(optimizer)
+    if not script_lr:
+        record_step(optimizer)
     update = _in_progress[id(optimizer)] = Update(optimizer)
     return update
 
 
 def on_unscaled(optimizer: Any) -> None:
     """Clip now, for a scaler that unscales only in its own step."""
-    update = _in_progress.get(id(_innermost(optimizer)))
+    update = _in_progress.get(id(_innermost(optimizer))) if _in_progress else None
     if update is not None:
         update.prepare()
 
 
 def _left_out(number: int) -> bool:
-    if run_state.asked_knob("skip") is None:
-        return False
     first, _, last = str(run_state.asked_knob("skip")).partition("-")
     return first.isdigit() and last.isdigit() and int(first) <= number <= int(last)
 
 
 def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     update = _in_progress.get(id(optimizer))
-    if (update is not None and update.stepping) or _is_wrapper_optimizer(optimizer):
+    if (update is not None and update.stepping) or (_newest[0]() is not optimizer and _is_wrapper_optimizer(optimizer)):
         return original(optimizer, *args, **kwargs)
-    if run_state.is_rehearsing():
+    if run_state.Rehearsal.is_on:
         closure = _closure(args, kwargs)
         return closure() if closure is not None else None
     if update is not None:
@@ -125,7 +137,7 @@ def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: An
     if update is None:
         return original(optimizer, *args, **kwargs)
     try:
-        if _closure(args, kwargs) is None:
+        if not (args or kwargs) or _closure(args, kwargs) is None:
             update.prepare()
         return _run_step(update, original, args, kwargs)
     finally:
@@ -139,12 +151,24 @@ def _closure(args: Any, kwargs: Any) -> Any:
 
 def _run_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Step the optimizer with the knobs set, or leave this update out."""
-    closure = _closure(args, kwargs)
+    closure = _closure(args, kwargs) if args or kwargs else None
     if update.left_out:
         # Its batch is still used up and its loss still reported.
         return closure() if closure is not None else None
-    if closure is None and run_state.asked_knob("lr") is None and run_state.asked_knob("precision") is None:
-        return _run_plain_step(update, original, args, kwargs)
+    if closure is None and _asked.get("lr") is None and _asked.get("precision") is None:
+        update.stepping = True
+        try:
+            result = original(update.optimizer, *args, **kwargs)
+            update.skipped = False
+            return result
+        finally:
+            update.stepping = False
+    return _run_changed_step(update, original, args, kwargs)
+
+
+def _run_changed_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Step the optimizer with another lr or precision, or with a closure, around which nothing is changed."""
+    closure = _closure(args, kwargs)
     step = _Step(update)
     if closure is not None:
         args, kwargs = step.around_closure(closure, args, kwargs)
@@ -169,17 +193,6 @@ class _NotFinite(Exception):
     def __init__(self, loss: Any) -> None:
         super().__init__()
         self.loss = loss
-
-
-def _run_plain_step(update: Update, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Step the optimizer as it is, if neither lr nor precision is asked."""
-    update.stepping = True
-    try:
-        result = original(update.optimizer, *args, **kwargs)
-        update.skipped = False
-        return result
-    finally:
-        update.stepping = False
 
 
 class _Step:

@@ -14,6 +14,8 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 
 _seen: set[Any] = set()
+# The dtypes of autocast on CUDA and on the CPU at the newest call of a root module; None: off.
+live: list[Any] = [None, None]
 
 
 def install(_torch: Any) -> None:
@@ -37,8 +39,8 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
 
 
 def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
-    for kind in ("cuda", "cpu"):
-        dtype = precision.live_autocast(kind)
+    live[:] = found = precision.live_autocasts()
+    for dtype in found:
         if dtype is not None:
             _seen.add(dtype)
 

@@ -16,6 +16,7 @@ from rung_inside.zero_edit.knobs import param_dtype
 MOST_CLIPS = 1000
 _torch_clip = torch.nn.utils.clip_grad_norm_
 # Parameters clipped by the script since their last update; the bounds used, each with its first parameter.
+_asked = run_state.asked
 _clipped: set[int] = set()
 _used: list[tuple[float, int]] = []
 
@@ -36,11 +37,14 @@ def take_used_bound(optimizer: Any) -> Any:
 
 
 def _clip_norm(original: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-    bound = _tightened(max_norm)
-    parameters = _as_list(parameters)
-    patch.quietly(_record_clip, parameters, bound)
+    bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
+    parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+    try:
+        _record_clip(parameters, bound)
+    except Exception as error:
+        patch.note_error(_record_clip, error)
     # In FP16 a norm above 65504 is inf, and all gradients become zero.
-    half = param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
+    half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
     norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
     run_state.publish("clipped", norm)
     return norm
@@ -71,10 +75,11 @@ def _record_clip(parameters: Any, bound: Any) -> None:
     held = [parameters] if isinstance(parameters, torch.Tensor) else parameters
     del _used[:-MOST_CLIPS]
     # Scripts also pass frozen parameters, which no optimizer has.
-    first = next((each for each in held if each.grad is not None), None)
-    if first is not None:
-        _used.append((float(bound), id(first)))
-    if run_state.asked_knob("clip") is not None:
+    for each in held:
+        if each.grad is not None:
+            _used.append((float(bound), id(each)))
+            break
+    if _asked.get("clip") is not None:
         _clipped.update(map(id, held))
 
 

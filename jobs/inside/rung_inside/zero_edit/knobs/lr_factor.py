@@ -14,7 +14,7 @@ from rung_inside.zero_edit import run_state
 
 # The lr that the script gave each optimizer when it made it, its own lr once one has stepped, and the newest factor.
 _made_with: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-_script_lr: list[float] = []
+script_lr: list[float] = []
 _newest_factor: list[float] = [1.0]
 # Groups with the factor applied now; a wrapper optimizer shares its groups with the one inside.
 _multiplied: set[int] = set()
@@ -31,11 +31,11 @@ def record_made(optimizer: Any) -> None:
 
 def record_step(optimizer: Any) -> None:
     """Record the script's own lr before the first step; an optimizer that never steps does not count."""
-    if not _script_lr:
+    if not script_lr:
         found = [_first_of(optimizer, name) for name in OF_SCHEDULES]
         lr = next(filter(None, found), None) or _made_with.get(optimizer) or _first_of(optimizer, "lr")
         if lr:
-            _script_lr.append(lr)
+            script_lr.append(lr)
 
 
 def _first_of(optimizer: Any, name: str) -> float | None:
@@ -46,7 +46,7 @@ def _first_of(optimizer: Any, name: str) -> float | None:
 
 def effective_lr() -> Any:
     """Return the script's own lr times the factor of the newest step; None if no optimizer has an lr."""
-    known = _script_lr or list(_made_with.values())
+    known = script_lr or list(_made_with.values())
     if not known:
         return None
     asked = run_state.asked_knob("lr")
@@ -68,24 +68,24 @@ class LrFactor:
 
     def enter(self) -> None:
         asked = run_state.asked_knob("lr")
-        if asked is None or not _script_lr:
+        if asked is None or not script_lr:
             return
         for group in self._optimizer.param_groups:
-            script_lr = group.get("lr")
-            if script_lr is None or id(group) in _multiplied:
+            own = group.get("lr")
+            if own is None or id(group) in _multiplied:
                 continue
-            used = script_lr * (float(asked) / _script_lr[0])
+            used = own * (float(asked) / script_lr[0])
             group["lr"] = used
             _multiplied.add(id(group))
-            self._saved.append((group, script_lr, used))
+            self._saved.append((group, own, used))
         if self._saved:
-            _, script_lr, used = self._saved[0]
-            _newest_factor[0] = float(used) / float(script_lr) if float(script_lr) else float(asked) / _script_lr[0]
+            _, own, used = self._saved[0]
+            _newest_factor[0] = float(used) / float(own) if float(own) else float(asked) / script_lr[0]
 
     def leave(self) -> None:
-        for group, script_lr, used in self._saved:
+        for group, own, used in self._saved:
             _multiplied.discard(id(group))
             # Keep an lr that the optimizer itself has set.
             if group["lr"] is used:
-                group["lr"] = script_lr
+                group["lr"] = own
         self._saved = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from rung_inside.numerics.nested_tensors import tensors_in
 from rung_inside.patching import on_exit, patch
 from rung_inside.places.find import LOSS
 from rung_inside.zero_edit import run_state
+from rung_inside.zero_edit.knobs import autocast
 from rung_inside.zero_edit.replay import cure, memory, rerun_forward
 from rung_inside.zero_edit.replay.batch import Batch
 
@@ -62,7 +62,7 @@ class _State:
         self.args: Any = ()
         self.kwargs: Any = {}
         # The dtypes of autocast on CUDA and on the CPU; None: off.
-        self.casts: tuple[Any, Any] = (None, None)
+        self.casts: tuple[Any, ...] = (None, None)
         self.is_installed = False
         self.made = 0
         self.last_step = -1
@@ -90,7 +90,6 @@ def install(_torch: Any) -> None:
         # A script that is only watched has an FP32 of its own, by its flags, which may compute something else.
         return
     _now.is_installed = True
-    rerun_forward.install()
     run_state.subscribe("forward", _on_forward)
     run_state.subscribe("backward", _on_backward)
     on_exit.on_failure(_on_exception)
@@ -112,27 +111,13 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         if module not in _now.norms:
             _now.norms[module] = grad_norm.norm(module.parameters())
     _now.args, _now.kwargs = args, kwargs
-    _now.casts = (
-        torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None,
-        _cpu_dtype() if _on_cpu() else None,
-    )
+    _now.casts = tuple(autocast.live)
 
 
 def _on_backward(_loss: Any) -> None:
-    _now.most_answered = max(_now.most_answered, _now.unanswered)
+    if _now.unanswered > _now.most_answered:
+        _now.most_answered = _now.unanswered
     _now.unanswered = 0
-
-
-def _of_cpu() -> tuple[Any, Any]:
-    """Return the functions for state and dtype of autocast on the CPU; torch 2.4 has one for all devices."""
-    try:
-        torch.is_autocast_enabled("cpu")
-        return partial(torch.is_autocast_enabled, "cpu"), partial(torch.get_autocast_dtype, "cpu")
-    except (TypeError, AttributeError):
-        return torch.is_autocast_cpu_enabled, torch.get_autocast_cpu_dtype
-
-
-_on_cpu, _cpu_dtype = _of_cpu()
 
 
 def on_nonfinite_loss(step: int) -> None:

@@ -114,6 +114,8 @@ def _changed_casts(wide: bool, cast: Any) -> Iterator[list[Any]]:
     Yield those that were on.
     """
     held: list[Any] = []
+    # Only now: a hook that is there from the start would cost every update.
+    patch.before(torch.autocast, "__enter__", _change)
     _changed[:] = [(held, cast)] if wide else []
     try:
         yield held
@@ -136,10 +138,6 @@ def _change(context: Any, *_: Any) -> None:
     elif context.fast_dtype == torch.float16:
         context.fast_dtype = cast
         held.append(context)
-
-
-def install() -> None:
-    patch.before(torch.autocast, "__enter__", _change)
 
 
 def first_bad(call: Any, *, wide: bool) -> tuple[bool, str]:

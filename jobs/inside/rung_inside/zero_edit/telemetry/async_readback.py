@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ MOST_HELD = 256
 GPU = "cuda"
 # Loss, flag, norm and scale.
 MOST_NUMBERS = 4
+# Before these, the step and its source, which are no tensors.
+FIRST_NUMBER = 2
 
 
 class Numbers(NamedTuple):
@@ -34,7 +37,9 @@ class AsyncReadback:
 
     def __init__(self) -> None:
         self._held: list[Numbers] = []
-        self._in_flight: list[Numbers] = []
+        self._in_flight: list[list[Any]] = []
+        # How many numbers of those in flight are in the buffer.
+        self._copied = 0
         self._buffer: Any = None
         self._event: Any = None
 
@@ -42,33 +47,25 @@ class AsyncReadback:
     def is_pending(self) -> bool:
         return bool(self._held or self._in_flight)
 
-    def add(self, numbers: Numbers) -> None:
-        """Add one update; `skipped` may be a flag on the GPU."""
+    def add(self, numbers: Numbers) -> int:
+        """Add one update, and return how many are held; `skipped` may be a flag on the GPU."""
         self._held.append(numbers)
         if len(self._held) > MOST_HELD:
             del self._held[0]
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether enough updates are held for a copy."""
-        return len(self._held) >= EVERY
-
-    @property
-    def has_enough_to_report(self) -> bool:
-        """Return whether enough updates are held for a copy, if the newest is one to report."""
-        return len(self._held) >= REPORTED
+        return len(self._held)
 
     def send(self) -> None:
         """Start the copy of all held numbers to the host, after the current work of the GPU."""
         if not self._held or self._in_flight:
             return
         device = self._held[-1].loss.device
-        held, self._held = [each for each in self._held if each.loss.device == device], []
+        held, self._held = self._held, []
         if device.type != GPU:
             return
-        usable = [_usable(value, device) for each in held for value in each]
-        self._copy(torch.stack([value for value in usable if value is not None]))
-        self._in_flight = [_without_copied(each, device) for each in held]
+        tensors: list[Any] = []
+        marked = [_marked(each, device, tensors) for each in held if each.loss.device == device]
+        self._copy(torch.stack(tensors))
+        self._in_flight, self._copied = marked, len(tensors)
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:
@@ -89,29 +86,35 @@ class AsyncReadback:
         in_flight, self._in_flight = self._in_flight, []
         if not in_flight:
             return []
-        copied = sum(value is _COPIED for each in in_flight for value in each)
-        values = iter(self._buffer[:copied].tolist())
-        filled = [Numbers._make(next(values) if value is _COPIED else value for value in each) for each in in_flight]
-        return [_on_host(each) for each in filled]
+        values = iter(self._buffer[: self._copied].tolist())
+        return [_on_host(each, values) for each in in_flight]
 
 
 # Stands for a number that is in the buffer.
 _COPIED = object()
 
 
-def _usable(value: Any, device: Any) -> Any:
-    """Return a tensor of one number on this device, or None."""
-    if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
-        return value.detach().reshape(())
-    return None
+def _marked(numbers: Numbers, device: Any, tensors: list[Any]) -> list[Any]:
+    """Return the numbers with a mark in place of those that are copied, which are added to `tensors`."""
+    values = list(numbers)
+    for index in range(FIRST_NUMBER, len(values)):
+        value = values[index]
+        if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
+            # Nearly all are plain already, and two calls of torch for each of them were half of the work here.
+            is_plain = value.dim() == 0 and not value.requires_grad
+            tensors.append(value if is_plain else value.detach().reshape(()))
+            values[index] = _COPIED
+    return values
 
 
-def _without_copied(numbers: Numbers, device: Any) -> Numbers:
-    """Return the numbers with a mark in place of those that are in the buffer."""
-    return Numbers._make(value if _usable(value, device) is None else _COPIED for value in numbers)
-
-
-def _on_host(numbers: Numbers) -> Numbers:
-    """Return the numbers without those that are still on a GPU."""
-    norm, scale, skipped = (None if isinstance(each, torch.Tensor) else each for each in numbers[4:])
-    return numbers._replace(norm=norm, scale=scale, skipped=None if skipped is None else bool(skipped))
+def _on_host(values: list[Any], copied: Iterator[float]) -> Numbers:
+    """Return the numbers with those that were copied, and without those that are still on a GPU."""
+    for index in range(FIRST_NUMBER, len(values)):
+        value = values[index]
+        if value is _COPIED:
+            values[index] = next(copied)
+        elif isinstance(value, torch.Tensor):
+            values[index] = None
+    if values[-1] is not None:
+        values[-1] = bool(values[-1])
+    return Numbers(*values)

@@ -40,7 +40,8 @@ def install(_torch: Any) -> None:
 
 def _report(optimizer: Any, skipped: bool | None) -> None:
     """Report the knobs of the first optimizer; others, such as a GAN's, may be clipped differently."""
-    if run_state.updates() > FIRST and run_state.updates() % EVERY:
+    updates = run_state.count.updates
+    if updates > FIRST and updates % EVERY:
         return
     first = _first_optimizer[0]() if _first_optimizer else None
     if first is None:
@@ -77,7 +78,7 @@ def _before_an_update(optimizer: Any) -> dict[str, Any]:
 
 def read_knobs(optimizer: Any) -> dict[str, Any]:
     """Return the values in force; batch and accumulation only if a framework has them."""
-    scaler = next((each for each in run_state.scalers if each.is_enabled()), None)
+    scaler = run_state.live_scaler()
     return {
         "lr": lr_factor.effective_lr(),
         "clip": grad_clip.take_used_bound(optimizer),

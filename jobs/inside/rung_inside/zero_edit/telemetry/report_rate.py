@@ -12,7 +12,8 @@ URGENT = 64
 
 def is_due(number: int) -> bool:
     """Return whether the update with this number in its course, from 1, is reported."""
-    return number % min(WIDEST, max(1, number // FIRST)) == 0
+    apart = number // FIRST
+    return apart < 2 or number % (apart if apart < WIDEST else WIDEST) == 0
 
 
 class ReportRate:

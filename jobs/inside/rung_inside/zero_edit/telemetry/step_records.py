@@ -19,11 +19,13 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
 from rung_inside.zero_edit.telemetry import courses, report_rate
-from rung_inside.zero_edit.telemetry.async_readback import AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry.async_readback import EVERY, REPORTED, AsyncReadback, Numbers
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
 # The first updates, whose numbers are read from a GPU at once.
 AT_ONCE = 8
+# Where numbers are read at once.
+HOST = "cpu"
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
@@ -52,9 +54,10 @@ class StepRecorder:
     # What happens before an update.
 
     def backward(self, loss: Any) -> None:
-        if loss.device.type != "cpu":
-            loss = loss.detach()
-            if self._is_read_at_once(loss) and not math.isfinite(loss.item()):
+        if loss.device.type != HOST:
+            # A loss that was scaled comes without its graph.
+            loss = loss.detach() if loss.requires_grad else loss
+            if run_state.count.updates < AT_ONCE and _can_wait(loss) and not math.isfinite(loss.item()):
                 # Most faults of a script are there from the start, and before the update its weights are still good.
                 replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
@@ -66,23 +69,18 @@ class StepRecorder:
             self._report_run_up()
             replay.on_nonfinite_loss(run_state.step() + 1)
 
-    @staticmethod
-    def _is_read_at_once(loss: Any) -> bool:
-        """Return whether waiting for the GPU costs nothing yet: the first updates wait for much else."""
-        return run_state.updates() < AT_ONCE and loss.is_cuda and not torch.cuda.is_current_stream_capturing()
-
     def unscaled(self, _optimizer: Any) -> None:
         self._is_unscaled = True
 
     def clipped(self, norm: Any) -> None:
-        if self._is_unscaled or not _scaler_is_on():
+        if self._is_unscaled or run_state.live_scaler() is None:
             self.norm = norm
 
     def before_update(self, optimizer: Any) -> None:
         self._in_update = True
         self._lr = _largest_lr(optimizer)
         wanted = self.norm is None and self.courses.is_reporting(self.courses.source(optimizer))
-        if wanted and (self._is_unscaled or not _scaler_is_on()):
+        if wanted and (self._is_unscaled or run_state.live_scaler() is None):
             self.norm = self.sampler.norm(optimizer, self.courses.number_of(run_state.step()))
 
     # What happens after it.
@@ -90,41 +88,45 @@ class StepRecorder:
     def updated(self, optimizer: Any, skipped: bool | None) -> None:
         step, source = run_state.step(), self.courses.source(optimizer)
         is_left_out = step in self._left_out  # by the skip knob, not for its numbers
+        known = None if is_left_out else skipped
         if self.pending is not None:
             flag = None if is_left_out or skipped is not None else _found_inf(optimizer)
-            known = None if is_left_out else skipped
-            skip = known if flag is None else flag
-            self._submit(Numbers(step, source, self.pending, self._used_lr(), self.norm, _scale(), skip))
+            self._submit(step, source, known if flag is None else flag)
         elif self.loss is not None or skipped:
             norm, scale = _number(self.norm), _number(_scale())
-            self._take(Numbers(step, source, self.loss, self._used_lr(), norm, scale, None if is_left_out else skipped))
+            self._take(Numbers(step, source, self.loss, self._used_lr(), norm, scale, known))
         self.loss = self.pending = self.norm = None
         self._in_update = self._is_unscaled = False
 
     def _used_lr(self) -> float | None:
-        return None if self._lr is None else self._lr * lr_factor.newest_factor()
+        # Without an lr asked the factor is 1.
+        if self._lr is None or run_state.asked.get("lr") is None:
+            return self._lr
+        return self._lr * lr_factor.newest_factor()
 
-    def _submit(self, numbers: Numbers) -> None:
+    def _submit(self, step: int, source: courses.Source, skipped: Any) -> None:
         """Submit the numbers of an update on a GPU, and report those that have arrived."""
         # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
-        if numbers.loss.is_cuda and torch.cuda.is_current_stream_capturing():
+        if self.pending.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        number = self.courses.number_of(numbers.step)
+        number = self.courses.number_of(step)
         is_due = report_rate.is_due(number)
-        # The scaler changes its scale in place, perhaps before the copy.
-        scale = numbers.scale.clone() if is_due and isinstance(numbers.scale, torch.Tensor) else None
-        self.readback.add(numbers._replace(scale=scale, norm=numbers.norm if is_due else None))
+        norm = scale = None
+        if is_due:
+            norm, scale = self.norm, _scale()
+            # The scaler changes its scale in place, perhaps before the copy.
+            scale = scale.clone() if isinstance(scale, torch.Tensor) else None
+        held = self.readback.add(Numbers(step, source, self.pending, self._used_lr(), norm, scale, skipped))
         if self.readback.arrived():
             self._take_received()
-        at_once = number <= AT_ONCE or self.readback.has_enough_to_report
-        if self.readback.is_full or (is_due and at_once):
+        if held >= EVERY or (is_due and (number <= AT_ONCE or held >= REPORTED)):
             self.readback.send()
 
     def _take_received(self) -> None:
         """Take what has arrived from the GPU."""
         with records.together():
             for numbers in self.readback.take():
-                if not _is_finite(numbers.loss):
+                if not (numbers.loss is None or math.isfinite(numbers.loss)):
                     self._report_run_up()
                     records.write_held()
                     replay.on_nonfinite_loss(numbers.step)
@@ -159,8 +161,9 @@ class StepRecorder:
                 self._report_if_due(numbers)
 
     def _report_if_due(self, numbers: Numbers) -> None:
-        replay.on_update(numbers.step, skipped=bool(numbers.skipped))
-        bad = bool(numbers.skipped) or _is_bad(numbers)
+        skipped = bool(numbers.skipped)
+        replay.on_update(numbers.step, skipped=skipped)
+        bad = skipped or _is_bad(numbers)
         self._newest_was_good = not bad
         if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=bad):
             self._unreported.clear()
@@ -203,20 +206,19 @@ def _largest_lr(optimizer: Any) -> float | None:
     """Return the largest learning rate of an optimizer's groups; others may be frozen or smaller by design."""
     groups = optimizer.param_groups
     if len(groups) == 1:
-        return _number(groups[0].get("lr"))
+        lr = groups[0].get("lr")
+        return lr if type(lr) is float else _number(lr)
     return max((lr for group in groups if (lr := _number(group.get("lr"))) is not None), default=None)
 
 
 def _scale() -> Any:
     """Return the scale of the live scaler on its device, without waiting for it."""
-    for scaler in run_state.scalers:
-        if scaler.is_enabled():
-            return getattr(scaler, "_scale", None)
-    return None
+    return getattr(run_state.live_scaler(), "_scale", None)
 
 
-def _scaler_is_on() -> bool:
-    return any(scaler.is_enabled() for scaler in run_state.scalers)
+def _can_wait(loss: Any) -> bool:
+    """Return whether a number can be read from the GPU at once."""
+    return bool(loss.is_cuda) and not torch.cuda.is_current_stream_capturing()
 
 
 def _found_inf(optimizer: Any) -> Any:
@@ -235,23 +237,23 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
-
-
 def _is_bad(numbers: Numbers) -> bool:
     """Return whether the loss is not finite, or the gradients that were used are not."""
-    return not _is_finite(numbers.loss) or not (numbers.skipped or _is_finite(numbers.norm))
+    loss, norm = numbers.loss, numbers.norm
+    if loss is not None and not math.isfinite(loss):
+        return True
+    return not (norm is None or numbers.skipped or math.isfinite(norm))
 
 
 def _emit(numbers: Numbers, optimizer: int | None = None) -> None:
-    short = records.short
+    loss, lr, norm = numbers.loss, numbers.lr, numbers.norm
+    # As records.short, without a call for each.
     records.emit(
         "step",
         step=numbers.step,
-        loss=None if numbers.loss is None else short(numbers.loss),
-        lr=None if numbers.lr is None else short(numbers.lr),
-        grad_norm=None if numbers.norm is None else short(numbers.norm),
+        loss=None if loss is None else float(f"{loss:.6g}"),
+        lr=None if lr is None else float(f"{lr:.6g}"),
+        grad_norm=None if norm is None else float(f"{norm:.6g}"),
         scale=numbers.scale,
         skipped=numbers.skipped,
         optimizer=optimizer,
