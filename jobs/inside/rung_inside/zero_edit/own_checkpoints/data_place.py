@@ -28,7 +28,9 @@ class Place:
 
     def __init__(self, loader: Any, number: int) -> None:
         self.number = number
+        # A loader that a script makes in the head of its loop is gone while the loop runs.
         self.loader = weakref.ref(loader)
+        self.size = [-1, 0]
         # The passes that have begun, the batches handed out in the last one, and whether that is over.
         self.passes = 0
         self.handed = 0
@@ -45,10 +47,10 @@ class Place:
         # A checkpoint at the very end of a pass is reached after such a batch: the script may need one to go on.
         self.ends_at = 0
 
-    def begin(self) -> None:
-        self.passes += 1
+    def begin(self, loader: Any) -> None:
+        self.passes, self.size = self.passes + 1, size_of(loader)
         self.handed, self.is_over, self.is_token, self.ends_at, self.first = 0, False, False, 0, None
-        self.start = {"random": random_state.capture(gpus=False), "generators": _generators(self.loader())}
+        self.start = {"random": random_state.capture(gpus=False), "generators": _generators(loader)}
 
     def end(self) -> None:
         """End the pass; a script may make a loader for each, so nothing of it is kept."""
@@ -62,7 +64,7 @@ class Place:
         if not known["active"]:
             return known
         place = {"handed": self.handed, "start": self.start, "first": self.first}
-        return {**known, **place, "size": size_of(self.loader())}
+        return {**known, **place, "size": self.size}
 
     def feeds(self) -> bool:
         """Return whether this loader feeds the training now."""
@@ -146,7 +148,7 @@ def _begin_pass(loader: Any) -> tuple[Place, Mapping[str, Any] | None]:
     if place is None:
         place = Place(loader, len(_loaders.places))
         _loaders.places.append(place)
-    place.begin()
+    place.begin(loader)
     wanted = _loaders.on_pass(place)
     if wanted is not None:
         place.start = dict(wanted["start"])
@@ -158,7 +160,7 @@ def _begin_pass(loader: Any) -> tuple[Place, Mapping[str, Any] | None]:
 
 def _go_to(place: Place, iterator: Any, wanted: Mapping[str, Any]) -> None:
     """Go past the batches that were handed out before; say that it was done, or why not."""
-    why, size = "", size_of(place.loader())
+    why, size = "", place.size
     if size != wanted["size"]:
         why = f"its DataLoader has {_described(size)} now, and had {_described(wanted['size'])}"
     elif wanted["first"] is not None:

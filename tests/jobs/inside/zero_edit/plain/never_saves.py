@@ -90,9 +90,8 @@ if args.loop == "range":
         update(*samples[step * 8 : step * 8 + 8])
 else:
     for number in range(args.passes):
-        if args.fresh:
-            train = DataLoader(samples, batch_size=args.batch, shuffle=True)
-        for index, batch in enumerate(train):
+        # Nobody but the loop holds a loader that is made for it.
+        for index, batch in enumerate(DataLoader(samples, args.batch, shuffle=True) if args.fresh else train):
             last = update(*batch, steps=(index + 1) % args.accumulate == 0)
         plateau.step(validate())
         sys.stdout.write(f"pass {number}: last loss {last:.4f}\n")
