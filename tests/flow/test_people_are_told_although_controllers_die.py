@@ -39,7 +39,7 @@ class Killed:
         with self.store.transaction():
             job = self.store.add_job(JobSpec(name=name, run=("true",)), Path("/"), at=1.0)
             self.store.move(job.id, JobState.FAILED, reason="no GPU", at=1.0)
-        self.told.append(f"{name} failed: no GPU")
+        self.told.append(f"{name} needs you: no GPU")
         return self.told[-1]
 
     def row(self, title):
