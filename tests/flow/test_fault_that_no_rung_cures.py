@@ -6,7 +6,10 @@ import pytest
 @pytest.mark.parametrize(
     ("trials", "rungs"),
     # A second lr that fails at the same step shows that the lr is not the cause, and no trial is made twice.
-    [("on", ["lower_lr", "raise_clip", "lower_lr", "fp32"]), ("off", ["raise_clip", "lower_lr", "fp32"])],
+    [
+        ("on", ["lower_lr", "raise_clip", "lower_lr", "fp32"]),
+        pytest.param("off", ["raise_clip", "lower_lr", "fp32"], marks=pytest.mark.long),
+    ],
 )
 def test_nan_in_fp32_at_the_same_step_names_the_model_or_the_data_as_the_cause(lab, trials, rungs):
     history = lab.run(lab.job("data_bug", recovery={"trials": trials}))

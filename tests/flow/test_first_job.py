@@ -101,7 +101,11 @@ def venv(once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) ->
     return once("first-job", install)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
+# `make test` runs one of them; the others are long.
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.script, marks=[pytest.mark.long][: bool(number)]) for number, case in enumerate(CASES)],
+)
 def test_the_commands_of_the_page_recover_a_script_nobody_edited(case: Case, venv: Path, tmp_path: Path) -> None:
     source = (SCRIPTS / f"{case.script}.py").read_text(encoding="utf-8")
     assert "rung" not in source.lower()

@@ -98,7 +98,7 @@ def test_a_cancel_without_a_controller_of_its_own_says_that_nobody_carries_it_ou
     assert watched.job(job).state is JobState.CANCELLED
 
 
-@pytest.mark.parametrize("command", ["launch", "retry", "controller"])
+@pytest.mark.parametrize("command", ["launch", pytest.param("retry", marks=pytest.mark.long), "controller"])
 def test_the_next_command_picks_up_the_jobs_of_a_killed_controller(command: str, watched: Watched, rung: Rung) -> None:
     job = start(watched, rung)
     assert rung("launch", "-f", watched.job_file("other", "exit 3")).code == 1
