@@ -6,6 +6,7 @@ All daemons are children of this process and listen on the loopback only. Needs 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -125,21 +126,29 @@ class Cluster:
         """End all jobs and daemons."""
         if self._is_up("slurmctld"):
             self.run("scancel", "--user=root", "--signal=KILL", "--full", check=False)
-        for name in [name for name in self._daemons if name != "munged"] + ["munged"]:
-            self._kill(name, signal.SIGKILL)
+        for name in [*self._daemons]:
+            self._kill(name)
+        # What runs a job is no child of the node's daemon, and lives on without it.
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """Return all processes that belong to this cluster: its configuration is in their environment."""
+        mark, found = f"SLURM_CONF={self.config}".encode(), []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                found += [int(environ.parent.name)] if mark in environ.read_bytes().split(b"\0") else []
+        return found
 
     def start_controller(self) -> None:
         self._start("slurmctld", ["-D", "-f", str(self.config)])
 
     def kill_controller(self) -> None:
-        self._kill("slurmctld", signal.SIGKILL)
+        self._kill("slurmctld")
 
     def start_node(self, name: str) -> None:
         self._start("slurmd", ["-D", "-f", str(self.config), "-N", name], name)
-
-    def kill_node(self, name: str) -> None:
-        """Kill the node's daemon with all that it runs, as a power cut would."""
-        self._kill(name, signal.SIGKILL)
 
     # What people do
 
@@ -212,7 +221,6 @@ class Cluster:
         assert path is not None
         with (self.folder / "log" / f"{name}.out").open("ab") as out:
             command = [path, *options]
-            # In a group of its own, so that it can be killed with all that it runs.
             self._daemons[name] = subprocess.Popen(
                 command, env=self.env(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
@@ -220,24 +228,10 @@ class Cluster:
     def _is_up(self, name: str) -> bool:
         return name in self._daemons and self._daemons[name].poll() is None
 
-    def _kill(self, name: str, number: signal.Signals) -> None:
+    def _kill(self, name: str) -> None:
         daemon = self._daemons.pop(name)
-        for pid in [*descendants(daemon.pid), daemon.pid]:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue
+        daemon.kill()
         daemon.wait()
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes below one; those of a job are in groups and sessions of their own."""
-    try:
-        tasks = Path(f"/proc/{pid}/task").iterdir()
-        children = [int(word) for task in tasks for word in (task / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [one for child in children for one in (*descendants(child), child)]
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from tests import pace
@@ -57,3 +60,15 @@ def test_a_controller_that_is_killed_and_comes_back_knows_its_jobs(cluster: Clus
     (cluster.folder / "go").touch()
     pace.until(lambda: "JobState" in cluster.run("scontrol", "show", "job", number, check=False), 60, "it answers")
     assert cluster.ended(number)["ExitCode"] == "6:0"
+
+
+def test_nothing_is_left_of_a_cluster_that_is_taken_down() -> None:
+    with tempfile.TemporaryDirectory(prefix="rung-slurm-") as name:
+        Path(name).chmod(0o755)
+        made = Cluster(Path(name))
+        try:
+            made.up()
+            starts(made, made.submit("sleep 600"))
+        finally:
+            made.down()
+        pace.until(lambda: not made.processes(), 60, "all are gone")
