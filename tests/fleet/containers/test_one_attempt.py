@@ -37,7 +37,8 @@ def test_a_missing_command_ends_with_127_and_a_line_in_the_log(attempts: Attempt
 
 def test_term_reaches_every_process_and_the_exit_code_is_the_commands_own(attempts: Attempts) -> None:
     child = "trap 'echo child; exit' TERM; echo ready; while :; do sleep 0.1; done"
-    request = attempts.sh(f"sh -c \"{child}\" & trap 'wait; echo parent; exit 3' TERM; while :; do sleep 0.1; done")
+    # The parent is ready for the signal before its child says so.
+    request = attempts.sh(f"trap 'wait; echo parent; exit 3' TERM; sh -c \"{child}\" & while :; do sleep 0.1; done")
     attempts.wait_for_log(request, "ready")
     attempts.engine.stop(request.paths, force=False)
     attempts.engine.stop(request.paths, force=False)

@@ -33,7 +33,7 @@ def test_a_failed_job_needs_a_person_at_once_whatever_its_attempts_show() -> Non
         assert needs == [Need("a-1", NeedKind.FAILED, "no rung was left", due=500.0)]
 
 
-@pytest.mark.parametrize("state", [*ENDED - {JobState.FAILED}, JobState.QUEUED])
+@pytest.mark.parametrize("state", [*sorted(ENDED - {JobState.FAILED}), JobState.QUEUED])
 def test_nothing_is_needed_of_a_job_that_ended_well_or_waits_its_turn(state: JobState) -> None:
     """One that a person retries has attempts, and waits; what these needed is over."""
     assert find_needs(job(state), [attempt(unreachable_since=400.0, hands="no", fault=FAULT)], {1: 1.0}) == []
