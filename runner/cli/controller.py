@@ -62,6 +62,9 @@ def controller(until_idle: bool, idle_end: float | None, web: bool, port: int | 
     from rung.runner.web.page_process import page_beside
 
     session = Session.open(create=True, wait=True)
+    if web and not until_idle and session.controller_running():
+        # Before the link is printed, which would end with this command.
+        raise UsageError("rung controller --web: a controller is already running; `rung web` shows the page beside it")
     with page_beside(DEFAULT_PORT if port is None else port) if web else nullcontext():
         session.control(until_idle=until_idle, idle_end=idle_end)
 

@@ -90,9 +90,15 @@ def test_the_page_needs_its_token_shows_the_job_and_ends_with_the_controller(
 
 
 def test_a_page_that_dies_takes_nothing_with_it(
-    controller: tuple[subprocess.Popen[bytes], str], job: Callable[[], str], tmp_path: Path, wait_until: Wait
+    controller: tuple[subprocess.Popen[bytes], str],
+    job: Callable[[], str],
+    tmp_path: Path,
+    wait_until: Wait,
+    run_rung: RunRung,
 ) -> None:
     process, link = controller
+    already = "rung: rung controller --web: a controller is already running; `rung web` shows the page beside it\n"
+    assert run_rung("controller", "--web") == (2, "", already), "no link that ends at once"
     os.kill(page_of(process), signal.SIGKILL)
     wait_until(lambda: not answers(link))
     (tmp_path / "go").touch()
