@@ -72,6 +72,13 @@ if [ -z "$_rung_stop" ]; then
         # A signal ends the wait, not the command.
         kill -0 "$_rung_child" || break
     done
+    # It may have ended while this shell answered a signal: then that was the signal's code, and the command's is still
+    # to be had. A shell that has given it away says 127.
+    if [ "$_rung_code" -gt 128 ]; then
+        wait "$_rung_child"
+        _rung_value=$?
+        [ "$_rung_value" = 127 ] || _rung_code=$_rung_value
+    fi
 fi
 
 [ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py --once </dev/null 2>/dev/null

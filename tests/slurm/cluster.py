@@ -128,10 +128,8 @@ class Cluster:
             self.run("scancel", "--user=root", "--signal=KILL", "--full", check=False)
         for name in [*self._daemons]:
             self._kill(name)
-        # What runs a job is no child of the node's daemon, and lives on without it.
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # What runs a job is no child of the node's daemon and lives on without it; some may only just be starting.
+        pace.until(lambda: not self._kill_what_is_left(), COMMAND_SECONDS, f"all of {self.folder} is gone")
 
     def processes(self) -> list[int]:
         """Return all processes that belong to this cluster: its configuration is in their environment."""
@@ -140,6 +138,13 @@ class Cluster:
             with contextlib.suppress(OSError):
                 found += [int(environ.parent.name)] if mark in environ.read_bytes().split(b"\0") else []
         return found
+
+    def _kill_what_is_left(self) -> list[int]:
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left
 
     def start_controller(self) -> None:
         self._start("slurmctld", ["-D", "-f", str(self.config)])

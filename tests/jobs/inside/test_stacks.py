@@ -64,28 +64,34 @@ def test_a_process_that_hangs_shows_its_stack_and_one_without_a_handler_lives(
     wait_until((folder / "done.json").exists)
 
 
-@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell[0])], ids=" ".join)
+def start_container(folder: Path, shell: list[str], command: str) -> subprocess.Popen[bytes]:
+    """Start the first process of a container outside of one: its folders, and the processes it sees, are the test's."""
+    (folder / "record").mkdir()
+    (folder / "proc").mkdir()
+    text = (INSIDE / "contained.sh").read_text()
+    for old, new in (("/rung/", f"{folder}/"), ("/proc/", f"{folder}/proc/"), ("[ $$ = 1 ]", "true")):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "contained.sh").write_text(text.replace("kill -TERM -1", ":"))
+    with (folder / "log").open("wb") as output:
+        return subprocess.Popen(
+            [*shell, folder / "contained.sh", "sh", "-c", command],
+            cwd=folder,
+            env=environment(folder / "log", "inside") | {"PYTHONPATH": str(INSIDE)},
+            stdout=output,
+        )
+
+
+every_shell = pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell[0])], ids=" ".join)
+
+
+@every_shell
 def test_the_first_process_of_a_container_passes_the_question_on(
     tmp_path: Path, wait_until: Wait, shell: list[str]
 ) -> None:
     log = tmp_path / "log"
-    (tmp_path / "record").mkdir()
-    (tmp_path / "proc").mkdir()
     (tmp_path / "hangs.py").write_text(HANGS)
-    text = (INSIDE / "contained.sh").read_text()
-    # Outside of a container: its folders are elsewhere, and it sees only the processes of this test.
-    for old, new in (("/rung/", f"{tmp_path}/"), ("/proc/", f"{tmp_path}/proc/"), ("[ $$ = 1 ]", "true")):
-        assert old in text
-        text = text.replace(old, new)
-    (tmp_path / "contained.sh").write_text(text.replace("kill -TERM -1", ":"))
-    command = f"{sys.executable} hangs.py & {sys.executable} -I hangs.py & wait"
-    with log.open("wb") as output:
-        container = subprocess.Popen(
-            [*shell, tmp_path / "contained.sh", "sh", "-c", command],
-            cwd=tmp_path,
-            env=environment(log, "inside") | {"PYTHONPATH": str(INSIDE)},
-            stdout=output,
-        )
+    container = start_container(tmp_path, shell, f"{sys.executable} hangs.py & {sys.executable} -I hangs.py & wait")
     wait_until(lambda: len(pids(log)) == 2)
     for pid in (*pids(log), container.pid):
         (tmp_path / "proc" / str(pid)).symlink_to(f"/proc/{pid}")
@@ -97,6 +103,28 @@ def test_the_first_process_of_a_container_passes_the_question_on(
         os.kill(pid, signal.SIGKILL)
     assert pace.wait(container, 30) == 0
     assert json.loads((tmp_path / "record" / "done.json").read_text())["exit_code"] == 0
+
+
+@every_shell
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_command_that_ends_while_the_stacks_are_asked_for_keeps_its_exit_code(
+    tmp_path: Path, wait_until: Wait, shell: list[str], code: int
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    container = start_container(tmp_path, shell, f"echo hangs $$; read -r word <go; exit {code}")
+    wait_until(lambda: pids(tmp_path / "log"))
+    (pid,) = pids(tmp_path / "log")
+    # A file that has no end yet: the shell is busy with the question for as long as this test wants.
+    (tmp_path / "proc" / "1").mkdir()
+    os.mkfifo(tmp_path / "proc" / "1" / "status")
+    endless = os.open(tmp_path / "proc" / "1" / "status", os.O_RDWR)
+    container.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "no sign of life" in (tmp_path / "log").read_text())
+    (tmp_path / "go").write_text("now\n")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or not is_alive(pid))
+    os.close(endless)
+    assert pace.wait(container, 30) == code
+    assert json.loads((tmp_path / "record" / "done.json").read_text())["exit_code"] == code
 
 
 def test_all_parts_use_the_same_signal() -> None:
