@@ -81,13 +81,20 @@ else
 	exit $${failed:-0}
 endif
 
+# The long tests, or the sample of them: first those that need no hosts, then the others.
+define LONG_TESTS
+	@python -m tests.again plan $(1) $(if $(filter off,$(RUNG_TEST_FLEET)),,$(1)-fleet)
+	@$(MAKE) --no-print-directory system $(if $(filter off,$(RUNG_TEST_FLEET)),SYSTEM="$(TESTS_NEED)")
+	@$(FIRST) $(1) $(PARALLEL) $(NO_FLEET) -m $(1) || failed=$$?; \
+	$(if $(filter off,$(RUNG_TEST_FLEET)),,$(FIRST) $(1)-fleet $(FLEET_PARALLEL) $(FLEET_TESTS) -m $(1) || failed=$$?;) \
+	exit $${failed:-0}
+endef
+
 test-long: setup $(TRACKERS)/tensorboard/ready $(TRACKERS)/all/ready ## Run the slow tests and repeated cases that `make test` leaves out
-	@python -m tests.again plan long
-	@$(FIRST) long $(PARALLEL) $(NO_FLEET) -m long
+	$(call LONG_TESTS,long)
 
 test-sample: setup $(TRACKERS)/tensorboard/ready ## Run a few of the long tests, one of each kind
-	@python -m tests.again plan sample
-	@$(FIRST) sample $(PARALLEL) $(NO_FLEET) -m sample
+	$(call LONG_TESTS,sample)
 
 test-again: setup ## Run the tests that have just failed once more, one at a time, and name those that then pass
 	@python -m tests.again

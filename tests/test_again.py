@@ -52,6 +52,7 @@ class Project:
         (folder / "tests" / "security" / "fleet").mkdir(parents=True)
         (folder / "tests" / "slurm").mkdir()
         self.shaky("tests/test_sample.py", "sample", 0, SAMPLE)
+        self.shaky("tests/fleet/test_long_host.py", "long_host", 0, SAMPLE)
 
     def program(self, name: str, script: str) -> None:
         self.write(f".venv/bin/{name}", f"#!/bin/sh\n{script}\n").chmod(0o755)
@@ -110,12 +111,13 @@ def test_odd(word, late):
 def test_ci_is_green_and_names_no_test_when_all_pass(project: Project) -> None:
     code, out = project.run(".ci/run")
     assert code == 0, out
-    assert [project.runs(name) for name in ("plain", "host", "sample")] == [1, 1, 1]
+    assert [project.runs(name) for name in ("plain", "host", "sample", "long_host")] == [1, 1, 1, 1]
     assert "FLAKY" not in out and "FAILED" not in out
     assert {line.split(" s  ")[1] for line in out.splitlines() if re.match(r" +\d+ s  tests/", line)} == {
         "tests/test_plain.py",
         "tests/fleet/test_host.py",
         "tests/test_sample.py",
+        "tests/fleet/test_long_host.py",
     }, "what took how long"
 
 
@@ -123,12 +125,14 @@ def test_tests_of_any_part_that_fail_and_then_pass_are_named_and_ci_is_green(pro
     project.shaky("tests/test_shaky.py", "shaky", 1)
     project.shaky("tests/fleet/test_host.py", "host", 1)
     project.shaky("tests/test_sample.py", "sample", 1, SAMPLE)
+    project.shaky("tests/fleet/test_long_host.py", "long_host", 1, SAMPLE)
     # Here the set-up fails, and the name of the test contains special characters.
     project.write("tests/test_odd.py", ODD)
     code, out = project.run(".ci/run", parallel=True)
     assert code == 0, out
     assert [line.partition("[")[0] for line in lines(out, "FLAKY: ")] == [
         "tests/fleet/test_host.py::test_host",
+        "tests/fleet/test_long_host.py::test_long_host",
         "tests/test_odd.py::test_odd",
         "tests/test_sample.py::test_sample",
         "tests/test_shaky.py::test_shaky",
@@ -147,7 +151,7 @@ def test_a_test_that_fails_twice_makes_ci_red_and_the_others_still_run(project: 
     assert lines(out, "FLAKY: ") == ["tests/test_shaky.py::test_shaky"]
     assert project.runs("broken") == 2
     assert project.runs("host") == 1, "a failed test kept the fleet's tests from running"
-    assert project.runs("sample") == 1
+    assert [project.runs(name) for name in ("sample", "long_host")] == [1, 1]
 
 
 def test_a_fleet_test_that_fails_twice_makes_the_run_red(project: Project) -> None:

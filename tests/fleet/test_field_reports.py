@@ -7,12 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.field.jobfile import prepare
 from tests.field.places import ONE_THREAD
 from tests.field.reports import REPORTS
 from tests.field.rows import judge
 from tests.field.runs import Runs
 from tests.fleet.fleet import Fleet
+
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 # The two jobs that need only torch and numpy.
 JOBS = ("accuracy-conditioning", "sar-kd")

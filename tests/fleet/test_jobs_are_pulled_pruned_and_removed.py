@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rung.jobs.model.paths import HostPaths
 from tests.fleet.campaign import Campaign
 from tests.fleet.host import ACCOUNT, Host
+
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 SAVED = {"checkpoint": {"pattern": "step_*.pt"}}
 

@@ -18,6 +18,9 @@ from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 # NaN at step 21 without clipping and with the first lr. Every rung cures it, and clipping learns fastest. The trial of
 # a tenth of the lr waits at step 50, and whatever is not stopped waits at step 150, so that no test depends on speed.
 SCRIPT = """

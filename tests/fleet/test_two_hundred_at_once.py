@@ -6,10 +6,15 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from rung.jobs.model.state import ENDED, JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
 from tests.fleet.host import ACCOUNT
+
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 JOBS = 200
 # Two hundred starts on two busy cores; a condition that takes longer than this will never come.

@@ -9,6 +9,9 @@ from rung.runner.state.store import Store
 from tests import pace
 from tests.flow.conftest import BIN, Lab
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):

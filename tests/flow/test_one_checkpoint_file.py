@@ -21,6 +21,8 @@ def folder_of(lab, history):
     return lab.folder / "home" / "jobs" / history["job"]["id"]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_without_an_edit_it_goes_on_from_the_version_before_the_fault(lab):
     spec = {"name": "one", "run": START, "run_on_resume": RESUME, "checkpoint": ONE_FILE, "recovery": CLIP}
     history = lab.run(lab.write({**spec, "knobs": {"mode": "zero-edit"}}, SCRIPT))
@@ -33,6 +35,8 @@ def test_without_an_edit_it_goes_on_from_the_version_before_the_fault(lab):
     assert "rung| resumed step=40 file=ckpt.pt" in lab.log(history["job"]["id"], 2)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_with_flags_the_file_is_kept_from_outside_and_the_poisoned_one_is_not_lost(lab):
     run = "{} --grad_clip={{clip}} --pause 0.5"
     spec = {"name": "one", "run": run.format(START), "run_on_resume": run.format(RESUME), "checkpoint": ONE_FILE}
@@ -50,6 +54,8 @@ def test_with_flags_the_file_is_kept_from_outside_and_the_poisoned_one_is_not_lo
     assert 1 <= len(kept) <= 5
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_relaunch_that_does_not_load_its_checkpoint_is_named_everywhere(lab):
     # Too weak a clip, so that the fault comes back.
     knobs, recovery = {"mode": "zero-edit"}, {**CLIP, "ladder": [{"raise_clip": [1e9]}]}

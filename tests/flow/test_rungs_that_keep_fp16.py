@@ -32,6 +32,8 @@ def test_a_named_rung_cures_the_place_and_not_the_whole_run(lab, script, ladder,
     assert f"{knob} {value}" in cured["because"]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("script", "rung", "knob", "value", "said"),
     [
@@ -54,6 +56,8 @@ def test_the_default_ladder_takes_the_cure_of_the_replay_with_one_relaunch(lab, 
     assert said in cured["because"] and "stays FP16" in cured["because"]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_script_in_plain_fp16_stays_there_with_fp32_values_for_its_optimizer(lab):
     job = {
         "name": "native-half",
@@ -71,6 +75,8 @@ def test_a_script_in_plain_fp16_stays_there_with_fp32_values_for_its_optimizer(l
     assert "native_fp16 (native_fp16 with FP32 values for the optimizer)" in cured["because"]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_script_that_calls_its_layers_one_by_one_is_not_stopped_for_its_data(lab):
     job = {
         "name": "layers",

@@ -16,6 +16,9 @@ from tests import pace
 from tests.flow.conftest import BIN
 from tests.support.times_module import TIMES
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 # A training that prints its metric: $1 is the precision, $2 the metric.
 SCRIPT = """
 echo "rung| knobs precision=$1"

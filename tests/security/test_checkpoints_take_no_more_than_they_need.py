@@ -35,6 +35,9 @@ from tests.support.hostile_checkpoints import (
     text,
 )
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 INSIDE = Path(rung_inside.__file__).parents[1]
 MEMORY = 1 << 30
 

@@ -21,6 +21,9 @@ from tests.support.hostile_lies import CHUNKED, chunk, edits, falls_silent, floo
 from tests.support.hostile_site import HostileSite, peak_memory
 from tests.support.hostile_ssh import Endless, HostileHost, Reply, endless, entry
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 MEBIBYTE = 1 << 20
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 OPEN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"

@@ -26,6 +26,9 @@ from tests.support.hostile_engine import Ran
 from tests.support.hostile_site import IMAGE, HostileSite
 from tests.support.hostile_ssh import HostileHost, Reply, entry, folder, link
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 CONTENT = b"ssh-ed25519 AAAA stranger\n"
 UP = [f"{'../' * depth}planted-{depth}" for depth in range(1, 9)]
 NAMES = [

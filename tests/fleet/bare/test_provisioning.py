@@ -5,11 +5,16 @@ The tests depend on their order: a machine is bare only once.
 
 from __future__ import annotations
 
+import pytest
+
 from rung.jobs.model.state import JobState
 from tests.fleet.bare.conftest import Played, Site
 from tests.fleet.campaign import Campaign
 from tests.fleet.host import Host
 from tests.fleet.patience import run, wait_for
+
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
 
 SMI, HOOK = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-container-runtime-hook"
 KEYS, SETTINGS = "/home/rung/.ssh/authorized_keys", "/etc/docker/daemon.json"

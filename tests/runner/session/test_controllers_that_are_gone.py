@@ -64,6 +64,8 @@ def start(watched: Watched, rung: Rung, **fields: Any) -> str:
 # Killed
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_cancel_ends_the_process_although_the_controller_was_killed(watched: Watched, rung: Rung) -> None:
     job = start(watched, rung, script=STUBBORN, recovery={"grace": 0.5})
     group, killed = watched.group(job), watched.kill_controller()
@@ -74,6 +76,8 @@ def test_a_cancel_ends_the_process_although_the_controller_was_killed(watched: W
     assert watched.pid not in (0, killed)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_cancel_says_why_it_cannot_end_the_process(watched: Watched, rung: Rung) -> None:
     job = start(watched, rung)
     watched.kill_controller()
@@ -88,6 +92,8 @@ def test_a_cancel_says_why_it_cannot_end_the_process(watched: Watched, rung: Run
     assert rung("cancel", job).out == f"{job} is CANCELLED\n"
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_cancel_without_a_controller_of_its_own_says_that_nobody_carries_it_out(watched: Watched, rung: Rung) -> None:
     job = start(watched, rung)
     watched.kill_controller()
@@ -113,6 +119,8 @@ def test_the_next_command_picks_up_the_jobs_of_a_killed_controller(command: str,
     assert len(watched.attempts(job)) == 1
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_followed_job_gets_another_controller_when_its_own_is_killed(
     watched: Watched, spawn: Spawn, home: Path
 ) -> None:
@@ -127,6 +135,8 @@ def test_a_followed_job_gets_another_controller_when_its_own_is_killed(
     assert len(watched.attempts("steady-1")) == 1
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_followed_job_gets_none_in_place_of_one_that_a_person_stopped(
     watched: Watched, spawn: Spawn, rung: Rung, tmp_path: Path
 ) -> None:
@@ -146,6 +156,8 @@ def test_a_followed_job_gets_none_in_place_of_one_that_a_person_stopped(
 # The terminal
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_closed_terminal_ends_the_command_and_neither_controller_nor_job(watched: Watched) -> None:
     terminal = Terminal("launch", "-f", watched.job_file())
     terminal.read_until(b"attempt 1: step")
@@ -158,6 +170,8 @@ def test_a_closed_terminal_ends_the_command_and_neither_controller_nor_job(watch
     assert len(watched.attempts("steady-1")) == 1
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_ctrl_c_ends_the_command_and_names_the_one_that_goes_back_to_the_story(watched: Watched) -> None:
     terminal = Terminal("launch", "-f", watched.job_file())
     terminal.read_until(b"attempt 1: step")
@@ -180,6 +194,8 @@ def test_ctrl_c_ends_the_command_and_names_the_one_that_goes_back_to_the_story(w
 # The machine
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_restarted_machine_relaunches_its_jobs_with_the_next_command_and_harms_no_other_process(
     watched: Watched, rung: Rung
 ) -> None:

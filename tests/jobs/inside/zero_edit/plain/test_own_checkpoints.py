@@ -77,6 +77,8 @@ def uninterrupted(runs: Runs, once: Callable[..., Any]) -> str:
     return once("own_checkpoints", runs.plain)
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_healthy_run_has_the_same_bits_with_and_without_checkpoints(runs: Runs, uninterrupted: str) -> None:
     done = runs.run(every=5)
     assert runs.digest(done) == uninterrupted
@@ -107,6 +109,8 @@ def test_a_killed_run_goes_on_bit_for_bit_in_a_new_process(
     assert records(done, "not_whole") == []
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_run_that_is_restored_twice_with_a_loader_for_every_pass_is_still_the_same(runs: Runs) -> None:
     runs.killed("--fresh", "--kill-after", "18", every=16)
     done = runs.run("--fresh", "--seed", "7", "--kill-after", "18", every=30, resume=16)
@@ -118,12 +122,16 @@ def test_a_run_that_is_restored_twice_with_a_loader_for_every_pass_is_still_the_
     assert runs.digest(done) == runs.plain("--fresh")
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_gradients_of_what_lies_behind_the_checkpoint_are_in_no_update(runs: Runs) -> None:
     runs.killed("--accumulate", "2", "--kill-after", "10", every=9)
     done = runs.run("--accumulate", "2", "--seed", "7", every=1000, resume=9)
     assert runs.digest(done) == runs.plain("--accumulate", "2")
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_run_killed_while_it_saves_leaves_the_checkpoint_before_whole(runs: Runs, uninterrupted: str) -> None:
     # The file and its folder are synced: the third sync is in the second save.
     runs.killed("--kill-in-sync", "3", every=10)
@@ -132,6 +140,8 @@ def test_a_run_killed_while_it_saves_leaves_the_checkpoint_before_whole(runs: Ru
     assert runs.digest(runs.run("--seed", "7", every=1000, resume=10)) == uninterrupted
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_the_file_passes_the_check_of_checkpoints_and_loads_without_code(runs: Runs) -> None:
     runs.killed("--kill-after", "8", every=5)
     path = runs.folder / "rung-step-5.pt"
@@ -144,6 +154,8 @@ def test_the_file_passes_the_check_of_checkpoints_and_loads_without_code(runs: R
     assert examine.examine(str(path), full=True)["verdict"] == "poisoned"
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_plain_loop_goes_on_with_the_weights_and_says_that_it_begins_again(runs: Runs) -> None:
     runs.killed("--loop", "range", "--kill-after", "8", every=5)
     done = runs.run("--loop", "range", every=5, resume=5)
@@ -154,6 +166,8 @@ def test_a_plain_loop_goes_on_with_the_weights_and_says_that_it_begins_again(run
     assert [record["step"] for record in records(done, "saved")] == ["10", "15"]
 
 
+@pytest.mark.long
+@pytest.mark.sample
 @pytest.mark.parametrize("options", [("--width", "16"), ("--workers", "0", "--batch", "4")], ids=["model", "data"])
 def test_what_does_not_fit_is_said_and_nothing_is_restored_in_part(runs: Runs, options: tuple[str, ...]) -> None:
     runs.killed("--kill-after", "8", every=5)
@@ -171,6 +185,8 @@ def test_what_does_not_fit_is_said_and_nothing_is_restored_in_part(runs: Runs, o
         assert steps(done) == list(range(6, 6 + 4 * 25))
 
 
+@pytest.mark.long
+@pytest.mark.sample
 def test_a_file_that_cannot_be_read_is_named_and_the_run_begins_from_scratch(runs: Runs, uninterrupted: str) -> None:
     runs.folder.mkdir()
     torch.save({"step": 5, "model": {}}, runs.folder / "rung-step-5.pt")

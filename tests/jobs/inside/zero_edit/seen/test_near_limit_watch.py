@@ -19,6 +19,9 @@ from torch import nn
 from tests import pace
 from tests.support.times_module import TIMES
 
+# Slow: CI runs these after the others.
+pytestmark = [pytest.mark.long, pytest.mark.sample]
+
 INSIDE = Path(__file__).parents[5] / "jobs" / "inside"
 # Tanh of large numbers is almost 1. The loss is scaled by 65536, and its gradient by the size of the outputs.
 BEGIN = """
