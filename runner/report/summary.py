@@ -22,17 +22,24 @@ Data = Mapping[str, Any]
 
 def summary_line(data: Data) -> str:
     """Return the line for a history: `mmgcn finished after 2 recoveries (lower_lr): 4 % of steps run again`."""
-    state, found = data["job"]["state"], recoveries(data["attempts"])
-    began = f"{data['job']['name']} {ENDS.get(state, f'is {state.lower()}')}"
-    if found:
-        count = f"{len(found)} recover{'y' if len(found) == 1 else 'ies'}"
-        began = f"{began} after {count} ({', '.join(dict.fromkeys(found))})"
+    state, began = data["job"]["state"], f"{data['job']['name']} {how_it_went(data, with_rungs=True)}"
     said = [text for text in (_run_again(data), _pace(data["attempts"]), _measured(data)) if text]
     if state == JobState.FAILED:
         said.insert(0, _short(data["job"]["reason"]))
     if not said:
         said = [f"{data['summary']['steps_made']} steps in {duration_text(data['summary']['seconds'])}"]
     return clean(f"{began}: {', '.join(said)}")
+
+
+def how_it_went(data: Data, *, with_rungs: bool = False) -> str:
+    """Return what became of a job: `finished after 2 recoveries`, or `finished after 2 recoveries (lower_lr)`."""
+    state, found, retries = data["job"]["state"], recoveries(data["attempts"]), _retries(data["attempts"])
+    went = ENDS.get(state, f"is {state.lower()}")
+    rungs = f" ({', '.join(dict.fromkeys(found))})" if with_rungs else ""
+    parts = [f"{len(found)} recover{'y' if len(found) == 1 else 'ies'}{rungs}"] if found else []
+    if retries:
+        parts.append(f"{retries} retr{'y' if retries == 1 else 'ies'} by a person")
+    return f"{went} after {' and '.join(parts)}" if parts else went
 
 
 def summary_facts(data: Data) -> dict[str, Any]:
@@ -50,6 +57,10 @@ def summary_facts(data: Data) -> dict[str, Any]:
 def recoveries(attempts: Sequence[Data]) -> list[str]:
     """Return what each relaunch after a fault did: its rung, or `same knobs`."""
     return [row["rung"] or "same knobs" for row in own_runs(attempts) if not row["by_person"] and row["after_fault"]]
+
+
+def _retries(attempts: Sequence[Data]) -> int:
+    return sum(row["by_person"] and row["number"] > 1 for row in own_runs(attempts))
 
 
 def own_runs(attempts: Sequence[Data]) -> list[Data]:

@@ -20,7 +20,7 @@ from rung.jobs.model.trial import Candidate, Trial
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.report.curves import job_figure, kept_until, read_series
 from rung.runner.report.job_report import job_page
-from rung.runner.report.since_report import since_page, since_report
+from rung.runner.report.since_report import since_page, since_report, since_text
 from rung.runner.report.summary import summary_line
 from rung.runner.report.write import write_page
 from rung.runner.state.store import Store
@@ -204,12 +204,48 @@ def test_the_report_of_a_night_names_what_needs_a_person(store: Store, recovered
         store.move(bad.id, JobState.FAILED, reason=f"no rung was left {EVIL}", at=4600.0)
     found = since_report(store, HomePaths(home), 3900.0, 5000.0)
     assert len(found.ended) == 2
-    assert found.recovered == (f"{recovered.id}: fp32_modules",)
+    assert found.recovered == (f"{recovered.id}: fp32_modules; finished after 2 recoveries",)
+    assert found.other_relaunches == ()
     (needs,) = found.needs_person
     assert needs.startswith(f"{bad.id} failed: no rung was left")
     page = check_page(since_page(found))
     assert SHOWN in page.text
     assert "0 jobs ended, 0 recovered, 0 need a person" in since_report(store, HomePaths(home), 4900.0, 5000.0).line
+
+
+def test_a_job_that_was_relaunched_and_then_failed_is_not_called_recovered(
+    store: Store, recovered: Job, rung: Rung, home: Path
+) -> None:
+    """Its line, its own report and what needs a person say the same, also after a person has retried it."""
+    fault = Fault(FaultKind.NAN_LOSS, "loss is nan", step=30)
+    with store.transaction():
+        job = store.add_job(JobSpec.model_validate({"name": "large", "run": "x"}), Path("/"), at=4500.0)
+        store.put_attempt(attempt(job, 1, by_person=True, fault=fault, started_at=4500.0))
+        relaunched = {"rung": "lower_lr", "after_fault": "nan_loss", "started_at": 4600.0}
+        store.put_attempt(attempt(job, 2, fault=fault, **relaunched))
+        for to in (JobState.LAUNCHING, JobState.RUNNING, JobState.FAILED):
+            store.move(job.id, to, reason="no rung is left", at=4700.0)
+    found = since_report(store, HomePaths(home), 4450.0, 5000.0)
+    assert found.recovered == ()
+    assert found.other_relaunches == (f"{job.id}: lower_lr; failed after 1 recovery; it needs a person",)
+    assert found.needs_person == (f"{job.id} failed: no rung is left",)
+    assert "1 job ended, 0 recovered, 1 needs a person" in found.line
+    own = summary_line(history(store, store.job(job.id), HomePaths(home), 5000.0))
+    assert own == "large failed after 1 recovery (lower_lr): no rung is left" and own in found.ended[0]
+    for shown in (since_text(found), check_page(since_page(found)).text):
+        assert "Other relaunches" in shown and found.other_relaunches[0] in shown
+
+    with store.transaction():
+        store.move(job.id, JobState.QUEUED, reason="a person asked", at=4800.0)
+        store.reopen(job.id, job.knobs, 2)
+        store.put_attempt(attempt(job, 3, by_person=True, after_fault="nan_loss", started_at=4801.0))
+        for to in (JobState.LAUNCHING, JobState.RUNNING):
+            store.move(job.id, to, reason="as it went", at=4802.0)
+    found = since_report(store, HomePaths(home), 4450.0, 5000.0)
+    assert found.recovered == found.needs_person == ()
+    assert found.other_relaunches[0].startswith(
+        f"{job.id}: lower_lr; is running after 1 recovery and 1 retry by a person"
+    )
 
 
 def test_the_command_writes_a_private_file_and_prints_the_line(
