@@ -46,15 +46,21 @@ def parse(data: bytes) -> Parsed:
     if not data.startswith(HEAD):
         # Nothing but the beginning of the first line: the writer was killed there.
         return Parsed([], 0, whole=HEAD.startswith(data))
+    found = parse_more(data[len(HEAD) :])
+    return found._replace(size=len(HEAD) + found.size)
+
+
+def parse_more(data: bytes, count: int = 0, last: Row | None = None) -> Parsed:
+    """Return the rows in the bytes that follow so many rows, the last of which is `last`."""
     rows: list[Row] = []
-    size = len(HEAD)
-    for line in data[size:].splitlines(keepends=True):
-        row = _row(len(rows), line) if line.endswith(b"\n") else None
-        is_whole = not rows or rows[-1].readings == count_of_row(len(rows) - 1)
-        if row is None or not is_whole or row.readings > count_of_row(len(rows)):
+    size = 0
+    for line in data.splitlines(keepends=True):
+        row = _row(count, line) if line.endswith(b"\n") else None
+        is_whole = last is None or last.readings == count_of_row(count - 1)
+        if row is None or not is_whole or row.readings > count_of_row(count):
             return Parsed(rows, size, whole=size + len(line) == len(data) and not line.endswith(b"\n"))
         rows.append(row)
-        size += len(line)
+        last, count, size = row, count + 1, size + len(line)
     return Parsed(rows, size, whole=True)
 
 

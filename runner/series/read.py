@@ -51,7 +51,7 @@ def attempt_series(paths: AttemptPaths, rules: Sequence[Rule] = (), *, ended: bo
 
     `rules`: those of the job file. `ended`: nobody writes it any more, so one that had to be rebuilt is kept.
     """
-    stored = stored_series(paths)
+    stored = _stored(paths)
     if stored is not None:
         return stored
     rows = rebuilt(paths, rules)
@@ -60,8 +60,8 @@ def attempt_series(paths: AttemptPaths, rules: Sequence[Rule] = (), *, ended: bo
     return AttemptSeries(tuple(rows))
 
 
-def stored_series(paths: AttemptPaths) -> AttemptSeries | None:
-    """Return the curves of an attempt from its file alone, which is always quick; None: only its log can tell."""
+def _stored(paths: AttemptPaths) -> AttemptSeries | None:
+    """Return the curves of an attempt from its file; None: only its log can tell."""
     data = read_bounded(paths)
     parsed = parse(data) if data is not None else None
     return AttemptSeries(tuple(parsed.rows)) if parsed is not None and parsed.whole else None

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.runner.report.curves import own_run
-from rung.runner.series.read import stored_series
+from rung.runner.series.incremental import IncrementalReader
+from rung.runner.series.read import AttemptSeries
 from rung.runner.views.timeline import draw_curves
 
 WIDTH = 10
@@ -31,27 +32,29 @@ class LossCurves:
     # Whether some files were left for the next turn.
     behind: bool = False
     _read: dict[tuple[str, int], tuple[Stamp, Points]] = field(default_factory=dict)
+    _growing: IncrementalReader = field(default_factory=IncrementalReader)
     _until: float = 0.0
 
     def begin_turn(self) -> None:
         self._until, self.behind = self.clock() + TURN_SECONDS, False
 
-    def draw(self, job: Job, attempts: Sequence[Attempt]) -> str:
+    def draw(self, attempts: Sequence[Attempt]) -> str:
         """Return the loss of the run that counts, without what a resume threw away."""
-        points = {each.number: self._points(job.id, each.number) for each in attempts}
+        points = {each.number: self._points(each) for each in attempts}
         return draw_curves([[value for _, value in own_run(attempts, points)]], WIDTH)[0]
 
-    def _points(self, job_id: str, number: int) -> Points:
-        paths = self.paths.attempt(job_id, number)
-        stamp, (seen, points) = _stamp(paths), self._read.get((job_id, number), (None, []))
+    def _points(self, attempt: Attempt) -> Points:
+        key = (attempt.job_id, attempt.number)
+        paths = self.paths.attempt(*key)
+        stamp, (seen, points) = _stamp(paths), self._read.get(key, (None, []))
         if stamp is None or stamp == seen:
             return points if stamp else []
         if self.clock() > self._until:
             self.behind = True
             return points
-        series = stored_series(paths)
-        points = series.curve("loss", POINTS) if series is not None else []
-        self._read[job_id, number] = stamp, points
+        rows = self._growing.rows(paths, keep=attempt.ended_at is None)
+        points = AttemptSeries(rows).curve("loss", POINTS) if rows is not None else []
+        self._read[key] = stamp, points
         return points
 
 

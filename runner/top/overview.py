@@ -100,7 +100,7 @@ class OverviewReader:
         lines = []
         for job in jobs:
             mine = attempts[job.id]
-            lines.append(job_line(job, mine, self._curves.draw(job, mine), self._speed(job.id, mine, now), now))
+            lines.append(job_line(job, mine, self._curves.draw(mine), self._speed(job.id, mine, now), now))
         self._paces = {job.id: pace for job in active if (pace := self._paces.get(job.id))}
         found = self._survey.look()
         started = [job for job in active if job.state is not JobState.QUEUED and attempts[job.id]]

@@ -13,7 +13,8 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.spec.recovery_spec import Rule
 from rung.runner.report.curves import LIMIT
-from rung.runner.series.read import AttemptSeries, attempt_series, stored_series
+from rung.runner.series.incremental import IncrementalReader
+from rung.runner.series.read import AttemptSeries, attempt_series
 
 # How much of all logs of a job is read while its page waits: about a quarter of a second.
 AT_ONCE = 1 << 20
@@ -31,6 +32,8 @@ class CurveReader:
 
     # Of files: which version, and its series as thin as the page draws it. An open page asks again every few seconds.
     _files: OrderedDict[AttemptPaths, tuple[Version, AttemptSeries]] = field(default_factory=OrderedDict)
+    # Of files that grow: all that was read, so that only what is new is read.
+    _growing: IncrementalReader = field(default_factory=IncrementalReader)
     # Of logs: when they were read, and their series.
     _kept: OrderedDict[AttemptPaths, tuple[float, AttemptSeries]] = field(default_factory=OrderedDict)
     _wanted: OrderedDict[AttemptPaths, tuple[Sequence[Rule], bool]] = field(default_factory=OrderedDict)
@@ -45,7 +48,7 @@ class CurveReader:
         being_read, left = [], AT_ONCE
         for attempt in attempts:
             place, ended = paths.attempt(job.id, attempt.number), attempt.ended_at is not None
-            series, size = self._from_file(place), _size(place)
+            series, size = self._from_file(place, ended=ended), _size(place)
             if series is None and size <= left:
                 series, left = attempt_series(place, job.spec.recovery.rules, ended=ended), left - size
             if series is None:
@@ -55,7 +58,7 @@ class CurveReader:
             found[attempt.number] = series or AttemptSeries()
         return found, being_read
 
-    def _from_file(self, place: AttemptPaths) -> AttemptSeries | None:
+    def _from_file(self, place: AttemptPaths, *, ended: bool) -> AttemptSeries | None:
         try:
             found = place.series.lstat()
         except OSError:
@@ -63,13 +66,15 @@ class CurveReader:
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         with self._lock:
             known = self._files.get(place)
-        if known is not None and known[0] == version:
-            return known[1]
-        series = stored_series(place)
-        if series is not None:
-            series = series.thin(LIMIT)
-            with self._lock:
-                _keep(self._files, place, (version, series))
+            if known is not None and known[0] == version:
+                self._files.move_to_end(place)
+                return known[1]
+        rows = self._growing.rows(place, keep=not ended)
+        if rows is None:
+            return None
+        series = AttemptSeries(rows).thin(LIMIT)
+        with self._lock:
+            _keep(self._files, place, (version, series))
         return series
 
     def _from_log(self, place: AttemptPaths, rules: Sequence[Rule], *, ended: bool) -> AttemptSeries | None:
@@ -102,6 +107,7 @@ class CurveReader:
 
 def _keep(kept: OrderedDict[AttemptPaths, Found], place: AttemptPaths, found: Found) -> None:
     kept[place] = found
+    kept.move_to_end(place)
     if len(kept) > KEPT:
         kept.popitem(last=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from rung.jobs.model.state import JobState
-from rung.runner.series import read
+from rung.recovery.logs.reading import Reading
+from rung.runner.series import incremental, read
+from rung.runner.series.file_format import MAX_LINE
+from rung.runner.series.write import SeriesWriter
 from rung.runner.web import curve_reader
 from tests.support.web_home import WebHome
 
@@ -28,6 +32,22 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(read, "rebuilt", slow)
     return opened
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many bytes each read of a series gave; reading one in another way fails."""
+    counts: list[int] = []
+    pread = os.pread
+
+    def counted(file: int, size: int, offset: int) -> bytes:
+        data = pread(file, size, offset)
+        counts.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    monkeypatch.delattr(read, "read_bounded")
+    return counts
 
 
 def test_a_page_does_not_wait_for_a_long_log_and_shows_its_curves_later(
@@ -90,8 +110,8 @@ def test_an_open_page_reads_a_series_again_only_when_it_has_changed(
     web_home.attempt(job, 1, LINES, ended_at=time.time())
     first = client.get(f"/jobs/{job.id}").text
     parsed: list[object] = []
-    parse = read.parse
-    monkeypatch.setattr(read, "parse", lambda data: parsed.append(data) or parse(data))
+    parse = incremental.parse
+    monkeypatch.setattr(incremental, "parse", lambda data: parsed.append(data) or parse(data))
     for _ in range(3):
         assert figure(client.get(f"/jobs/{job.id}").text) == figure(first)
     assert len(parsed) == 1
@@ -99,6 +119,25 @@ def test_an_open_page_reads_a_series_again_only_when_it_has_changed(
     series.write_bytes(b"".join(series.read_bytes().splitlines(keepends=True)[:40]))
     assert figure(client.get(f"/jobs/{job.id}").text) != figure(first)
     assert len(parsed) == 2
+
+
+def test_a_refresh_of_a_running_job_reads_only_what_is_new_of_its_series(
+    client: TestClient, web_home: WebHome, bytes_read: list[int]
+) -> None:
+    job = web_home.add("running", JobState.RUNNING)
+    web_home.attempt(job, 1, "begins\n")
+    place = web_home.paths.attempt(job.id, 1)
+    writer, whole = SeriesWriter(place, time.time), 0
+    for begin in range(0, 3000, 500):
+        for step in range(begin, begin + 500):
+            writer.add(step, Reading(loss=2.0 + step % 7, lr=0.001))
+        writer.write(live=True)
+        before, whole = whole, place.series.stat().st_size
+        page = client.get(f"/jobs/{job.id}").text
+        # Nothing twice but the last line, which shows that the file is still the same.
+        assert whole - before <= sum(bytes_read) <= whole - before + MAX_LINE
+        bytes_read.clear()
+        assert figure(client.get(f"/jobs/{job.id}").text) == figure(page) and bytes_read == []
 
 
 def test_a_log_that_cannot_be_read_is_not_tried_for_ever(
