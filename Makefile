@@ -180,7 +180,7 @@ controller: setup ## Run the controller in the foreground
 web: setup ## Show the jobs as a page in the browser, on this machine only
 	@rung web
 
-pictures: setup ## Make README's pictures anew from a real run, and take pictures of the page into .pictures, wide and narrow, light and dark
+pictures: setup ## Make README's pictures anew from a real run, and take pictures of the page and of reports into .pictures, wide and narrow, light and dark
 	@$(MAKE) --no-print-directory system SYSTEM="chromium=chromium"
 	@python -m tests.pictures.recovery
 	@python -m tests.pictures.pages

@@ -22,6 +22,8 @@ class Axis:
     start: float
     end: float
     logarithmic: bool = False
+    # The one value of a curve that never changes.
+    constant: float | None = None
 
     def place(self, value: float) -> float:
         low, high = self._scaled(self.low), self._scaled(self.high)
@@ -32,7 +34,9 @@ class Axis:
         return math.log10(value) if self.logarithmic else value
 
     def ticks(self) -> list[float]:
-        """Return a few round values inside the range."""
+        """Return a few round values inside the range, or the only value there is."""
+        if self.constant is not None:
+            return [self.constant]
         found = _decades(self.low, self.high) if self.logarithmic else _round_steps(self.low, self.high)
         return found or [self.low, self.high]
 
@@ -45,7 +49,7 @@ def value_axis(values: Sequence[float], start: float, end: float) -> Axis | None
     low, high = min(finite), max(finite)
     logarithmic = low > 0 and high / low > LOGARITHMIC
     room = 0.0 if logarithmic or high > low else abs(low) * 0.05 or 1.0
-    return Axis(low - room, high + room, start, end, logarithmic)
+    return Axis(low - room, high + room, start, end, logarithmic, constant=low if high == low else None)
 
 
 def _bounded(value: float) -> float:

@@ -11,7 +11,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.plots.axis import Axis, value_axis
 from rung.runner.plots.figure import Curve, Figure, Look, Mark, Panel
 
-WIDTH, LEFT, RIGHT = 720, 66, 28
+WIDTH, LEFT, RIGHT = 720, 80, 28
 TITLE, STRIP = 30, 34
 # The first panel is the highest; each has its title above it.
 FIRST_HEIGHT, HEIGHT, PANEL_GAP = 170, 92, 30
@@ -242,8 +242,13 @@ def _with_rows(marks: Sequence[MarkDrawing], top: float) -> tuple[list[MarkDrawi
 
 
 def _number(value: float) -> str:
-    """Return a tick as a person writes it: 60k and not 6e+04."""
-    return f"{value / 1000:.4g}k" if 10_000 <= abs(value) < 10_000_000 else f"{value:.4g}"
+    """Return a tick as a person writes it, and short enough for its place: 60k and not 6e+04, 1e-4 and not 0.0001."""
+    if 10_000 <= abs(value) < 10_000_000:
+        return f"{value / 1000:.4g}k"
+    if value == 0 or 0.001 <= abs(value) < 10_000:
+        return f"{value:.4g}"
+    digits, _, power = f"{value:.2e}".partition("e")
+    return f"{float(digits):g}e{int(power)}"
 
 
 def _name(text: str) -> str:

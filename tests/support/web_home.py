@@ -115,6 +115,7 @@ class WebHome:
             "resumed at step 400\nstep 1200 loss 0.61\n",
             asked=Knobs(lr=0.0001),
             rung="lower_lr",
+            after_fault="nan_loss",
             because=because,
             resumed_from="step_400.pt",
             planned_step=400,

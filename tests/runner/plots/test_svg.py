@@ -102,3 +102,18 @@ def test_an_axis_of_few_steps_names_whole_ones_once_and_a_single_point_is_a_dot(
     drawn = draw(one((11, 0.7), (12, math.nan), (12, 0.69)))
     assert [tick.text for tick in drawn.steps] == ["11", "12"]
     assert stand_alone(one((11, 0.7), (12, math.nan), (12, 0.69))).count("rung-plot-point rung-plot") == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([1e-4, 1e-4], ["1e-4"]),
+        ([1.005e-4, 1.035e-4], ["1.01e-4", "1.02e-4", "1.03e-4"]),
+        ([0.0, 0.0], ["0"]),
+        ([65536.0, 65536.0], ["65.54k"]),
+        ([0.0, 2e8], ["0", "5e7", "1e8", "1.5e8", "2e8"]),
+    ],
+)
+def test_ticks_are_short_and_a_value_that_never_changes_has_one(values, ticks):
+    (panel,) = draw(one(*enumerate(values))).panels
+    assert [tick.text for tick in panel.ticks] == ticks
