@@ -11,7 +11,7 @@ from rung.jobs.job import Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.attention.needs import find_needs, most_urgent_first
+from rung.recovery.attention.needs import find_needs, most_urgent_first, set_aside
 from rung.runner.plots.templates import environment
 from rung.runner.report.summary import percent, recoveries, summary_line
 from rung.runner.state.store import Store
@@ -56,7 +56,7 @@ def since_report(store: Store, paths: HomePaths, since: float, now: float) -> Si
         until=now,
         ended=tuple(lines[job.id] for job, _ in found if job.ended),
         recovered=tuple(f"{job.id}: {', '.join(recoveries(_launched_since(data, since)))}" for job, data in fresh),
-        needs_person=tuple(_needs(store, found)),
+        needs_person=tuple(_needs(store, found, now)),
         lost=_lost([row for _, data in found for row in data["attempts"] if (row["ended_at"] or now) >= since]),
     )
 
@@ -65,10 +65,10 @@ def _launched_since(data: Data, since: float) -> list[Data]:
     return [row for row in data["attempts"] if (row["started_at"] or since) >= since]
 
 
-def _needs(store: Store, found: Sequence[tuple[Job, Data]]) -> Iterator[str]:
+def _needs(store: Store, found: Sequence[tuple[Job, Data]], now: float) -> Iterator[str]:
     """Yield a line for everything that a person has to look at, the most urgent first."""
-    needs = (need for job, data in found for need in find_needs(job, store.attempts(job.id), _waits(data)))
-    for need in most_urgent_first(needs):
+    needs = [need for job, data in found for need in find_needs(job, store.attempts(job.id), _waits(data))]
+    for need in most_urgent_first([*needs, *set_aside(store.bad_places(now))]):
         yield f"{need.job} {need.kind}: {with_since(need.why, need.since)}"
 
 
