@@ -33,11 +33,7 @@ class BadGpus:
 
     def mark(self, views: Sequence[HostView]) -> list[HostView]:
         """Return the hosts with the reason at each GPU that is set aside for all jobs."""
-        now = self._context.now()
-        why = {
-            (each.place.host, each.place.gpu): why_set_aside(each, now) for each in self.now() if each.until is not None
-        }
-        return [_marked(view, why) if why else view for view in views]
+        return mark(views, self.now(), self._context.now())
 
     def for_job(self, waiting: WaitingJob, job: Job) -> WaitingJob:
         """Return a waiting job with the GPUs where it died, and with those that it keeps while it recovers."""
@@ -73,6 +69,12 @@ def with_place(decision: Relaunch, last: Attempt, placed: Placed) -> Relaunch:
 
 def _keys(attempt: Attempt) -> list[GpuKey]:
     return [(attempt.host, gpu.uuid) for gpu in attempt.gpus]
+
+
+def mark(views: Sequence[HostView], bad: Sequence[BadPlace], now: float) -> list[HostView]:
+    """Return the hosts with the reason at each GPU that is set aside for all jobs."""
+    why = {(each.place.host, each.place.gpu): why_set_aside(each, now) for each in bad if each.until is not None}
+    return [_marked(view, why) if why else view for view in views]
 
 
 def _marked(view: HostView, why: dict[tuple[str, str | None], str]) -> HostView:

@@ -104,7 +104,8 @@ def test_after_two_jobs_nobody_gets_the_gpu_until_its_time_has_come(build: Build
     assert set_aside(world, "GPU-ampere-0") == {"GPU-ampere-0": HOUR}
     third = world.submit("c", "A100")
     world.turn(5)
-    until = clock_time(world.last(second).ended_at + HOUR, world.now)
+    (bad,) = world.store.bad_places(world.now)
+    until = clock_time(bad.until or 0.0, world.now)
     why = (
         f"waits for an A100: ampere's only one is set aside until {until} after cuda_fault in 2 jobs "
         "(`rung hosts --clear ampere` gives it another chance now)"
