@@ -20,9 +20,9 @@ HARDWARE = re.compile(
 )
 # Lines that name what the script asked for. Another GPU would say the same.
 OF_SCRIPTS = re.compile(
-    r"device.side.assert|Assertion `|invalid (?:argument|configuration|device|resource)|Invalid(?:Value|Configuration"
-    r"|Device|ResourceHandle)|INVALID_(?:VALUE|DEVICE|HANDLE)|not supported|NOT_SUPPORTED|NotSupported|PTX codegen"
-    r"|only supported with GPUs"
+    r"device.side.assert|DeviceSideAssert|Assertion `|invalid (?:argument|configuration|device|resource)"
+    r"|Invalid(?:Value|Configuration|Device|ResourceHandle)|INVALID_(?:VALUE|DEVICE|HANDLE)|not supported"
+    r"|NOT_SUPPORTED|NotSupported|PTX codegen|only supported with GPUs"
 )
 
 
