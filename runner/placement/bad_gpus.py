@@ -23,13 +23,21 @@ class BadGpus:
         self._context = context
         self._read_at = -1
         self._attempts: list[Attempt] = []
+        self._asked: object = None
+        self._found: list[BadPlace] = []
 
     def now(self) -> list[BadPlace]:
+        """Return what is avoided at this moment."""
         store = self._context.store
         newest = store.newest_end()
         if newest != self._read_at:
             self._attempts, self._read_at = relevant(store.ended_lately()), newest
-        return find_bad_places(self._attempts, self._context.now(), store.cleared_places())
+        cleared, now = store.cleared_places(), self._context.now()
+        # Every waiting job asks, several times a second.
+        asked = (newest, cleared, int(now))
+        if asked != self._asked:
+            self._asked, self._found = asked, find_bad_places(self._attempts, now, cleared)
+        return self._found
 
     def mark(self, views: Sequence[HostView]) -> list[HostView]:
         """Return the hosts with the reason at each GPU that is set aside for all jobs."""

@@ -13,8 +13,9 @@ from rung.recovery.nodes.bad_places import BadPlace, find_bad_places
 from rung.recovery.nodes.blame import OF_MACHINES
 from rung.runner.state import codec
 
-# Attempts are looked for among so many of the newest events. An attempt brings about ten, so these are a thousand.
+# Faults are looked for among so many of the newest events, and so many attempts are read: both take milliseconds.
 NEWEST_EVENTS = 10_000
+NEWEST_ATTEMPTS = 1000
 CLEARED = "cleared "
 
 Made = TypeVar("Made")
@@ -37,19 +38,22 @@ class PlaceRows:
         return int(rows[0]["seq"]) if rows else 0
 
     def ended_lately(self) -> list[Attempt]:
-        """Return the attempts of all jobs, also of removed ones, that ended within the newest events.
+        """Return the newest attempts of all jobs, also of removed ones, that ended since the first fault of a machine.
 
-        Each has the time at which the controller saw its end: the clock of a host may be wrong. Without a fault of a
-        machine among these events nobody asks where the others ended, and there are none.
+        Each has the time at which the controller saw its end: the clock of a host may be wrong. Without such a fault
+        among the newest events there are none.
         """
-        newest = "seq > (SELECT max(seq) FROM events) - ? AND kind = ?"
-        kinds = tuple(kind.value for kind in OF_MACHINES)
-        faults = f"SELECT json_extract(data, '$.kind') AS fault FROM events WHERE {newest}"  # noqa: S608
-        if not any(row["fault"] in kinds for row in self._rows(faults, NEWEST_EVENTS, EventKind.FAULT.value)):
+        newest = "SELECT seq, json_extract(data, '$.kind') AS fault FROM events WHERE seq > ? AND kind = ? ORDER BY seq"
+        (last,) = self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")
+        faults = self._rows(newest, last["seq"] - NEWEST_EVENTS, EventKind.FAULT.value)
+        first = next((row["seq"] for row in faults if row["fault"] in OF_MACHINES), None)
+        if first is None:
             return []
-        ended = f"SELECT job_id, attempt, max(at) AS at FROM events WHERE {newest} GROUP BY job_id, attempt"  # noqa: S608
-        query = f"SELECT data, at FROM attempts JOIN ({ended}) USING (job_id) WHERE number = attempt"  # noqa: S608
-        rows = self._rows(query, NEWEST_EVENTS, EventKind.ENDED.value)
+        ended = "SELECT job_id, attempt AS number, at FROM events WHERE seq > ? AND kind = ? ORDER BY seq DESC LIMIT ?"
+        query = (
+            f"SELECT data, max(at) AS at FROM attempts JOIN ({ended}) USING (job_id, number) GROUP BY job_id, number"  # noqa: S608
+        )
+        rows = self._rows(query, first, EventKind.ENDED.value, NEWEST_ATTEMPTS)
         return self._decode(lambda row: replace(codec.attempt_from_row(row), ended_at=row["at"]), rows)
 
     def cleared_places(self) -> dict[str, float]:

@@ -26,8 +26,8 @@ def test_attempts_are_read_only_where_one_had_a_fault_of_the_machine(store: Stor
     record(store, tmp_path, [ended("a", NOW - 9)])
     first = store.newest_end()
     assert store.ended_lately() == [] and first > 0
-    jobs = record(store, tmp_path, [died("b", NOW - 8), died("c", NOW - 7, ASSERT)])
-    assert sorted(each.job_id for each in store.ended_lately()) == ["a-1", *jobs]
+    jobs = record(store, tmp_path, [died("b", NOW - 8), died("c", NOW - 7, ASSERT), ended("d", NOW - 6, gpus=(1,))])
+    assert sorted(each.job_id for each in store.ended_lately()) == jobs, "what ended before the first fault is no news"
     assert store.newest_end() > first
     (bad,) = store.bad_places(NOW)
     assert bad.jobs == (jobs[0],)
@@ -39,12 +39,15 @@ def test_the_clock_of_a_host_does_not_count(wrong: float, store: Store, tmp_path
     assert [each.last_at for each in store.bad_places(NOW)] == [NOW - 8]
 
 
-def test_only_the_newest_events_are_looked_at(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_attempts_and_events_are_looked_at(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(store, tmp_path, [died("a", NOW - 9), died("b", NOW - 8)])
     assert [each.until is not None for each in store.bad_places(NOW)] == [True]
-    # Of each job there are three: submitted, fault and ended.
-    monkeypatch.setattr(place_rows, "NEWEST_EVENTS", 3)
+    monkeypatch.setattr(place_rows, "NEWEST_ATTEMPTS", 1)
     assert [each.jobs for each in store.bad_places(NOW)] == [("b-2",)]
+    monkeypatch.setattr(place_rows, "NEWEST_EVENTS", 1)
+    assert store.bad_places(NOW) == []
 
 
 def test_what_was_cleared_stays_cleared_and_can_be_cleared_again(store: Store, tmp_path: Path) -> None:
