@@ -70,9 +70,9 @@ def with_place(decision: Relaunch, last: Attempt, placed: Placed) -> Relaunch:
     if decision.avoid or last.host_lost or not placed.gpus:
         return decision
     gpus = ", ".join(f"{gpu.type} {gpu.index}" for gpu in placed.gpus)
-    same = {(placed.host, gpu.uuid) for gpu in placed.gpus} & set(_keys(last))
-    where = f"{placed.host}'s {gpus}" + (": no other that fits is free" if same else ", not where it had the fault")
-    return replace(decision, because=f"{decision.because}; on {where}")
+    before, after = set(_keys(last)), {(placed.host, gpu.uuid) for gpu in placed.gpus}
+    how = " again" if before == after else ", not where it had the fault" if before.isdisjoint(after) else ""
+    return replace(decision, because=f"{decision.because}; on {placed.host}'s {gpus}{how}")
 
 
 def _keys(attempt: Attempt) -> list[GpuKey]:

@@ -75,7 +75,7 @@ def test_without_another_gpu_that_is_free_a_job_takes_the_same_one(build: Build)
     waiting = world.submit("c", "TITANRTX", priority=9)
     die(world, job)
     assert run(world, job) == "GPU-turing-0"
-    assert world.last(job).because.endswith("; on turing's TITANRTX 0: no other that fits is free")
+    assert world.last(job).because.endswith("; on turing's TITANRTX 0 again")
     assert world.job(waiting).state is JobState.QUEUED and world.is_running(other)
 
 
