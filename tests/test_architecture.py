@@ -20,7 +20,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("validation", "evidence", "attention"),
         ("trials", "interruption"),
         ("detect", "decide"),
-        ("ledger",),
+        ("ledger", "nodes"),
         ("monitors", "series"),
         ("signatures",),
         ("logs",),

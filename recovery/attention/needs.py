@@ -9,6 +9,7 @@ from enum import StrEnum
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
+from rung.recovery.nodes.bad_places import BadPlace
 
 # A host that is away for less is nobody's business.
 AWAY_SECONDS = 300.0
@@ -23,6 +24,7 @@ class NeedKind(StrEnum):
 
     FAILED = "failed"
     HOST = "waiting for a host"
+    SET_ASIDE = "set aside"
     KNOBS = "knobs did not take"
     LADDER = "ladder near its end"
 
@@ -67,6 +69,21 @@ def host_away(job: Job, host: str, since: float) -> Need:
 def host_awaited(job: str, why: str, since: float) -> Need:
     """Return the need of a job that waits for a host that may have its checkpoints."""
     return Need(job, NeedKind.HOST, why, due=since + STUCK_SECONDS)
+
+
+def set_aside(bad: Iterable[BadPlace]) -> list[Need]:
+    """Return what is set aside for all jobs, each as a need of the job that died there last."""
+    return [
+        Need(
+            each.jobs[-1],
+            NeedKind.SET_ASIDE,
+            f"check {each.place.name}, then `rung hosts --clear {each.place.node or each.place.host}`: "
+            f"after {' and '.join(each.kinds)} in {len(each.jobs)} jobs it gets no job",
+            each.since,
+        )
+        for each in bad
+        if each.until is not None
+    ]
 
 
 def _host(job: Job, last: Attempt, waits: Mapping[int, float]) -> Iterator[Need]:

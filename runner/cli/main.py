@@ -31,6 +31,7 @@ from rung.runner.cli.pull import pull
 from rung.runner.cli.queue import queue
 from rung.runner.cli.removal import prune, rm
 from rung.runner.cli.review.export import export
+from rung.runner.cli.review.hosts import hosts
 from rung.runner.cli.review.job_argument import complete_job, complete_job_or_group
 from rung.runner.cli.review.metrics import metrics
 from rung.runner.cli.review.notify import notify
@@ -171,28 +172,6 @@ def retry(  # noqa: PLR0913  (one for each option)
 
 
 @cli.command()
-@JSON
-def hosts(as_json: bool) -> None:
-    """List the hosts: their GPUs, what is free, which are lost.
-
-    The list is ansible/inventory/hosts.yml of a clone, else ~/.config/rung/hosts.yml, or the file that RUNG_HOSTS
-    names. docs/operations.md says what is in it.
-    """
-    from rung.runner.hosts.health import health_command
-    from rung.runner.hosts.host_list import default_list
-    from rung.runner.session.session import survey_hosts
-    from rung.runner.views.hosts_table import hosts_json, hosts_table
-    from rung.runner.views.tables import terminal_width
-
-    found = survey_hosts(health_command(quick=True))
-    if as_json:
-        _print_json(hosts_json(found))
-    else:
-        nothing = f"no hosts yet: list them in {default_list(os.environ)}, or in the file that RUNG_HOSTS names"
-        click.echo(hosts_table(found, terminal_width()) if found else nothing)
-
-
-@cli.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @JSON
 def check(file: Path | None, as_json: bool) -> None:
@@ -229,6 +208,7 @@ cli.add_command(drill)
 cli.add_command(explain)
 cli.add_command(export)
 cli.add_command(follow)
+cli.add_command(hosts)
 cli.add_command(image)
 cli.add_command(init)
 cli.add_command(checkpoints)

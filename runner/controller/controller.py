@@ -74,7 +74,7 @@ class Controller:
         self._host_pool = HostPool(self._context)
         self._checkpoint_search = CheckpointSearch(self._context, self._host_pool.away)
         self._placer = Placer(self._context, self._host_pool, self._checkpoint_search)
-        self._local_slots = LocalSlots(self._context)
+        self._local_slots = LocalSlots(self._context, self._placer.bad_gpus)
         self._trials = TrialRound(self._context, self._checkpoint_search, self._placer.spare_gpus)
         self._side_trials, self._trial_folders = SideTrials(self._context, self._why_stay), TrialFolders(self._context)
         self._step_back = StepBack(self._context, self._checkpoint_search)
@@ -211,7 +211,7 @@ class Controller:
         )
         if isinstance(decision, Wait):
             self._checkpoint_search.wait(job, decision.because)
-        elif isinstance(decision, Relaunch) and (decision.avoid or last.host_lost):
+        elif isinstance(decision, Relaunch) and self._placer.moves(decision, last):
             self._placer.move(job, decision)
         else:
             self._carry_out(job, decision, attempts)
@@ -258,11 +258,7 @@ class Controller:
     def _place(self, jobs: list[Job]) -> None:
         """Give every waiting job a place, here or on a host: its attempt is written, or it shows why it waits."""
         held = self._hold_back(jobs)
-        may_wait = (
-            job
-            for job in jobs
-            if not job.refused and job.id not in held and (job.spec.is_remote or job.state is JobState.QUEUED)
-        )
+        may_wait = (job for job in jobs if not job.refused and job.id not in held)
         fresh = (self._store.job(job.id) for job in may_wait)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         # Apart from each other: jobs here need no list of hosts.

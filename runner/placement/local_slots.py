@@ -16,6 +16,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.context import Context
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import HERE, max_parallel, why_no_gpu
+from rung.runner.placement.bad_gpus import BadGpus
 from rung.runner.placement.host_pool import SURVEY_SECONDS, view_of
 from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
 from rung.runner.state.store import Store
@@ -24,8 +25,8 @@ SURVEY_KEY = "this machine"
 
 
 class LocalSlots:
-    def __init__(self, context: Context) -> None:
-        self._context, self._limit = context, max_parallel(context.environ)
+    def __init__(self, context: Context, bad_gpus: BadGpus) -> None:
+        self._context, self._limit, self._bad_gpus = context, max_parallel(context.environ), bad_gpus
         self._report: Report | None = None
         self._surveyed_at = -math.inf
 
@@ -37,8 +38,10 @@ class LocalSlots:
         if not asked:
             return []
         store = self._context.store
-        views = (gpu_view(self._report), slot_view(self._limit, used_slots(store, jobs)))
-        found = place_here([waiting_here(job.spec, job.id) for job in asked], views, leases_of(store))
+        (gpus,) = self._bad_gpus.mark([gpu_view(self._report)])
+        views = (gpus, slot_view(self._limit, used_slots(store, jobs)))
+        requests = [self._bad_gpus.for_job(waiting_here(job.spec, job.id), job) for job in asked]
+        found = place_here(requests, views, leases_of(store))
         return list(zip(asked, found, strict=True))
 
     def _is_surveyed(self) -> bool:

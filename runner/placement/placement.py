@@ -19,6 +19,7 @@ from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.launch.engine_fit import too_much
+from rung.runner.placement.bad_gpus import BadGpus, with_place
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.scheduler import (
     HostView,
@@ -29,7 +30,6 @@ from rung.runner.placement.scheduler import (
     WaitingJob,
     candidates,
     place,
-    sets_of,
 )
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
@@ -47,10 +47,15 @@ class Placer:
         # Why an image cannot run on a GPU, by image and capability; None if it can.
         self._incompatibilities: dict[tuple[str, tuple[int, int]], str | None] = {}
         self._avoided_until: dict[tuple[str, str], tuple[float, str]] = {}
+        self.bad_gpus = BadGpus(context)
 
     def move(self, job: Job, decision: Relaunch) -> None:
-        """Have a recovering job placed on another host."""
+        """Have a recovering job placed anew: on another host, or on other GPUs."""
         self._moving[job.id] = (len(self._context.store.attempts(job.id)), decision)
+
+    def moves(self, decision: Relaunch, last: Attempt) -> bool:
+        """Tell whether a relaunch is to be placed anew instead of where the job was."""
+        return bool(decision.avoid) or last.host_lost or self.bad_gpus.is_left(decision, last)
 
     def is_moving(self, job: Job) -> bool:
         if job.id not in self._moving or job.state is not JobState.RECOVERING:
@@ -68,7 +73,7 @@ class Placer:
 
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""
-        others = [view for view in self._host_pool.views({}) if view.host.name != host]
+        others = [view for view in self.bad_gpus.mark(self._host_pool.views({})) if view.host.name != host]
         return candidates(self._waiting_job(job), others, self._incompatible)
 
     def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
@@ -79,10 +84,11 @@ class Placer:
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None
-        slots = [slot for view in self._host_pool.views({}) if _is_usable(view, attempt) for slot in view.slots]
+        views = self.bad_gpus.mark(self._host_pool.views({}))
+        slots = [slot for view in views if _is_usable(view, attempt) for slot in view.slots if not slot.set_aside]
         taken = {lease.gpu for lease in self._context.store.leases() if lease.host == attempt.host}
         free = [slot.gpu for slot in slots if slot.gpu.uuid not in taken and not slot.foreign_process]
-        return sets_of([gpu for gpu in free if gpu.type == attempt.gpus[0].type], len(attempt.gpus))[:most]
+        return _sets_of([gpu for gpu in free if gpu.type == attempt.gpus[0].type], len(attempt.gpus))[:most]
 
     def _somebody_waits(self, job: Job) -> bool:
         others = [each for each in self._context.store.jobs(active=True) if each.id != job.id and each.spec.is_remote]
@@ -110,7 +116,8 @@ class Placer:
         image = job.spec.image
         assert image is not None, "only a job with an image goes to a host"
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
-        return WaitingJob(job.id, job.spec.resources.gpu, image, job.spec.priority, near, self._avoided(job))
+        waiting = WaitingJob(job.id, job.spec.resources.gpu, image, job.spec.priority, near, self._avoided(job))
+        return self.bad_gpus.for_job(waiting, job)
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""
@@ -128,7 +135,7 @@ class Placer:
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
-        return self._host_pool.views(Counter(attempt.host for found in last for attempt in found))
+        return self.bad_gpus.mark(self._host_pool.views(Counter(attempt.host for found in last for attempt in found)))
 
     def _incompatible(self, image: str, gpu: Gpu) -> str | None:
         return self._incompatibilities.get((image, gpu.capability))
@@ -184,7 +191,8 @@ class Placer:
             placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host), placed.engine
         )
         if job.state is JobState.RECOVERING:
-            next_attempt.carry_out(store, job, self._moving.pop(job.id)[1], placement, at=at)
+            decision = with_place(self._moving.pop(job.id)[1], attempts[-1], placed)
+            next_attempt.carry_out(store, job, decision, placement, at=at)
         else:
             checkpoints = self._checkpoint_search.find(job, attempts)
             if checkpoints is None:
@@ -203,3 +211,8 @@ def _check_image(engine: HostEngine, image: str, gpu: Gpu, on_progress: partial[
     """Fetch the image on the host and return why it cannot run on the GPU; runs in the task pool."""
     engine.ensure_image(image, on_progress)
     return engine.incompatibility(image, gpu)
+
+
+def _sets_of(gpus: Sequence[Gpu], size: int) -> list[tuple[Gpu, ...]]:
+    """Return as many sets of `size` GPUs as there are."""
+    return [tuple(gpus[first : first + size]) for first in range(0, len(gpus) - size + 1, size)]

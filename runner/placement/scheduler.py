@@ -6,6 +6,7 @@ come, first served. A job that waits does not block a job that needs something e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class Slot:
 
     gpu: Gpu
     foreign_process: str = ""
+    # Why no job gets it now, after faults of several: `is set aside until 14:20 ...`.
+    set_aside: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,22 @@ class HostView:
     # The most jobs without a GPU that run there at once; None: no limit. Where there is one, `load` counts only them.
     limit: int | None = None
 
+    @property
+    def places(self) -> bool:
+        """Tell whether the host chooses GPUs by itself."""
+        return self.host.engine.placed_by is PlacedBy.SITE
+
+    def takes(self, job: WaitingJob) -> bool:
+        return self.host.engine.takes(image=job.image is not None)
+
+    def may_have(self, requests: Sequence[GpuRequest]) -> bool:
+        """Tell whether a host that cannot be used now may have the GPUs that are requested."""
+        if not requests:
+            return True
+        if self.slots:
+            return any(request.fits(slot.gpu) for request in requests for slot in self.slots)
+        return any(each.type is None or self.host.should_have(each.type) or not self.host.groups for each in requests)
+
 
 @dataclass(frozen=True)
 class WaitingJob:
@@ -53,6 +72,15 @@ class WaitingJob:
     # The host that has its files, and the hosts to avoid, each with the reason: `is avoided after 2 faults`.
     near: str | None = None
     avoid: Mapping[str, str] = field(default_factory=dict)
+    # GPUs that it takes only if no other is free, because it died there; and those that it has leased itself.
+    use_last: frozenset[GpuKey] = frozenset()
+    own: frozenset[GpuKey] = frozenset()
+
+    def image_for(self, kind: str) -> str | None:
+        return for_gpu(self.image, kind) if self.image is not None else None
+
+    def takes_last(self, view: HostView, gpus: Sequence[Gpu]) -> bool:
+        return any((view.host.name, gpu.uuid) in self.use_last for gpu in gpus)
 
 
 @dataclass(frozen=True)
@@ -102,11 +130,6 @@ def candidates(job: WaitingJob, views: Sequence[HostView], incompatible: WhyInco
     return [view.host.name for view in views if allocation.fits(job, view)]
 
 
-def sets_of(gpus: Sequence[Gpu], size: int) -> list[tuple[Gpu, ...]]:
-    """Return as many sets of `size` GPUs as there are."""
-    return [tuple(gpus[first : first + size]) for first in range(0, len(gpus) - size + 1, size)]
-
-
 class _Allocation:
     """What is still free while the jobs are placed one after the other."""
 
@@ -122,34 +145,38 @@ class _Allocation:
             self._taken |= dict.fromkeys(((placed.host, gpu.uuid) for gpu in placed.gpus), job.job)
             self._load[placed.host] += 1
             return placed
-        refusal = self._refusal(job)
-        if refusal is not None:
+        if (refusal := self._refusal(job)) is not None:
             return Refused(job.job, refusal)
         self._reserve(job)
         return MustWait(job.job, self._reason(job))
 
     def fits(self, job: WaitingJob, view: HostView) -> bool:
-        unlimited = not job.requests or _places(view)
+        unlimited = not job.requests or view.places
         able = unlimited or any(self._could_ever(job, request, view) for request in job.requests)
         return able and self._is_usable(job, view)
 
     # Free GPUs
 
     def _with_gpus(self, job: WaitingJob) -> Placed | None:
-        for request in job.requests:
-            choices = [(view, self._free(job, request, view)) for view in self._usable(job) if not _places(view)]
-            enough = [(view, free) for view, free in choices if len(free) >= request.count]
-            if enough:
-                view, free = min(enough, key=lambda choice: (choice[0].host.name != job.near, -len(choice[1])))
-                image = _image(job, free[0].type)
-                assert image is not None or job.image is None, "a GPU without an image is not free for the job"
-                return Placed(job.job, view.host.name, tuple(free[: request.count]), image, view.host.engine)
-        return self._at_a_site(job)
+        choices = [
+            (order, view, tuple(free[: request.count]), len(free))
+            for order, request in enumerate(job.requests)
+            for view in self._usable(job)
+            if not view.places and len(free := self._free(job, request, view)) >= request.count
+        ]
+        if not choices:
+            return self._at_a_site(job)
+        _, view, gpus, _ = min(
+            choices, key=lambda c: (job.takes_last(c[1], c[2]), c[0], c[1].host.name != job.near, -c[3])
+        )
+        image = job.image_for(gpus[0].type)
+        assert image is not None or job.image is None, "a GPU without an image is not free for the job"
+        return Placed(job.job, view.host.name, gpus, image, view.host.engine)
 
     def _at_a_site(self, job: WaitingJob) -> Placed | None:
         """Return a place at a site, which has a queue of its own and chooses the GPUs by itself."""
-        sites = [view for view in self._usable(job) if _places(view)]
-        images = [_image(job, request.type or "") for request in job.requests]
+        sites = [view for view in self._usable(job) if view.places]
+        images = [job.image_for(request.type or "") for request in job.requests]
         if not sites or (job.image is not None and None in images):
             return None
         view = min(sites, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
@@ -157,7 +184,7 @@ class _Allocation:
 
     def _without_gpus(self, job: WaitingJob) -> Placed | None:
         views = [view for view in self._usable(job) if not self._is_full(view)]
-        image = _image(job, "cpu")
+        image = job.image_for("cpu")
         if not views or (image is None and job.image is not None):
             return None
         view = min(views, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
@@ -167,7 +194,7 @@ class _Allocation:
         return [view for view in self._views if self._is_usable(job, view)]
 
     def _is_usable(self, job: WaitingJob, view: HostView) -> bool:
-        return not view.trouble and view.host.name not in job.avoid and _takes(view, job)
+        return not view.trouble and view.host.name not in job.avoid and view.takes(job)
 
     def _is_full(self, view: HostView) -> bool:
         return view.limit is not None and self._load[view.host.name] >= view.limit
@@ -175,17 +202,20 @@ class _Allocation:
     def _free(self, job: WaitingJob, request: GpuRequest, view: HostView) -> list[Gpu]:
         """Return the GPUs of a host that the job could use now, all of one type, because they share one image."""
         free = [slot.gpu for slot in view.slots if request.fits(slot.gpu) and self._obstacle(job, slot, view) is None]
-        most = max((gpu.type for gpu in free), key=lambda kind: sum(g.type == kind for g in free), default="")
-        return [gpu for gpu in free if gpu.type == most]
+        kinds = Counter(gpu.type for gpu in free)
+        first = Counter(gpu.type for gpu in free if not job.takes_last(view, (gpu,)))
+        most = max(kinds, key=lambda kind: (first[kind] >= request.count, kinds[kind]), default="")
+        return sorted((gpu for gpu in free if gpu.type == most), key=lambda gpu: job.takes_last(view, (gpu,)))
 
     # Obstacles
 
     def _obstacle(self, job: WaitingJob, slot: Slot, view: HostView) -> str | None:
         """Return why a job cannot use this GPU now, or None."""
-        unfit = self._unfit(job, slot.gpu)
-        if unfit is not None:
+        if (unfit := self._unfit(job, slot.gpu)) is not None:
             return unfit
         key = (view.host.name, slot.gpu.uuid)
+        if slot.set_aside or key in job.own:
+            return slot.set_aside or None
         if key in self._taken:
             return f"is in use by {self._taken[key]}"
         if slot.foreign_process:
@@ -208,9 +238,8 @@ class _Allocation:
         """Return why the job can never run on these hosts; None as long as one of them was never surveyed."""
         if any(view.trouble and not view.slots for view in self._views):
             return None
-        fitting = [
-            slot.gpu for view in self._views for slot in view.slots if any(w.fits(slot.gpu) for w in job.requests)
-        ]
+        gpus = [slot.gpu for view in self._views for slot in view.slots]
+        fitting = [gpu for gpu in gpus if any(request.fits(gpu) for request in job.requests)]
         unfit = [self._unfit(job, gpu) for gpu in fitting]
         if not fitting or None in unfit:
             return None
@@ -228,7 +257,8 @@ class _Allocation:
                 return
 
     def _could_ever(self, job: WaitingJob, request: GpuRequest, view: HostView) -> bool:
-        fits = [slot for slot in view.slots if request.fits(slot.gpu) and self._unfit(job, slot.gpu) is None]
+        known = [slot for slot in view.slots if request.fits(slot.gpu) and not slot.set_aside]
+        fits = [slot for slot in known if self._unfit(job, slot.gpu) is None]
         host = view.host.name
         return sum(not slot.foreign_process or (host, slot.gpu.uuid) in self._taken for slot in fits) >= request.count
 
@@ -246,11 +276,11 @@ class _Allocation:
     def _obstacles(self, job: WaitingJob, view: HostView) -> Iterator[str]:
         """Yield the obstacles on one host; none if it has no GPU that the job requests."""
         name = view.host.name
-        if not _takes(view, job):
+        if not view.takes(job):
             yield f"{name} takes no job {'with' if job.image is not None else 'without'} an image"
             return
         if view.trouble:
-            if _may_have(view, job):
+            if view.may_have(job.requests):
                 yield f"{name} {view.trouble}"
             return
         fitting = [slot for slot in view.slots if any(request.fits(slot.gpu) for request in job.requests)]
@@ -268,28 +298,3 @@ class _Allocation:
         free = sum(why is None for _, why in slots)
         if free:
             yield f"{name} has {free} free of {len(fitting)}"
-
-
-def _image(job: WaitingJob, kind: str) -> str | None:
-    return for_gpu(job.image, kind) if job.image is not None else None
-
-
-def _takes(view: HostView, job: WaitingJob) -> bool:
-    return view.host.engine.takes(image=job.image is not None)
-
-
-def _places(view: HostView) -> bool:
-    """Tell whether the host chooses GPUs by itself."""
-    return view.host.engine.placed_by is PlacedBy.SITE
-
-
-def _may_have(view: HostView, job: WaitingJob) -> bool:
-    """Tell whether a host that cannot be used now may have the GPUs that the job requests."""
-    if not job.requests:
-        return True
-    known = any(request.fits(slot.gpu) for request in job.requests for slot in view.slots)
-    if view.slots:
-        return known
-    return any(
-        request.type is None or view.host.should_have(request.type) or not view.host.groups for request in job.requests
-    )

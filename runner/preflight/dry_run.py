@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import HERE
+from rung.runner.placement.bad_gpus import mark
+from rung.runner.placement.host_pool import view_of
 from rung.runner.placement.local_slots import leases_of
-from rung.runner.placement.scheduler import GpuKey, Placed
+from rung.runner.placement.scheduler import GpuKey, HostView, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
@@ -50,7 +53,9 @@ class LaunchPreview:
         job_id = make_id(spec.name, sequence)
         self._slot = None if spec.is_remote else preview_slot(spec, job_id, store, environ)
         if self._slot is None:
-            placement = self._place(job_id, survey(), leases_of(store) if store else {})
+            now = time.time()
+            views = mark([view_of(report) for report in survey()], store.bad_places(now) if store else (), now)
+            placement = self._place(job_id, views, leases_of(store) if store else {})
         else:
             placement, self._waits = Placement(HERE.name, self._slot.gpus, engine=HERE.engine), self._slot.waits
         self.host = placement.host
@@ -59,8 +64,8 @@ class LaunchPreview:
         self._job = job = planned_job(spec, sequence)
         self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 
-    def _place(self, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]) -> Placement:
-        answer = preview_place(self._spec, job_id, reports, leases)
+    def _place(self, job_id: str, views: Sequence[HostView], leases: Mapping[GpuKey, str]) -> Placement:
+        answer = preview_place(self._spec, job_id, views, leases)
         if isinstance(answer, Placed):
             return Placement(answer.host, answer.gpus, answer.image, engine=answer.engine)
         self._waits = answer.reason

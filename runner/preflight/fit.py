@@ -19,10 +19,10 @@ def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
 
 
 def preview_place(
-    spec: JobSpec, job_id: str, reports: Sequence[Report], leases: Mapping[GpuKey, str]
+    spec: JobSpec, job_id: str, views: Sequence[HostView], leases: Mapping[GpuKey, str]
 ) -> PlacementResult:
     """Return the place that a job would get now if no other job waited."""
-    return place([_waiting_job(spec, job_id)], [view_of(report) for report in reports], leases, _unknown)[0]
+    return place([_waiting_job(spec, job_id)], views, leases, _unknown)[0]
 
 
 def check_fit(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:

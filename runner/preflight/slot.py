@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import MAX_PARALLEL, max_parallel, survey_here, why_no_gpu
+from rung.runner.placement.bad_gpus import mark
 from rung.runner.placement.local_slots import gpu_view, leases_of, place_here, slot_view, used_slots, waiting_here
 from rung.runner.placement.scheduler import Placed
 from rung.runner.state.store import Store
@@ -31,7 +33,9 @@ def preview_slot(spec: JobSpec, job_id: str, store: Store | None, environ: Mappi
     waiting = [*(waiting_here(job.spec, job.id) for job in queued), waiting_here(spec, job_id)]
     limit, used = max_parallel(environ), used_slots(store, jobs) if store else 0
     report = survey_here(environ) if any(job.requests for job in waiting) else None
-    found = place_here(waiting, (gpu_view(report), slot_view(limit, used)), leases_of(store) if store else {})[-1]
+    now = time.time()
+    (gpus,) = mark([gpu_view(report)], store.bad_places(now) if store else (), now)
+    found = place_here(waiting, (gpus, slot_view(limit, used)), leases_of(store) if store else {})[-1]
     if not isinstance(found, Placed):
         return SlotPreview(f"none now: {found.reason}", waits=found.reason)
     named = ", ".join(f"{gpu.type} {gpu.index} ({gpu.uuid})" for gpu in found.gpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
-from rung.recovery.attention.needs import Need, find_needs, most_urgent_first
+from rung.recovery.attention.needs import Need, find_needs, most_urgent_first, set_aside
 from rung.recovery.attention.relaunches import has_recovered, what_shows_it
 from rung.runner.plots.templates import environment
 from rung.runner.report.summary import how_it_went, percent, recoveries, summary_line
@@ -74,7 +74,7 @@ def since_report(store: Store, paths: HomePaths, since: float, now: float) -> Si
         ended=tuple(f"{each.job.id}: {summary_line(each.data)}" for each in found if each.job.ended),
         recovered=tuple(line for each, line in relaunched if each.recovered),
         other_relaunches=tuple(line for each, line in relaunched if not each.recovered),
-        needs_person=tuple(_need_lines(found)),
+        needs_person=tuple(_need_lines(found, set_aside(store.bad_places(now)))),
         lost=_lost([row for row in rows if (row["ended_at"] or now) >= since]),
     )
 
@@ -96,9 +96,9 @@ def _relaunch_line(found: _Found, rungs: Sequence[str]) -> str:
     return f"{found.job.id}: {', '.join(rungs)}; {f'{went}: {shown}' if shown else went}{person}"
 
 
-def _need_lines(found: Sequence[_Found]) -> Iterator[str]:
+def _need_lines(found: Sequence[_Found], of_hosts: Iterable[Need]) -> Iterator[str]:
     """Yield a line for everything that a person has to look at, the most urgent first."""
-    for need in most_urgent_first(need for each in found for need in each.needs):
+    for need in most_urgent_first([*(need for each in found for need in each.needs), *of_hosts]):
         yield f"{need.job} {need.kind}: {with_since(need.why, need.since)}"
 
 

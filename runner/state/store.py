@@ -24,10 +24,10 @@ from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
-from rung.runner.state.group_rows import GroupRows
+from rung.runner.state.group_rows import GroupRows, SubmissionRows
 from rung.runner.state.migrations import MIGRATIONS
+from rung.runner.state.place_rows import PlaceRows
 from rung.runner.state.store_errors import store_error
-from rung.runner.state.submission_rows import SubmissionRows
 
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
@@ -68,7 +68,7 @@ class Orphan:
     since: float
 
 
-class Store(GroupRows, SubmissionRows):
+class Store(GroupRows, SubmissionRows, PlaceRows):
     """Reads and writes one store; every change goes through `transaction`."""
 
     def __init__(self, path: Path) -> None:

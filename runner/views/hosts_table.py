@@ -1,23 +1,29 @@
-"""Shows the reports of hosts as a table and as JSON."""
+"""Shows the reports of hosts, and what is set aside there, as a table and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
+from rung.jobs.model.terminal_text import clean
+from rung.recovery.nodes.bad_places import BadPlace
 from rung.runner.hosts.health import failed_checks
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.views.tables import table
+from rung.runner.views.times import clock_time
 
+# A line of a log can be long.
+MOST_EVIDENCE = 200
 HEADERS = ("HOST", "ENGINE", "DISK", "GPU", "NAME", "SM", "MEMORY", "DRIVER", "STATE")
 
 
-def hosts_table(reports: Sequence[Report], width: int) -> str:
+def hosts_table(reports: Sequence[Report], width: int, bad: Sequence[BadPlace] = ()) -> str:
     """Return a line for every GPU, and one for every host without a GPU."""
-    return table(HEADERS, [row for report in reports for row in _rows(report)], width)
+    aside = {(each.place.host, each.place.gpu) for each in bad if each.until is not None}
+    return table(HEADERS, [row for report in reports for row in _rows(report, aside)], width)
 
 
-def _rows(report: Report) -> Iterator[Sequence[Any]]:
+def _rows(report: Report, aside: Container[tuple[str, str | None]]) -> Iterator[Sequence[Any]]:
     name = report.host.name
     if report.away:
         label = "refused" if report.refused else "unreachable"
@@ -33,7 +39,8 @@ def _rows(report: Report) -> Iterator[Sequence[Any]]:
         gpu = state.gpu
         capability = f"{gpu.capability[0]}.{gpu.capability[1]}"
         host = (name, engine, disk) if number == 0 else ("", "", "")
-        use = "; ".join([_use(state), *(_unwell(report) if number == 0 else [])])
+        set_aside = ["set aside"] if (name, gpu.uuid) in aside else []
+        use = "; ".join([*set_aside, _use(state), *(_unwell(report) if number == 0 else [])])
         yield *host, gpu.index, gpu.name, capability, _gibibytes(gpu.memory or None), gpu.driver or None, use
 
 
@@ -52,9 +59,51 @@ def _gibibytes(size: int | None) -> str | None:
     return None if size is None else f"{size / (1 << 30):.0f} GiB"
 
 
-def hosts_json(reports: Sequence[Report]) -> list[dict[str, Any]]:
+def why_set_aside(each: BadPlace, now: float) -> str:
+    """Return why no job gets a GPU or a node now, and what a person can do, to go after its name."""
+    assert each.until is not None, "it is set aside"
+    chance = f"`rung hosts --clear {each.place.node or each.place.host}` gives it another chance now"
+    return f"is set aside until {clock_time(each.until, now)} after {_faults(each)} in {len(each.jobs)} jobs ({chance})"
+
+
+def describe_bad_place(each: BadPlace, now: float) -> str:
+    """Return one sentence about a place that one job or all jobs avoid: until when, why, and the newest fault."""
+    line = f"the last: {clean(each.evidence)[:MOST_EVIDENCE]}"
+    if each.until is not None:
+        return clean(f"{each.place.name} {why_set_aside(each, now)}; jobs {', '.join(each.jobs)}; {line}")
+    jobs = [f"{job} until {clock_time(until, now)}" for job, until in each.avoided_by.items()]
+    return clean(f"{each.place.name} is avoided after {_faults(each)}: by {', '.join(jobs)}; {line}")
+
+
+def _faults(each: BadPlace) -> str:
+    return " and ".join(each.kinds)
+
+
+def hosts_json(reports: Sequence[Report], bad: Sequence[BadPlace] = (), now: float = 0.0) -> list[dict[str, Any]]:
     """Return the data of `rung hosts --json`."""
-    return [_host(report) for report in reports]
+    return with_bad_places([_host(report) for report in reports], bad, now)
+
+
+def with_bad_places(hosts: Sequence[dict[str, Any]], bad: Sequence[BadPlace], now: float) -> list[dict[str, Any]]:
+    """Return the hosts with what is avoided on each."""
+    return [
+        {**host, "set_aside": [_bad_place(each, now) for each in bad if each.place.host == host["name"]]}
+        for host in hosts
+    ]
+
+
+def _bad_place(each: BadPlace, now: float) -> dict[str, Any]:
+    return {
+        "node": each.place.node,
+        "gpu": each.place.gpu,
+        "faults": each.faults,
+        "jobs": list(each.jobs),
+        "last_at": each.last_at,
+        "evidence": clean(each.evidence)[:MOST_EVIDENCE],
+        "until_at": each.until,
+        "avoided_by": [{"job": job, "until_at": until} for job, until in each.avoided_by.items()],
+        "says": describe_bad_place(each, now),
+    }
 
 
 def _host(report: Report) -> dict[str, Any]:

@@ -36,6 +36,15 @@ def local_time(at: float) -> str:
         return "at a time that no calendar has"
 
 
+def clock_time(at: float, now: float) -> str:
+    """Return a time of the next or last hours: 14:20, with its date on another day than today."""
+    try:
+        then = datetime.fromtimestamp(at)
+        return then.strftime("%H:%M" if then.date() == datetime.fromtimestamp(now).date() else "%Y-%m-%d %H:%M")
+    except NO_CALENDAR:
+        return "a time that no calendar has"
+
+
 def with_since(text: str, at: float | None) -> str:
     """Return a sentence with the time since when it is true, if that is known."""
     return text if at is None else f"{text} since {local_time(at)}"

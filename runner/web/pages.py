@@ -21,6 +21,7 @@ from rung.runner.metrics.metrics import metrics_text
 from rung.runner.plots.svg import embedded, plot_css
 from rung.runner.report.curves import job_figure
 from rung.runner.session.watching import unwatched
+from rung.runner.views.hosts_table import with_bad_places
 from rung.runner.views.ledger_tables import LEDGER_HEADERS, NO_TRIES, ledger_cells
 from rung.runner.views.log_text import log_lines
 from rung.runner.views.queue import job_row
@@ -107,7 +108,8 @@ class Pages:
         """Show the hosts and GPUs, and who uses them."""
         found = self.survey.look()
         with snapshot(self.paths.store) as store:
-            hosts, now = with_leases(found.hosts, store.leases()), time.time()
+            now = time.time()
+            hosts = with_bad_places(with_leases(found.hosts, store.leases()), store.bad_places(now), now)
             running = [each for each in store.job_page(ACTIVE, PAGE_JOBS, 0) if each.state is not JobState.QUEUED]
             attempts = store.attempts_of([job.id for job in running])
             users = [(job.id, attempts[job.id][-1].host) for job in running if attempts[job.id]]

@@ -12,7 +12,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
-from rung.recovery.attention.needs import STARTED, Need, find_needs, most_urgent_first
+from rung.recovery.attention.needs import STARTED, Need, find_needs, most_urgent_first, set_aside
 from rung.runner.state import codec
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.store import BUSY_SECONDS, Event, Store
@@ -75,7 +75,8 @@ class ReadStore(Store):
         jobs = [*(job for job in failed if now - job.updated_at < RECENT_SECONDS), *active]
         ids = [job.id for job in jobs]
         attempts, waits = self.attempts_of(ids), self.waits_for_hosts(ids)
-        return most_urgent_first(need for job in jobs for need in find_needs(job, attempts[job.id], waits[job.id]))
+        found = [need for job in jobs for need in find_needs(job, attempts[job.id], waits[job.id])]
+        return most_urgent_first([*found, *set_aside(self.bad_places(now))])
 
     def last_event(self) -> int:
         return int(self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")[0]["seq"])

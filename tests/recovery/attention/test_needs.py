@@ -11,7 +11,9 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import ENDED, JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.recovery.attention.needs import Need, NeedKind, find_needs, most_urgent_first
+from rung.recovery.attention.needs import Need, NeedKind, find_needs, most_urgent_first, set_aside
+from rung.recovery.nodes.bad_places import find_bad_places
+from tests.support.places import died
 
 FAULT = Fault(FaultKind.NAN_LOSS, "loss nan", step=3)
 
@@ -85,3 +87,10 @@ def test_the_most_urgent_comes_first_and_else_the_order_stays() -> None:
     found = most_urgent_first(needs)
     assert [need.kind for need in found] == [kind for kind in NeedKind for _ in "ab"]
     assert [need.job for need in found] == ["a", "b"] * len(NeedKind)
+
+
+def test_a_gpu_that_is_set_aside_for_all_is_a_need_of_the_job_that_died_there_last() -> None:
+    bad = find_bad_places([died("a-1", 100.0), died("b-2", 200.0), died("c-3", 300.0, gpus=(1,))], 400.0)
+    why = "check turing's TITANRTX 0, then `rung hosts --clear turing`: after cuda_fault in 2 jobs it gets no job"
+    assert set_aside(bad) == [Need("b-2", NeedKind.SET_ASIDE, why, 200.0)]
+    assert set_aside([each for each in bad if each.until is None]) == []

@@ -28,6 +28,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.evidence.calibration import Calibration, Prediction
 from rung.recovery.ledger.chance import Chance
 from rung.recovery.ledger.row import Row, WonAgainst
+from rung.recovery.nodes.bad_places import find_bad_places
 from rung.recovery.validation.explanations import Answer
 from rung.recovery.validation.near_limit import NearLimit
 from rung.recovery.validation.run_figures import Figures, Usage
@@ -47,6 +48,7 @@ from rung.runner.views.hosts_table import hosts_json
 from rung.runner.views.ledger_tables import calibration_data
 from tests.support.ended_jobs import IMAGE, Shelf
 from tests.support.json_schemas import NAMES, SCHEMAS, problems, properties, schema, seen
+from tests.support.places import died
 from tests.support.recovered_job import recovered_job
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -225,9 +227,10 @@ def _without_hosts(lab: Lab) -> None:
     state = GpuState(GPU, job="full-5", foreign_processes=("python",))
     health = Health("bad", "fan", "it is loud", "clean it")
     host = Host("ampere", "10.0.0.1", groups=("gpus",))
-    lab.add(
-        "hosts", hosts_json([Report(host, engine="20.10", disks=(Disk("/", 1, 2),), gpus=(state,), health=(health,))])
-    )
+    report = Report(host, engine="20.10", disks=(Disk("/", 1, 2),), gpus=(state,), health=(health,))
+    there = {"host": "ampere", "node": "n1"}
+    bad = find_bad_places([died("a-1", 1.0, host="ampere"), died("b-2", 2.0, **there), died("c-3", 3.0, **there)], 4.0)
+    lab.add("hosts", hosts_json([report], bad, 4.0))
     seen_in_run = SeenInRun("full-5", "validation v1", ("head",), "keep it in FP32")
     lab.add("doctor", {**lab.outputs["doctor"][0], "seen_in_runs": [asdict(seen_in_run)]})
     row = Row(FaultKind.NAN_LOSS, "A100", "fp32", lead=0.5, won_against=(WonAgainst("lower_lr", 1, 1, 0.5),))

@@ -269,3 +269,48 @@ def test_a_site_chooses_gpus_by_itself_and_is_asked_when_no_other_gpu_is_free() 
     assert second == Placed("b", "cluster", (), IMAGE, SITE)
     assert candidates(wants("a", "A100"), [site], fits) == ["cluster"]
     assert isinstance(one(place([wants("a", "A100", avoid={"cluster": "is avoided"})], [site], {}, fits)), MustWait)
+
+
+# GPUs where jobs die
+
+PAIR = HostView(Host("pair", "x"), (Slot(gpu("A100", "pair", 0)), Slot(gpu("A100", "pair", 1))))
+BAD = replace(PAIR, slots=(replace(PAIR.slots[0], set_aside="is set aside until 14:20"), PAIR.slots[1]))
+
+
+def test_a_gpu_that_is_set_aside_is_not_given_and_the_reason_says_so() -> None:
+    first, second = place([wants("a", "A100"), wants("b", "A100")], [BAD], {}, fits)
+    assert first == Placed("a", "pair", (gpu("A100", "pair", 1),), IMAGE, DOCKER)
+    assert second == MustWait(
+        "b", "waits for an A100: pair's A100 0 is set aside until 14:20; pair's A100 1 is in use by a"
+    )
+    assert candidates(wants("a", "A100:2"), [BAD], fits) == [] and candidates(wants("a", "A100"), [BAD], fits)
+
+
+def test_no_gpu_is_kept_for_a_job_that_needs_one_that_is_set_aside() -> None:
+    both, small = place([wants("a", "A100:2"), wants("b", "A100")], [BAD], {}, fits)
+    assert isinstance(both, MustWait) and isinstance(small, Placed)
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [((), ("pair", 1)), (("pair", 1), ("ampere", 0)), (("ampere", 0), ("pair", 1))],
+)
+def test_a_job_takes_the_gpu_where_it_died_only_if_no_other_is_free(
+    taken: tuple[str, int] | tuple[()], expected: tuple[str, int]
+) -> None:
+    died_at = frozenset({("pair", "GPU-pair-0")})
+    leases = {("pair", "GPU-pair-0"): "a"} | ({(taken[0], f"GPU-{taken[0]}-{taken[1]}"): "x"} if taken else {})
+    job = wants("a", "A100", near="pair", use_last=died_at, own=died_at)
+    placed = one(place([job], [FLEET[2], PAIR], leases, fits))
+    assert isinstance(placed, Placed) and (placed.host, placed.gpus[0].index) == expected
+    everywhere = dict.fromkeys([("pair", "GPU-pair-1"), ("ampere", "GPU-ampere-0")], "x") | leases
+    again, other = place([job, wants("b", "A100", priority=9)], [FLEET[2], PAIR], everywhere, fits)
+    assert isinstance(again, Placed) and again.gpus == (gpu("A100", "pair", 0),), "its own, which nobody else gets"
+    assert isinstance(other, MustWait)
+
+
+def test_of_two_kinds_on_one_host_the_one_where_the_job_did_not_die_is_taken() -> None:
+    mixed = view("mixed", "A100", "P100")
+    job = wants("a", {"memory": ">=8g"}, use_last=frozenset({("mixed", "GPU-mixed-0")}))
+    placed = one(place([job], [mixed], {}, fits))
+    assert isinstance(placed, Placed) and placed.gpus == (gpu("P100", "mixed", 1),)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.launch.submit import submit
+from rung.runner.launch.submit import cancel, submit
 from rung.runner.preflight.slot import preview_slot
 from rung.runner.state.next_attempt import Placement, asked_by_person
 from rung.runner.state.store import Store
 from rung.runner.state.transitions import launching
+from tests.support.places import died, record
 from tests.support.stand_in_gpus import stand_in_gpus
 
 TWO = {"RUNG_MAX_PARALLEL": "2"}
@@ -63,6 +66,17 @@ def test_the_slot_is_what_the_others_leave(tmp_path: Path, gpus: list[str]) -> N
         f"localhost's TITANRTX 1 is in use by {waiting[1]}"
     )
     assert preview_slot(spec("TITANRTX", priority=1), "x", store, TWO).gpus[0].uuid == second.uuid
+    store.close()
+
+
+def test_a_gpu_that_is_set_aside_is_no_slot(tmp_path: Path, gpus: list[str]) -> None:
+    first = Gpu("NVIDIA TITAN RTX", (7, 5), 0, gpus[0])
+    store, here = Store(tmp_path / "rung.db"), {"host": "localhost", "engine": PROCESS, "gpus": (first,)}
+    record(store, tmp_path, [died("a", time.time() - 2, **here), died("b", time.time() - 1, **here)])
+    for job in store.jobs():
+        cancel(store, job, at=time.time())
+    assert preview_slot(spec("TITANRTX"), "x", store, TWO).gpus[0].uuid == gpus[1]
+    assert "localhost's TITANRTX 0 is set aside until " in preview_slot(spec("TITANRTX:2"), "x", store, TWO).waits
     store.close()
 
 

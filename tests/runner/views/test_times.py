@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rung.jobs.model.errors import UsageError
-from rung.runner.views.times import age_text, duration_text, iso_utc, local_time, parse_since
+from rung.runner.views.times import age_text, clock_time, duration_text, iso_utc, local_time, parse_since
 
 NOW = 1_774_950_000.0  # 2026-03-31 09:40:00 UTC
 
@@ -69,3 +69,9 @@ def test_since_may_be_a_date_or_a_time_here(text: str, at: str) -> None:
 def test_any_other_since_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="such as 30m, 2h or 3d, or a date such as 2026-03-31"):
         parse_since(text, NOW)
+
+
+def test_a_time_has_its_date_only_on_another_day() -> None:
+    assert clock_time(NOW + 3600, NOW) == "19:40"
+    assert clock_time(NOW + 86_400, NOW) == "2026-04-01 18:40"
+    assert clock_time(1e300, NOW) == "a time that no calendar has"

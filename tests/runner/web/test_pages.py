@@ -13,15 +13,22 @@ import pytest
 from starlette.testclient import TestClient
 
 from rung.jobs.job import Outcome
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.hosts.survey import Report
+from rung.runner.hosts.this_machine import HERE
 from rung.runner.metrics.exposition import CONTENT_TYPE
 from rung.runner.views.times import local_time
+from rung.runner.web.access import Access
+from rung.runner.web.app import make_app
 from rung.runner.web.host_survey import HostSurvey
+from rung.runner.web.pages import Pages
 from rung.runner.web.reading import ReadStore, snapshot
+from tests.support.places import died, record
 from tests.support.web_home import WebHome
 
 ALLOWED_TAGS = set(
@@ -178,6 +185,21 @@ def test_a_job_shows_attempts_trials_checkpoints_and_the_way_to_its_fault(
 
 def test_hosts_show_who_uses_them(web_home: WebHome, client: TestClient, wait_until: Callable[..., None]) -> None:
     wait_until(lambda: "Asked" in shown(client, "/hosts"))
+
+
+def test_a_gpu_that_is_set_aside_is_shown_with_its_host_and_among_what_needs_you(
+    web_home: WebHome, access: Access, wait_until: Callable[..., None]
+) -> None:
+    now = time.time()
+    attempts = [died(name, now - 60, host="localhost", engine=PROCESS) for name in "ab"]
+    first, second = record(web_home.store, web_home.paths.home, attempts)
+    pages = Pages(web_home.paths, HostSurvey(ask=lambda: [Report(HERE, engine="processes")]))
+    client = TestClient(make_app(web_home.paths, access, pages), base_url="http://127.0.0.1:8321")
+    client.get("/", params={"token": access.token})
+    wait_until(lambda: "Asked" in shown(client, "/hosts"))
+    page = shown(client, "/hosts")
+    assert "localhost's TITANRTX 0 is set aside until" in page and f"jobs {first}, {second}; the last: " in page
+    assert f"set aside {second} check localhost's TITANRTX 0, then `rung hosts --clear localhost`" in shown(client, "/")
 
 
 def test_a_host_that_cannot_be_asked_is_shown_as_a_line(wait_until: Callable[..., None]) -> None:

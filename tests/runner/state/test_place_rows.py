@@ -1,0 +1,60 @@
+"""Tests what the store says about where attempts ended: bounded, and kept over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rung.runner.state import place_rows
+from rung.runner.state.store import Store
+from tests.support.places import ASSERT, died, ended, record
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(Store(tmp_path / "rung.db")) as store:
+        yield store
+
+
+def test_attempts_are_read_only_where_one_had_a_fault_of_the_machine(store: Store, tmp_path: Path) -> None:
+    assert (store.ended_lately(), store.newest_end(), store.bad_places(NOW)) == ([], 0, [])
+    record(store, tmp_path, [ended("a", NOW - 9)])
+    first = store.newest_end()
+    assert store.ended_lately() == [] and first > 0
+    jobs = record(store, tmp_path, [died("b", NOW - 8), died("c", NOW - 7, ASSERT), ended("d", NOW - 6, gpus=(1,))])
+    assert sorted(each.job_id for each in store.ended_lately()) == jobs, "what ended before the first fault is no news"
+    assert store.newest_end() > first
+    (bad,) = store.bad_places(NOW)
+    assert bad.jobs == (jobs[0],)
+
+
+@pytest.mark.parametrize("wrong", [-1e5, 1e5])
+def test_the_clock_of_a_host_does_not_count(wrong: float, store: Store, tmp_path: Path) -> None:
+    record(store, tmp_path, [died("a", NOW - 9), died("b", NOW - 8)], host_clock=wrong)
+    assert [each.last_at for each in store.bad_places(NOW)] == [NOW - 8]
+
+
+def test_only_the_newest_attempts_and_events_are_looked_at(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(store, tmp_path, [died("a", NOW - 9), died("b", NOW - 8)])
+    assert [each.until is not None for each in store.bad_places(NOW)] == [True]
+    monkeypatch.setattr(place_rows, "NEWEST_ATTEMPTS", 1)
+    assert [each.jobs for each in store.bad_places(NOW)] == [("b-2",)]
+    monkeypatch.setattr(place_rows, "NEWEST_EVENTS", 1)
+    assert store.bad_places(NOW) == []
+
+
+def test_what_was_cleared_stays_cleared_and_can_be_cleared_again(store: Store, tmp_path: Path) -> None:
+    record(store, tmp_path, [died("a", NOW - 9), died("b", NOW - 8)])
+    for at in (NOW - 8.5, NOW - 7):
+        with store.transaction():
+            store.clear_place("turing", at=at)
+        assert store.cleared_places() == {"turing": at}
+    with closing(Store(tmp_path / "rung.db")) as later:
+        assert later.bad_places(NOW) == [] and later.store_id == store.store_id
