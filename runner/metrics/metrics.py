@@ -94,6 +94,8 @@ def _counters(counts: Counts, submitted: int) -> Iterator[Family]:
     )
     recoveries = _labelled(counts, "recoveries", ("fault", "rung"))
     yield _counter("recoveries", "Relaunches that Rung decided, by the fault before and the rung taken.", recoveries)
+    interruptions = _labelled(counts, "interruptions", ("ended_by",))
+    yield _counter("interruptions", "Healthy runs that their site ended, by what it did.", interruptions)
     verdicts = _labelled(counts, "verdicts", ("verdict",), [str(verdict) for verdict in Verdict])
     yield _counter("verdicts", "What was seen of runs after a fault.", verdicts)
     yield _counter("trials", "Trials, by rung.", _labelled(counts, "trials", ("rung",)))

@@ -27,6 +27,9 @@ def summary_line(data: Data) -> str:
     if found:
         count = f"{len(found)} recover{'y' if len(found) == 1 else 'ies'}"
         began = f"{began} after {count} ({', '.join(dict.fromkeys(found))})"
+    if interruptions := data["summary"]["interruptions"]:
+        went = f"{interruptions} interruption{'' if interruptions == 1 else 's'}"
+        began = f"{began}{' and' if found else ' after'} {went}"
     said = [text for text in (_run_again(data), _pace(data["attempts"]), _measured(data)) if text]
     if state == JobState.FAILED:
         said.insert(0, _short(data["job"]["reason"]))
