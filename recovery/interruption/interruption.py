@@ -90,6 +90,5 @@ def _in_vain(line: Sequence[Attempt], newest: int) -> int:
 def _fault(attempt: Attempt) -> Fault:
     told = attempt.ended_by in attempt.engine.warns_before
     advice = "save a checkpoint at the signal that comes before" if told else "save checkpoints more often"
-    why = why_interrupted(attempt.ended_by)
-    evidence = f"interrupted {IN_VAIN} times in a row without a newer healthy checkpoint ({why}): {advice}"
-    return Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
+    note = f"interrupted {IN_VAIN} times in a row without a newer healthy checkpoint: {advice}"
+    return Fault(FaultKind.INFRA_FAULT, describe_interruption(attempt), step=attempt.furthest_step, note=note)
