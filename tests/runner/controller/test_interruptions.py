@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.job import Attempt, Outcome
+from rung.jobs.job import Attempt, Outcome, Verdict
 from rung.jobs.model.engine import DOCKER, ENGINES, INTERRUPTIONS, SAVE_SIGNAL, SAVED_EXIT, EndedBy, PlacedBy
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.paths import HomePaths
@@ -65,6 +65,10 @@ def interrupt(world: World, name: str, by: EndedBy = EndedBy.TIME_LIMIT) -> None
     engine = cluster(world)
     engine.end(name, SAVED_EXIT)
     engine.there[name] = replace(engine.there[name], ended_by=by)
+
+
+def falling(first: int, last: int) -> bytes:
+    return "".join(f"step {step} loss {2.0 / (1 + step / 100):.6g}\n" for step in range(first, last + 1)).encode()
 
 
 def told(world: World, job: str) -> dict[str, Any]:
@@ -173,6 +177,25 @@ def test_a_numeric_fault_in_the_middle_of_a_chain_climbs_the_ladder_and_its_rung
     assert [need.why for need in find_needs(world.job(job), attempts(world, job), {})] == [
         "this is launch 2, the last that max_attempts allows"
     ]
+
+
+def test_a_cured_run_that_is_interrupted_has_still_recovered(world: World) -> None:
+    job = submitted(world)
+    name = launched(world, job, 1)
+    cluster(world).append_log(name, falling(2, 249) + NAN)
+    name = launched(world, job, 2)
+    cluster(world).append_log(name, falling(2, 1200))
+    cluster(world).save(name, 1201)
+    world.until(lambda: world.last(job).recovered)
+    interrupt(world, name)
+    name = launched(world, job, 3)
+    assert world.last(job).verdict is None
+    cluster(world).append_log(name, falling(1202, 1210))
+    world.turn(2)
+    cluster(world).end(name)
+    world.until(lambda: world.job(job).ended)
+    assert (world.job(job).state, world.last(job).verdict) == (JobState.SUCCEEDED, Verdict.RECOVERED)
+    assert world.last(job).verdict_why == attempts(world, job)[1].verdict_why
 
 
 def test_bad_numbers_before_the_time_limit_are_a_fault(world: World) -> None:
