@@ -158,8 +158,9 @@ class SideTrials:
         at = self._context.now()
         seen = log_watch.with_progress(attempt, watch, job.spec.success, at)
         assert seen.trial is not None
-        seen = log_watch.with_end(seen, observation, stopped=bool(seen.trial.verdict), at=at)
-        fault = seen.fault or (None if seen.trial.verdict else log_watch.fault_at_end(observation, watch))
+        stopped = bool(seen.trial.verdict)
+        seen = log_watch.with_end(seen, observation, stopped=stopped, at=at)
+        fault = seen.fault or (None if stopped else log_watch.fault_at_end(observation, watch))
         self._end(seen, fault, watch)
 
     def _end(self, attempt: Attempt, fault: Fault | None, watch: log_watch.LogWatch | None) -> None:
