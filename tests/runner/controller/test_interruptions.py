@@ -60,10 +60,10 @@ def launched(world: World, job: str, number: int) -> str:
     return name
 
 
-def interrupt(world: World, name: str, by: EndedBy = EndedBy.TIME_LIMIT) -> None:
+def interrupt(world: World, name: str, by: EndedBy = EndedBy.TIME_LIMIT, code: int = SAVED_EXIT) -> None:
     world.turn(2)  # what it wrote before is read
     engine = cluster(world)
-    engine.end(name, SAVED_EXIT)
+    engine.end(name, code)
     engine.there[name] = replace(engine.there[name], ended_by=by)
 
 
@@ -216,10 +216,11 @@ def test_bad_numbers_before_the_time_limit_are_a_fault(world: World) -> None:
 def test_a_job_that_a_person_cancelled_does_not_go_on(world: World) -> None:
     job = submitted(world)
     name = launched(world, job, 1)
-    interrupt(world, name)
+    interrupt(world, name, code=0)
     cancel(world.store, world.job(job), at=world.now)
     world.until(lambda: world.job(job).ended)
     assert (world.job(job).state, len(attempts(world, job))) == (JobState.CANCELLED, 1)
+    assert world.last(job).outcome is Outcome.CANCELLED
 
 
 def test_a_trial_that_is_interrupted_is_run_again(world: World) -> None:
