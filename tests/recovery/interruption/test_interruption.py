@@ -114,6 +114,7 @@ def test_the_advice_says_when_to_save(told: bool) -> None:
     [
         (EndedBy.TIME_LIMIT, None, True),  # it saved and exited with 0
         (EndedBy.PREEMPTION, FaultKind.INFRA_FAULT, True),  # killed by SIGTERM
+        (EndedBy.TIME_LIMIT, FaultKind.COMM_FAULT, True),  # the first rank saved and ended, so another lost it
         (EndedBy.PREEMPTION, FaultKind.UNKNOWN_EXIT, True),
         (EndedBy.TIME_LIMIT, FaultKind.NAN_LOSS, False),  # its numbers were bad before
         (EndedBy.NODE_FAILURE, FaultKind.INFRA_FAULT, False),
