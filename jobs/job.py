@@ -244,6 +244,18 @@ def main_line(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [attempt for attempt in attempts if not attempt.is_trial]
 
 
+def recoveries(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the job's own runs that Rung launched again, without those that go on after an interruption."""
+    line = main_line(attempts)
+    pairs = zip([None, *line], line, strict=False)
+    return [each for before, each in pairs if not each.by_person and not goes_on_after(before)]
+
+
+def goes_on_after(before: Attempt | None) -> bool:
+    """Tell whether what Rung launches after this attempt only goes on, because its site had interrupted it."""
+    return before is not None and before.outcome is Outcome.INTERRUPTED
+
+
 def beside_last(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the trials that run beside the last attempt, on GPUs of their own."""
     return [each for each in attempts[:-1] if each.is_trial and each.outcome is Outcome.PENDING]

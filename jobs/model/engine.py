@@ -46,6 +46,12 @@ class EndedBy(StrEnum):
 INTERRUPTIONS = frozenset({EndedBy.TIME_LIMIT, EndedBy.PREEMPTION})
 
 
+# The signal that tells a job that its time is nearly up (RUNG_SAVE_SIGNAL), and how one exits that has saved at it. No
+# framework uses this real-time signal: USR1 and USR2 make some of them queue their job again. Its default action ends a
+# process, so an engine sends it only to those that have a handler for it, as /proc shows.
+SAVE_SIGNAL, SAVED_EXIT = 45, 85
+
+
 class Ask(StrEnum):
     """What a job file may ask for and not every engine can do."""
 
@@ -65,7 +71,7 @@ class EngineKind:
     placed_by: PlacedBy
     files: FilesAt
     log: LogAt
-    # What can end an attempt, as far as the engine can tell, and before which of these it sends a signal.
+    # What can end an attempt, as far as the engine can tell, and before which of these it sends SAVE_SIGNAL.
     ends: frozenset[EndedBy]
     warns_before: frozenset[EndedBy] = frozenset()
 

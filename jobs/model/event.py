@@ -70,6 +70,7 @@ class EventKind(StrEnum):
     DECIDED = "decided", True, "yellow"
     STARTED = "started", False, None, _command
     FAULT = "fault", True, "red", _fault
+    INTERRUPTED = "interrupted", True, "yellow"
     NO_HANDS = "no_hands", True, "red"
     NOT_RESUMED = "not_resumed", True, "red"
     NOT_WHOLE = "not_whole", True, "yellow"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.job import Attempt, Job, goes_on_after, main_line
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
 from rung.recovery.nodes.bad_places import BadPlace
@@ -108,6 +108,6 @@ def _ladder(job: Job, attempts: Sequence[Attempt]) -> Iterator[Need]:
     last, rungs = runs[-1], job.spec.recovery.rungs
     if last.rung and rungs and last.rung == rungs[-1].rung:
         yield Need(job.id, NeedKind.LADDER, f"{last.rung} is the last rung of its ladder")
-    elif len(runs) >= job.spec.recovery.max_attempts:
-        why = f"this is launch {len(runs)}, the last that max_attempts allows"
+    elif (counted := sum(not goes_on_after(each) for each in runs)) >= job.spec.recovery.max_attempts:
+        why = f"this is launch {counted}, the last that max_attempts allows"
         yield Need(job.id, NeedKind.LADDER, why)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rung.jobs.job import Attempt, Outcome, Verdict, main_line
+from rung.jobs.job import Attempt, Outcome, Verdict, goes_on_after, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.knobs import SPEED_ONLY, Knobs, not_taken
@@ -81,12 +81,13 @@ def split_at_manual_changes(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
 
 
 def _attempts_with_rung(part: Sequence[Attempt], index: int) -> list[Attempt]:
-    """Return the attempt of a rung and those that went on with the same knobs after an infra fault."""
+    """Return the attempt of a rung and those that went on with the same knobs after an infra fault or interruption."""
     with_rung = [part[index]]
     for attempt in part[index + 1 :]:
-        fault = with_rung[-1].fault
-        goes_on = attempt.rung is None and attempt.asked == with_rung[0].asked and not attempt.stepped_back
-        if not goes_on or fault is None or climbs_ladder(fault):
+        before = with_rung[-1]
+        same = attempt.rung is None and attempt.asked == with_rung[0].asked and not attempt.stepped_back
+        by_machine = before.fault is not None and not climbs_ladder(before.fault)
+        if not same or not (by_machine or goes_on_after(before)):
             break
         with_rung.append(attempt)
     return with_rung

@@ -15,6 +15,7 @@ from typing import TypeVar
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import RungError, StoreError
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
@@ -22,6 +23,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.decide import Decision, Relaunch, Wait
 from rung.recovery.decide.step_back import decide_step_back
 from rung.recovery.evidence.read_ledger import read_ledger
+from rung.recovery.interruption.interruption import decide_interruption
 from rung.recovery.ledger.ledger import EMPTY, Ledger
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.decide_trials import decide_with_trials
@@ -35,7 +37,7 @@ from rung.runner.controller.side_trials import SideTrials
 from rung.runner.controller.step_back import StepBack
 from rung.runner.controller.supervise import Supervisor
 from rung.runner.engine_pool import Engines
-from rung.runner.placement.group_limit import held_back
+from rung.runner.placement.group_limit import hold_back
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.local_slots import LocalSlots
 from rung.runner.placement.placement import Placer
@@ -204,8 +206,13 @@ class Controller:
         if checkpoints is None:
             return
         elsewhere = self._placer.elsewhere(job, last.host) if last.is_remote else []
+        interrupted = decide_interruption(job, attempts, checkpoints, elsewhere)
+        if isinstance(interrupted, Fault):
+            next_attempt.write_fault(self._store, last, interrupted, at=self._context.now())
+            return
         decision = (
-            decide_look_again(job, attempts, checkpoints, self._gpu(last), elsewhere)
+            interrupted
+            or decide_look_again(job, attempts, checkpoints, self._gpu(last), elsewhere)
             or decide_step_back(job, main_line(attempts), checkpoints, elsewhere)
             or decide_with_trials(job, attempts, checkpoints, self._gpu(last), elsewhere, self._ledger(job))
         )
@@ -257,26 +264,13 @@ class Controller:
 
     def _place(self, jobs: list[Job]) -> None:
         """Give every waiting job a place, here or on a host: its attempt is written, or it shows why it waits."""
-        held = self._hold_back(jobs)
+        held = hold_back(self._context, jobs)
         may_wait = (job for job in jobs if not job.refused and job.id not in held)
         fresh = (self._store.job(job.id) for job in may_wait)
         waiting = [job for job in fresh if not job.ended and self._guarded(job, self._is_waiting)]
         # Apart from each other: jobs here need no list of hosts.
         self._share_out([job for job in waiting if not job.spec.is_remote], jobs, self._local_slots.results)
         self._share_out([job for job in waiting if job.spec.is_remote], jobs, self._placer.results)
-
-    def _hold_back(self, jobs: list[Job]) -> set[str]:
-        """Return the jobs that wait for others of their group, which they show as their reason."""
-        groups = self._store.groups(limited=True) if any(job.state is JobState.QUEUED for job in jobs) else {}
-        if not groups:
-            return set()
-        # As they are in the store: some have been launched or have ended in this turn.
-        fresh = [job for job in (self._store.job(each.id) for each in jobs if each.id in groups) if not job.ended]
-        held = held_back(fresh, groups)
-        for job in fresh:
-            if job.id in held:
-                self._context.set_reason(job, held[job.id])
-        return set(held)
 
     def _share_out(self, waiting: list[Job], jobs: list[Job], decide: Placing) -> None:
         try:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from rung.jobs.job import Attempt, Job, Verdict, main_line
+from rung.jobs.job import Attempt, Job, Verdict, goes_on_after, main_line
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.decide.incident import incident_after
 from rung.recovery.monitors import learning
@@ -61,8 +62,9 @@ class RunJudge:
             return not_learning(job, line, Judgement(learning.Verdict.NOT_LEARNING, f"it ended, but {missing}"))
         if judgement.verdict is learning.Verdict.NOT_LEARNING:
             return not_learning(job, line, judgement)
-        if judgement.verdict is learning.Verdict.TOO_EARLY and attempt.recovered:
-            return attempt
+        recovered = _recovered_link(line)
+        if judgement.verdict is learning.Verdict.TOO_EARLY and recovered is not None:
+            return _with_word(attempt, Verdict.RECOVERED, recovered.verdict_why)
         word = WORDS.get(judgement.verdict, Verdict.SURVIVED)
         why = judgement.because if word is Verdict.RECOVERED else f"{judgement.because}; {NOT_KNOWN}"
         return _with_word(attempt, word, why)
@@ -81,6 +83,12 @@ class RunJudge:
 
     def _attempts(self, job: Job) -> list[Attempt]:
         return self._context.store.attempts(job.id)[job.settled :]
+
+
+def _recovered_link(line: Sequence[Attempt]) -> Attempt | None:
+    """Return the run that has recovered: the last one, or one before it with nothing but interruptions since."""
+    links = [line[-1], *takewhile(goes_on_after, reversed(line[:-1]))]
+    return next((each for each in links if each.recovered), None)
 
 
 def _with_word(attempt: Attempt, word: Verdict, why: str) -> Attempt:

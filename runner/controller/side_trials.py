@@ -115,7 +115,7 @@ class SideTrials:
             bound is not None and away.seconds >= bound and self._context.store.job(job.id).state is JobState.RECOVERING
         )
         if late and not self._why_stay(job, attempt.host):
-            transitions.trials_lost(self._context.store, job, away.seconds, at=self._context.now())
+            trial_transitions.trials_lost(self._context.store, job, away.seconds, at=self._context.now())
 
     def _start(self, job: Job, attempt: Attempt, request: Request) -> None:
         context, key = self._context, task_key(job.id, attempt.number)
@@ -157,9 +157,10 @@ class SideTrials:
     def _ended(self, observation: Observation, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> None:
         at = self._context.now()
         seen = log_watch.with_progress(attempt, watch, job.spec.success, at)
-        seen = replace(seen, exit_code=observation.exit_code, ended_at=observation.ended_at or at)
         assert seen.trial is not None
-        fault = seen.fault or (None if seen.trial.verdict else log_watch.fault_at_end(observation, watch))
+        stopped = bool(seen.trial.verdict)
+        seen = log_watch.with_end(seen, observation, stopped=stopped, at=at)
+        fault = seen.fault or (None if stopped else log_watch.fault_at_end(observation, watch))
         self._end(seen, fault, watch)
 
     def _end(self, attempt: Attempt, fault: Fault | None, watch: log_watch.LogWatch | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from rung.jobs.job import Attempt, Job, Verdict
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
@@ -21,9 +21,10 @@ from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin, begin_here
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
+from rung.runner.controller.ending import Ending, with_verdict
 from rung.runner.controller.judge_run import RunJudge
 from rung.runner.controller.log_watch import AttemptView, LogWatch
-from rung.runner.controller.observe import had_finished, observe, stop_unstarted
+from rung.runner.controller.observe import observe, stop_unstarted
 from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
@@ -47,6 +48,7 @@ class Supervisor:
         self._views: dict[str, AttemptView] = {}
         self._set_aside = CheckpointMover(context)
         self._judge, self._trials = RunJudge(context), TrialSupervisor(context)
+        self._ending = Ending(context, self._judge, self._trials)
         self._stalls = StallWatch(context)
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
@@ -220,7 +222,7 @@ class Supervisor:
         if fault is None and not attempt.is_trial:
             fault = self._judge.while_running(job, history)
         if fault is not None:
-            faulty = log_watch.with_fault(self._with_verdict(attempt), fault, view.watch)
+            faulty = log_watch.with_fault(with_verdict(store, attempt), fault, view.watch)
             transitions.stopping_for_fault(store, job, faulty, fault, at=at)
         elif job.cancel_requested:
             transitions.stopping_for_person(store, job, at=at)
@@ -251,50 +253,8 @@ class Supervisor:
             view.not_taken_reported = True
         return updated
 
-    def _with_verdict(self, attempt: Attempt) -> Attempt:
-        """Return the attempt with the word that was written for it since it was read."""
-        stored = self._context.store.attempts(attempt.job_id)[-1]
-        return replace(attempt, verdict=stored.verdict, verdict_why=stored.verdict_why)
-
-    # Ending
-
     def _on_ended(self, job: Job, attempt: Attempt, request: Request, observation: Observation) -> None:
-        """Record how an attempt ended: succeeded, cancelled, or a fault to recover from."""
-        store, at = self._context.store, self._context.now()
         view = self._view(job, attempt, request)
         attempt = self._record_progress(job, attempt, view, at_once=True)
         self.forget(job.id)
-        stopping = job.state is JobState.STOPPING
-        attempt = log_watch.with_end(attempt, observation, stopped=stopping, at=at)
-        stopped = stopping and (attempt.is_trial or not had_finished(attempt, request.paths))
-        fault = attempt.fault or (None if stopped else log_watch.fault_at_end(observation, view.watch))
-        if job.cancel_requested and (stopping or fault is not None):
-            transitions.cancelled(store, job, attempt, at=at)
-        elif attempt.is_trial:
-            finished = self._trials.ended(job, attempt, view.watch.detector.history, fault)
-            if finished is not None:
-                self._finished(job, finished, view)
-        elif stopped and fault is None:
-            transitions.stopped_in_health(store, job, attempt, at=at)
-        elif fault is None:
-            self._finished(job, replace(attempt, level_at=None), view)
-        else:
-            self._faulted(job, attempt, fault, view)
-
-    def _finished(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
-        store, at = self._context.store, self._context.now()
-        missing = log_watch.shortfall(job.spec.success, attempt)
-        judged = self._judge.at_end(job, self._with_verdict(attempt), view.watch.detector.history, missing)
-        if isinstance(judged, Fault):
-            self._faulted(
-                job, replace(attempt, verdict=Verdict.NOT_LEARNING, verdict_why=judged.evidence), judged, view
-            )
-        elif missing is not None:
-            transitions.fell_short(store, job, judged, missing, at=at)
-        else:
-            transitions.succeeded(store, job, judged, at=at)
-
-    def _faulted(self, job: Job, attempt: Attempt, fault: Fault, view: AttemptView) -> None:
-        recorded = attempt.fault is not None
-        faulty = attempt if recorded else log_watch.with_fault(attempt, fault, view.watch)
-        transitions.recovering(self._context.store, job, faulty, fault, fault_recorded=recorded, at=self._context.now())
+        self._ending.record(job, attempt, request.paths, observation, view.watch)

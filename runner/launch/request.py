@@ -14,7 +14,7 @@ from typing import Any
 import tenacity
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.engine import LogAt
+from rung.jobs.model.engine import SAVE_SIGNAL, LogAt
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
@@ -138,6 +138,8 @@ def _rung_variables(job: Job, attempt: Attempt, checkpoint_dir: Path) -> dict[st
         variables["RUNG_STOP_AT"] = attempt.trial.until
     if spec.every:
         variables["RUNG_CHECKPOINT_EVERY"] = spec.every
+    if attempt.engine.warns_before:
+        variables["RUNG_SAVE_SIGNAL"] = SAVE_SIGNAL
     return {name: str(value) for name, value in variables.items()}
 
 

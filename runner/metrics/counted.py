@@ -17,7 +17,7 @@ from rung.runner.metrics.store_reader import StoreReader
 from rung.runner.metrics.whole_file import put_whole
 
 # Changes with what is counted, so that a file with other counts is not used.
-FORMAT = [1, list(RELAUNCH_BOUNDS)]
+FORMAT = [2, list(RELAUNCH_BOUNDS)]
 # The file is written again after so many new events; until then the few jobs that they are about are counted each time.
 WRITE_AFTER = 500
 

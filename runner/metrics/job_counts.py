@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rung.jobs.job import Outcome, Verdict
@@ -34,6 +34,7 @@ class AttemptFacts:
     outcome: str
     rung: str | None
     by_person: bool
+    ended_by: str | None
     after_fault: str | None
     fault: str | None
     furthest_step: int | None
@@ -72,6 +73,7 @@ class EventFacts:
 # The events that are counted. Others need not be read.
 COUNTED_EVENTS = (
     EventKind.FAULT,
+    EventKind.INTERRUPTED,
     EventKind.STARTED,
     EventKind.STATE,
     EventKind.RETRIED,
@@ -84,17 +86,21 @@ COUNTED_EVENTS = (
 def count_job(attempts: Sequence[AttemptFacts], events: Sequence[EventFacts]) -> Counts:
     """Return the counts of a job; both in the order in which they came."""
     found: Counts = Counter()
+    interrupted = False
     for attempt in attempts:
         if attempt.trial:
             found["trials", attempt.rung or NONE] += 1
             found["trials_won", attempt.rung or NONE] += attempt.won
-        if not attempt.is_trial and not attempt.by_person:
-            found["recoveries", attempt.after_fault or NONE, attempt.rung or NONE] += 1
+        if not attempt.is_trial:
+            # A run that goes on after an interruption has not recovered from anything.
+            if not attempt.by_person and not interrupted:
+                found["recoveries", attempt.after_fault or NONE, attempt.rung or NONE] += 1
+            interrupted = attempt.outcome == Outcome.INTERRUPTED
         if attempt.fault and not attempt.is_trial:
             found["faults", attempt.fault] += 1
     found[("steps_lost",)] += _steps_lost(attempts, ended=_has_ended(events))
     trials = {attempt.number for attempt in attempts if attempt.is_trial}
-    found.update(_count_events(events))
+    found.update(_count_events(events, {attempt.number: attempt.ended_by or NONE for attempt in attempts}))
     for seconds in _relaunch_seconds(events, trials):
         found["relaunch", str(bisect_left(RELAUNCH_BOUNDS, seconds))] += 1
         # In whole milliseconds, so that a sum over jobs does not depend on their order.
@@ -102,12 +108,14 @@ def count_job(attempts: Sequence[AttemptFacts], events: Sequence[EventFacts]) ->
     return +found
 
 
-def _count_events(events: Sequence[EventFacts]) -> Counts:
+def _count_events(events: Sequence[EventFacts], ended_by: Mapping[int, str]) -> Counts:
     verdicts, ended = {verdict.value for verdict in Verdict}, {state.value for state in ENDED}
     found: Counts = Counter()
     for event in events:
         if event.kind == EventKind.STARTED:
             found[("launches",)] += 1
+        elif event.kind == EventKind.INTERRUPTED:
+            found["interruptions", ended_by.get(event.attempt or 0, NONE)] += 1
         elif event.kind in verdicts:
             found["verdicts", event.kind] += 1
         elif event.to in ended:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from rung.jobs.job import Verdict
+from rung.jobs.model.engine import INTERRUPTIONS
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import ENDED, JobState
 from rung.runner.metrics.counted import count
@@ -94,6 +95,8 @@ def _counters(counts: Counts, submitted: int) -> Iterator[Family]:
     )
     recoveries = _labelled(counts, "recoveries", ("fault", "rung"))
     yield _counter("recoveries", "Relaunches that Rung decided, by the fault before and the rung taken.", recoveries)
+    interruptions = _labelled(counts, "interruptions", ("ended_by",), [str(each) for each in INTERRUPTIONS])
+    yield _counter("interruptions", "Healthy runs that their site ended, by what it did.", interruptions)
     verdicts = _labelled(counts, "verdicts", ("verdict",), [str(verdict) for verdict in Verdict])
     yield _counter("verdicts", "What was seen of runs after a fault.", verdicts)
     yield _counter("trials", "Trials, by rung.", _labelled(counts, "trials", ("rung",)))

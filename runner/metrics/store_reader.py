@@ -26,6 +26,7 @@ ATTEMPT_FIELDS = {
     "outcome": "$.outcome",
     "rung": "$.rung",
     "by_person": "$.by_person",
+    "ended_by": "$.ended_by",
     "after_fault": "$.after_fault",
     "fault": "$.fault.kind",
     "furthest_step": "$.furthest_step",

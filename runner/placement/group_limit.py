@@ -6,7 +6,23 @@ from collections.abc import Mapping, Sequence
 
 from rung.jobs.job import Job
 from rung.jobs.model.state import JobState
+from rung.runner.context import Context
 from rung.runner.state.group_rows import Membership
+
+
+def hold_back(context: Context, jobs: Sequence[Job]) -> set[str]:
+    """Return the jobs that wait for others of their group, which they show as their reason."""
+    store = context.store
+    groups = store.groups(limited=True) if any(_waits(job) for job in jobs) else {}
+    if not groups:
+        return set()
+    # As they are in the store: some have been launched or have ended in this turn.
+    fresh = [job for job in (store.job(each.id) for each in jobs if each.id in groups) if not job.ended]
+    held = held_back(fresh, groups)
+    for job in fresh:
+        if job.id in held:
+            context.set_reason(job, held[job.id])
+    return set(held)
 
 
 def held_back(jobs: Sequence[Job], groups: Mapping[str, Membership]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from rung.runner.report.summary import percent, share_again, summary_line
 from rung.runner.state.store import Store
 from rung.runner.views.history import history
 from rung.runner.views.story import duration, whole_story
+from rung.runner.views.tables import end_text
 from rung.runner.views.times import duration_text, local_time
 
 HERE = Path(__file__).parent
@@ -69,6 +70,7 @@ def totals(data: Data) -> list[tuple[str, str]]:
     share = share_again(data)
     again = f" ({percent(share)} of all)" if share else ""
     trials = f", {summary['trials']} of them trials" if summary["trials"] else ""
+    trials += f", {summary['interruptions']} interrupted" if summary["interruptions"] else ""
     rows = [
         ("job", job["id"]),
         ("result", f"{summary['result']}: {job['reason']}" if job["reason"] else summary["result"]),
@@ -127,4 +129,4 @@ def _facts(row: Data) -> Iterator[tuple[str, str]]:
         yield "saturated", row["saturation"]["warning"]
     if row["verdict"]:
         yield row["verdict"].replace("_", " "), row["verdict_why"]
-    yield "outcome", row["outcome"]
+    yield "outcome", end_text(row)

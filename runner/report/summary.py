@@ -37,9 +37,12 @@ def how_it_went(data: Data, *, with_rungs: bool = False) -> str:
     went = ENDS.get(state, f"is {state.lower()}")
     rungs = f" ({', '.join(dict.fromkeys(found))})" if with_rungs else ""
     parts = [f"{len(found)} recover{'y' if len(found) == 1 else 'ies'}{rungs}"] if found else []
+    if interruptions := data["summary"]["interruptions"]:
+        parts.append(f"{interruptions} interruption{'' if interruptions == 1 else 's'}")
     if retries:
         parts.append(f"{retries} retr{'y' if retries == 1 else 'ies'} by a person")
-    return f"{went} after {' and '.join(parts)}" if parts else went
+    said = " and ".join([*filter(None, [", ".join(parts[:-1])]), *parts[-1:]])
+    return f"{went} after {said}" if said else went
 
 
 def summary_facts(data: Data) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, beside_last, main_line
+from rung.jobs.job import Attempt, Job, Outcome, beside_last, main_line
 from rung.jobs.model.engine import PROCESS, EngineKind, PlacedBy
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.fault import Fault
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting, choose_checkpoint
@@ -172,6 +173,14 @@ def write_decision(store: Store, job: Job, decision: Decision, placement: Placem
     store.add_event(job.id, attempt.number, EventKind.DECIDED, _decision_data(decision, last, attempt), at=at)
     # RECOVERING -> LAUNCHING: a rung was chosen
     store.move(job.id, JobState.LAUNCHING, reason=decision.because, at=at)
+
+
+def write_fault(store: Store, last: Attempt, fault: Fault, *, at: float) -> None:
+    """Write that the last of several interruptions is a fault. A later turn decides about it as about any other."""
+    with store.transaction():
+        store.put_attempt(replace(last, fault=fault, outcome=Outcome.FAULT))
+        store.add_event(last.job_id, last.number, EventKind.FAULT, fault.to_dict(), at=at)
+        store.set_reason(last.job_id, f"{fault.kind}: {fault.evidence}")
 
 
 def _not_resumed(last: Attempt) -> str:

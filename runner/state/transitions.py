@@ -117,7 +117,7 @@ def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: floa
         if attempt.fault is None:
             store.add_event(job.id, attempt.number, EventKind.FAULT, fault.to_dict(), at=at)
         record_end(store, lost, Outcome.FAULT, at=at)
-        _lose_beside(store, job, fault, at=at)
+        lose_beside(store, job, fault, at=at)
         if not job.cancel_requested:
             # LAUNCHING, RUNNING or STOPPING -> RECOVERING: its host is lost
             store.move(job.id, JobState.RECOVERING, reason=evidence, at=at)
@@ -129,17 +129,7 @@ def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: floa
         store.move(job.id, JobState.CANCELLED, reason=f"{BY_A_PERSON}; {evidence}", at=at)
 
 
-def trials_lost(store: Store, job: Job, away: float, *, at: float) -> None:
-    """Give up the trials beside the last attempt, which has ended, with their host: they begin anew elsewhere."""
-    last = store.attempts(job.id)[-1]
-    evidence = f"{last.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
-    with store.transaction():
-        store.put_attempt(replace(last, host_lost=True))
-        store.add_event(job.id, last.number, EventKind.HOST_LOST, {"because": evidence}, at=at)
-        _lose_beside(store, job, Fault(FaultKind.INFRA_FAULT, evidence), at=at)
-
-
-def _lose_beside(store: Store, job: Job, fault: Fault, *, at: float) -> None:
+def lose_beside(store: Store, job: Job, fault: Fault, *, at: float) -> None:
     """Give up the trials beside the last attempt; part of a transaction."""
     for trial in beside_last(store.attempts(job.id)):
         lost = replace(trial, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)
@@ -225,6 +215,15 @@ def stopped_in_health(store: Store, job: Job, attempt: Attempt, *, at: float) ->
         record_end(store, attempt, Outcome.STOPPED, at=at)
         # STOPPING -> RECOVERING: stopped in good health, to step back or to try a lower lr
         store.move(job.id, JobState.RECOVERING, reason=job.reason, at=at)
+
+
+def interrupted(store: Store, job: Job, attempt: Attempt, why: str, *, at: float) -> None:
+    with store.transaction():
+        store.put_attempt(replace(attempt, outcome=Outcome.INTERRUPTED))
+        store.add_event(job.id, attempt.number, EventKind.INTERRUPTED, {"because": why}, at=at)
+        record_end(store, attempt, Outcome.INTERRUPTED, at=at)
+        # LAUNCHING or RUNNING -> RECOVERING: its site has ended a healthy run
+        store.move(job.id, JobState.RECOVERING, reason=f"interrupted: {why}", at=at)
 
 
 def stopping_for_person(store: Store, job: Job, *, at: float) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job, Outcome
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.state import JobState
 from rung.recovery.trials.judge import table
 from rung.recovery.trials.own_run import is_own_run
 from rung.recovery.trials.winner import why_won
 from rung.runner.state.store import Orphan, Store
-from rung.runner.state.transitions import record_end
+from rung.runner.state.transitions import lose_beside, record_end
 
 
 def stopping(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
@@ -54,6 +55,16 @@ def fault_beside(store: Store, attempt: Attempt, *, at: float) -> None:
     with store.transaction():
         store.put_attempt(attempt)
         store.add_event(attempt.job_id, attempt.number, EventKind.FAULT, attempt.fault.to_dict(), at=at)
+
+
+def trials_lost(store: Store, job: Job, away: float, *, at: float) -> None:
+    """Give up the trials beside the last attempt, which has ended, with their host: they begin anew elsewhere."""
+    last = store.attempts(job.id)[-1]
+    evidence = f"{last.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
+    with store.transaction():
+        store.put_attempt(replace(last, host_lost=True))
+        store.add_event(job.id, last.number, EventKind.HOST_LOST, {"because": evidence}, at=at)
+        lose_beside(store, job, Fault(FaultKind.INFRA_FAULT, evidence), at=at)
 
 
 def won(store: Store, attempt: Attempt, others: Sequence[Attempt], *, at: float) -> Attempt:

@@ -10,6 +10,7 @@ from rung.jobs.model.fault import Fault
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import BEHIND, SURVIVED, Trial
 from rung.recovery.decide.treatments import climbs_ladder
+from rung.recovery.interruption.interruption import fault_of_trial, is_interruption
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.trials.between import lr_between
 from rung.recovery.trials.decide_trials import most_trials, open_trials, with_own_run
@@ -73,6 +74,8 @@ class TrialSupervisor:
         """Return a trial that has ended with its result; one that was told to end there has no fault."""
         trial = attempt.trial
         assert trial is not None
+        if is_interruption(attempt, fault):
+            fault = fault_of_trial(attempt)
         if fault is not None and (attempt.furthest_step or 0) >= trial.until and not climbs_ladder(fault):
             fault = None
         ended = [each for each in self._others(attempt) if each.outcome is not Outcome.PENDING]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.job import Attempt, Job, Outcome, goes_on_after, main_line
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.spec.recovery_spec import Rule
+from rung.recovery.interruption.interruption import why_interrupted
 from rung.runner.series.read import attempt_series
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
@@ -66,6 +67,7 @@ def _summary(job: Job, attempts: Sequence[Attempt], rows: Sequence[dict[str, Any
         "result": job.state.value,
         "attempts": len(attempts),
         "trials": sum(attempt.is_trial for attempt in attempts),
+        "interruptions": sum(attempt.outcome is Outcome.INTERRUPTED for attempt in attempts),
         "seconds": busy_seconds(attempts, until),
         "steps_made": sum(row["steps_made"] for row in rows),
         "steps_lost": sum(row["steps_lost"] for row in rows),
@@ -90,6 +92,8 @@ def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: Ho
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
         "recovered": attempt.recovered or None,
+        "interrupted": why_interrupted(attempt.ended_by) if attempt.outcome is Outcome.INTERRUPTED else None,
+        "goes_on": goes_on_after(previous) and not attempt.by_person,
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
 

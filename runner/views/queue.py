@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.job import Attempt, Job, recoveries
 from rung.jobs.model.gpu import gpu_type
 from rung.runner.state.codec import finite_or_text
 from rung.runner.state.group_rows import Membership
@@ -72,7 +72,7 @@ def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]
         "priority": job.spec.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
         "loss": finite_or_text(last.loss) if last else None,
-        "recoveries": sum(not attempt.by_person for attempt in main_line(attempts)),
+        "recoveries": len(recoveries(attempts)),
         "attempt": last.number if last else None,
         "verdict": last.verdict if last else None,
         "not_resumed": last.not_resumed if last else None,

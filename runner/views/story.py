@@ -108,6 +108,8 @@ def _sentences(kind: EventKind | None, event: Event) -> tuple[str, ...]:
     """Return what later events repeat of this one."""
     if kind is EventKind.FAULT:
         return (describe_fault(Fault.from_dict(event.data)),)
+    if kind is EventKind.INTERRUPTED:
+        return (f"interrupted: {event.data['because']}",)
     if kind in (EventKind.TRIALS, EventKind.RECOVERED, EventKind.SURVIVED, EventKind.NOT_LEARNING):
         return (str(event.data["because"]),)
     return ()
@@ -175,6 +177,12 @@ def _tell_decision(told: Told, event: Event, attempts: Attempts) -> StoryLine | 
     return StoryLine(event.at, label, text, "yellow")
 
 
+def _tell_interruption(told: Told, event: Event, attempts: Attempts) -> StoryLine | None:
+    attempt = attempts.get(event.attempt or 0)
+    at = f" at step {attempt.furthest_step}" if attempt is not None and attempt.furthest_step is not None else ""
+    return StoryLine(event.at, "interrupted", f"{event.data['because']}{at}", EventKind.INTERRUPTED.colour)
+
+
 def _tell_trials(told: Told, event: Event, attempts: Attempts) -> StoryLine | None:
     # The losses in brackets are those of the table.
     text = LOSSES.sub("", str(event.data["because"]))
@@ -214,6 +222,7 @@ TELLERS: dict[EventKind, Callable[[Told, Event, Attempts], StoryLine | None]] = 
     EventKind.STARTED: _tell_launch,
     EventKind.RETRIED: _tell_retry,
     EventKind.FAULT: _tell_fault,
+    EventKind.INTERRUPTED: _tell_interruption,
     EventKind.DECIDED: _tell_decision,
     EventKind.TRIALS: _tell_trials,
     EventKind.CHECKPOINT: _tell_checkpoint,

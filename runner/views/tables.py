@@ -108,6 +108,7 @@ def summary_line(job_id: str, summary: Mapping[str, Any]) -> str:
 def whole_cost(summary: Mapping[str, Any]) -> str:
     """Return the attempts of a job, how long they took and what they cost."""
     trials = f", {summary['trials']} of them trials" if summary["trials"] else ""
+    trials += f", {summary['interruptions']} interrupted" if summary["interruptions"] else ""
     attempts = f"{summary['attempts']} attempt{'s' if summary['attempts'] != 1 else ''}{trials}"
     return f"{attempts}, {duration_text(summary['seconds'])}, {cost_text(summary)}" if summary["attempts"] else attempts
 
@@ -177,6 +178,8 @@ def trial_table(rows: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _without_rung(attempt: Mapping[str, Any]) -> str:
+    if attempt["goes_on"]:
+        return "goes on"
     if attempt["stepped_back"]:
         return "step back"
     if attempt["trial"]:
@@ -248,12 +251,18 @@ def _end_facts(attempt: Mapping[str, Any]) -> list[Fact]:
         facts += [("fault", f"{fault['kind']}{where}", "red"), ("", clean(fault["evidence"]), None)]
     if attempt["host_lost"]:
         facts.append(("host lost", f"{clean(attempt['host'])} stayed away; nothing of it counts", "red"))
-    outcome = attempt["outcome"] + (f", {attempt['verdict']}" if attempt["verdict"] else "")
+    outcome = end_text(attempt) + (f", {attempt['verdict']}" if attempt["verdict"] else "")
     if attempt["trial"] and attempt["trial"]["verdict"]:
         outcome = f"{outcome}; as a trial: {attempt['trial']['verdict']}"
     if attempt["verdict_why"]:
         facts.append((str(attempt["verdict"]), clean(attempt["verdict_why"]), None))
     return [*facts, ("outcome", outcome, "green" if attempt["outcome"] == "succeeded" else None)]
+
+
+def end_text(attempt: Mapping[str, Any]) -> str:
+    """Return the outcome of an attempt, with what its site did where it was interrupted."""
+    why = attempt["interrupted"]
+    return f"{attempt['outcome']}: {why}" if why else str(attempt["outcome"])
 
 
 def _saturation_facts(saturation: Mapping[str, Any]) -> list[Fact]:

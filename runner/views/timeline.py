@@ -11,6 +11,7 @@ import click
 
 from rung.jobs.model.terminal_text import clean
 from rung.runner.plots.axis import Axis, value_axis
+from rung.runner.views.tables import end_text
 from rung.runner.views.times import NO_CALENDAR, duration_text
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -97,6 +98,8 @@ def _what(row: Row) -> str:
         begin = f"trial {trial['candidates'][trial['index']]['label']}"
     elif row["by_person"]:
         begin = ""
+    elif row["goes_on"]:
+        begin = "goes on"
     else:
         begin = row["rung"] or ("step back" if row["stepped_back"] else "same knobs")
     return " ".join(filter(None, [begin, _end(row)]))
@@ -110,7 +113,7 @@ def _end(row: Row) -> str:
         return f"{GOOD} won" if row["trial"]["won"] else str(row["trial"]["verdict"])
     if row["outcome"] == "succeeded":
         return f"{GOOD} {row['verdict'] or 'succeeded'}"
-    words = "" if row["outcome"] == "pending" else row["outcome"].replace("_", " ")
+    words = "" if row["outcome"] == "pending" else end_text(row).replace("_", " ")
     return " ".join(filter(None, [words, row["verdict"]])) or "running"
 
 

@@ -129,18 +129,23 @@ def test_each_try_has_one_result(after: Attempt, expected: Result) -> None:
         lowered(furthest_step=150, outcome=Outcome.PENDING),
         lowered(furthest_step=150, outcome=Outcome.CANCELLED),
         lowered(a_fault(FaultKind.INFRA_FAULT, 150)),
+        lowered(furthest_step=150, outcome=Outcome.INTERRUPTED),
     ],
 )
 def test_a_rung_without_a_known_result_does_not_count(after: Attempt) -> None:
     assert read_ledger([[faulty(), after]]) == EMPTY
 
 
-def test_a_try_continues_after_a_fault_of_the_machine() -> None:
-    crashed = lowered(a_fault(FaultKind.INFRA_FAULT, 150))
+@pytest.mark.parametrize(
+    "ended",
+    [lowered(a_fault(FaultKind.INFRA_FAULT, 150)), lowered(furthest_step=150, outcome=Outcome.INTERRUPTED)],
+    ids=["fault of the machine", "interruption"],
+)
+def test_a_try_continues_after_an_end_that_says_nothing_about_it(ended: Attempt) -> None:
     again = an_attempt(3, LOWER, None)
-    assert only([faulty(), crashed, again]).survived == 1
-    # What was seen before the crash is seen.
-    assert only([faulty(), crashed, again]).took == 1
+    assert only([faulty(), ended, again]).survived == 1
+    # What was seen before the end is seen.
+    assert only([faulty(), ended, again]).took == 1
 
 
 def test_a_retry_by_a_person_starts_a_new_incident() -> None:

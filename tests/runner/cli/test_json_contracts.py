@@ -168,7 +168,7 @@ def _write_full_job(home: Path) -> None:
             job = store.add_job(each, home, at=1.0)
             store.put_attempt(full_attempt(job))
             later = replace(full_attempt(job), number=2, trial=None, fault=None, resumed_step=400, progress_at=13.0)
-            store.put_attempt(later)
+            store.put_attempt(replace(later, outcome=Outcome.INTERRUPTED, ended_by=EndedBy.TIME_LIMIT))
             for state in (JobState.LAUNCHING, JobState.RUNNING, JobState.FAILED):
                 store.move(job.id, state, reason="", at=20.0)
     store.close()

@@ -157,7 +157,7 @@ def test_the_job_gets_the_variables_of_the_contract() -> None:
     assert tuple(knobs) == KNOB_NAMES and knobs["clip"] is None
     fresh = build().env
     assert fresh["RUNG_CHECKPOINT"] == ""
-    assert "RUNG_CHECKPOINT_EVERY" not in fresh
+    assert "RUNG_CHECKPOINT_EVERY" not in fresh and "RUNG_SAVE_SIGNAL" not in fresh
 
 
 def test_a_version_of_the_one_file_is_loaded_by_the_name_of_the_file() -> None:

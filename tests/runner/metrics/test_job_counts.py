@@ -20,7 +20,7 @@ TRIALS = st.sampled_from([None, "runs", "lost", "won", "goes on"])
 
 
 def facts(number: int = 1, outcome: str = "fault", trial: str | None = None, **fields: Any) -> AttemptFacts:
-    names = ("rung", "after_fault", "fault", "furthest_step", "resumed_step", "planned_step", "first_step")
+    names = ("rung", "ended_by", "after_fault", "fault", "furthest_step", "resumed_step", "planned_step", "first_step")
     values = {"by_person": number == 1, **dict.fromkeys(names), **fields}
     flags = {"trial": trial is not None, "won": trial in ("won", "goes on"), "goes_on": trial == "goes on"}
     return AttemptFacts(number=number, outcome=outcome, **flags, **values)
@@ -62,6 +62,20 @@ def test_a_trial_costs_steps_only_when_it_can_no_longer_win() -> None:
     assert count_job([first, trial], [])[("steps_lost",)] == 0
     after = facts(3, "pending", resumed_step=450)
     assert count_job([first, trial, after], [])[("steps_lost",)] == 50 + 50
+
+
+def test_an_interruption_is_counted_once_and_what_goes_on_after_it_is_no_recovery() -> None:
+    limit = {"ended_by": "time_limit"}
+    first, second = facts(1, "interrupted", **limit), facts(2, "interrupted", **limit)
+    events = [EventFacts(1.0, "interrupted", 1, None), EventFacts(2.0, "interrupted", 2, None)]
+    assert count_job([first, second, facts(3, "pending")], events) == {("interruptions", "time_limit"): 2}
+    # The second is found to be in vain: what was counted stays, and what comes after it is a recovery.
+    blamed = replace(second, outcome="fault", fault="infra_fault")
+    assert count_job([first, blamed, facts(3, "pending", after_fault="infra_fault")], events) == {
+        ("interruptions", "time_limit"): 2,
+        ("faults", "infra_fault"): 1,
+        ("recoveries", "infra_fault", "none"): 1,
+    }
 
 
 def test_recoveries_are_counted_by_fault_and_rung_and_trials_apart() -> None:

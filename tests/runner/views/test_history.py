@@ -215,8 +215,8 @@ def test_every_attempt_says_when_it_began_what_it_took_and_what_it_cost(timed: J
 def test_the_first_line_sums_the_job_up(timed: Job, store: Store) -> None:
     data = history(store, timed, HomePaths(Path("/h")), 140.0)
     assert data["summary"] == {
-        "result": "LAUNCHING", "attempts": 3, "trials": 0, "seconds": 120.0, "steps_made": 620, "steps_lost": 620,
-        "gpus": 2, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z", "ended": None,
+        "result": "LAUNCHING", "attempts": 3, "trials": 0, "interruptions": 0, "seconds": 120.0, "steps_made": 620,
+        "steps_lost": 620, "gpus": 2, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z", "ended": None,
     }  # fmt: skip
     first, second, *_ = click.unstyle(history_text(data, diff=False)).splitlines()
     assert first == "timed-1  LAUNCHING  3 attempts, 2m00s, 620 steps made, 620 lost, 240 GPU-seconds"

@@ -58,3 +58,7 @@ def test_rungs_own_checkpoints_are_refused_in_words_and_the_training_goes_on_as_
     assert "Rung saves no checkpoints of this run: the Trainer of Lightning fetches its batches ahead" in said
     assert trained.records("saved", "by_rung") == [] and not trained["by_rung"]["saved"]
     assert trained["by_rung"]["weights"] == trained["without"]["weights"]
+
+
+def test_lightning_does_not_queue_its_job_in_slurm_again(trained):
+    assert (trained["slurm_without"]["requeues"], trained["slurm"]["requeues"]) == ([True], [False])

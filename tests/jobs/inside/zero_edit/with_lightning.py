@@ -5,6 +5,8 @@ argument is the package: lightning.pytorch or pytorch_lightning.
 """
 
 import importlib
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -76,6 +78,24 @@ def saved_to(folder=None):
     return {"folder": callback.dirpath}
 
 
+def requeues():
+    """Return whether Lightning would queue its job in Slurm again at USR1 while it trains."""
+    job = {"NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0", "JOB_ID": "7", "NTASKS_PER_NODE": "1"}
+    os.environ.update({f"SLURM_{name}": value for name, value in job.items()})
+    environment = importlib.import_module(f"{sys.argv[1]}.plugins.environments").SLURMEnvironment()
+    seen = []
+
+    class Watching(Linear):
+        def training_step(self, batch, index):
+            seen.append(signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL)
+            return super().training_step(batch, index)
+
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    trainer = pl.Trainer(max_steps=1, accelerator="cpu", plugins=[environment], enable_checkpointing=False, **quiet)
+    trainer.fit(Watching(), torch.utils.data.DataLoader(DATA, batch_size=8))
+    return {"requeues": seen}
+
+
 def counted(**options):
     from rung_inside.zero_edit import run_state
 
@@ -85,6 +105,8 @@ def counted(**options):
 def main():
     run("without", train)
     run("without_by_hand", lambda: train(manual=True))
+    run("slurm_without", requeues)
+    run("slurm", requeues, {})
     run("same", counted, {})
     run("by_hand", lambda: counted(manual=True), {})
     run("saved", lambda: train(steps=4, save=HALF_WAY), {}, RUNG_CHECKPOINT_DIR=FOLDER)

@@ -31,6 +31,7 @@ def install(package: Any) -> None:
     patch.after(trainer, "save_checkpoint", _saved)
     patch.before(package.callbacks.ModelCheckpoint, "setup", _choose_folder)
     _patch_resume(package)
+    _patch_requeue(package)
 
 
 def _choose_folder(callback: Any, *_: Any, **__: Any) -> None:
@@ -100,6 +101,17 @@ def _patch_resume(package: Any) -> None:
         connector = getattr(connectors, name, None)
         if connector is not None:
             patch.before(connector, "resume_end", _resumed)
+
+
+def _patch_requeue(package: Any) -> None:
+    environments = __import__(f"{package.__name__}.plugins.environments", fromlist=["*"])
+    patch.after(environments.SLURMEnvironment, "__init__", _leave_requeueing_to_rung)
+
+
+def _leave_requeueing_to_rung(_result: Any, environment: Any, *_: Any, **__: Any) -> None:
+    """Keep Lightning from queueing its job in Slurm again: Rung launches the run itself, and one of them is enough."""
+    if asked_knobs.may_change():
+        environment.auto_requeue = False
 
 
 def _resumed(connector: Any, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""Decides when a checkpoint is saved: every so many updates, at a moment when an iteration is over.
+"""Decides when a checkpoint is saved: every so many updates, or when the time is up, at the end of an iteration.
 
 After an update the script still steps its schedule and its scaler. The iteration is over when the script asks its
 DataLoader for the next batch; where no loader feeds it, when it calls its model again.
@@ -14,7 +14,7 @@ from rung_inside.contract import records
 from rung_inside.numerics import finite
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.own_checkpoints import data_place, files, live_state, random_state, restoring
+from rung_inside.zero_edit.own_checkpoints import data_place, files, live_state, random_state, restoring, time_up
 from rung_inside.zero_edit.resume.checkpoint_paths import is_rungs_own
 
 
@@ -30,6 +30,7 @@ class _Due:
 def install(torch_module: Any) -> None:
     if not is_rungs_own() or not files.every():
         return
+    time_up.install()
     restoring.install(torch_module)
     data_place.install(_on_request, restoring.on_pass, restoring.on_arrival)
     run_state.subscribe("updated", _on_updated)
@@ -59,7 +60,8 @@ def _made_scheduler(_result: Any, scheduler: Any, *_: Any, **__: Any) -> None:
 
 def _on_updated(*_: Any) -> None:
     step = run_state.step()
-    if not _Due.is_refused and _Due.since is None and step % files.every() == 0 and step != _Due.saved:
+    is_due = step % files.every() == 0 or time_up.is_told()
+    if is_due and not _Due.is_refused and _Due.since is None and step != _Due.saved:
         _Due.since = step
 
 
@@ -80,6 +82,7 @@ def _save(loader: int | None) -> None:
     _Due.saved = step
     if restoring.is_pending() or not records.is_first_rank():
         return
+    ends = time_up.take()
     why = live_state.why_not_saved()
     if why is not None:
         patch.note(f"Rung cannot save this run: {why}")
@@ -96,3 +99,5 @@ def _save(loader: int | None) -> None:
         patch.note(f"Rung could not save a checkpoint: {error.strerror}")
         return
     records.emit("saved", step=step, file=name)
+    if ends:
+        time_up.end(step)

@@ -8,6 +8,7 @@ import hashlib
 import os
 import random
 import signal
+import subprocess
 import sys
 
 import torch
@@ -26,6 +27,7 @@ parser.add_argument("--passes", type=int, default=4)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--kill-after", type=int, default=0)
 parser.add_argument("--kill-in-sync", type=int, default=0)
+parser.add_argument("--tell-after", type=int, default=0, help="let another process say that the time is nearly up")
 args = parser.parse_args()
 
 syncs = [0]
@@ -74,6 +76,8 @@ def update(inputs, targets, steps=True):
     updates += 1
     if updates == args.kill_after:
         os.kill(os.getpid(), signal.SIGKILL)
+    if updates == args.tell_after:
+        subprocess.run(["kill", f"-{os.environ['RUNG_SAVE_SIGNAL']}", str(os.getpid())], check=True)
     return loss.item()
 
 

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import torch
 from rung_inside.verify import examine
+from rung_inside.zero_edit.own_checkpoints import time_up
+
+from rung.jobs.model.engine import SAVE_SIGNAL, SAVED_EXIT
 
 SCRIPT = str(Path(__file__).parent / "never_saves.py")
 # 100 samples in batches of 8.
@@ -38,6 +41,7 @@ class Runs:
         if resume is not None:
             variables["RUNG_CHECKPOINT"] = str(self.folder / f"rung-step-{resume}.pt")
             variables["RUNG_CHECKPOINT_STEP"] = str(resume)
+        variables["RUNG_SAVE_SIGNAL"] = str(SAVE_SIGNAL)
         return self._start(sys.executable, SCRIPT, *options, knobs=knobs, **variables)
 
     def killed(self, *options: str, every: int) -> None:
@@ -205,3 +209,32 @@ def test_a_rung_of_another_precision_goes_on_from_the_same_checkpoint(runs: Runs
     assert steps(done) == list(range(31, 4 * IN_A_PASS + 1))
     values = torch.load(runs.folder / "rung-step-40.pt", weights_only=True)["optimizer"][0]["parameters"]
     assert {each.dtype for each in values} == {torch.float32}
+
+
+def test_a_run_saves_and_ends_when_its_time_is_nearly_up_and_goes_on_bit_for_bit(
+    runs: Runs, uninterrupted: str
+) -> None:
+    done = runs.run("--tell-after", "20", every=1000)
+    # The signal comes when update 20 is over: the next one is the first to save after.
+    assert done.returncode == SAVED_EXIT == time_up.EXIT_CODE, done.stderr
+    assert (runs.files, steps(done)[-1]) == (["rung-step-21.pt"], 21)
+    assert records(done, "saved") == [{"step": "21", "file": "rung-step-21.pt"}]
+    (note,) = records(done, "note")
+    assert note["text"] == "saved at step 21, because the time is nearly up: the run ends with exit code 85"
+    found = examine.examine(str(runs.folder / "rung-step-21.pt"), full=True)
+    assert (found["verdict"], found["step"]) == ("healthy", 21), found
+    assert runs.digest(runs.run("--seed", "7", every=1000, resume=21)) == uninterrupted
+
+
+@pytest.mark.long
+@pytest.mark.sample
+def test_a_plain_loop_saves_and_ends_too_and_one_that_cannot_be_saved_goes_on(runs: Runs) -> None:
+    done = runs.run("--loop", "range", "--tell-after", "5", every=1000)
+    assert (done.returncode, runs.files) == (SAVED_EXIT, ["rung-step-6.pt"])
+    runs.folder.joinpath("rung-step-6.pt").unlink()
+    runs.folder.rmdir()
+    runs.folder.write_text("no folder")
+    done = runs.run("--loop", "range", "--tell-after", "5", every=1000)
+    assert (done.returncode, steps(done)[-1]) == (0, 12), done.stderr
+    (note,) = records(done, "note")
+    assert note["text"].startswith("Rung could not save a checkpoint: ")
