@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -235,6 +236,23 @@ def test_no_product_file_outside_the_job_imports_torch_or_pickle(path: Path) -> 
 def test_the_code_inside_a_job_needs_only_the_standard_library_torch_and_an_old_python(path: Path) -> None:
     assert {top(module) for module in imported_modules(path)} <= INSIDE_MAY_USE
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+# A possessive repetition of a group, such as (?:ab)?+, in a pattern or in one that str.format or an f-string makes.
+POSSESSIVE_GROUP = re.compile(r"\)(?:[?*+]|\{{1,2}[0-9,]+\}{1,2})\+")
+
+
+@pytest.mark.parametrize("path", CONTROLLER_FILES, ids=name_of)
+def test_no_pattern_repeats_a_group_possessively(path: Path) -> None:
+    """Python before 3.11.5, such as that of Debian 12, then misses matches (python/cpython#100061 and #106052)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = [
+        each if isinstance(each, str) else each.decode("latin-1")
+        for each in constants
+        if isinstance(each, (str, bytes))
+    ]
+    assert [text for text in texts if POSSESSIVE_GROUP.search(text)] == []
 
 
 def test_no_file_is_called_utils_or_the_like() -> None:

@@ -34,7 +34,7 @@ _BESIDE_A_COUNT = frozenset({_LOSS, _NAMED_TERM, _HELD_OUT, _EPOCH})
 
 # A line with nothing but the number of the epoch, as Keras prints above its bars.
 _HEADING = re.compile(
-    r"\W{0,8}+(?:train(?:ing)? )?epoch[ :#\[(]{0,4}+(\d{1,9}+)(?: ?/ ?\d{1,9}+)?+\W{0,80}\Z", re.I | re.A
+    r"\W{0,8}+(?:train(?:ing)? )?epoch[ :#\[(]{0,4}+(\d{1,9}+)(?: ?/ ?\d{1,9}+)?\W{0,80}\Z", re.I | re.A
 )
 _SKIPPED = re.compile(r"\b(?:skipped|skipped_step|step_skipped|overflow)[\"']? {0,4}[:=] {0,4}(true|false)\b", re.I)
 # A source file and a line number: loss.py:120

@@ -1,7 +1,8 @@
 """Finds numbers with their names in free text: `loss=2.5`, `lr: 1e-3`, `| gnorm 1.2 |`, `Loss 0.5`.
 
-Every pattern takes time linear in the length of the line: its repetitions are bounded and possessive. metric_names.py
-decides what a name stands for.
+Every pattern takes time linear in the length of the line: its repetitions are bounded, and possessive where they repeat
+a character. Python before 3.11.5 misses matches where they repeat a group. metric_names.py decides what a name stands
+for.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import re
 
 Pairs = list[tuple[str, str]]
 
-_NUMBER = r"[-+]?(?:\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,5}+)?+|\.\d{1,40}+|[nN][aA][nN]|[iI][nN][fF](?:inity)?+)"
+_NUMBER = r"[-+]?(?:\d{1,40}+(?:\.\d{0,40}+)?(?:[eE][-+]?\d{1,5}+)?|\.\d{1,40}+|[nN][aA][nN]|[iI][nN][fF](?:inity)?)"
 # What must not follow a number: a unit (`nanms`), the rest of a version (2.18.3), time (0:12:30) or date, a bar (12%|).
 # Lightning's bar pads a number to a fixed width and so prints `nan.0` and `inf.0`; PaddleOCR prints `nanxxx`.
-_ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?+(?!\w|\.\d|:\d|-\w|%\|)"
+_ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?(?!\w|\.\d|:\d|-\w|%\|)"
 # A tensor or list in place of a plain number, or a number in quotes as transformers prints it.
-_WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?+[\"']?+"
+_WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
 _EQUALS = rf"[\"'\])]{{0,2}}+ {{0,20}}+[:=\uff1a] {{0,20}}+{_WRAPPED}({_NUMBER}){_ENDS}"
 # Not after a colon: loguru prints module:function:line, and the function can be named train_step. Not after two dashes:
@@ -25,19 +26,19 @@ _PAIR = re.compile(rf"\b(?<!:)(?<! --)({_NAME}){_EQUALS}", re.ASCII)
 # the line.
 _FIRST_WORD = (
     r"(?:(?:[lL]earning|[gG]rad(?:ient)?|[lL]oss(?= scale)|[lL][mM]|[tT]rain(?:ing)?|[vV]al(?:id|idation)?"
-    r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?+"
+    r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?"
 )
 _TWO_WORDS = re.compile(rf"\b(?<!:)(?<! --)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
 # A name with a word after `loss`: `Gen Loss Total : 3.1`. Only words that say nothing but whose or which loss it is.
 _WORD_AFTER = re.compile(
-    r"\b((?:(?!loss )[A-Z]{1,20}+ )?+loss (?:total|sum|avg|average|mean|value|[dg]))" + _EQUALS,
+    r"\b((?:(?!loss )[A-Z]{1,20}+ )?loss (?:total|sum|avg|average|mean|value|[dg]))" + _EQUALS,
     re.ASCII | re.IGNORECASE,
 )
 _LOSS_AND_WORD = ("loss total", "loss sum", "loss av", "loss mean", "loss value", "loss d", "loss g")
 # A loss is often printed with only blanks, or a table's bar, between name and number.
 _SPACED_LOSS = re.compile(
-    rf"([lL](?:oss|OSS)(?:[_/.]\w{{1,30}}+)?+) {{0,30}}+[|\u2502]?+ {{0,30}}+(?<!\w){_WRAPPED}({_NUMBER}){_ENDS}",
+    rf"([lL](?:oss|OSS)(?:[_/.]\w{{1,30}}+)?) {{0,30}}+[|\u2502]?+ {{0,30}}+(?<!\w){_WRAPPED}({_NUMBER}){_ENDS}",
     re.ASCII,
 )
 # On a line with a loss, other numbers can be printed the same way: `LR 2.8e-03`, `gnorm 1.5`, `Tok/s 40562`.
@@ -62,7 +63,7 @@ _FASTPROGRESS = re.compile(
 # A number that is wanted and not measured: "target val_loss: 0.5", "stop if val loss = 0.3".
 _WISH = re.compile(
     r"(?<![\w-])(?:target|goal|threshold|required|desired|wanted|until|unless|if|when)"
-    rf"(?: (?:for|of|is|the|metric))?+[ :=]{{1,3}}+{_FIRST_WORD}{_NAME}[\"']?+[ :=]{{1,4}}+{_NUMBER}",
+    rf"(?: (?:for|of|is|the|metric))?[ :=]{{1,3}}+{_FIRST_WORD}{_NAME}[\"']?+[ :=]{{1,4}}+{_NUMBER}",
     re.ASCII | re.IGNORECASE,
 )
 _WISH_WORDS = ("target", "goal", "threshold", "required", "desired", "wanted", "until", "unless", "if ", "when ")

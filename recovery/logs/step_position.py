@@ -24,7 +24,7 @@ _COMPOSER = re.compile(r"\[epoch=(\d{1,9}+)\]\[batch=(\d{1,12}+)/(\d{1,12}+)\]",
 _ITER = re.compile(r"\bIter(?:ation)?(?:\(train\))? {0,2}+\[ {0,12}+(\d{1,12}+)/ {0,12}+(\d{1,12}+)\]", re.ASCII)
 # The tutorial: [3,  2400] loss: 1.25
 _COUNTS = re.compile(
-    r"\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\] {1,4}+(?:train |avg |running )?+"
+    r"\[ ?(\d{1,9}+), {1,8}+(\d{1,12}+)\] {1,4}+(?:train |avg |running )?"
     r"(?:loss|(?:r?mse|l1|ce|bce|nll|xent|ctc|mlm)\b)",
     re.ASCII | re.IGNORECASE,
 )
@@ -43,7 +43,9 @@ _ULTRALYTICS = re.compile(
 )
 # A bar without a total: 201it [00:24, 7.66it/s
 _ENDLESS = re.compile(r"(?<![\w/.])(\d{1,12}+)it \[\d", re.ASCII)
-_EPOCH = re.compile(r"\bepoch(?:\(train\))?[ :=\[(#]{0,4}+(\d{1,9}+(?:\.\d{1,20}+)?+)(?!\w)", re.IGNORECASE | re.ASCII)
+_EPOCH = re.compile(
+    r"\bepoch(?:\(train\))?[ :=\[(#]{0,4}+(\d{1,9}+(?:\.\d{1,20}+)?)(?!\w|\.\d)", re.IGNORECASE | re.ASCII
+)
 # Bars that count something other than training steps.
 _OTHER_BAR = re.compile(
     r"\W{0,40}+(?:valid|eval|test|sanity|predict|infer|map|load|download|generat|token|filter|scan|extract|process"

@@ -18,9 +18,9 @@ _PER_SECOND = {
 _UNITS = {name: unit for unit, names in _PER_SECOND.items() for name in names.split("|")}
 _ALL = "|".join(sorted(_UNITS, key=len, reverse=True))
 _STEPS = _PER_SECOND["it/s"]
-_NUMBER = r"(\d{1,40}+(?:\.\d{0,40}+)?+(?:[eE][-+]?\d{1,3}+)?+)"
+_NUMBER = r"(\d{1,40}+(?:\.\d{0,40}+)?(?:[eE][-+]?\d{1,3}+)?)"
 # 9.03it/s, 151.2 samples/sec; then 1.08s/it, 6ms/step, 120us/step. `12k` is not accepted.
-_RATE = re.compile(rf"(?<![\w.:]){_NUMBER} ?({_ALL})/s(?:ec(?:ond)?)?+\b(?! ?[=:])", re.IGNORECASE | re.ASCII)
+_RATE = re.compile(rf"(?<![\w.:]){_NUMBER} ?({_ALL})/s(?:ec(?:ond)?)?\b(?! ?[=:])", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(rf"(?<![\w.:]){_NUMBER} ?(us|\u00b5s|ms|s|sec)/(?:{_STEPS})\b", re.IGNORECASE)
 # nanoGPT: "time 210.50ms"; Megatron: "elapsed time per iteration (ms): 210.5"; speed runs: "step_avg:99.5ms".
 _NAMED_TIME = re.compile(
