@@ -15,8 +15,15 @@ def starts(cluster: Cluster, number: str) -> None:
     pace.until(lambda: cluster.job(number)["JobState"] == "RUNNING", 60, f"job {number} runs")
 
 
+def is_ready(cluster: Cluster, number: str) -> None:
+    """Wait until the script has said so: a job runs before its script does."""
+    starts(cluster, number)
+    pace.until(lambda: "ready\n" in printed(cluster, number), 60, f"the script of job {number} is ready")
+
+
 def printed(cluster: Cluster, number: str) -> str:
-    return (cluster.folder / f"slurm-{number}.out").read_text()
+    path = cluster.folder / f"slurm-{number}.out"
+    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
@@ -33,8 +40,8 @@ def test_a_gpu_that_no_node_has_is_refused_at_once(cluster: Cluster) -> None:
 
 
 def test_an_urgent_job_pushes_another_one_out(cluster: Cluster) -> None:
-    long = cluster.submit("trap 'exit 7' TERM; sleep 600 & wait", "--gres=gpu:a100:4", "--no-requeue")
-    starts(cluster, long)
+    long = cluster.submit("trap 'exit 7' TERM; echo ready; sleep 600 & wait", "--gres=gpu:a100:4", "--no-requeue")
+    is_ready(cluster, long)
     urgent = cluster.submit("true", "--gres=gpu:a100:1", "--partition=urgent")
     assert cluster.ended(urgent)["JobState"] == "COMPLETED"
     job = cluster.ended(long)
@@ -42,8 +49,8 @@ def test_an_urgent_job_pushes_another_one_out(cluster: Cluster) -> None:
 
 
 def test_a_cancelled_job_is_told_to_end(cluster: Cluster) -> None:
-    number = cluster.submit("trap 'echo told; exit 5' TERM; sleep 600 & wait")
-    starts(cluster, number)
+    number = cluster.submit("trap 'echo told; exit 5' TERM; echo ready; sleep 600 & wait")
+    is_ready(cluster, number)
     cluster.run("scancel", number)
     assert cluster.ended(number)["JobState"] == "CANCELLED"
     pace.until(lambda: "told\n" in printed(cluster, number), 60, "its last words are there")
