@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
+from rung.recovery.nodes.avoid import nodes_to_exclude
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
 from rung.runner.launch.shell_python import with_python
@@ -94,6 +96,13 @@ class Context:
     def request(self, job: Job, attempt: Attempt) -> Request:
         environ = self.environ if attempt.is_remote else with_python(self.environ, self.store.python(job.id))
         return build_request(job, attempt, self.paths, self.store.origin(job.id), environ)
+
+    def avoiding_bad_nodes(self, job: Job, attempt: Attempt, request: Request) -> Request:
+        """Return a request that names the nodes where its site must not place the attempt now."""
+        if attempt.engine.placed_by is PlacedBy.RUNG:
+            return request
+        ended, cleared = self.store.ended_lately(), self.store.cleared_places()
+        return replace(request, avoid=nodes_to_exclude(job, ended, self.now(), site=attempt.host, cleared=cleared))
 
     def note_trouble(self, attempt: Attempt, because: str) -> None:
         """Record what could not be done beside an attempt, which goes on."""

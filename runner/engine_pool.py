@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.engine import DOCKER, EngineKind
+from rung.jobs.model.engine import DOCKER, SLURM, EngineKind
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.host import Host
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.hosts.host_list import find_hosts
+from rung.runner.hosts.local_remote import LocalRemote
 from rung.runner.hosts.survey import Report, survey
 from rung.runner.hosts.this_machine import survey_here
 from rung.runner.seams.engine import Engine, HostEngine, LocalEngine
@@ -30,8 +31,15 @@ def _docker(host: Host, remote: Remote, store_id: str) -> HostEngine:
     return DockerEngine(remote, store_id, host.engine_socket, RegistryLogins(host.registries), host.volume_roots)
 
 
+def _slurm(host: Host, remote: Remote, store_id: str) -> HostEngine:
+    from rung.runner.engines.slurm.engine import SlurmEngine
+
+    assert host.site is not None, "a host with this engine has the settings of its site"
+    return SlurmEngine(remote, store_id, host.site)
+
+
 # The engines of hosts: each is made for a host, its connection and the id of the store.
-MAKERS: Mapping[EngineKind, Callable[[Host, Remote, str], HostEngine]] = {DOCKER: _docker}
+MAKERS: Mapping[EngineKind, Callable[[Host, Remote, str], HostEngine]] = {DOCKER: _docker, SLURM: _slurm}
 
 
 class Engines(Protocol):
@@ -76,6 +84,8 @@ class RealEngines:
         return self._hosts
 
     def remote(self, host: str) -> Remote:
+        if self._host(host).is_here:
+            return LocalRemote(host, self._environ)
         with self._lock:
             if self._remotes is None:
                 from rung.runner.ssh.remote import Remotes

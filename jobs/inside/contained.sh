@@ -6,6 +6,7 @@
 # the log it would look like the job's own. So the messages of this shell go nowhere; the command's go to the log.
 #
 #   /rung/record/began      the command was about to start
+#   /rung/record/code       the exit code of the command, written by its parent
 #   /rung/record/done.json  the exit code and the time, written when the command is gone
 #   /rung/secrets/NAME      on a tmpfs of the host: becomes the variable NAME, and is removed at once
 #
@@ -35,7 +36,8 @@ if [ -e /rung/record/began ]; then
     exit 125
 fi
 # The space is reserved now, so that a run that filled the disk can still record how it ended.
-if ! { printf '%128s' '' >/rung/record/done.draft && : >/rung/record/began; }; then
+if ! { printf '%128s' '' >/rung/record/done.draft && printf '%8s\n' '' >/rung/record/code &&
+    : >/rung/record/began; }; then
     echo "rung: the record of this attempt cannot be written"
     exit 125
 fi
@@ -64,7 +66,13 @@ esac
 [ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py </dev/null 2>/dev/null &
 _rung_code=143
 if [ -z "$_rung_stop" ]; then
-    "$@" </dev/null 2>&1 &
+    # The command has a shell of its own as its parent, which answers no signal: bash can lose the exit code of a
+    # command that ends while it answers one. The exec is for dash, which would write its own word into the log.
+    (
+        trap : TERM
+        (exec "$@" </dev/null 2>&1)
+        printf %d $? 1<>/rung/record/code
+    ) &
     _rung_child=$!
     while :; do
         wait "$_rung_child"
@@ -72,13 +80,9 @@ if [ -z "$_rung_stop" ]; then
         # A signal ends the wait, not the command.
         kill -0 "$_rung_child" || break
     done
-    # It may have ended while this shell answered a signal: then that was the signal's code, and the command's is still
-    # to be had. A shell that has given it away says 127.
-    if [ "$_rung_code" -gt 128 ]; then
-        wait "$_rung_child"
-        _rung_value=$?
-        [ "$_rung_value" = 127 ] || _rung_code=$_rung_value
-    fi
+    # Without a code, the parent of the command was killed with it, and the shell's own answer holds.
+    read -r _rung_value </rung/record/code
+    [ -z "$_rung_value" ] || _rung_code=$_rung_value
 fi
 
 [ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py --once </dev/null 2>/dev/null

@@ -29,6 +29,7 @@ class LogAt(StrEnum):
 
     FILE = "file"  # into the log of the attempt
     OUTPUT = "output"  # the engine keeps the output of the first process, and it is copied from there
+    RECORD = "record"  # into a file beside the record of the attempt on its host, and it is copied from there
 
 
 class EndedBy(StrEnum):
@@ -58,6 +59,10 @@ class Ask(StrEnum):
     VOLUMES = "volumes"
     NO_NETWORK = "network: none"
     PIDS = "resources.pids"
+    GPU_TRAITS = "resources.gpu by capability or memory"
+    TIME = "resources.time"
+    NODES = "resources.nodes"
+    SLURM = "slurm"
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ PROCESS = EngineKind(
     name="process",
     takes_image=False,
     needs_image=False,
-    can_do=frozenset(),
+    can_do=frozenset({Ask.GPU_TRAITS}),
     placed_by=PlacedBy.RUNG,
     files=FilesAt.HERE,
     log=LogAt.FILE,
@@ -94,10 +99,25 @@ DOCKER = EngineKind(
     name="docker",
     takes_image=True,
     needs_image=True,
-    can_do=frozenset(Ask),
+    can_do=frozenset({Ask.VOLUMES, Ask.NO_NETWORK, Ask.PIDS, Ask.GPU_TRAITS}),
     placed_by=PlacedBy.RUNG,
     files=FilesAt.HOST,
     log=LogAt.OUTPUT,
     ends=frozenset({EndedBy.ITSELF, EndedBy.OUT_OF_MEMORY}),
 )
-ENGINES: Mapping[str, EngineKind] = {kind.name: kind for kind in (PROCESS, DOCKER)}
+# What a host can do of this depends on how its site starts jobs, see `Host.can_do`.
+SLURM = EngineKind(
+    name="slurm",
+    takes_image=True,
+    needs_image=False,
+    can_do=frozenset({Ask.VOLUMES, Ask.NO_NETWORK, Ask.TIME, Ask.NODES, Ask.SLURM}),
+    placed_by=PlacedBy.SITE,
+    files=FilesAt.HOST,
+    log=LogAt.RECORD,
+    ends=frozenset(EndedBy),
+    warns_before=frozenset({EndedBy.TIME_LIMIT, EndedBy.PREEMPTION}),
+)
+ENGINES: Mapping[str, EngineKind] = {kind.name: kind for kind in (PROCESS, DOCKER, SLURM)}
+# The engines that the list of hosts may name: those that `runner/engine_pool.py` can make. The first one is that of a
+# host which names none.
+HOST_ENGINES: tuple[EngineKind, ...] = (DOCKER, SLURM)

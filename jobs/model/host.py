@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rung.jobs.model.engine import DOCKER, EngineKind
+from rung.jobs.model.engine import DOCKER, Ask, EngineKind
+from rung.jobs.site.settings import Site, Start
 
 ENGINE_SOCKET = "/var/run/docker.sock"
+# What a way to start jobs at a site cannot do.
+LACKS: Mapping[Start, frozenset[Ask]] = {
+    Start.PLAIN: frozenset({Ask.VOLUMES, Ask.NO_NETWORK}),
+    Start.APPTAINER: frozenset({Ask.NO_NETWORK}),
+    Start.PYXIS: frozenset({Ask.NO_NETWORK}),
+    Start.PODMAN: frozenset(),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,20 @@ class Host:
     groups: tuple[str, ...] = ()
     # The registries for which this host gets the login of the controller's user.
     registries: tuple[str, ...] = ()
+    # Where the host is the login node of a site with a queue of its own.
+    site: Site | None = None
+    # It is this machine, so no connection is needed.
+    is_here: bool = False
+
+    @property
+    def can_do(self) -> frozenset[Ask]:
+        """What a job may ask for here: what the engine can do, less what the site's way to start jobs cannot."""
+        return self.engine.can_do if self.site is None else self.engine.can_do - LACKS[self.site.start]
+
+    def takes(self, *, image: bool) -> bool:
+        """Tell whether jobs with an image run here, or jobs without one."""
+        at_site = self.site is None or self.site.start.contains == image
+        return at_site and self.engine.takes(image=image)
 
     def should_have(self, gpu_type: str) -> bool:
         """Return whether the list of hosts has it in the group of this GPU type; the driver's answer overrides it."""

@@ -181,14 +181,15 @@ def set_aside_in_files(residence: int, attempt: int) -> str:
 
 @dataclass(frozen=True)
 class HostPaths:
-    """The folders of one store on a host, in the account's own home."""
+    """The folders of one store on a host: in the account's own home, or in another folder of its."""
 
     home: str
     store_id: str
+    folder: str = ""
 
     @property
     def root(self) -> str:
-        return f"{self.home}/.rung/{self.store_id}"
+        return f"{self.folder or f'{self.home}/.rung'}/{self.store_id}"
 
     @property
     def trees(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 from rung.jobs.model.terminal_text import hidden_character
+from rung.jobs.site.times import LONGEST, SHORTEST, parse_limit
 
 # The context for a spec from the store. It was accepted once: rules that came later do not apply to it.
 STORED = {"stored": True}
@@ -62,6 +63,11 @@ def duration(value: Any) -> Any:
     return on_off(value) if value is not True else not_bool(value)
 
 
+def _limit(value: Any, info: ValidationInfo) -> Any:
+    # A stored one is a number of seconds. In a file a bare number could also be Slurm's minutes.
+    return value if is_stored(info) and isinstance(value, int) else parse_limit(value)
+
+
 def not_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("give a number, not a yes or no")
@@ -86,6 +92,13 @@ TargetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 PositiveFloat = Annotated[float, BeforeValidator(not_bool), Field(gt=0, allow_inf_nan=False)]
 # Beyond this bound JSON readers lose digits; no count of steps, samples or cores comes near it.
 PositiveInt = Annotated[int, BeforeValidator(not_bool), Field(ge=1, le=2**53)]
+# The time limit of a batch job, in seconds.
+TimeLimit = Annotated[
+    int,
+    BeforeValidator(_limit),
+    Field(ge=SHORTEST, le=LONGEST),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9.]+ *[smhd]$|^[0-9]+(-[0-9]+(:[0-9]+){0,2}|(:[0-9]+){1,2})$"}),
+]
 FiniteFloat = Annotated[float, BeforeValidator(not_bool), Field(allow_inf_nan=False)]
 
 

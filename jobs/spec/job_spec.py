@@ -19,6 +19,7 @@ from pydantic import (
 from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.event import Occasion
 from rung.jobs.model.knobs import Precision
+from rung.jobs.site.job_section import SlurmSection
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
 from rung.jobs.spec.fields import (
     EnvName,
@@ -26,19 +27,17 @@ from rung.jobs.spec.fields import (
     Line,
     Model,
     Name,
-    PositiveInt,
-    Size,
     TargetName,
     is_stored,
     no_control,
     not_bool,
     visible,
 )
-from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import is_pinned
 from rung.jobs.spec.knob_channels import placeholders, why_unreachable
 from rung.jobs.spec.knob_spec import PLACEHOLDERS, KnobSpec
 from rung.jobs.spec.recovery_spec import Recovery
+from rung.jobs.spec.resources import Ranks, Resources, why_no_ranks
 from rung.jobs.spec.validation_spec import ValidationSpec
 from rung.jobs.spec.volume import Volume, host_path, parse_volume, why_refused
 
@@ -111,21 +110,6 @@ def _notify(value: Any) -> Any:
 Image = Annotated[str | dict[str, str], AfterValidator(_pinned)]
 
 
-class Resources(Model):
-    """What the job needs of a host, or of this machine."""
-
-    gpu: tuple[GpuRequest, ...] = Field((), description="Acceptable GPUs in order of preference, such as TITANRTX:1.")
-    cpus: PositiveInt | None = Field(None, description="At most this many CPU cores.")
-    memory: Size | None = Field(None, description="At most this much memory, such as 16g.")
-    shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
-    pids: PositiveInt = Field(4096, description="At most this many processes and threads in a container.")
-
-    @field_validator("gpu", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, (str, dict)) else value
-
-
 class Success(Model):
     """What exit code 0 must also show."""
 
@@ -159,6 +143,7 @@ class JobSpec(Model):
     )
     image: Image | None = Field(None, description="Container image by digest, or a map by GPU.")
     resources: Resources = Resources()
+    ranks: Ranks = Field(None, description="torchrun starts the command so often: a number, or gpus for one per GPU.")
     priority: Annotated[int, BeforeValidator(not_bool), Field(ge=-1000, le=1000)] = Field(
         0, description="Among jobs that wait for a host or for this machine, the higher number goes first."
     )
@@ -170,6 +155,7 @@ class JobSpec(Model):
     network: Annotated[Literal["own", "none", "host"], BeforeValidator(_network)] = Field(
         "own", description="own: only this job's, behind the host's address; none; host: the host's own."
     )
+    slurm: SlurmSection | None = Field(None, description="The job runs at a Slurm site, with these settings.")
     workdir: Line = Field(".", description="Where the command runs, relative to the job file.")
     knobs: KnobSpec = KnobSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -227,6 +213,14 @@ class JobSpec(Model):
         return self
 
     @model_validator(mode="after")
+    def _can_have_ranks(self) -> JobSpec:
+        for command in (self.run, self.run_on_resume or self.run):
+            why = None if self.ranks is None else why_no_ranks(self.ranks, self.resources.gpu, command)
+            if why:
+                raise ValueError(f"ranks: {why}")
+        return self
+
+    @model_validator(mode="after")
     def _rung_can_save(self) -> JobSpec:
         if not self.checkpoint.is_rungs_own:
             return self
@@ -262,7 +256,12 @@ class JobSpec(Model):
     @property
     def is_remote(self) -> bool:
         """Tell whether the job goes to a host of the list: the engine of this machine does not take it."""
-        return not PROCESS.takes(image=self.image is not None)
+        return self.needs_site or not PROCESS.takes(image=self.image is not None)
+
+    @property
+    def needs_site(self) -> bool:
+        """Tell whether the job asks for what only a site with a queue has."""
+        return self.slurm is not None or self.resources.time is not None or self.resources.nodes > 1
 
     @property
     def mounted(self) -> tuple[Volume, ...]:

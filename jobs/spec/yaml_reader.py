@@ -142,6 +142,9 @@ def _line(node: yaml.Node) -> int:
 def _scalar(node: yaml.Node) -> Any:
     if node.tag in NUMBER_TAGS and len(node.value) > MAX_NUMBER:
         raise _Refused(_line(node), f"cannot be read as a value: a number of more than {MAX_NUMBER} characters")
+    # YAML 1.1 reads 2:00:00 as a number to the base 60. Nobody means one, and the time of a clock is text.
+    if node.tag in NUMBER_TAGS and ":" in node.value:
+        return node.value
     try:
         value = yaml.SafeLoader("").construct_object(node)
     # PyYAML's constructors raise these for values that do not fit their tag (!!int "", !!bool maybe, 1:1:...:1.5).

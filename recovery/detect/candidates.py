@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.recovery.detect.several_ranks import got_past, outranks
 from rung.recovery.signatures import Role
 from rung.recovery.signatures.search import Match
 
@@ -102,14 +103,15 @@ class FaultCandidates:
         self._open.pop(kind, None)
 
     def attach_replay(self, kinds: Container[FaultKind], replay: Mapping[str, str]) -> None:
-        """Add a replay to the open candidates of these kinds that have none."""
+        """Add a replay to the open candidates of these kinds that have none, or one of a rank that shows less."""
         for kind, found in self._open.items():
-            if kind in kinds and not found.fault.replay:
+            if kind in kinds and (not found.fault.replay or outranks(replay, found.fault.replay)):
                 found.fault = replace(found.fault, replay=replay)
 
-    def keep_only(self, kinds: Container[FaultKind]) -> None:
-        """Drop all other kinds: the run got past them."""
-        self._open = {kind: found for kind, found in self._open.items() if kind in kinds}
+    def get_past(self, step: int | None, kinds: Container[FaultKind]) -> None:
+        """Drop what a finite loss at this step shows the run to have got past; `kinds` stay."""
+        is_open = {kind: kind in kinds or not got_past(found.fault, step) for kind, found in self._open.items()}
+        self._open = {kind: found for kind, found in self._open.items() if is_open[kind]}
 
     def at_end(self) -> list[Fault]:
         """Return the faults that count only at the end of the log, when there is no better explanation."""

@@ -16,6 +16,7 @@ from rung.recovery.detect.last_exception import LastException, is_exception
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Tail
 from rung.recovery.detect.numeric_faults import NumericFaults
 from rung.recovery.detect.quoted_loss import quotes_bad_loss
+from rung.recovery.detect.several_ranks import outranks
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
@@ -223,7 +224,8 @@ class Detector:
         if reading.course is not None:
             self._numbers.begin_course()
         if reading.replay:
-            self._builder.replay = reading.replay
+            if not outranks(self._builder.replay, reading.replay):
+                self._builder.replay = reading.replay
             self._candidates.attach_replay(HAS_ONSET, reading.replay)
             return []
         self._builder.step = step = self._progress.advance(reading)

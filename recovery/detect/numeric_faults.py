@@ -10,6 +10,7 @@ from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.candidates import Certainty, FaultCandidates
 from rung.recovery.detect.fault_builder import FaultBuilder
 from rung.recovery.detect.said_in_words import SaidInWords
+from rung.recovery.detect.several_ranks import is_over
 from rung.recovery.logs.reading import Reading
 from rung.recovery.monitors.divergence import DivergenceWarning
 from rung.recovery.monitors.early_warning import EarlyWarningMonitor
@@ -123,13 +124,13 @@ class NumericFaults:
             self._scales.see_finite_loss()
         self._builder.onset.add(step, reading.loss, reading.grad_norm, reading.lr)
         # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
-        if self._losses.healthy and "grads" not in self._builder.replay:
+        if self._losses.healthy and "grads" not in self._builder.replay and is_over(self._builder.replay, step):
             self._builder.replay = {}
         if self._candidates:
             self._update_nan()
             if self._losses.healthy:
                 # The run got past it; but gradients can be bad beside losses that look fine.
-                self._candidates.keep_only(self._still_open())
+                self._candidates.get_past(step, self._still_open())
         if began:
             return self._add_nan()
         if step is not None and reading.loss is not None and not self._losses.pending:

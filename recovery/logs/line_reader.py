@@ -25,6 +25,8 @@ _RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
+# Of these the ranks of torchrun; a number alone in front of a line may be anything.
+_TORCHRUN_RANK = re.compile(r"(?:\[?rank ?|\[default)(\d{1,6})\]?:", re.I)
 # A line that shows settings: nanoGPT's "Overriding: eval_interval = 100", a Namespace of argparse.
 _SETTINGS = re.compile(
     r"\W{0,4}+(?:overriding|namespace|args|arguments|config|configuration|hparams|hyper-?parameters|settings|options)"
@@ -34,7 +36,7 @@ _SETTINGS = re.compile(
 # The fields of a replay record that are kept.
 REPLAY_NAMES = (
     *("step", "weights", "grown", "inputs", "fp32", "grads", "where", "cost"),
-    *("fits", "needs", "limit"),
+    *("fits", "needs", "limit", "rank"),
 )
 # A file or a module has no longer name than this.
 MAX_TEXT = 255
@@ -47,13 +49,15 @@ class LineReader:
     """Reads the lines of one log in order, because the lines before decide what some numbers mean.
 
     A table names its numbers in a line above them. A score such as rmse is the loss from its second line on, where the
-    log has no loss by name. A loss scale alone on its line is a setting until it changes.
+    log has no loss by name. A loss scale alone on its line is a setting until it changes. Where several ranks print
+    their losses, those of the lowest rank are the curve.
     """
 
     def __init__(self) -> None:
         self._tables = Tables()
         self._has_loss = self._has_score = False
         self._lone_scale: tuple[str, float] | None = None
+        self._lowest_rank: int | None = None
 
     def read(self, text: str) -> Reading | None:
         """Return the numbers a line reports, or None when it reports nothing."""
@@ -62,12 +66,25 @@ class LineReader:
         reading = self._tables.read(without_rank(text)) or read(text)
         if reading is None:
             return None
+        if reading.loss is not None and self._is_of_another_rank(text, reading):
+            return reading._replace(loss=None, loss_name="", is_loss_by_function=False)
         if reading.lone_scale is not None:
             return self._take_lone_scale(reading, *reading.lone_scale)
         if reading.is_loss_by_function:
             return self._take_loss_by_function(reading)
         self._has_loss = self._has_loss or reading.loss is not None
         return reading
+
+    def _is_of_another_rank(self, text: str, reading: Reading) -> bool:
+        """Return whether a loss is finite and not that of the lowest rank; one that is bad counts in every rank."""
+        match = _TORCHRUN_RANK.match(text) if text[:1] in "[rR" else None
+        # Without a launcher that keeps lines whole, two ranks may share one.
+        if match is None or "[rank" in text[match.end() :]:
+            return False
+        rank = int(match[1])
+        if self._lowest_rank is None or rank < self._lowest_rank:
+            self._lowest_rank = rank
+        return rank > self._lowest_rank and not reading.has_bad_number
 
     def _take_loss_by_function(self, reading: Reading) -> Reading:
         """Return the reading without its loss where the log has one by name, or may still print one after a score."""

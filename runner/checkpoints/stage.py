@@ -26,6 +26,7 @@ def begin(
 ) -> Callable[[], None]:
     """Return the work that starts an attempt on its host."""
     engine = context.engines.on(attempt.host)
+    request = context.avoiding_bad_nodes(job, attempt, request)
     copy, near = _copy(context, job, attempt), copy_here(context, job, attempt, request)
     back = put_back(context, job, attempt, request)
     on_progress = partial(context.progress.__setitem__, job.id)

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
@@ -116,7 +117,10 @@ class Supervisor:
         if observation.presence is Presence.WAITING:
             self._stalls.count_anew(attempt)
             self._context.set_reason(job, observation.detail)
-            if job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
+            if job.cancel_requested and attempt.started_at is None and attempt.engine.placed_by is PlacedBy.SITE:
+                # It waits in the queue of its site, which takes it out of there.
+                self._stop_unstarted(job, attempt)
+            elif job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
                 transitions.stopping_for_person(self._context.store, job, at=self._context.now())
             return
         request = self._context.request(job, attempt)
@@ -159,11 +163,10 @@ class Supervisor:
     # Starting
 
     def _start(self, job: Job, attempt: Attempt, request: Request) -> None:
-        context, engine = self._context, self._context.engines.of(attempt)
+        context = self._context
         if job.cancel_requested:
             # A killed controller may have left a wrapper that starts now: it finds the stop mark and ends.
-            work = partial(stop_unstarted, engine, request.paths)
-            context.call_engine(job, attempt, work, self._on_cancelled_unstarted, self._on_unreachable)
+            self._stop_unstarted(job, attempt)
             return
         if job.refused:
             transitions.not_started(context.store, job, attempt, job.refused, at=context.now())
@@ -189,6 +192,11 @@ class Supervisor:
         context.set_reason(job, f"{attempt.host} is starting it")
         beginning = begin(context, job, attempt, request, secrets)
         context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, self._on_start_error), slow=True)
+
+    def _stop_unstarted(self, job: Job, attempt: Attempt) -> None:
+        context = self._context
+        work = partial(stop_unstarted, context.engines.of(attempt), context.request(job, attempt).paths)
+        context.call_engine(job, attempt, work, self._on_cancelled_unstarted, self._on_unreachable)
 
     def _on_cancelled_unstarted(self, job: Job, observation: Observation) -> None:
         if observation.presence is Presence.ABSENT:

@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rung.jobs.model.engine import ENGINES, HOST_ENGINES, SLURM
 from rung.jobs.model.errors import InventoryError
 from rung.jobs.model.host import ENGINE_SOCKET, Host
 from rung.jobs.model.terminal_text import hidden_character
 from rung.jobs.spec.yaml_reader import YamlFile
 from rung.runner.hosts.ansible_inventory import Entry, Inventory, Value
+from rung.runner.hosts.site_settings import read_site
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # The variables of Ansible that Rung uses, and Rung's own.
@@ -37,6 +39,7 @@ SETTINGS = {
     "rung_volume_roots": "volume_roots",
 }
 ARGUMENTS = "ansible_ssh_common_args"
+ENGINE, SITE = "rung_engine", "rung_slurm"
 PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
 # Connections of Ansible that are SSH, and those that are this machine itself.
 SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh"})
@@ -101,9 +104,11 @@ class _Reader:
         if hidden := hidden_character(entry.name):
             self._problem(entry.line, f"host {entry.name}: no invisible or direction-changing characters ({hidden})")
             return None
-        if not self._over_ssh(entry):
+        if not self._is_used(entry):
             return None
+        way = entry.vars.get("ansible_connection")
         fields: dict[str, Any] = {"address": entry.name, "engine_socket": ENGINE_SOCKET}
+        fields["is_here"] = way is not None and way.value in LOCAL_CONNECTIONS
         if ARGUMENTS in entry.vars:
             fields |= self._arguments(entry.vars[ARGUMENTS])
         for name, value in entry.vars.items():
@@ -111,15 +116,34 @@ class _Reader:
                 fields |= self._setting(name, value)
             else:
                 self._unknown(name, value)
-        return Host(entry.name, groups=entry.groups, **fields)
+        return Host(entry.name, groups=entry.groups, **fields, **self._engine(entry.vars))
 
-    def _over_ssh(self, entry: Entry) -> bool:
+    def _engine(self, given: Mapping[str, Value]) -> dict[str, Any]:
+        named, settings = given.get(ENGINE), given.get(SITE)
+        kind = next((kind for kind in HOST_ENGINES if named is None or kind.name == named.value), None)
+        if kind is None and named is not None:
+            known = ", ".join(kind.name for kind in HOST_ENGINES)
+            why = "is no engine of this version" if named.value in [*ENGINES] else "should name an engine"
+            self._problem(named.line, f"{ENGINE}: {why}; known: {known} (got {str(named.value)[:60]!r})")
+            return {}
+        if kind is not SLURM:
+            if settings is not None:
+                self._problem(settings.line, f"{SITE}: has no effect without {ENGINE}: {SLURM.name}")
+            return {}
+        site, problems = read_site(settings.value if settings else None)
+        for problem in problems:
+            self._problem(settings.line if settings else 1, f"{SITE}{problem}")
+        return {"engine": SLURM, "site": site}
+
+    def _is_used(self, entry: Entry) -> bool:
         way = entry.vars.get("ansible_connection")
         if way is None or way.value in SSH_CONNECTIONS:
             return True
         if way.value not in LOCAL_CONNECTIONS:
             self._problem(way.line, f"ansible_connection: {way.value}: Rung reaches hosts only by ssh")
-        return False
+            return False
+        # This machine may be the login node of a cluster; otherwise it needs no entry.
+        return ENGINE in entry.vars and entry.vars[ENGINE].value == SLURM.name
 
     def _setting(self, name: str, found: Value) -> dict[str, Any]:
         wanted = SETTINGS[name]
@@ -140,7 +164,7 @@ class _Reader:
         if name in PASSWORDS:
             self._problem(found.line, f"{name}: Rung logs in only with keys; name one in ansible_ssh_private_key_file")
             return
-        known = [*SETTINGS, ARGUMENTS]
+        known = [*SETTINGS, ARGUMENTS, ENGINE, SITE]
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if name not in known and (name.startswith("rung_") or (close and name.startswith("ansible_"))):
             advice = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(n for n in known if 'rung' in n)}"

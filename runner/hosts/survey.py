@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import EngineError, HostError, HostRefused
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
@@ -18,6 +19,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.hosts.engine_facts import EngineFacts, ask_engine
 from rung.runner.hosts.health import Health, parse_health
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
+from rung.runner.hosts.site_survey import ask_site
 from rung.runner.seams.remote import Remote
 
 AT_ONCE = 32
@@ -101,6 +103,8 @@ class Report:
     gpu_troubles: tuple[str, ...] = ()
     driver_missing: bool = False
     health: tuple[Health, ...] = ()
+    # How many GPUs of each type the nodes of a cluster have.
+    site_gpus: tuple[tuple[str, int], ...] = ()
 
 
 def survey_all(
@@ -119,6 +123,8 @@ def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
     report = Report(host)
     try:
         report = _facts(report, remote, now)
+        if host.engine.placed_by is PlacedBy.SITE:
+            return _site(report, remote)
         engine = EngineFacts("", {})
         try:
             engine = ask_engine(remote, host.engine_socket)
@@ -129,8 +135,16 @@ def survey(host: Host, remote: Remote, now: Callable[[], float]) -> Report:
         return replace(report, away=str(error), refused=isinstance(error, HostRefused))
 
 
+def _site(report: Report, remote: Remote) -> Report:
+    try:
+        facts = ask_site(remote)
+    except EngineError as error:
+        return replace(report, engine_trouble=str(error))
+    return replace(report, engine=facts.version, site_gpus=facts.gpus)
+
+
 def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[str]) -> Report:
-    if report.away or not ask:
+    if report.away or not ask or report.host.engine.placed_by is PlacedBy.SITE:
         return report
     try:
         ran = remote(report.host.name).run(list(ask), timeout=HEALTH_SECONDS)

@@ -12,7 +12,7 @@ from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
-from rung.jobs.spec.gpu_request import GpuRequest
+from rung.jobs.spec.resources import GpuRequest
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
 from rung.runner.hosts.survey import GPU_SECONDS, Report, gpu_states
 

@@ -14,15 +14,17 @@ from typing import Any
 import tenacity
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.engine import SAVE_SIGNAL, LogAt
+from rung.jobs.model.engine import SAVE_SIGNAL, LogAt, PlacedBy
 from rung.jobs.model.errors import EngineError
-from rung.jobs.model.paths import IN_JOB, IN_WORK, HomePaths
+from rung.jobs.model.paths import IN_JOB, IN_RECORD, IN_WORK, HomePaths
 from rung.jobs.spec.fields import parse_size
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.knob_spec import KnobSpec
+from rung.jobs.spec.resources import rank_count
 from rung.runner.files.inside import INSIDE
 from rung.runner.hosts.this_machine import VISIBLE
 from rung.runner.launch.render import file_edits, fill, fill_command, placeholder_values, texts
+from rung.runner.launch.site_request import asked_of
 from rung.runner.launch.trackers import tracker_variables
 from rung.runner.seams.engine import Container, Engine, Request
 
@@ -34,13 +36,13 @@ INHERITED = re.compile(
 START_TRIES = 3
 # The variable with the names of those variables of the controller that jobs may have as secrets.
 ALLOWED = "RUNG_SECRETS"
-# The output that the engine logs, whatever the command does with its own output.
-ENGINE_LOG = "/proc/1/fd/1"
+# What the engine of a host logs, whatever the command does with its own output.
+LOGS = {LogAt.OUTPUT: "/proc/1/fd/1", LogAt.RECORD: f"{IN_RECORD}/log"}
 
 
 def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, environ: Mapping[str, str]) -> Request:
     """Return the request for this attempt. Pure: reads no disk, starts nothing."""
-    contained = attempt.is_contained
+    away = attempt.is_remote
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     source = (origin / job.spec.workdir).absolute()
     values = placeholder_values(job.spec, attempt, checkpoint_dir)
@@ -49,15 +51,15 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
         **({"memory": parse_size(resources.memory)} if resources.memory else {}),
         **({"cpus": resources.cpus} if resources.cpus else {}),
     }
-    files, copied = paths.attempt(job.id, attempt.number), contained or bool(job.spec.knobs.files)
+    files, copied = paths.attempt(job.id, attempt.number), away or bool(job.spec.knobs.files)
     here = files.work if copied else source
-    env = _contained_environment(job, attempt, paths) if contained else _environment(job, attempt, paths, environ)
+    env = _environment_there(job, attempt, paths) if away else _environment(job, attempt, paths, environ)
     return Request(
         job_id=job.id,
         attempt=attempt.number,
-        argv=fill_command(job.spec.command(resumes=attempt.resumed_from is not None), texts(values)),
-        cwd=Path(IN_WORK) if contained else here,
-        env={**env, "RUNG_LOG": str(files.log) if attempt.engine.log is LogAt.FILE else ENGINE_LOG},
+        argv=_command(job.spec, attempt, texts(values)),
+        cwd=Path(IN_WORK) if away else here,
+        env={**env, "RUNG_LOG": LOGS.get(attempt.engine.log, str(files.log))},
         paths=files,
         checkpoint_dir=checkpoint_dir,
         secrets=job.spec.secrets,
@@ -65,21 +67,29 @@ def build_request(job: Job, attempt: Attempt, paths: HomePaths, origin: Path, en
         container=_container(job.spec, attempt),
         source=source if copied else None,
         edits=file_edits(job.spec, values),
+        asked=asked_of(job.spec) if attempt.engine.placed_by is PlacedBy.SITE else None,
     )
 
 
+def _command(spec: JobSpec, attempt: Attempt, values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words of the command, under the code that starts and merges its ranks where it has several."""
+    words = fill_command(spec.command(resumes=attempt.resumed_from is not None), values)
+    count = rank_count(spec.ranks, spec.resources.gpu, len(attempt.gpus))
+    return words if count is None else (words[0], "-m", "rung_inside.ranks", str(count), *words)
+
+
 def _checkpoint_dir(job: Job, attempt: Attempt, paths: HomePaths) -> Path:
-    """Return the checkpoint folder that the command sees: in the container, or on this machine."""
-    if attempt.is_contained:
+    """Return the checkpoint folder: on this machine, or as a container on a host sees it."""
+    if attempt.is_remote:
         return Path(IN_JOB) / job.spec.checkpoint.dir
     return paths.checkpoints(job.id, job.spec.checkpoint.dir, attempt.residence)
 
 
 def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
-    if attempt.image is None:
+    if not attempt.is_remote:
         return None
     return Container(
-        image=attempt.image,
+        image=attempt.image or "",
         gpus=tuple(gpu.uuid or str(gpu.index) for gpu in attempt.gpus),
         volumes=spec.mounted,
         shm=parse_size(spec.resources.shm),
@@ -89,12 +99,12 @@ def _container(spec: JobSpec, attempt: Attempt) -> Container | None:
     )
 
 
-def _contained_environment(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
-    """Return the variables to set in a container; nothing is inherited from this machine."""
+def _environment_there(job: Job, attempt: Attempt, paths: HomePaths) -> dict[str, str]:
+    """Return the variables to set on a host; nothing is inherited from this machine."""
     checkpoint_dir = _checkpoint_dir(job, attempt, paths)
     values = texts(placeholder_values(job.spec, attempt, checkpoint_dir))
-    # Our user on the host has no name and no home in the image, but programs need both.
-    env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"}  # noqa: S108
+    # Our user on the host has no name and no home in an image, but programs need both.
+    env = {"HOME": "/tmp", "USER": "rung", "LOGNAME": "rung"} if attempt.is_contained else {}  # noqa: S108
     env |= {name: fill(text, values) for name, text in job.spec.envs.items()}
     env |= tracker_variables(job, attempt)
     env |= _rung_variables(job, attempt, checkpoint_dir) | {"PYTHONUNBUFFERED": "1"}

@@ -41,7 +41,7 @@ class Beginning:
 def refuse_impossible(
     spec: JobSpec, origin: Path, hosts: Callable[[], Sequence[Host]], here: Callable[[], Report] | None = None
 ) -> None:
-    """Refuse a job that could never run. `hosts` returns the list of hosts, for a job with an image; `here` surveys
+    """Refuse a job that could never run. `hosts` returns the list of hosts, for a job that goes to one; `here` surveys
     this machine, for a job with GPUs and without an image.
     """
     if not spec.is_remote:
@@ -59,10 +59,14 @@ def refuse_impossible(
 def _refuse_impossible_there(spec: JobSpec, hosts: Sequence[Host]) -> None:
     if not hosts:
         raise UsageError(
-            f"{spec.name}: a job with an image runs on a host, and the list of hosts is empty: "
+            f"{spec.name}: {_what_goes_there(spec)} runs on a host, and the list of hosts is empty: "
             "`rung hosts` says where to list one"
         )
     refuse_too_much(spec, hosts)
+
+
+def _what_goes_there(spec: JobSpec) -> str:
+    return "a job for Slurm" if spec.needs_site else "a job with an image"
 
 
 def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:

@@ -18,7 +18,7 @@ from rung.jobs.model.state import JobState
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
-from rung.runner.launch.engine_fit import too_much
+from rung.runner.launch.engine_fit import why_unfit
 from rung.runner.placement.bad_gpus import BadGpus, with_place
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.scheduler import (
@@ -113,11 +113,9 @@ class Placer:
 
     def _waiting_job(self, job: Job) -> WaitingJob:
         attempts = self._context.store.attempts(job.id)
-        image = job.spec.image
-        assert image is not None, "only a job with an image goes to a host"
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
-        waiting = WaitingJob(job.id, job.spec.resources.gpu, image, job.spec.priority, near, self._avoided(job))
-        return self.bad_gpus.for_job(waiting, job)
+        wanted = job.spec.resources.gpu, job.spec.image, job.spec.priority
+        return self.bad_gpus.for_job(WaitingJob(job.id, *wanted, near, self._avoided(job)), job)
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""
@@ -129,8 +127,8 @@ class Placer:
             for one in self._context.store.orphans()
             if one.job_id == job.id
         }
-        hosts = {host.name: too_much(job.spec, host.engine) for host in self._context.engines.hosts}
-        unable = {name: f"cannot do {asked[0]}" for name, asked in hosts.items() if asked}
+        hosts = {host.name: why_unfit(job.spec, host) for host in self._context.engines.hosts}
+        unable = {name: why for name, why in hosts.items() if why is not None}
         return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left, **unable}
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:

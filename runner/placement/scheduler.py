@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from rung.jobs.model.engine import EngineKind, PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
-from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.image import for_gpu
+from rung.jobs.spec.resources import GpuRequest
 
 # A GPU: the name of its host and its UUID, which the host itself reports.
 GpuKey = tuple[str, str]
@@ -50,7 +50,7 @@ class HostView:
         return self.host.engine.placed_by is PlacedBy.SITE
 
     def takes(self, job: WaitingJob) -> bool:
-        return self.host.engine.takes(image=job.image is not None)
+        return self.host.takes(image=job.image is not None)
 
     def may_have(self, requests: Sequence[GpuRequest]) -> bool:
         """Tell whether a host that cannot be used now may have the GPUs that are requested."""

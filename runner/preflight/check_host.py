@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from rung.jobs.model.engine import PlacedBy
 from rung.runner.hosts.health import failed_checks
 from rung.runner.hosts.nvidia_smi import driver_branch
 from rung.runner.hosts.survey import Report
@@ -26,11 +27,24 @@ def check_host(report: Report) -> Iterator[CheckResult]:
     if report.away:
         yield _away(report)
         return
+    if report.host.engine.placed_by is PlacedBy.SITE:
+        yield _site(report)
+        return
     problems = [*_engine(report), *_driver(report), *_disk(report), *_clock(report), *_health(report)]
     yield from (CheckResult(False, f"host {name}: {what}", fix) for what, fix in problems)
     if not problems:
         types = ", ".join(state.gpu.type for state in report.gpus)
         yield CheckResult(True, f"host {name}: engine {report.engine}, {types}")
+
+
+def _site(report: Report) -> CheckResult:
+    """Return what is known of a cluster: it looks after its nodes itself."""
+    name = report.host.name
+    if not report.engine:
+        problem = report.engine_trouble.removeprefix(f"{name}: ")
+        return CheckResult(False, f"host {name}: {problem}", f"on {report.host.address}: sinfo")
+    gpus = ", ".join(f"{count} {kind}" for kind, count in report.site_gpus) or "no GPU"
+    return CheckResult(True, f"host {name}: {report.engine}, {gpus}")
 
 
 def _away(report: Report) -> CheckResult:

@@ -15,6 +15,7 @@ from rung.jobs.model.paths import HomePaths, job_id
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.recovery_spec import DEFAULT_LADDER
+from rung.jobs.spec.resources import LAUNCHERS, PER_GPU, rank_count
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.trials.plan import shared_folder
 from rung.runner.checkpoints.verify import python_of
@@ -26,6 +27,7 @@ from rung.runner.launch.shell_python import find_python, with_python
 from rung.runner.launch.submit import refuse_impossible
 from rung.runner.preflight.check_resume import check_resume, find_trainer
 from rung.runner.preflight.rung_preview import change_text, rung_changes
+from rung.runner.preflight.site_preview import site_lines
 from rung.runner.preflight.slot import machine_lines, preview_slot
 from rung.runner.seams.engine import Engine, Request
 from rung.runner.state.home import home_problem
@@ -37,7 +39,7 @@ from rung.runner.state.store import Store
 TORCH_SECONDS = 120.0
 COMMAND_FIX = "put the command on PATH, or give its full path"
 # Modules that run a script.
-LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
+SCRIPT_RUNNERS = frozenset({*LAUNCHERS, "rung_inside.ranks"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,13 @@ def check_job(
         yield CheckResult(True, f"its Python is the one of this shell: {python or 'none is on PATH'}")
         yield from _local(request, engine)
         yield _slot(spec, paths, environ)
+    yield from (CheckResult(True, line) for line in site_lines(spec, find_hosts(environ) if spec.is_remote else ()))
     yield from _script(spec, request)
+    if (ranks := rank_count(spec.ranks, spec.resources.gpu, 0)) is not None:
+        count = f"{ranks} {'rank' if ranks == 1 else 'ranks'}"
+        per_node = f" on each of {spec.resources.nodes} nodes" if spec.resources.nodes > 1 else ""
+        per_gpu = ", one on each GPU" if spec.ranks == PER_GPU else ""
+        yield CheckResult(True, f"torchrun starts it as {count}{per_node}{per_gpu}")
     yield _resume(spec, origin, paths, shell)
     for name in spec.secrets:
         yield _secret(name, paths, environ)
@@ -142,7 +150,7 @@ def _script(spec: JobSpec, request: Request) -> Iterator[CheckResult]:
 
 def _script_name(argv: Sequence[str]) -> str | None:
     """Return the script that a command runs; None: a module, or nothing that looks like a script."""
-    if {"-c", "-m"} & set(argv[1:2]) and not {*argv[2:3]} & LAUNCHERS:
+    if {"-c", "-m"} & set(argv[1:2]) and not {*argv[2:3]} & SCRIPT_RUNNERS:
         return None
     return next((word for word in argv if word.endswith(".py") and not word.startswith("-")), None)
 

@@ -14,10 +14,13 @@ from rung.jobs.model.knobs import Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.terminal_text import clean
+from rung.jobs.site.options import chosen_options
+from rung.jobs.site.settings import Site
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import HERE
+from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import mark
 from rung.runner.placement.host_pool import view_of
 from rung.runner.placement.local_slots import leases_of
@@ -47,6 +50,7 @@ class LaunchPreview:
         survey: Callable[[], Sequence[Report]],
     ) -> None:
         self._spec, self._waits = spec, ""
+        self._site: Site | None = None
         refuse_shared_home(paths)
         store = Store(paths.store) if paths.store.exists() else None
         sequence = len(store.jobs(removed=True)) + 1 if store else 1
@@ -67,6 +71,7 @@ class LaunchPreview:
     def _place(self, job_id: str, views: Sequence[HostView], leases: Mapping[GpuKey, str]) -> Placement:
         answer = preview_place(self._spec, job_id, views, leases)
         if isinstance(answer, Placed):
+            self._site = next(view.host.site for view in views if view.host.name == answer.host)
             return Placement(answer.host, answer.gpus, answer.image, engine=answer.engine)
         self._waits = answer.reason
         image = self._spec.image
@@ -77,8 +82,11 @@ class LaunchPreview:
         data: dict[str, Any] = {**self.request.to_dict(), "host": self.host, "waits": self._waits or None}
         container = self.request.container
         if container is not None:
-            data |= {"image": container.image, "gpus": list(container.gpus), "ships": str(self.request.source)}
+            data |= {"image": container.image or None, "gpus": list(container.gpus), "ships": str(self.request.source)}
+        if container is not None and self._site is None:
             data["container"] = planned_config(self.request)
+        if self._site is not None:
+            data["sbatch"] = chosen_options(self._site, asked_of(self._spec))
         if self._slot is not None:
             data |= {"slot": self._slot.text, "gpus": [gpu.uuid for gpu in self._slot.gpus]}
         data |= {"rungs": [rung.to_dict() for rung in self._ladder.rungs()], "resume": self._ladder.resume().to_dict()}
@@ -93,7 +101,11 @@ class LaunchPreview:
         yield f"host  {self.host}{f': {self._waits}' if self._waits and self._slot is None else ''}"
         if self._slot is not None:
             yield f"slot  {self._slot.text}"
-        if container is not None:
+        if self._site is not None:
+            yield f"ships {request.source}"
+            yield f"start {self._site.start}"
+            yield f"batch sbatch {shlex.join(chosen_options(self._site, asked_of(self._spec)))}"
+        elif container is not None:
             yield f"image {container.image}"
             yield f"gpu   {', '.join(container.gpus) or 'none'}"
             yield f"ships {request.source}"

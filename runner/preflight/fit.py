@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
+from rung.runner.launch.engine_fit import why_unfit
+from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.host_pool import view_of
 from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
 from rung.runner.preflight.check_job import CheckResult
 
 
 def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
-    assert spec.image is not None, "only a job with an image goes to a host"
     return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority)
 
 
@@ -27,23 +29,25 @@ def preview_place(
 
 def check_fit(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:
     """Yield for every host whether the job could run there; an empty list of hosts is a problem too."""
-    views = [view_of(report) for report in reports]
-    good = [view for view in views if _why_not(spec, view) is None]
-    for view in views:
-        why = _why_not(spec, view)
+    pairs = [(report, view_of(report)) for report in reports]
+    found = [(view, _why_not(spec, view) or _why_not_at_site(spec, report)) for report, view in pairs]
+    good = [view for view, why in found if why is None]
+    for view, why in found:
         if why is None:
             yield CheckResult(True, f"host {view.host.name} could run it{_with(spec, view)}")
         else:
             # A host that does not fit is no problem as long as another one does.
             yield CheckResult(bool(good), f"host {view.host.name} could not run it: it {why}", "see `rung hosts`")
-    if not views:
+    if not found:
         yield CheckResult(False, "the list of hosts is empty", "`rung hosts` says where to list one")
 
 
 def _why_not(spec: JobSpec, view: HostView) -> str | None:
     if view.trouble:
         return view.trouble
-    if not spec.resources.gpu:
+    if not view.host.engine.takes(image=spec.image is not None):
+        return f"takes no job {'with' if spec.image is not None else 'without'} an image"
+    if not spec.resources.gpu or view.host.engine.placed_by is PlacedBy.SITE:
         return None
     fitting = _fitting(spec, view)
     if not fitting:
@@ -56,6 +60,18 @@ def _why_not(spec: JobSpec, view: HostView) -> str | None:
     return None
 
 
+def _why_not_at_site(spec: JobSpec, report: Report) -> str | None:
+    """Return why a site cannot run the job, as far as its settings and its nodes tell; None: it can, or it is none."""
+    site, asked = report.host.site, asked_of(spec)
+    if site is None:
+        return None
+    kind = site.gpu_name(asked.gpu) if asked.gpu else ""
+    if kind and report.site_gpus and kind not in dict(report.site_gpus):
+        has = ", ".join(name for name, _ in report.site_gpus)
+        return f"has no {kind} (it has {has}); gpu_names of the site gives the cluster's names for types"
+    return why_unfit(spec, report.host)
+
+
 def _fitting(spec: JobSpec, view: HostView) -> list[Gpu]:
     requests = [
         request for request in spec.resources.gpu if sum(request.fits(slot.gpu) for slot in view.slots) >= request.count
@@ -64,6 +80,8 @@ def _fitting(spec: JobSpec, view: HostView) -> list[Gpu]:
 
 
 def _with(spec: JobSpec, view: HostView) -> str:
+    if view.host.engine.placed_by is PlacedBy.SITE:
+        return ", as soon as its queue has a place"
     names = dict.fromkeys(gpu.name for gpu in _fitting(spec, view))
     return f", on {' or '.join(names)}" if names else ", without a GPU"
 

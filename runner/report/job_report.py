@@ -111,7 +111,8 @@ def _value(value: Any, nothing: str) -> str:
 def _facts(row: Data) -> Iterator[tuple[str, str]]:
     """Yield when an attempt ran, where it resumed, how far it got and how it ended."""
     gpus = ", ".join(gpu["name"] for gpu in row["gpus"])
-    yield "host", f"{row['host']} ({gpus})" if gpus else row["host"]
+    where = f"{row['host']}, node {row['node']}" if row["node"] else row["host"]
+    yield "host", f"{where} ({gpus})" if gpus else where
     if row["image"]:
         yield "image", row["image"]
     if row["started_at"] is not None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.site.settings import Asked
 from rung.jobs.spec.precision_names import ScriptValue
 from rung.jobs.spec.volume import Volume
 from rung.runner.seams.storage import Storage, Trees
@@ -47,9 +48,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class Container:
-    """What an attempt in a container needs beyond its command."""
+    """What an attempt on a host needs beyond its command."""
 
-    # name@sha256:... for a registry, or sha256:... for an image that only the engine has.
+    # name@sha256:... for a registry, or sha256:... for an image that only the engine has. Empty: it runs without one.
     image: str
     # UUIDs, or indexes where the driver reports no UUID.
     gpus: tuple[str, ...] = ()
@@ -74,8 +75,9 @@ class FileEdit:
 class Request:
     """Everything an engine needs to run an attempt; printable, so that a dry run shows the real thing.
 
-    For a container, `cwd` and `checkpoint_dir` are paths in it. `source` is the folder here that is shipped, or copied
-    for a process with files to edit; None: the command runs in the folder itself.
+    On a host, `cwd` and `checkpoint_dir` are paths in a container; an engine without one knows where they are. `source`
+    is the folder here that is shipped, or copied for a process with files to edit; None: the command runs in the folder
+    itself.
     """
 
     job_id: str
@@ -91,6 +93,9 @@ class Request:
     container: Container | None = None
     source: Path | None = None
     edits: tuple[FileEdit, ...] = ()
+    # What is asked of a site that chooses nodes and GPUs by itself, and the nodes where it must not place the attempt.
+    asked: Asked | None = None
+    avoid: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -246,11 +246,13 @@ def survey_hosts(ask: Sequence[str] = ()) -> list[Report]:
     if not hosts:
         return []
     # Imported only here, because a job that runs on this machine needs no SSH.
+    from rung.runner.hosts.local_remote import LocalRemote
     from rung.runner.ssh.remote import Remotes
 
     remotes = Remotes(hosts, Path.home(), os.environ)
+    here = {host.name: LocalRemote(host.name, os.environ) for host in hosts if host.is_here}
     try:
-        return survey_all(hosts, remotes.remote, time.time, ask)
+        return survey_all(hosts, lambda name: here.get(name) or remotes.remote(name), time.time, ask)
     finally:
         remotes.close()
 

@@ -31,6 +31,11 @@ def _rows(report: Report, aside: Container[tuple[str, str | None]]) -> Iterator[
         return
     engine = report.engine or "none"
     disk = _gibibytes(min((disk.free for disk in report.disks), default=None))
+    if report.host.site is not None:
+        gpus = ", ".join(f"{count} {kind}" for kind, count in report.site_gpus) or "no GPU"
+        trouble = [report.engine_trouble.removeprefix(f"{name}: ")] if report.engine_trouble else []
+        yield name, engine, disk, None, None, None, None, None, "; ".join([gpus, *trouble])
+        return
     if not report.gpus:
         missing = "no GPU driver" if report.driver_missing else "no GPU"
         problem = report.gpu_troubles[0] if report.gpu_troubles else missing

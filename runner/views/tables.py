@@ -158,7 +158,8 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) ->
 def attempt_title(attempt: Mapping[str, Any]) -> str:
     """Return which attempt it is, where it ran, and the rung that it was launched with."""
     gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
-    title = clean(f"attempt {attempt['number']} on {attempt['host']}{gpus}")
+    node = f", node {attempt['node']}" if attempt["node"] else ""
+    title = clean(f"attempt {attempt['number']} on {attempt['host']}{node}{gpus}")
     return (
         title if attempt["by_person"] else f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
     )

@@ -19,13 +19,12 @@ from rung.jobs.model.errors import EngineError, SpecError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.load import parse_spec
 from rung.runner.engines.docker.container_config import (
-    HostLayout,
-    RemoteUser,
     container_config,
     default_memory,
     planned_config,
 )
 from rung.runner.engines.docker.network import ADDRESSES, Networks, subnets
+from rung.runner.engines.on_host.layout import HostLayout, RemoteUser
 from rung.runner.seams.engine import Container, Request
 
 GIBIBYTE = 1 << 30

@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.engines.docker.container_config import HostLayout, RemoteUser, probe_config
+from rung.runner.engines.docker.container_config import probe_config
+from rung.runner.engines.on_host.layout import HostLayout, RemoteUser
 from rung.runner.seams.engine import Container, Request
 from tests import pace
 

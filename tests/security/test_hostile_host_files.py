@@ -19,7 +19,7 @@ import pytest
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
-from rung.runner.engines.docker.job_files import COMPLETE, MOST_ENTRIES
+from rung.runner.engines.on_host.job_files import COMPLETE, MOST_ENTRIES
 from rung.runner.seams.engine import Container, Request
 from tests import pace
 from tests.support.hostile_engine import Ran

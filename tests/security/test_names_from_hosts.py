@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rung.jobs.model.errors import EngineError
-from rung.runner.engines.docker.job_files import MOST_SIZE, parse_checksums, parse_listing
+from rung.runner.engines.on_host.job_files import MOST_SIZE, parse_checksums, parse_listing
 from rung.runner.seams.remote import file_name
 from tests.support.random_inputs import COUNTS, run
 

@@ -24,17 +24,16 @@ from rung.runner.engines.docker.container_state import (
     ContainerState,
     Record,
     Status,
-    from_dict,
     outcome,
     parse_inspect,
     parse_list,
     parse_record,
     parse_time,
-    to_dict,
 )
 from rung.runner.engines.docker.images import Progress, archive_id, labelled_archs
 from rung.runner.engines.docker.log_copy import GAP, MARGIN, STEP, LogCopy
 from rung.runner.engines.docker.log_stream import MAX_FRAME, Entry, Frames, entry
+from rung.runner.engines.on_host.done_record import from_dict, to_dict
 from rung.runner.files.log_file import LogFile
 from rung.runner.files.log_writer import LogWriter
 from rung.runner.hosts.http_exchange import (

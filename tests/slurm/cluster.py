@@ -155,6 +155,17 @@ class Cluster:
     def start_node(self, name: str) -> None:
         self._start("slurmd", ["-D", "-f", str(self.config), "-N", name], name)
 
+    def kill_node(self, name: str) -> None:
+        """Kill a node's daemon and all that it runs, as a power loss would."""
+        self._kill(name)
+        mark = f"SLURMD_NODENAME={name}".encode()
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                words = (Path("/proc") / str(pid) / "cmdline").read_bytes()
+                environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+                if mark in environ or b"slurmstepd" in words:
+                    os.kill(pid, signal.SIGKILL)
+
     # What people do
 
     def env(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import Cluster
+from tests.slurm.site import SiteLab
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +22,12 @@ def cluster() -> Iterator[Cluster]:
             yield made.up()
         finally:
             made.down()
+
+
+@pytest.fixture
+def lab(tmp_path: Path, cluster: Cluster) -> Iterator[SiteLab]:
+    made = SiteLab(tmp_path, cluster)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -6,8 +6,8 @@ import socket
 from typing import Any
 
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.engines.docker.completion import write_done
 from rung.runner.engines.docker.container_state import Record, outcome
+from rung.runner.engines.on_host.done_record import write_done
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 from rung.recovery.doctor.analysis.script import Script
 from rung.recovery.doctor.job_draft.asked import Asked, Draft
@@ -17,7 +16,6 @@ from rung.recovery.doctor.job_draft.resume import CHECKPOINT, Resume, find_resum
 from rung.recovery.doctor.job_draft.saves import find_saves
 from rung.recovery.doctor.job_draft.settings import Style, hydra_config, settings_of
 
-TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=1")
 IN_COMMAND = (Style.FLAG, Style.ASSIGNED, Style.OVERRIDE)
 
 
@@ -25,7 +23,6 @@ def draft_job(script: Script, asked: Asked) -> Draft:
     """Return the draft of a job file for a script."""
     settings = settings_of(script)
     paths = PathReader(script, settings, hydra_config(script), asked.find_key)
-    asked = replace(asked, launcher=TORCHRUN) if _needs_ranks(script) else asked
     argv = (*asked.launcher, asked.script, *asked.arguments)
     saves = find_saves(script, paths, argv)
     place = place_of(saves, argv, asked.folder)
@@ -35,6 +32,9 @@ def draft_job(script: Script, asked: Asked) -> Draft:
     draft = Draft()
     draft.add("name", asked.name)
     _add_command(draft, asked, place, resume)
+    if _needs_ranks(script):
+        how = "For one rank on each GPU write `gpus`, and resources: {gpu: 4}."
+        draft.add("ranks", 1, f"It reads LOCAL_RANK, so torchrun starts it. {how}")
     add_knobs(draft, script, asked, settings)
     if imports_inside(script) and not place.pattern:
         add_inside(draft, asked)
@@ -57,8 +57,6 @@ def _add_command(draft: Draft, asked: Asked, place: Place, resume: Resume) -> No
         instead = f" instead of {given}; `rung pull` fetches what is written there" if given else ""
         what = f"{'' if place.value == OWN_FOLDER else 'a file in '}a folder of the job's own{instead}"
         notes.append(f"{asked.at(place.setting.line)} takes {place.setting.spelling}: {what}.")
-    if asked.launcher == TORCHRUN:
-        notes.append("It reads LOCAL_RANK, so torchrun starts it: write the number of GPUs at --nproc_per_node.")
     taken = resume.path
     if taken is not None and taken.style in IN_COMMAND:
         words = taken.set_in(words, CHECKPOINT)

@@ -5,8 +5,6 @@ The order matters: a controller that is killed in between finds enough to reach 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,8 +13,9 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import secrets_folder
-from rung.runner.engines.docker.container_state import ContainerState, Record, from_dict, outcome, parse_record, to_dict
+from rung.runner.engines.docker.container_state import ContainerState, Record, outcome, parse_record
 from rung.runner.engines.docker.network import Networks
+from rung.runner.engines.on_host.done_record import write_done
 from rung.runner.seams.engine import Observation
 from rung.runner.seams.remote import Remote
 
@@ -61,22 +60,3 @@ class Completion:
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)
         with suppress(EngineError, HostError):
             self.remote.run(["rm", "-rf", folder], timeout=RECORD_SECONDS)
-
-
-def read_done(paths: AttemptPaths) -> Observation | None:
-    """Return the outcome of an attempt; None while there is none."""
-    try:
-        return from_dict(json.loads(paths.done.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise EngineError(f"{paths.done}: cannot be read: {error}") from None
-
-
-def write_done(paths: AttemptPaths, end: Observation) -> None:
-    draft = paths.done.with_suffix(".draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(to_dict(end), file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(paths.done)

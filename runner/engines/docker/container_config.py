@@ -7,16 +7,14 @@ capability, no way to gain one, a read-only root filesystem, no engine socket.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
-from rung.jobs.model.errors import EngineError
-from rung.jobs.model.paths import IN_FILES, IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK, HostPaths
+from rung.jobs.model.paths import IN_FILES, IN_INSIDE, IN_JOB, IN_RECORD, IN_SECRETS, IN_WORK
 from rung.jobs.spec.volume import host_path
 from rung.runner.engines.docker.empty_image import EMPTY_IMAGE, PROGRAMS_PATH
+from rung.runner.engines.on_host.layout import HostLayout, RemoteUser, wanted_of
 from rung.runner.hosts.engine_facts import JOB_LABEL
-from rung.runner.seams.engine import Container, Request
+from rung.runner.seams.engine import Request
 
 STORE_LABEL, ATTEMPT_LABEL = "rung.store", "rung.attempt"
 # On a probe container, instead of the job's label.
@@ -28,35 +26,6 @@ TMP = "rw,nosuid,nodev,exec,mode=1777,size=2147483648,uid={uid},gid={gid}"
 RESERVE, RESERVED_SHARE = 2 << 30, 8
 # At most half a gigabyte of log on the host's disk; the controller has its own copy of all of it.
 LOG = {"Type": "json-file", "Config": {"max-size": "128m", "max-file": "4"}}
-
-
-@dataclass(frozen=True)
-class RemoteUser:
-    """Our account on a host. The container runs as the same user, so that we own the files it writes."""
-
-    home: str
-    # Text where the host is not known yet.
-    uid: int | str
-    gid: int | str
-    # In bytes; 0: not known.
-    host_memory: int | str = 0
-    # The kernel's name of the architecture, and the folders of the host's own programs.
-    machine: str = ""
-    program_folders: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class HostLayout:
-    """Where the files of attempts are on a host."""
-
-    user: RemoteUser
-    store_id: str
-    # The shipped tree of the code that runs inside.
-    inside: str
-
-    @property
-    def paths(self) -> HostPaths:
-        return HostPaths(self.user.home, self.store_id)
 
 
 def default_memory(host_memory: int | str) -> int | str:
@@ -81,7 +50,7 @@ def secrets_folder(store_id: str, job_id: str, attempt: int) -> str:
 
 def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
     """Return the configuration of the container of an attempt. Pure."""
-    wanted = _container(request)
+    wanted = wanted_of(request)
     paths = layout.paths
     mounts = [
         _bind(paths.work(request.job_id, request.attempt), IN_WORK),
@@ -115,8 +84,8 @@ def planned_config(request: Request) -> dict[str, Any]:
 
 def probe_config(request: Request, layout: HostLayout, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return the configuration of a probe container: it reads the files of an attempt in its own image. Pure."""
-    job = _bind(layout.paths.job(request.job_id, _container(request).residence), IN_JOB, read_only=True)
-    volumes = [_bind(each.host, each.container, read_only=True) for each in _container(request).volumes]
+    job = _bind(layout.paths.job(request.job_id, wanted_of(request).residence), IN_JOB, read_only=True)
+    volumes = [_bind(each.host, each.container, read_only=True) for each in wanted_of(request).volumes]
     mounts = [job, *_files_mounts(request, layout, writable=False), *volumes]
     config = _throw_away_config(request, layout, argv, mounts)
     path = ":".join(filter(None, [IN_INSIDE, request.env.get("PYTHONPATH")]))
@@ -132,7 +101,7 @@ def files_config(
     the job itself cannot.
     """
     programs = [_bind(folder, folder, read_only=True) for folder in layout.user.program_folders]
-    kept = host_path(str(request.checkpoint_dir), _container(request).volumes)
+    kept = host_path(str(request.checkpoint_dir), wanted_of(request).volumes)
     volume = [_bind(kept[1].host, kept[1].container, read_only=not writable)] if kept else []
     mounts = [*programs, *_files_mounts(request, layout, writable=writable), *volume]
     config = _throw_away_config(request, layout, argv, mounts)
@@ -160,7 +129,7 @@ def _throw_away_config(
 
 def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part that is the same for all our containers."""
-    wanted = _container(request)
+    wanted = wanted_of(request)
     memory = request.limits.get("memory") or default_memory(layout.user.host_memory)
     return {
         "Image": wanted.image,
@@ -188,22 +157,6 @@ def _common_config(request: Request, layout: HostLayout, host: Mapping[str, Any]
             **host,
         },
     }
-
-
-def path_in_files(request: Request) -> str:
-    """Return the path of the attempt's checkpoint folder in a container of `files_config`. Pure."""
-    wanted, folder = _container(request), PurePosixPath(request.checkpoint_dir)
-    if folder.is_relative_to(IN_FILES) or host_path(str(folder), wanted.volumes) is not None:
-        return str(folder)
-    if not folder.is_relative_to(IN_JOB):
-        raise EngineError(f"{folder} is in no volume: it would be lost with the container")
-    return str(PurePosixPath(IN_FILES, "stays", str(wanted.residence)) / folder.relative_to(IN_JOB))
-
-
-def _container(request: Request) -> Container:
-    if request.container is None:
-        raise EngineError(f"{request.job_id} names no image, and a host runs only containers")
-    return request.container
 
 
 def _environment(env: Mapping[str, str], gpus: tuple[str, ...]) -> list[str]:

@@ -152,20 +152,3 @@ def outcome(state: ContainerState, record: Record) -> Observation:
         ended_at=ended_at,
         ended_by=EndedBy.OUT_OF_MEMORY if state.out_of_memory else EndedBy.ITSELF if signal is None else None,
     )
-
-
-def to_dict(end: Observation) -> dict[str, Any]:
-    return {
-        "presence": end.presence.value,
-        "exit_code": end.exit_code,
-        "signal": end.signal,
-        "detail": end.detail,
-        "started_at": end.started_at,
-        "ended_at": end.ended_at,
-        "ended_by": end.ended_by,
-    }
-
-
-def from_dict(data: Mapping[str, Any]) -> Observation:
-    ended_by = EndedBy(data["ended_by"]) if data.get("ended_by") else None
-    return Observation(**{**data, "presence": Presence(data["presence"]), "ended_by": ended_by})

@@ -14,24 +14,28 @@ from typing import Any
 from rung.jobs.model.errors import ConfigFileError, EngineError, HostError, HostUnreachable
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import ENGINE_SOCKET
-from rung.jobs.model.paths import AttemptPaths, HostPaths
+from rung.jobs.model.paths import IN_INSIDE, AttemptPaths, HostPaths
 from rung.jobs.spec.volume import host_path
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.completion import Completion, read_done
+from rung.runner.engines.docker.completion import Completion
 from rung.runner.engines.docker.container_config import (
     STORE_LABEL,
-    HostLayout,
     container_config,
     container_name,
+    files_config,
     labels,
 )
 from rung.runner.engines.docker.container_state import Status, parse_inspect
-from rung.runner.engines.docker.host_account import HostAccount
+from rung.runner.engines.docker.empty_image import PROGRAM_FOLDERS, ensure_empty_image
 from rung.runner.engines.docker.images import Images
-from rung.runner.engines.docker.job_files import HostStorage, JobFiles
 from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.network import Networks
 from rung.runner.engines.docker.probe import Probe
+from rung.runner.engines.docker.secrets_in_memory import put_secrets
+from rung.runner.engines.on_host.done_record import read_done
+from rung.runner.engines.on_host.host_account import HostAccount
+from rung.runner.engines.on_host.job_files import LISTING_BYTES, HostStorage, JobFiles
+from rung.runner.engines.on_host.layout import HostLayout
 from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import Shipper, scan_workdir
 from rung.runner.files.shipped_trees import ShippedTrees, mounted_trees
@@ -42,6 +46,11 @@ from rung.runner.seams.engine import Container, FileEntry, Observation, Request
 from rung.runner.seams.remote import Remote
 
 OnProgress = Callable[[str], None]
+FILES_SCRIPT = ("/bin/sh", f"{IN_INSIDE}/files.sh")
+WHY_NO_ROOT = (
+    "and a job is never run as root: log in with another account (ansible_user in the list of hosts) that may use the "
+    "Docker Engine"
+)
 
 
 class DockerEngine:
@@ -58,9 +67,9 @@ class DockerEngine:
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket, logins)
-        self._account = HostAccount(remote, store_id)
+        self._account = HostAccount(remote, store_id, PROGRAM_FOLDERS, WHY_NO_ROOT)
         self._probe = Probe(self._api, self._account)
-        self._job_files = JobFiles(self._api, self._probe, self._account)
+        self._job_files = JobFiles(self._account, self._in_container)
         self._networks = Networks(self._api, store_id)
         self._completion = Completion(self._api, remote, store_id, self._account.record_folder, self._networks)
         self._volume_rules = VolumeRules(remote.name, socket, volume_roots)
@@ -139,7 +148,7 @@ class DockerEngine:
         """Create the container if there is none yet, and start it; remove it if it cannot be started."""
         try:
             if request.secrets:
-                self._account.put_secrets(request.paths, {key: secrets[key] for key in request.secrets})
+                put_secrets(self._account, request.paths, {key: secrets[key] for key in request.secrets})
             if layout is not None:
                 self._create(name, request, layout)
             self._api.start(name)
@@ -213,6 +222,15 @@ class DockerEngine:
         """Run a short command in a temporary container of the attempt's image, read-only and without network."""
         return self._probe.in_attempt(argv, self._ready(request), timeout)
 
+    def _in_container(
+        self, request: Request, arguments: Sequence[str], writable: bool, seconds: float
+    ) -> tuple[int, str, str]:
+        """Run the script for files in a throw-away container that sees the folder of this job alone."""
+        layout = self._account.layout()
+        ensure_empty_image(self._api, layout.user.machine)
+        config = files_config(request, layout, (*FILES_SCRIPT, *arguments), writable=writable)
+        return self._probe.run(config, seconds, LISTING_BYTES)
+
     def list_files(self, request: Request, pattern: str) -> list[FileEntry]:
         return self._job_files.list(self._with_resolved_volumes(request), pattern)
 
@@ -236,7 +254,7 @@ class DockerEngine:
         return HostStorage(self._job_files, request, self._with_resolved_volumes, self.host)
 
     def trees(self) -> ShippedTrees:
-        paths = HostPaths(self._account.user().home, self._store_id)
+        paths = self._account.paths()
         return ShippedTrees(self._remote, paths, lambda: self._trees_in_use(paths))
 
     def _trees_in_use(self, paths: HostPaths) -> set[str]:

@@ -21,8 +21,9 @@ from typing import Any
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.container_config import PROBE_LABEL, STORE_LABEL, HostLayout, probe_config
-from rung.runner.engines.docker.host_account import HostAccount
+from rung.runner.engines.docker.container_config import PROBE_LABEL, STORE_LABEL, probe_config
+from rung.runner.engines.on_host.host_account import HostAccount
+from rung.runner.engines.on_host.layout import HostLayout
 from rung.runner.seams.engine import Container, Request
 from rung.runner.seams.remote import OUTPUT_BYTES
 

@@ -12,7 +12,7 @@ import pytest
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.spec.gpu_request import GpuRequest
+from rung.jobs.spec.resources import GpuRequest
 from rung.runner.hosts.this_machine import HERE, lacks_gpus, max_parallel, survey_here, visible, why_no_gpu
 from tests.support.stand_in_gpus import stand_in_gpus
 

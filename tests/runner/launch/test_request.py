@@ -50,6 +50,16 @@ def test_a_process_sees_the_gpus_that_it_has_leased_and_without_a_request_what_t
     assert build(inherited, gpus=leased).env["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
 
 
+def test_a_command_with_ranks_is_started_under_torchrun_by_its_own_python() -> None:
+    run = "/opt/venv/bin/python train.py --lr {lr}"
+    plain = ("/opt/venv/bin/python", "train.py", "--lr", "0.1")
+    assert build(run=run, knobs={"lr": 0.1}).argv == plain
+    assert build(run=run, knobs={"lr": 0.1}, ranks=2).argv == (plain[0], "-m", "rung_inside.ranks", "2", *plain)
+    leased = tuple(Gpu("A100", (8, 0), index, f"GPU-{index}") for index in (1, 2))
+    request = build(run="python train.py", ranks="gpus", resources={"gpu": ["A100:2", "P100:1"]}, gpus=leased)
+    assert request.argv == ("python", "-m", "rung_inside.ranks", "2", "python", "train.py")
+
+
 # Filling the command
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rung.jobs.model.engine import DOCKER, PROCESS, PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
-from rung.jobs.spec.gpu_request import GpuRequest
+from rung.jobs.spec.resources import GpuRequest
 from rung.runner.placement.scheduler import (
     HostView,
     MustWait,

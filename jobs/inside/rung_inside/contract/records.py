@@ -1,6 +1,6 @@
 """Writes records to the job's log, one line each: `rung| KIND key=value ...`.
 
-Only the first rank of a distributed run writes. The kinds, and what each tells the controller:
+Only the first rank of a distributed run writes, except for replays. The kinds, and what each tells the controller:
 
     hands torch=2.9.0 python=3.11.7             Rung's code is installed in this process and can set the knobs
     hands none why=WORD [key=value ...]         it is not, for this reason (REASONS)
@@ -57,6 +57,13 @@ def is_first_rank() -> bool:
     return os.environ.get("RANK", "0") in ("", "0")
 
 
+def _rank() -> str:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return str(distributed.get_rank())
+    return os.environ.get("RANK", "")
+
+
 def text_of(value: Any) -> str:
     """Return a value as text for a record: numbers and plain words as they are, other text JSON-quoted."""
     if isinstance(value, bool):
@@ -107,6 +114,14 @@ def emit(kind: str, **values: Any) -> None:
         write(line(kind, values) + "\n")
 
 
+def emit_from_any_rank(kind: str, **values: Any) -> None:
+    """Write a record of a fault that perhaps only this rank has; another one than the first names itself."""
+    if is_first_rank():
+        emit(kind, **values)
+    else:
+        write(line(kind, {**values, "rank": _rank()}) + "\n")
+
+
 @contextlib.contextmanager
 def together() -> Iterator[None]:
     """Write the records of this block by one write at its end: opening the log costs more than a record."""
@@ -142,6 +157,8 @@ def stderr_bypasses_log() -> bool:
     log = os.environ.get("RUNG_LOG", "")
     # In a container the log has both outputs of the first process.
     reached = [log, "/proc/1/fd/2"] if log.startswith("/proc/1/") else [log]
+    # The output of a rank, which ranks.py writes to the log.
+    reached += [os.environ["RUNG_OUTPUT"]] if "RUNG_OUTPUT" in os.environ else []
     try:
         here = os.fstat(sys.stderr.fileno())
         return bool(log) and not any(os.path.samestat(here, os.stat(path)) for path in reached)

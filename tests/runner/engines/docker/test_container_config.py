@@ -18,15 +18,13 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.volume import Volume
 from rung.runner.engines.docker.container_config import (
-    HostLayout,
-    RemoteUser,
     container_config,
     container_name,
     files_config,
-    path_in_files,
     probe_config,
 )
 from rung.runner.engines.docker.empty_image import EMPTY_IMAGE
+from rung.runner.engines.on_host.layout import HostLayout, RemoteUser, path_in_files
 from rung.runner.launch.request import build_request
 from rung.runner.seams.engine import Request
 
@@ -184,7 +182,7 @@ def test_a_probe_writes_nothing_and_has_no_network() -> None:
     assert "rung.job" not in config["Labels"]
 
 
-def test_a_request_without_an_image_is_an_error() -> None:
-    with pytest.raises(EngineError, match="names no image"):
+def test_a_request_without_a_container_is_an_error() -> None:
+    with pytest.raises(EngineError, match="runs on this machine, and not on a host"):
         container_config(replace(request(), container=None), PLACE)
     assert Volume("/a", "/b").text == "/a:/b"

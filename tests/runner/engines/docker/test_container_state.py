@@ -12,13 +12,12 @@ from rung.runner.engines.docker.container_state import (
     ContainerState,
     Record,
     Status,
-    from_dict,
     outcome,
     parse_inspect,
     parse_record,
     parse_time,
-    to_dict,
 )
+from rung.runner.engines.on_host.done_record import from_dict, to_dict
 from rung.runner.seams.engine import Observation, Presence
 
 

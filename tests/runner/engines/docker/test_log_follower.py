@@ -11,9 +11,9 @@ import pytest
 
 from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.engines.docker.completion import write_done
 from rung.runner.engines.docker.container_state import Record, outcome
 from rung.runner.engines.docker.log_follower import LogFollower
+from rung.runner.engines.on_host.done_record import write_done
 from rung.runner.seams.engine import Presence
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -14,8 +14,8 @@ import pytest
 from rung.jobs.model.errors import EngineError, HostUnreachable
 from rung.jobs.model.paths import IN_JOB, HomePaths
 from rung.runner.engines.docker import probe as probe_module
-from rung.runner.engines.docker.container_config import HostLayout, RemoteUser
 from rung.runner.engines.docker.probe import LIMIT_LABEL, MADE_LABEL, OWNER_LABEL, Probe, is_gone, this_process
+from rung.runner.engines.on_host.layout import HostLayout, RemoteUser
 from rung.runner.seams.engine import Container, Request
 
 STORE = "0123456789ab"

@@ -34,6 +34,8 @@ GROWN = 2.0
 FINITE, NONFINITE, FAILED, UNKNOWN, OOM = "finite", "nonfinite", "failed", "unknown", "oom"
 # Exceptions that are not about numbers.
 _OUTSIDE = (OSError, ImportError, SyntaxError, NameError, MemoryError, KeyboardInterrupt)
+# Words of errors that are not about numbers either; the last ones mean that another rank has ended, which knows why.
+_OUTSIDE_WORDS = ("out of memory", "CUDA error", "NCCL", "gloo", "Connection closed by", "Connection reset by")
 
 
 class Call:
@@ -136,7 +138,7 @@ def on_update(step: int, *, skipped: bool) -> None:
 
 def _on_exception(error: BaseException) -> None:
     text = str(error)
-    outside = isinstance(error, _OUTSIDE) or "out of memory" in text or "CUDA error" in text or "NCCL" in text
+    outside = isinstance(error, _OUTSIDE) or any(words in text for words in _OUTSIDE_WORDS)
     if _now.module is not None and not outside and run_state.step() + 1 > _now.last_step + 1:
         _run_replay(run_state.step() + 1)
 
@@ -163,7 +165,7 @@ def _run_replay(step: int, *, grads: bool = False, only_bad: bool = False) -> No
     finally:
         _now.busy = False
     if not only_bad or NONFINITE in result.values() or "where" in result:
-        records.emit("replay", step=step, **result)
+        records.emit_from_any_rank("replay", step=step, **result)
 
 
 def _label(good: bool | None) -> str:

@@ -1,7 +1,8 @@
 """Lists, moves, fetches and delivers the checkpoints of a job on a host.
 
-A job can write anything into its folder, so Rung never opens a path in it. A throw-away container does, which sees the
-folder of this job alone (jobs/inside/files.sh). Over SFTP Rung reads and writes only in folders that no job can write.
+A job can write anything into its folder, so Rung never opens a path in it: a script on the host does
+(jobs/inside/files.sh), and each engine has its own way to run it. All paths are those of a container that sees the
+folder of the job alone. Over SFTP Rung reads and writes only in folders that no job can write.
 """
 
 from __future__ import annotations
@@ -15,13 +16,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from rung.jobs.model.errors import EngineError, HostError
-from rung.jobs.model.paths import IN_FILES, IN_INSIDE, HostPaths, residence_in_files, set_aside_in_files
+from rung.jobs.model.paths import IN_FILES, residence_in_files, set_aside_in_files
 from rung.jobs.model.terminal_text import clean
-from rung.runner.engines.docker.api import EngineApi
-from rung.runner.engines.docker.container_config import files_config, path_in_files
-from rung.runner.engines.docker.empty_image import ensure_empty_image
-from rung.runner.engines.docker.host_account import HostAccount
-from rung.runner.engines.docker.probe import Probe
+from rung.runner.engines.on_host.host_account import HostAccount
+from rung.runner.engines.on_host.layout import path_in_files
 from rung.runner.files.fingerprint import MOST_FILES, folder_entry, is_hidden
 from rung.runner.files.own_folder import plain_path
 from rung.runner.files.transfer import fetch, local_checksums, send
@@ -29,7 +27,8 @@ from rung.runner.seams.engine import FileEntry, Request
 from rung.runner.seams.remote import file_name
 from rung.runner.seams.storage import DiskUse, FoundFile, OnBytes
 
-SCRIPT = ("/bin/sh", f"{IN_INSIDE}/files.sh")
+# Runs files.sh with arguments, which may write or not, for so many seconds: exit code, output, errors.
+RunScript = Callable[[Request, Sequence[str], bool, float], tuple[int, str, str]]
 # A job may have closed folders of its checkpoint to everybody.
 REMOVE_SCRIPT = 'find "$1" -type d -exec chmod u+rwx {} + 2>/dev/null; rm -rf -- "$1"'
 # A disk under load takes a while to list and to move. Linking a checkpoint takes a moment; copying it from a volume, or
@@ -57,8 +56,8 @@ REMOVE_ROOT_SCRIPT = 'if [ -d "$1" ]; then rmdir -- "$1"; fi'
 class JobFiles:
     """The checkpoints of jobs of one store on one host."""
 
-    def __init__(self, api: EngineApi, probe: Probe, account: HostAccount) -> None:
-        self._api, self._probe, self._account, self._remote = api, probe, account, account.remote
+    def __init__(self, account: HostAccount, run_script: RunScript) -> None:
+        self._account, self._run_script, self._remote = account, run_script, account.remote
 
     def list(self, request: Request, pattern: str) -> list[FileEntry]:
         """Return the entries of the attempt's checkpoint folder that match; none that are hidden."""
@@ -151,18 +150,15 @@ class JobFiles:
         return printed.removesuffix(COMPLETE)
 
     def _root(self, request: Request) -> str:
-        return HostPaths(self._account.user().home, self._account.store_id).job_root(request.job_id)
+        return self._account.paths().job_root(request.job_id)
 
     def _remove(self, folder: str) -> None:
         with suppress(EngineError, HostError):
             self._account.script(REMOVE_SCRIPT, folder)
 
     def _run(self, request: Request, *arguments: str, writable: bool = False, seconds: float = SHORT_SECONDS) -> str:
-        layout = self._account.layout()
-        ensure_empty_image(self._api, layout.user.machine)
         self._account.script('umask 077; mkdir -p "$1"', self._root(request))
-        config = files_config(request, layout, (*SCRIPT, *arguments), writable=writable)
-        code, output, errors = self._probe.run(config, seconds, LISTING_BYTES)
+        code, output, errors = self._run_script(request, arguments, writable, seconds)
         if code != 0:
             why = clean(errors.strip()[-200:]) or f"exit code {code}"
             raise EngineError(f"{self._remote.name}: the files of {request.job_id} there: {why}")

@@ -6,9 +6,9 @@ import pytest
 
 from rung.jobs.model.errors import SpecError
 from rung.jobs.model.gpu import Gpu
-from rung.jobs.spec.gpu_request import GpuRequest
 from rung.jobs.spec.job_spec import JobSpec
 from rung.jobs.spec.load import parse_spec
+from rung.jobs.spec.resources import GpuRequest
 
 GIB = 1 << 30
 P100 = Gpu("Tesla P100-PCIE-16GB", (6, 0), memory=16276 << 20)
@@ -35,6 +35,8 @@ def requests(text: str) -> tuple[GpuRequest, ...]:
         ("{memory: '<20g'}", [P100]),
         ("{capability: '>=7.0', memory: '>=40g'}", [A100]),
         ("{type: TITANRTX, memory: '>=40g'}", []),
+        ("4", [P100, TITAN, A100]),
+        ("{count: 4}", [P100, TITAN, A100]),
     ],
 )
 def test_a_request_accepts_the_gpus_it_names(text: str, accepted: list[Gpu]) -> None:
@@ -55,10 +57,12 @@ def test_requests_keep_their_order_and_their_counts_through_the_store() -> None:
         "A100:65",
         "':'",
         "'; rm -rf /'",
-        "[{count: 2}]",
+        "[{count: 0}]",
+        "65",
+        "true",
         "[{capability: '7.5'}]",
         "{memory: '16'}",
-        "[3]",
+        "[3.5]",
         "{typ: A100}",
     ],
 )
@@ -73,6 +77,8 @@ def test_an_invalid_request_is_refused_with_its_line(text: str) -> None:
         ("A100", "an A100"),
         ("P100:1", "a P100"),
         ("TITANRTX:2", "2 TITANRTX"),
+        ("1", "a GPU"),
+        ("4", "4 GPUs"),
         ("{capability: '>=7.5'}", "a GPU with capability >=7.5"),
     ],
 )

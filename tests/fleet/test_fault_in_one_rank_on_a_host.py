@@ -1,0 +1,43 @@
+"""Tests two ranks in a container over SSH, one for each leased GPU: a fault in the second is seen and cured once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.campaign import Campaign
+
+SCRIPT = Path(__file__).parents[1] / "flow" / "trainings" / "two_ranks.py"
+
+
+@pytest.mark.long
+def test_a_bad_number_in_the_second_rank_is_one_fault_and_both_ranks_go_on_from_rungs_checkpoint(
+    campaign: Campaign,
+) -> None:
+    (campaign.folder / "work-ranks").mkdir()
+    shutil.copy(SCRIPT, campaign.folder / "work-ranks")
+    job = campaign.submit(
+        "ranks",
+        "A100:2",
+        image=campaign.fleet.images["train"],
+        run=f"python {SCRIPT.name} --flaw range --bad-rank 1",
+        ranks="gpus",
+        # No name of the container is known there: the ranks meet on the loopback.
+        network="none",
+        knobs={"mode": "zero-edit"},
+        checkpoint={"by": "rung", "every": 5},
+        recovery={"trials": "off"},
+    )
+    campaign.fleet.hosts["ampere"].set_gpus(2)
+    campaign.control()
+    first, second = campaign.wait_for_end(job)
+    assert [len(attempt.gpus) for attempt in (first, second)] == [2, 2]
+    assert first.fault is not None and first.fault.kind == "nan_loss" and first.fault.replay["rank"] == "1"
+    assert len([event for event in campaign.store.events(job) if event.kind == "fault"]) == 1
+    assert second.rung == "fp32_modules" and (second.resumed_step, second.furthest_step) == (10, 24)
+    # The script itself counts its batches from the checkpoint on.
+    for rank in (0, 1):
+        assert campaign.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1
+    assert campaign.store.leases() == []

@@ -1,0 +1,158 @@
+"""Tests jobs on a real Slurm: how they wait, end and are stopped, and that nothing is ever submitted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from rung.jobs.model.engine import SLURM, EndedBy
+from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.site.settings import Site
+from rung.runner.engines.slurm.engine import SlurmEngine
+from rung.runner.hosts.local_remote import LocalRemote
+from rung.runner.seams.engine import Container, Observation, Presence, Request
+from rung.runner.seams.remote import CommandResult
+from tests import pace
+from tests.slurm.cluster import Cluster
+from tests.slurm.site import PATIENCE, SiteLab
+
+# Prints steps until the file `finish` is in its checkpoint folder.
+STEADY = 'i=0; while [ ! -e "$RUNG_CHECKPOINT_DIR/finish" ]; do i=$((i+1)); echo step $i loss 0.5; sleep 0.2; done'
+
+
+def finish(lab: SiteLab, job: str) -> None:
+    (folder,) = (lab.folder / "shared").glob(f"*/jobs/{job}/stays/1")
+    (folder / "checkpoints" / "finish").touch()
+
+
+def test_a_job_waits_in_the_queue_of_the_cluster_and_runs_where_it_is_placed(lab: SiteLab) -> None:
+    first = lab.submit("first", run=["sh", "-c", STEADY], resources={"gpu": ["P100:2"]})
+    second = lab.submit("second", run=["sh", "-c", "echo step 1 loss 0.5"], resources={"gpu": ["P100:2"]})
+    lab.control()
+    lab.until_step(first, 2)
+    pace.until(lambda: "waits in the queue of lab" in lab.job(second).reason, PATIENCE, "the second one waits")
+    finish(lab, first)
+    assert lab.ended(first).state is lab.ended(second).state is JobState.SUCCEEDED
+    (attempt,) = lab.attempts(second)
+    assert (attempt.engine, attempt.host, attempt.node, attempt.ended_by) == (SLURM, "lab", "pascal", EndedBy.ITSELF)
+    assert [each["state"] for each in lab.batch_jobs() if second in each["name"]] == ["COMPLETED"]
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["in the queue", "while it runs"])
+def test_a_cancelled_job_is_gone_from_the_cluster(lab: SiteLab, waits: bool) -> None:
+    options = {"slurm": {"options": ["--begin=now+1hour"]}} if waits else {}
+    job = lab.submit("cancelled", run=["sh", "-c", STEADY], **options)
+    lab.control()
+    if waits:
+        pace.until(lambda: "waits in the queue" in lab.job(job).reason, PATIENCE, "it waits")
+    else:
+        lab.until_step(job, 2)
+    lab.rung("cancel", job)
+    assert lab.ended(job).state is JobState.CANCELLED
+    pace.until(lambda: _states(lab, job) <= {"CANCELLED", "FAILED"}, PATIENCE, "the cluster has ended it")
+
+
+def _states(lab: SiteLab, job: str) -> set[str]:
+    return {each["state"] for each in lab.batch_jobs() if job in each["name"]}
+
+
+def test_a_controller_and_a_slurmctld_that_are_killed_change_nothing(lab: SiteLab) -> None:
+    job = lab.submit("killed", run=["sh", "-c", STEADY])
+    lab.control()
+    lab.until_step(job, 2)
+    _saved(lab.cluster)
+    lab.kill_controller()
+    lab.cluster.kill_controller()
+    lab.control()
+    lab.cluster.start_controller()
+    lab.until_step(job, 30)
+    finish(lab, job)
+    assert lab.ended(job).state is JobState.SUCCEEDED
+    (attempt,) = lab.attempts(job)
+    assert attempt.ended_by is EndedBy.ITSELF
+    log = lab.log(job, 1).splitlines()
+    assert log == [f"step {number} loss 0.5" for number in range(1, len(log) + 1)]
+
+
+def test_a_job_waits_for_a_slurmctld_that_is_away_and_nothing_is_counted(lab: SiteLab) -> None:
+    lab.cluster.kill_controller()
+    try:
+        job = lab.submit("away", run=["sh", "-c", "echo step 1 loss 0.5"])
+        lab.control()
+        pace.until(lambda: "Unable to contact slurm" in lab.job(job).reason, PATIENCE, "it says why it waits")
+    finally:
+        lab.cluster.start_controller()
+    assert lab.ended(job).state is JobState.SUCCEEDED
+    (attempt,) = lab.attempts(job)
+    assert attempt.ended_by is EndedBy.ITSELF
+
+
+def _saved(cluster: Cluster) -> None:
+    """Wait until the controller of the cluster has saved its jobs: it forgets those of its last seconds."""
+    saved = cluster.folder / "state" / "job_state"
+    before = saved.stat().st_mtime_ns if saved.exists() else 0
+    held = cluster.submit("true", "--hold")
+    pace.until(lambda: saved.exists() and saved.stat().st_mtime_ns > before, 120, "the controller has saved its jobs")
+    cluster.run("scancel", held)
+
+
+class LostAnswers(LocalRemote):
+    """A login node whose answers to sbatch are lost as often as `lost` says, although it has done what was asked."""
+
+    def __init__(self, environ: Mapping[str, str], lost: int) -> None:
+        super().__init__("lab", environ)
+        self.lost, self.submitted = lost, 0
+
+    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> CommandResult:
+        ran = super().run(argv, stdin, timeout=timeout)
+        if argv[0] == "sbatch":
+            self.submitted += 1
+            if self.submitted <= self.lost:
+                raise HostUnreachable("lab: the connection broke")
+        return ran
+
+
+def test_a_lost_answer_never_makes_a_second_submission(lab: SiteLab) -> None:
+    remote = LostAnswers(lab.env, lost=1)
+    engine = SlurmEngine(remote, "abc", Site(folder=str(lab.folder / "shared"), poll=1))
+    paths = AttemptPaths(lab.folder / "home" / "jobs" / "lost-1" / "attempts" / "1")
+    (lab.folder / "work").mkdir()
+    request = Request(
+        "lost-1",
+        1,
+        ("sh", "-c", "echo once; exit 3"),
+        Path("/rung/work"),
+        {},
+        paths,
+        Path("/rung/job/checkpoints"),
+        container=Container(""),
+        source=lab.folder / "work",
+    )
+    try:
+        with pytest.raises(HostUnreachable):
+            engine.start(request, {})
+        engine.start(request, {})
+        pace.until(lambda: _observed(engine, paths).presence is Presence.ENDED, PATIENCE, "it ends")
+        end = _observed(engine, paths)
+        assert (end.exit_code, end.ended_by) == (3, EndedBy.ITSELF)
+        engine.start(request, {})
+    finally:
+        engine.close()
+    assert remote.submitted == 1
+    assert paths.log.read_text() == "once\n"
+    assert len([each for each in lab.batch_jobs() if "lost-1" in each["name"]]) == 1
+
+
+def _observed(engine: SlurmEngine, paths: AttemptPaths) -> Observation:
+    return engine.observe(paths)
+
+
+def test_a_gpu_that_the_cluster_does_not_have_is_said_in_one_line(lab: SiteLab) -> None:
+    job = lab.submit("h100", run=["true"], resources={"gpu": ["H100:1"]}, recovery={"infra_retries": 0})
+    lab.control()
+    assert lab.ended(job).state is JobState.FAILED
+    assert "Requested node configuration is not available" in lab.rung("history", job)
