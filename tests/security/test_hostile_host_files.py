@@ -101,7 +101,9 @@ def test_a_name_that_comes_twice_is_one_entry(site: HostileSite) -> None:
 
 def test_more_names_than_a_folder_may_have_are_too_many(site: HostileSite) -> None:
     lists(site.hosts["liar"], [entry(f"{number}") for number in range(MOST_ENTRIES + 1000)])
-    assert len(listed(site)) == MOST_ENTRIES
+    # On a busy machine the host, which is in this process, may not answer in time.
+    found = pace.until(lambda: listed(site), 60, "the host answers")
+    assert len(found) == MOST_ENTRIES
 
 
 # Whole jobs: the mirror copies a checkpoint from a host that lies
