@@ -9,10 +9,12 @@ from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
-from rung.jobs.model.errors import EngineError, HostError, RungError
+from rung.jobs.model.errors import RungError
 from rung.jobs.model.event import EventKind
+from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import HomePaths
 from rung.recovery.nodes.avoid import nodes_to_exclude
+from rung.runner.agenda import Agenda
 from rung.runner.engine_pool import Engines
 from rung.runner.launch.request import build_request
 from rung.runner.launch.shell_python import with_python
@@ -20,8 +22,8 @@ from rung.runner.seams.engine import Request
 from rung.runner.state.store import Store
 from rung.runner.task_pool import TaskPool
 
-# Seconds between two turns of the controller. Short enough for a person who follows a job; a fault is seen at most this
-# much later.
+# How often the loop looks at what cannot wake it: logs that grow, and what other processes write to the store. Short
+# enough for a person who follows a job; a fault is seen at most this much later.
 TURN_SECONDS = 0.2
 
 OnResult = Callable[[Job, Any], None]
@@ -54,13 +56,18 @@ class Context:
     paths: HomePaths
     environ: Mapping[str, str]
     clock: Clock = field(default_factory=Clock)
-    tasks: TaskPool = field(default_factory=TaskPool)
-    # How far the task of a job is; shown as the job's reason on the next turn.
+    # How far the task of a job is; shown as the job's reason on its next turn.
     progress: dict[str, str] = field(default_factory=dict)
     # Until when a job is left alone, after a problem that takes time to go away.
     _back_off_until: dict[str, float] = field(default_factory=dict)
     # When this controller first saw something that lasts, by both clocks.
     _first_seen: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+
+    _gpu_here: list[Gpu | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.agenda = Agenda(self.clock.steady)
+        self.tasks = TaskPool(self.agenda.wake)
 
     def now(self) -> float:
         """Return the time for people: of events, and of what they show. Never wait by it, never subtract it."""
@@ -115,22 +122,36 @@ class Context:
             with self.store.transaction():
                 self.store.set_reason(job.id, reason)
 
-    def back_off(self, key: str, seconds: float) -> None:
+    def tell_progress(self, job_id: str, text: str) -> None:
+        """Tell how far the task of a job is; from any thread."""
+        self.progress[job_id] = text
+        self.agenda.wake(job_id)
+
+    def wake_in(self, job_id: str, seconds: float) -> None:
+        """Give a job its next turn after so many seconds at the latest."""
+        self.agenda.wake_by(job_id, self.steady() + seconds)
+
+    def back_off(self, key: str, seconds: float, *, wakes: str | None = None) -> None:
+        """Leave something alone for a while; `wakes`: whose turn it is after that, if not of the key itself."""
         self._back_off_until[key] = self.steady() + seconds
+        self.wake_in(wakes or key, seconds)
 
     def is_backing_off(self, key: str) -> bool:
-        return key in self._back_off_until and self.steady() < self._back_off_until[key]
+        return self.back_off_left(key) > 0
+
+    def back_off_left(self, key: str) -> float:
+        """Return for how many seconds something is still left alone."""
+        until = self._back_off_until.get(key)
+        return max(0.0, until - self.steady()) if until is not None else 0.0
+
+    def gpu_here(self) -> Gpu | None:
+        """Return the first GPU of this machine; it is asked for once."""
+        if not self._gpu_here:
+            self._gpu_here.append(self.engines.local.gpu())
+        return self._gpu_here[0]
 
     def call_engine(
         self, job: Job, attempt: Attempt, work: Callable[[], Any], on_result: OnResult, on_error: OnError
     ) -> None:
-        """Call an attempt's engine: at once on this machine, in the task pool for a host."""
-        if attempt.is_remote:
-            self.tasks.submit(job.id, attempt.host, work, (on_result, on_error))
-            return
-        try:
-            result = work()
-        except (EngineError, HostError) as error:
-            on_error(job, error)
-        else:
-            on_result(job, result)
+        """Call an attempt's engine in the task pool; the loop never waits for an answer."""
+        self.tasks.submit(job.id, attempt.host, work, (on_result, on_error))

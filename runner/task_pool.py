@@ -1,6 +1,6 @@
 """Runs slow work in threads: a few tasks at once per host, one at a time per key.
 
-The loop submits a task and takes its result on a later turn. A task must not touch the store.
+The loop submits a task, is woken when it is done, and takes its result then. A task must not touch the store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Task:
 
 
 class TaskPool:
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[str], None] = _ignore) -> None:
+        """`wake` is called in the thread of a task that is done, with the key that its result is for."""
+        self._wake = wake
         self._pools: dict[tuple[str, bool], ThreadPoolExecutor] = {}
         self._tasks: dict[str, Task] = {}
 
@@ -55,14 +57,18 @@ class TaskPool:
         callbacks: Callbacks = (_ignore, _ignore),
         *,
         slow: bool = False,
+        wakes: str | None = None,
     ) -> None:
+        """Run the work in a thread; `wakes`: whose turn takes the result, if that is not the key itself."""
         assert key not in self._tasks, f"{key} has a task already"
         pool = self._pools.get((host, slow))
         if pool is None:
             name = f"{host}{' slow' if slow else ''}"
             most = SLOW_AT_ONCE if slow else QUICK_AT_ONCE
             pool = self._pools[host, slow] = ThreadPoolExecutor(most, thread_name_prefix=name)
-        self._tasks[key] = Task(pool.submit(work), *callbacks)
+        future = pool.submit(work)
+        self._tasks[key] = Task(future, *callbacks)
+        future.add_done_callback(lambda _: self._wake(wakes or key))
 
     def busy(self, key: str) -> bool:
         """Tell whether a task runs, or its result was not taken yet."""

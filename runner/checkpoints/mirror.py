@@ -117,7 +117,11 @@ class Mirror:
         original = Original(context.engines.on(last.host), request, spec.searched)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
         context.tasks.submit(
-            key, last.host, lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most), slow=True
+            key,
+            last.host,
+            lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most),
+            slow=True,
+            wakes=job.id,
         )
 
     def _take(self, job: Job, task: Task) -> None:

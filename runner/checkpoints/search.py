@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job, main_line
@@ -153,10 +154,15 @@ class CheckpointSearch:
         asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
         query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
-        keep = self._new.setdefault(job.id, deque()).append
-        answer = (self._take, self._failed)
-        self._context.tasks.submit(job.id, attempts[-1].host, lambda: search(sources, query, keep), answer, slow=True)
+        self._new.setdefault(job.id, deque())
+        work = partial(search, sources, query, partial(self._hold, job.id))
+        self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), slow=True)
         return None
+
+    def _hold(self, job_id: str, verdict: NewVerdict) -> None:
+        """Hold a new verdict until the loop stores it; called by the worker."""
+        self._new[job_id].append(verdict)
+        self._context.agenda.wake(job_id)
 
     def forget(self, job_id: str) -> None:
         self._found.pop(job_id, None)

@@ -29,7 +29,7 @@ def begin(
     request = context.avoiding_bad_nodes(job, attempt, request)
     copy, near = _copy(context, job, attempt), copy_here(context, job, attempt, request)
     back = put_back(context, job, attempt, request)
-    on_progress = partial(context.progress.__setitem__, job.id)
+    on_progress = partial(context.tell_progress, job.id)
 
     def work() -> None:
         engine.ensure_image(request.container.image if request.container else "", on_progress)

@@ -28,7 +28,7 @@ from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.recovery.trials.own_run import last_readings
 from rung.runner.files.log_file import LogFile
-from rung.runner.seams.engine import Observation, Presence
+from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.series.write import SeriesWriter
 
 CHUNK = 256 * 1024
@@ -131,7 +131,10 @@ class AttemptView:
 
     number: int
     watch: LogWatch
-    written_at: float = -math.inf
+    request: Request
+    # What its engine was last asked and when; None: it is to be asked at once.
+    asked_for: tuple[object, ...] | None = None
+    asked_at: float = -math.inf
     not_taken_reported: bool = False
 
 

@@ -17,18 +17,17 @@ from rung.jobs.model.state import JobState
 from rung.runner.checkpoints.stage import begin
 from rung.runner.context import Context
 from rung.runner.controller import log_watch
-from rung.runner.controller.observe import observe
+from rung.runner.controller.observe import Look, observe
 from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.series.write import SeriesWriter
-from rung.runner.state import transitions, trial_transitions
+from rung.runner.state import transitions
+from rung.runner.trials import trial_transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
 # Between two questions about a trial; one that cannot be asked now is left alone for longer.
 POLL_SECONDS, BACK_OFF_SECONDS = 0.2, 1.0
-# How often progress is written to the store while nothing else happens.
-PROGRESS_SECONDS = 1.0
 
 
 def task_key(job_id: str, number: int) -> str:
@@ -46,6 +45,7 @@ class SideTrials:
         if job.spec.recovery.trials is None or not job.spec.is_remote:
             return
         for number in [each.number for each in self._beside(job)]:
+            self._context.wake_in(job.id, POLL_SECONDS)
             # The turn of the one before may have given up all of them.
             for attempt in [each for each in self._beside(job) if each.number == number]:
                 self._turn(job, attempt, task_key(job.id, number))
@@ -81,8 +81,8 @@ class SideTrials:
         )
         started = attempt.started_at is not None
         work = partial(observe, engine, request.paths, self._watch(job, request, key), late, started)
-        context.tasks.submit(key, attempt.host, work, (self._observed, self._unreachable))
-        context.back_off(key, POLL_SECONDS)
+        context.tasks.submit(key, attempt.host, work, (self._observed, self._unreachable), wakes=job.id)
+        context.back_off(key, POLL_SECONDS, wakes=job.id)
 
     def _watch(self, job: Job, request: Request, key: str) -> log_watch.LogWatch:
         if key not in self._watches:
@@ -90,8 +90,9 @@ class SideTrials:
             self._watches[key] = log_watch.LogWatch(request.paths.log, job, warns=False, series=series)
         return self._watches[key]
 
-    def _observed(self, job: Job, attempt: Attempt, observation: Observation) -> None:
-        presence, request = observation.presence, self._context.request(job, attempt)
+    def _observed(self, job: Job, attempt: Attempt, look: Look) -> None:
+        observation, request = look.observation, self._context.request(job, attempt)
+        presence = observation.presence
         if presence in (Presence.UNREACHABLE, Presence.WAITING):
             self._stalls.count_anew(attempt)
         if presence is Presence.UNREACHABLE:
@@ -100,7 +101,7 @@ class SideTrials:
         self._context.over(("away", job.id, attempt.number))
         if presence is Presence.ABSENT:
             self._start(job, attempt, request)
-        elif presence is not Presence.WAITING:
+        elif presence is Presence.RUNNING or (presence is not Presence.WAITING and not look.more):
             if attempt.started_at is None:
                 attempt = replace(attempt, started_at=observation.started_at or self._context.now())
                 transitions.started(self._context.store, attempt, request.argv)
@@ -109,7 +110,7 @@ class SideTrials:
 
     def _unreachable(self, job: Job, attempt: Attempt, error: RungError) -> None:
         """Wait for the host; the trials are given up with it where the last attempt has ended and shows nothing."""
-        self._context.back_off(task_key(job.id, attempt.number), BACK_OFF_SECONDS)
+        self._context.back_off(task_key(job.id, attempt.number), BACK_OFF_SECONDS, wakes=job.id)
         away, bound = self._context.lasting(("away", job.id, attempt.number)), job.spec.recovery.host_lost_after
         late = (
             bound is not None and away.seconds >= bound and self._context.store.job(job.id).state is JobState.RECOVERING
@@ -125,7 +126,7 @@ class SideTrials:
         except (EngineError, HostError) as error:
             self._not_started(job, attempt, error)
             return
-        context.tasks.submit(key, attempt.host, work, (lambda *_: None, self._not_started), slow=True)
+        context.tasks.submit(key, attempt.host, work, (lambda *_: None, self._not_started), slow=True, wakes=job.id)
 
     def _not_started(self, job: Job, attempt: Attempt, error: RungError) -> None:
         if isinstance(error, HostError):
@@ -135,7 +136,7 @@ class SideTrials:
         self._end(replace(attempt, ended_at=self._context.now()), fault, None)
 
     def _follow(self, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> None:
-        store, at, key = self._context.store, self._context.now(), f"progress {task_key(job.id, attempt.number)}"
+        store, at = self._context.store, self._context.now()
         seen = log_watch.with_progress(attempt, watch, job.spec.success, at)
         seen = replace(seen, longest_gap=self._stalls.longest_gap(attempt))
         assert attempt.trial is not None
@@ -144,10 +145,11 @@ class SideTrials:
         fault = None if stopping else watch.fault or self._stalled(job, seen, watch)
         if fault is not None:
             trial_transitions.fault_beside(store, log_watch.with_fault(seen, fault, watch), at=at)
-        elif judged is not None or (seen != attempt and not self._context.is_backing_off(key)):
-            self._context.back_off(key, PROGRESS_SECONDS)
+        elif judged is not None:
             with store.transaction():
-                store.put_attempt(judged or seen)
+                store.put_attempt(judged)
+        elif seen != attempt:
+            store.keep_progress(seen)
 
     def _stalled(self, job: Job, attempt: Attempt, watch: log_watch.LogWatch) -> Fault | None:
         """Return the fault of a trial that shows no sign of life. Nobody asks where it stands: it is only a trial."""

@@ -16,7 +16,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.detect.stacks import standing_at
 from rung.recovery.monitors.stalled import Pace, allowed_silence, stall_text
-from rung.runner.context import Context
+from rung.runner.context import TURN_SECONDS, Context
 from rung.runner.controller.log_watch import LogWatch
 from rung.runner.files.log_file import LogFile
 from rung.runner.seams.engine import FileEntry, Request
@@ -66,6 +66,14 @@ class StallWatch:
         """Return the longest gap between signs of life, once the run has shown a pace."""
         signs = self._signs.get(_key(attempt))
         return round(signs.pace.longest, 1) if signs and signs.pace.is_shown else attempt.longest_gap
+
+    def pause(self, job: Job, attempt: Attempt, longest: float) -> float:
+        """Return how long nobody need look at a silent attempt, up to `longest`."""
+        signs = self._signs.get(_key(attempt))
+        if signs is not None and signs.evidence:
+            return TURN_SECONDS  # its stacks come at any moment
+        limit = allowed_silence(job.spec.recovery.stalled, signs.pace if signs is not None else Pace(), 0)
+        return longest if limit is None else min(longest, max(TURN_SECONDS, limit / 4))
 
     def too_silent(self, job: Job, attempt: Attempt, watch: LogWatch, *, share: float = 1.0) -> str:
         """Return what shows that an attempt has been silent for this share of its limit; "": it has not."""

@@ -1,7 +1,7 @@
-"""Supervises an attempt from its launch to its end: starts it, reads its log, stops it, records how it ended.
+"""Supervises an attempt from its launch to its end: has it started, reads its log, stops it, records how it ended.
 
-The engine of the attempt is called at once on this machine, and in the task pool for a host. A host that does not
-answer is shown as the job's reason; nothing is stopped or started because of it.
+The engine of the attempt is called in the task pool. A host that does not answer is shown as the job's reason; nothing
+is stopped or started because of it.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from functools import partial
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
-from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
-from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.errors import HostError, HostUnreachable, RungError
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import LossHistory
-from rung.runner.checkpoints.set_aside import CheckpointMover
-from rung.runner.checkpoints.stage import begin, begin_here
-from rung.runner.context import Context
+from rung.runner.context import TURN_SECONDS, Context
 from rung.runner.controller import log_watch
 from rung.runner.controller.ending import Ending, with_verdict
+from rung.runner.controller.glance import Glance
 from rung.runner.controller.judge_run import RunJudge
 from rung.runner.controller.log_watch import AttemptView, LogWatch
-from rung.runner.controller.observe import observe, stop_unstarted
+from rung.runner.controller.observe import Look, observe
 from rung.runner.controller.stall_watch import StallWatch
-from rung.runner.launch.request import find_secrets
-from rung.runner.seams.engine import Observation, Presence, Request
+from rung.runner.controller.start import Starter
+from rung.runner.seams.engine import Observation, Presence
 from rung.runner.series.write import SeriesWriter
 from rung.runner.state import transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
-# How often progress is written to the store while nothing else happens.
-PROGRESS_SECONDS = 1.0
 # Between two observations of an attempt on a host, times the number of attempts, so that many of them load it less.
 POLL_SECONDS = 0.01
+# Between two observations of a running attempt on this machine to which nothing happens (see Glance).
+LONG_LOOK_SECONDS = 10.0
+# As much of a log as is read at once, in the loop: it takes less than to have a thread do it.
+INLINE_BYTES = 4096
 BACK_OFF_SECONDS = 1.0
 OnHealthy = Callable[[Job, Attempt, LossHistory], None]
 
@@ -47,10 +47,12 @@ class Supervisor:
     def __init__(self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: OnHealthy) -> None:
         self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
-        self._set_aside = CheckpointMover(context)
         self._judge, self._trials = RunJudge(context), TrialSupervisor(context)
         self._ending = Ending(context, self._judge, self._trials)
         self._stalls = StallWatch(context)
+        self._starter = Starter(context, self._on_unreachable, self.forget)
+        # The running attempts on this machine.
+        self.glance = Glance()
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
 
@@ -58,26 +60,60 @@ class Supervisor:
         """Drop what is kept in memory about a job; its log is read again from the start."""
         self._views.pop(job_id, None)
         self._stalls.forget(job_id)
+        self.glance.forget(job_id)
         self.unreachable.discard(job_id)
 
     def supervise(self, job: Job) -> None:
-        context = self._context
         attempt = self._last(job)
         if self._is_delayed(job, attempt):
             return
-        request = context.request(job, attempt)
         try:
-            engine = context.engines.of(attempt)
+            engine = self._context.engines.of(attempt)
         except HostError as error:
             self._on_unreachable(job, error)  # its host is no longer in the list
             return
-        view = self._view(job, attempt, request)
+        view = self._view(job, attempt)
+        if self._is_early(job, attempt, view):
+            self._read_on(job, attempt, view)
+            return
+        view.asked_for, view.asked_at = _question(job, attempt), self._context.steady()
         stop = self._grace_over(job, attempt) if job.state is JobState.STOPPING else None
         started = attempt.is_remote and attempt.started_at is not None
-        work = partial(observe, engine, request.paths, view.watch, stop, started)
-        context.call_engine(job, attempt, work, self._on_observed, self._on_unreachable)
+        work = partial(observe, engine, view.request.paths, view.watch, stop, started)
+        self._context.call_engine(job, attempt, work, self._on_observed, self._on_unreachable)
+
+    def next_turn_in(self, job: Job) -> float:
+        """Return in how many seconds a job is due again, though nothing happens to it."""
+        view = self._views.get(job.id)
+        if view is None or view.asked_for is None:
+            return TURN_SECONDS
+        pause = self._pause(job, self._last(job))
+        return max(0.0, view.asked_at + pause - self._context.steady())
+
+    def _is_early(self, job: Job, attempt: Attempt, view: AttemptView) -> bool:
+        """Tell whether the engine has answered the same question a moment ago, and nothing shows that it changed."""
+        if view.asked_for != _question(job, attempt) or (self.glance.growth(job.id) is None and not attempt.is_remote):
+            return False
+        return self._context.steady() - view.asked_at < self._pause(job, attempt)
+
+    def _pause(self, job: Job, attempt: Attempt) -> float:
+        """Return the seconds between two questions about an attempt."""
         if attempt.is_remote:
-            context.back_off(job.id, POLL_SECONDS * len(self._views))
+            return max(TURN_SECONDS, POLL_SECONDS * len(self._views))
+        if job.state is JobState.STOPPING or not self.glance.knows(job.id, attempt.number):
+            return TURN_SECONDS / 2
+        return self._stalls.pause(job, attempt, LONG_LOOK_SECONDS)
+
+    def _read_on(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
+        """Read what an attempt on this machine has printed since; a thread does it where that is much."""
+        growth = self.glance.growth(job.id)
+        if attempt.is_remote or growth is None:
+            return
+        if growth <= INLINE_BYTES:
+            self._follow(job, attempt, view, more=growth > 0 and view.watch.read())
+            return
+        work = partial(observe, self._context.engines.of(attempt), view.request.paths, view.watch, None, False)
+        self._context.call_engine(job, attempt, work, self._on_observed, self._on_unreachable)
 
     def _is_delayed(self, job: Job, attempt: Attempt) -> bool:
         """Tell whether an attempt waits for its launch after a fault of the machine."""
@@ -93,19 +129,20 @@ class Supervisor:
     def _last(self, job: Job) -> Attempt:
         return self._context.store.attempts(job.id)[-1]
 
-    def _view(self, job: Job, attempt: Attempt, request: Request) -> AttemptView:
+    def _view(self, job: Job, attempt: Attempt) -> AttemptView:
         view = self._views.get(job.id)
         if view is None or view.number != attempt.number:
+            request = self._context.request(job, attempt)
             warns = not (attempt.is_trial or attempt.left_alone)
             series = SeriesWriter(request.paths, self._context.now)
             watch = LogWatch(request.paths.log, job, warns=warns, warns_after=attempt.tried_until, series=series)
-            view = self._views[job.id] = AttemptView(attempt.number, watch)
+            view = self._views[job.id] = AttemptView(attempt.number, watch, request)
         return view
 
     # Observing
 
-    def _on_observed(self, job: Job, observation: Observation) -> None:
-        attempt = self._last(job)
+    def _on_observed(self, job: Job, look: Look) -> None:
+        attempt, observation = self._last(job), look.observation
         if observation.presence is Presence.UNREACHABLE:
             self._on_unreachable(job, HostUnreachable(observation.detail))
             return
@@ -115,25 +152,37 @@ class Supervisor:
             attempt = transitions.answers_again(self._context.store, attempt, away, at=self._context.now())
         self._context.over(("away", job.id, attempt.number))
         if observation.presence is Presence.WAITING:
-            self._stalls.count_anew(attempt)
-            self._context.set_reason(job, observation.detail)
-            if job.cancel_requested and attempt.started_at is None and attempt.engine.placed_by is PlacedBy.SITE:
-                # It waits in the queue of its site, which takes it out of there.
-                self._stop_unstarted(job, attempt)
-            elif job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
-                transitions.stopping_for_person(self._context.store, job, at=self._context.now())
-            return
-        request = self._context.request(job, attempt)
-        if observation.presence is Presence.ABSENT:
-            self._start(job, attempt, request)
-            return
+            self._on_waiting(job, attempt, observation)
+        elif observation.presence is Presence.ABSENT:
+            self._starter.start(job, attempt, self._view(job, attempt))
+        else:
+            self._on_seen(job, attempt, look)
+
+    def _on_waiting(self, job: Job, attempt: Attempt, observation: Observation) -> None:
+        self._stalls.count_anew(attempt)
+        self._context.set_reason(job, observation.detail)
+        if job.cancel_requested and attempt.started_at is None and attempt.engine.placed_by is PlacedBy.SITE:
+            # It waits in the queue of its site, which takes it out of there.
+            self._starter.stop_unstarted(job, attempt)
+        elif job.cancel_requested and attempt.started_at is not None and job.state is not JobState.STOPPING:
+            transitions.stopping_for_person(self._context.store, job, at=self._context.now())
+
+    def _on_seen(self, job: Job, attempt: Attempt, look: Look) -> None:
+        """Act on an attempt that runs or has ended."""
+        view, observation = self._view(job, attempt), look.observation
         if attempt.started_at is None:
             attempt = log_watch.with_start(attempt, observation, self._context.now())
-            transitions.started(self._context.store, attempt, request.argv)
+            transitions.started(self._context.store, attempt, view.request.argv)
         if observation.presence is Presence.RUNNING:
-            self._follow(job, attempt, request)
+            if not attempt.is_remote and not self.glance.knows(job.id, attempt.number):
+                signs = self._context.engines.local.signs_of_end(view.request.paths)
+                self.glance.add(job.id, attempt.number, view.request.paths.log, signs)
+            self._follow(job, attempt, view, more=look.more)
+        elif look.more:
+            self._record_progress(job, attempt, view)
+            view.asked_for = None  # it has ended; the rest of its log is read before anything is judged
         else:
-            self._on_ended(job, attempt, request, observation)
+            self._on_ended(job, attempt, view, observation)
 
     def _on_unreachable(self, job: Job, error: RungError) -> None:
         """Show that the host does not answer; after host_lost_after the job moves to another host, if there is one."""
@@ -160,71 +209,18 @@ class Supervisor:
             job, f"{attempt.host} is unreachable since {clock} ({detail}); the job is left as it is{more}"
         )
 
-    # Starting
-
-    def _start(self, job: Job, attempt: Attempt, request: Request) -> None:
-        context = self._context
-        if job.cancel_requested:
-            # A killed controller may have left a wrapper that starts now: it finds the stop mark and ends.
-            self._stop_unstarted(job, attempt)
-            return
-        if job.refused:
-            transitions.not_started(context.store, job, attempt, job.refused, at=context.now())
-            return
-        if self._set_aside.pending(attempt):
-            self._set_aside.send(job, attempt, request, self._on_start_error)
-            if self._set_aside.pending(attempt):
-                return  # a task on the host does it; a later turn goes on
-        try:
-            secrets = find_secrets(request.secrets, context.paths, context.environ)
-        except EngineError as error:
-            transitions.not_started(context.store, job, attempt, str(error), at=context.now())
-            return
-        if not attempt.is_remote:
-            context.call_engine(
-                job,
-                attempt,
-                begin_here(context, job, attempt, request, secrets),
-                lambda job, _: None,
-                lambda job, error: transitions.not_started(context.store, job, attempt, str(error), at=context.now()),
-            )
-            return
-        context.set_reason(job, f"{attempt.host} is starting it")
-        beginning = begin(context, job, attempt, request, secrets)
-        context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, self._on_start_error), slow=True)
-
-    def _stop_unstarted(self, job: Job, attempt: Attempt) -> None:
-        context = self._context
-        work = partial(stop_unstarted, context.engines.of(attempt), context.request(job, attempt).paths)
-        context.call_engine(job, attempt, work, self._on_cancelled_unstarted, self._on_unreachable)
-
-    def _on_cancelled_unstarted(self, job: Job, observation: Observation) -> None:
-        if observation.presence is Presence.ABSENT:
-            transitions.cancelled(self._context.store, job, self._last(job), at=self._context.now())
-
-    def _on_start_error(self, job: Job, error: RungError) -> None:
-        """Count it as a fault of the host if it answers and cannot start the attempt; another host may be able to."""
-        if isinstance(error, HostError):
-            # Its host has just answered: it is the host of the checkpoint, or the next observation tells.
-            self._context.set_reason(job, f"it cannot be started yet: {error}")
-            self._context.back_off(job.id, BACK_OFF_SECONDS)
-            return
-        at = self._context.now()
-        fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
-        attempt = replace(self._last(job), fault=fault, ended_at=at)
-        transitions.recovering(self._context.store, job, attempt, fault, fault_recorded=False, at=at)
-        self.forget(job.id)
-
     # Following
 
-    def _follow(self, job: Job, attempt: Attempt, request: Request) -> None:
+    def _follow(self, job: Job, attempt: Attempt, view: AttemptView, *, more: bool) -> None:
+        """Act on what the log shows; `more`: there is more of it to read at once."""
         store, at = self._context.store, self._context.now()
-        view = self._view(job, attempt, request)
+        self.glance.has_read(job.id, view.watch.offset)
         attempt = self._record_progress(job, attempt, view)
+        view.asked_for = None if more else view.asked_for
         if job.state is JobState.STOPPING:
             return
         history = view.watch.detector.history
-        fault = view.watch.fault or self._stalls.check(job, attempt, request, view.watch)
+        fault = view.watch.fault or self._stalls.check(job, attempt, view.request, view.watch)
         if self._context.tasks.busy(job.id):
             return  # its host is asked whether it hangs
         if fault is None and not attempt.is_trial:
@@ -242,16 +238,13 @@ class Supervisor:
         elif job.state is JobState.RUNNING:
             self._on_healthy(job, attempt, history)
 
-    def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView, *, at_once: bool = False) -> Attempt:
-        """Write the progress seen in the log, at most once a second, and report knobs that did not take."""
-        now, steady = self._context.now(), self._context.steady()
+    def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView) -> Attempt:
+        """Keep the progress seen in the log, and report knobs that did not take."""
+        now = self._context.now()
         updated = log_watch.with_progress(attempt, view.watch, job.spec.success, now)
         updated = replace(updated, longest_gap=self._stalls.longest_gap(attempt))
-        first = updated.progress_at is not None and attempt.progress_at is None
-        if updated != attempt and (at_once or first or steady - view.written_at >= PROGRESS_SECONDS):
-            with self._context.store.transaction():
-                self._context.store.put_attempt(updated)
-            view.written_at = steady
+        if updated != attempt:
+            self._context.store.keep_progress(updated)
         transitions.progressed(self._context.store, attempt, updated, at=now)
         if note := view.watch.new_series_note():
             self._context.note_trouble(updated, note)
@@ -261,8 +254,12 @@ class Supervisor:
             view.not_taken_reported = True
         return updated
 
-    def _on_ended(self, job: Job, attempt: Attempt, request: Request, observation: Observation) -> None:
-        view = self._view(job, attempt, request)
-        attempt = self._record_progress(job, attempt, view, at_once=True)
+    def _on_ended(self, job: Job, attempt: Attempt, view: AttemptView, observation: Observation) -> None:
+        attempt = self._record_progress(job, attempt, view)
         self.forget(job.id)
-        self._ending.record(job, attempt, request.paths, observation, view.watch)
+        self._ending.record(job, attempt, view.request.paths, observation, view.watch)
+
+
+def _question(job: Job, attempt: Attempt) -> tuple[object, ...]:
+    """Return what an engine is asked: another question needs no pause after the last one."""
+    return job.state, job.cancel_requested, attempt.number, attempt.started_at is None

@@ -77,6 +77,10 @@ class ProcessEngine:
         rebooted = EndedBy.NODE_FAILURE if claim["boot"] != _boot() else None
         return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"], ended_by=rebooted)
 
+    def signs_of_end(self, paths: AttemptPaths) -> tuple[str, ...]:
+        claim = _read(paths.claim)
+        return (str(paths.done), *([f"/proc/{claim['pid']}"] if claim else []))
+
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         claim, running = _read(paths.claim), _read(paths.running)
         if claim and not running:

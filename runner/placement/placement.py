@@ -156,7 +156,8 @@ class Placer:
             return
         if placed.image is not None and not self._is_checked(placed.image, placed.gpus):
             engine = self._context.engines.on(placed.host)
-            work = partial(_check_image, engine, placed.image, placed.gpus[0], partial(self._set_progress, job.id))
+            on_progress = partial(self._context.tell_progress, job.id)
+            work = partial(_check_image, engine, placed.image, placed.gpus[0], on_progress)
             callbacks = (partial(self._on_image_checked, placed), partial(self._on_fetch_error, placed))
             self._context.tasks.submit(job.id, placed.host, work, callbacks, slow=True)
             self._context.set_reason(job, f"{placed.host} is fetching the image")
@@ -166,9 +167,6 @@ class Placer:
     def _is_checked(self, image: str, gpus: Sequence[Gpu]) -> bool:
         """Tell whether it is known that an image can run on these GPUs, or cannot."""
         return not gpus or (image, gpus[0].capability) in self._incompatibilities
-
-    def _set_progress(self, job_id: str, text: str) -> None:
-        self._context.progress[job_id] = text
 
     def _on_image_checked(self, placed: Placed, job: Job, incompatibility: str | None) -> None:
         assert placed.image is not None, "only an image is checked"

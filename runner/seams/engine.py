@@ -167,6 +167,9 @@ class Engine(Protocol):
 class LocalEngine(Engine, Protocol):
     """The engine of this machine."""
 
+    def signs_of_end(self, paths: AttemptPaths) -> tuple[str, ...]:
+        """Return files of which one appears or vanishes when a running attempt ends; looking at them costs nothing."""
+
     def gpu(self) -> Gpu | None:
         """Return the first GPU of this machine, or None."""
 

@@ -70,6 +70,10 @@ class PatientController:
     def turn(self) -> int:
         return self.patiently(self._turn)
 
+    def wait(self) -> None:
+        """Sleep until something is due."""
+        self._controller.wait()
+
     def tidy(self) -> bool:
         return self.patiently(self._controller.tidy)
 

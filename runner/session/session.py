@@ -159,7 +159,7 @@ class Session:
                 elif idle_limit is not None and time.monotonic() - busy_at >= idle_limit:
                     controller.settle(self.store)
                     return False
-                time.sleep(TURN_SECONDS)
+                controller.wait()
         except KeyboardInterrupt:
             put_note(self.paths, STOPPED)
             click.echo("controller stopped; running jobs go on, and the next controller finds them")

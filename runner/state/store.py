@@ -1,4 +1,4 @@
-"""Reads and writes the store: jobs, attempts, verdicts, leases and append-only events, in one SQLite file (WAL).
+"""Writes and reads the store: jobs, attempts, verdicts, leases and append-only events, in one SQLite file (WAL).
 
 A change of state and its event are written in one transaction. Nothing here decides, and nothing calls an engine.
 """
@@ -11,13 +11,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rung.jobs.job import Attempt, Job, Outcome, advance, beside_last
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
-from rung.jobs.model.errors import EngineError, StoreError, UsageError
+from rung.jobs.model.errors import EngineError, StoreError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import job_id as make_id
@@ -25,6 +24,7 @@ from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
 from rung.runner.state.group_rows import GroupRows, SubmissionRows
+from rung.runner.state.job_rows import JobRows
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.place_rows import PlaceRows
 from rung.runner.state.store_errors import store_error
@@ -68,7 +68,7 @@ class Orphan:
     since: float
 
 
-class Store(GroupRows, SubmissionRows, PlaceRows):
+class Store(JobRows, GroupRows, SubmissionRows, PlaceRows):
     """Reads and writes one store; every change goes through `transaction`."""
 
     def __init__(self, path: Path) -> None:
@@ -126,6 +126,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         with self._translated_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
+                self.look_for_changes()
                 yield self
                 self._db.execute("COMMIT")
             except BaseException:
@@ -133,6 +134,8 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
                 if self._db.in_transaction:
                     with suppress(sqlite3.Error):
                         self._db.execute("ROLLBACK")
+                if self._memory is not None:
+                    self._memory.forget()  # some of it may never have been written
                 raise
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
@@ -152,37 +155,6 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         return str(self._rows("SELECT value FROM meta WHERE key = 'store_id'")[0]["value"])
 
     # Reading
-
-    def jobs(self, *, active: bool = False, removed: bool = False) -> list[Job]:
-        where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
-        query = f"SELECT * FROM {'jobs' if removed else 'listed_jobs'} {where} ORDER BY seq"  # noqa: S608
-        return self._decode(codec.job_from_row, self._rows(query))
-
-    def job(self, job_id: str) -> Job:
-        return self._job(job_id, "SELECT * FROM jobs WHERE id = ?", job_id)
-
-    def find(self, name: str) -> Job:
-        """Return the job with this id, or the newest one of this name."""
-        query = "SELECT * FROM listed_jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
-        return self._job(name, query, name, name, name)
-
-    def has_job(self, name: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM listed_jobs WHERE id = ? OR name = ?", name, name))
-
-    def _job(self, name: str, query: str, *values: str) -> Job:
-        rows = self._rows(query, *values)
-        if not rows:
-            raise UsageError(f"there is no job {name!r}; `rung queue` lists them")
-        return self._decode(codec.job_from_row, rows)[0]
-
-    def attempts(self, job_id: str) -> list[Attempt]:
-        rows = self._rows("SELECT data FROM attempts WHERE job_id = ? ORDER BY number", job_id)
-        return self._decode(codec.attempt_from_row, rows)
-
-    def attempts_by_job(self) -> list[list[Attempt]]:
-        """Return the attempts of every job, one list per job, in the order of their numbers."""
-        attempts = self._decode(codec.attempt_from_row, self._rows("SELECT data FROM attempts ORDER BY job_id, number"))
-        return [list(group) for _, group in groupby(attempts, key=lambda each: each.job_id)]
 
     def events(self, job_id: str | None = None, after: int = 0) -> list[Event]:
         where, values = ("AND job_id = ?", (job_id,)) if job_id else ("", ())
@@ -214,6 +186,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         job = Job(make_id(spec.name, sequence), spec, JobState.QUEUED, "waiting for the controller", at, at, knobs)
         row = (job.id, sequence, spec.name, spec.model_dump_json(), str(origin), job.state.value, job.reason, at, at)
         self._db.execute("INSERT INTO jobs VALUES (?,?,?,?,?,?,?,?,?,?,0,0)", (*row, json.dumps(knobs.to_dict())))
+        self._job_was_written(job.id)
         self.add_event(job.id, None, EventKind.SUBMITTED, {"name": spec.name, **(about or {})}, at=at)
         return job
 
@@ -223,6 +196,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         job = advance(before, to, reason=reason, at=at)
         row = (to.value, reason, at, job_id)
         self._db.execute("UPDATE jobs SET state = ?, reason = ?, updated_at = ? WHERE id = ?", row)
+        self._job_was_written(job_id)
         if job.ended:
             for trial in beside_last(self.attempts(job_id)):
                 # Its GPUs are free only when it has certainly ended.
@@ -237,16 +211,19 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
     def set_reason(self, job_id: str, reason: str) -> None:
         """Change the reason that a job shows; its state stays."""
         self._db.execute("UPDATE jobs SET reason = ? WHERE id = ?", (reason, job_id))
+        self._job_was_written(job_id)
 
     def reopen(self, job_id: str, knobs: Knobs, settled: int, edited: Sequence[str | None] = (None, None)) -> None:
         """Write what a person set: knobs, an edited spec and its folder. Budgets no longer count earlier attempts."""
         row = (*edited, json.dumps(knobs.to_dict()), settled, job_id)
         changes = "spec = coalesce(?, spec), origin = coalesce(?, origin), knobs = ?, settled = ?, cancel = 0"
         self._db.execute(f"UPDATE jobs SET {changes} WHERE id = ?", row)  # noqa: S608
+        self._job_was_written(job_id)
 
     def change_knobs(self, job_id: str, knobs: Knobs) -> None:
         """Write other knobs for a job that has not been launched yet."""
         self._db.execute("UPDATE jobs SET knobs = ? WHERE id = ?", (json.dumps(knobs.to_dict()), job_id))
+        self._job_was_written(job_id)
 
     def add_validation(self, digest: str, data: Mapping[str, Any]) -> int:
         row = (digest, json.dumps(codec.finite_or_text(data), allow_nan=False))
@@ -258,10 +235,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
 
     def request_cancel(self, job_id: str) -> None:
         self._db.execute("UPDATE jobs SET cancel = 1 WHERE id = ?", (job_id,))
-
-    def put_attempt(self, attempt: Attempt) -> None:
-        row = (attempt.job_id, attempt.number, codec.attempt_to_json(attempt))
-        self._db.execute("INSERT INTO attempts VALUES (?,?,?) ON CONFLICT DO UPDATE SET data = excluded.data", row)
+        self._job_was_written(job_id)
 
     def put_verdict(self, job_id: str, fingerprint: str, verdict: CheckpointVerdict) -> None:
         data = json.dumps(codec.verdict_to_dict(verdict))

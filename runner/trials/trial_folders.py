@@ -12,7 +12,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError
 from rung.recovery.trials.leftovers import unneeded_trials
 from rung.runner.context import Context
-from rung.runner.state import trial_transitions
+from rung.runner.trials import trial_transitions
 
 # Between two looks at a job that has not ended: its losers have time.
 LOOK_SECONDS = 1.0
@@ -27,7 +27,7 @@ class TrialFolders:
         self._jobs: set[str] | None = None
 
     def turn(self, active: Sequence[Job]) -> int:
-        """Remove what is due, on hosts in the task pool; return how many removals are under way."""
+        """Remove what is due, in the task pool; return how many removals are under way."""
         if self._jobs is None:
             # An earlier controller may have been killed before it removed them.
             self._jobs, active = set(), self._context.store.jobs()
@@ -61,15 +61,11 @@ class TrialFolders:
         context = self._context
         try:
             engine, request = context.engines.of(attempt), context.request(job, attempt)
-            work = partial(engine.remove_residence, request, attempt.residence)
-            if attempt.is_remote:
-                context.tasks.submit(key, attempt.host, work, slow=True)
-                return
-            work()
         except RungError as error:
             self._done(attempt, key, error)
-        else:
-            self._done(attempt, key, None)
+            return
+        work = partial(engine.remove_residence, request, attempt.residence)
+        context.tasks.submit(key, attempt.host, work, slow=True)
 
     def _done(self, attempt: Attempt, key: str, error: BaseException | None) -> None:
         if error is None:

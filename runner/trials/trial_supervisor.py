@@ -18,7 +18,7 @@ from rung.recovery.trials.judge import Progress, is_slower_than_equals, progress
 from rung.recovery.trials.own_run import MOST_READINGS, is_own_run
 from rung.recovery.trials.sequence import lower_lr_to_try, next_index, to_repeat
 from rung.runner.context import Context
-from rung.runner.state import trial_transitions
+from rung.runner.trials import trial_transitions
 
 
 class TrialSupervisor:
@@ -87,7 +87,7 @@ class TrialSupervisor:
         """Return whether another trial is as good and faster, where the times on a GPU tell that."""
         if survived.trial is None or not is_slower_than_equals(survived.trial, others):
             return False
-        return bool(survived.gpus) or (not survived.is_remote and self._context.engines.local.gpu() is not None)
+        return bool(survived.gpus) or (not survived.is_remote and self._context.gpu_here() is not None)
 
     def _others(self, attempt: Attempt) -> list[Attempt]:
         attempts: Sequence[Attempt] = self._context.store.attempts(attempt.job_id)

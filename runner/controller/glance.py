@@ -1,0 +1,68 @@
+"""Sees from outside which attempts on this machine have printed something or ended, without asking any engine.
+
+A running attempt to which nothing happens costs a few calls of `stat`, and no turn.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class _Glanced:
+    """What a glance has shown of one attempt."""
+
+    number: int
+    log: str
+    # Files of which one appears or vanishes when the attempt ends, and whether each was there at first.
+    signs: tuple[str, ...]
+    there: tuple[bool, ...]
+    # How much of the log has been read, and how much there is.
+    read: int
+    size: int = 0
+    ended: bool = False
+
+
+class Glance:
+    def __init__(self) -> None:
+        self._glanced: dict[str, _Glanced] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._glanced)
+
+    def knows(self, job_id: str, number: int) -> bool:
+        return job_id in self._glanced and self._glanced[job_id].number == number
+
+    def add(self, job_id: str, number: int, log: Path, signs: tuple[str, ...]) -> None:
+        """Look at a running attempt from now on."""
+        there = tuple(map(os.path.exists, signs))
+        self._glanced[job_id] = _Glanced(number, str(log), signs, there, read=0)
+
+    def forget(self, job_id: str) -> None:
+        self._glanced.pop(job_id, None)
+
+    def has_read(self, job_id: str, offset: int) -> None:
+        """Note how much of a log has been read."""
+        if glanced := self._glanced.get(job_id):
+            glanced.read = offset
+            glanced.size = max(glanced.size, offset)
+
+    def growth(self, job_id: str) -> int | None:
+        """Return how many bytes of its log were unread at the last look; None: it has ended, or is not looked at."""
+        glanced = self._glanced.get(job_id)
+        return None if glanced is None or glanced.ended else glanced.size - glanced.read
+
+    def look(self) -> list[str]:
+        """Look at all of them; return the jobs to which something has happened."""
+        return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced)]
+
+
+def _has_changed(glanced: _Glanced) -> bool:
+    try:
+        glanced.size = os.stat(glanced.log).st_size  # noqa: PTH116 - thousands of times a second
+    except OSError:
+        glanced.size = 0
+    glanced.ended = tuple(map(os.path.exists, glanced.signs)) != glanced.there
+    return glanced.ended or glanced.size != glanced.read
