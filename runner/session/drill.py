@@ -171,7 +171,9 @@ class DrillRun:
     def _turn(self, job: Job, controller: PatientController | None) -> Job:
         if controller is not None:
             controller.turn()
-        time.sleep(TURN_SECONDS)
+            controller.wait()
+        else:
+            time.sleep(TURN_SECONDS)
         for event in self._session.store.events(job.id, after=self._last_event):
             self._on_event(event)
             self._last_event = event.seq

@@ -117,7 +117,7 @@ class JobFollow:
         try:
             while not (job := controller.patiently(self._follower.show_new)).ended:
                 controller.turn()
-                time.sleep(TURN_SECONDS)
+                controller.wait()
             _tidy(controller)
             controller.settle(self._session.store)
         finally:

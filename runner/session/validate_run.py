@@ -94,6 +94,7 @@ class VerdictWait:
         try:
             while validation.verdict is None:
                 controller.turn()
+                controller.wait()
                 validation = self._reload(validation)
             controller.settle(self.session.store)
         finally:
@@ -103,11 +104,11 @@ class VerdictWait:
     def _wait_for_other(self, validation: Validation) -> Validation:
         """Wait for the controller of another process, as long as there is one."""
         while validation.verdict is None and self.session.controller_running():
+            time.sleep(TURN_SECONDS)
             validation = self._reload(validation)
         return validation
 
     def _reload(self, validation: Validation) -> Validation:
-        time.sleep(TURN_SECONDS)
         (validation,) = [each for each in validations(self.session.store) if each.number == validation.number]
         self._pass_new_events(validation)
         return validation

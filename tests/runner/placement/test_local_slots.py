@@ -79,7 +79,11 @@ def test_a_new_controller_leases_nothing_twice(world: World) -> None:
     third = [submitted(world, name, **on_gpu()) for name in "abc"][-1]
     world.until(world.leases)
     world.restart()
-    slots, jobs, tasks = world.controller._local_slots, world.store.jobs(active=True), world.controller._context.tasks
+    slots, jobs, tasks = (
+        world.controller._chores._local_slots,
+        world.store.jobs(active=True),
+        world.controller._context.tasks,
+    )
     assert slots.results([world.job(third)], jobs) == []  # first the GPUs are looked at
     concurrent.futures.wait([tasks._tasks[SURVEY_KEY].future])
     # No process computes on them yet, but the store has the leases.
