@@ -6,7 +6,7 @@ come: a search that fails later need not open the same files again.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -103,12 +103,8 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
     except (EngineError, HostError) as error:
         if request.container is None:
             raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
-        return replace(source.unseen, why=_why(source, error))
+        return replace(source.unseen, why=str(error).removeprefix(f"{source.residence[0]}: ")[:160])
     return [replace(each, residence=source.residence) for each in here]
-
-
-def _why(source: Source, error: RungError) -> str:
-    return str(error).removeprefix(f"{source.residence[0]}: ")[:160]
 
 
 def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:
@@ -130,7 +126,7 @@ class CheckpointSearch:
         self._context, self._away = context, away
         self._found: dict[str, tuple[int, list[Sighting]]] = {}
         # The verdicts that a search has found and that are not stored yet.
-        self._new: dict[str, deque[NewVerdict]] = {}
+        self._new: defaultdict[str, deque[NewVerdict]] = defaultdict(deque)
 
     def find(
         self, job: Job, attempts: Sequence[Attempt], before: int | None = None, of_trial: Attempt | None = None
@@ -154,7 +150,6 @@ class CheckpointSearch:
         asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
         query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
-        self._new.setdefault(job.id, deque())
         work = partial(search, sources, query, partial(self._hold, job.id))
         self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), slow=True)
         return None

@@ -1,0 +1,195 @@
+"""Measures the controller: from a fault to the next process, its share of a core, and how it starts many jobs at once.
+
+Every figure is of a real controller with real processes on this machine. The peer is a loop that starts the same
+command again as soon as it ends, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+
+from rung.jobs.model.paths import HomePaths
+from rung.jobs.model.state import JobState
+from rung.runner.hosts.this_machine import MAX_PARALLEL
+from rung.runner.state import transitions
+from rung.runner.state.store import Store
+from tests import pace
+
+TICKS = os.sysconf("SC_CLK_TCK")
+START_SECONDS = 1800.0
+# A job that fails with a NaN loss once, and notes when it starts and when it fails.
+FAILING = """
+import os, sys, time
+again = os.path.exists(sys.argv[1])
+with open(sys.argv[1], "a") as times:
+    print("start", time.monotonic(), file=times, flush=True)
+    print("step 1 loss 1.0", flush=True)
+    if again:
+        raise SystemExit
+    time.sleep(1.0 + os.getpid() % 7 / 10)
+    print("fault", time.monotonic(), file=times, flush=True)
+    print("".join(f"step {step} loss nan\\n" for step in range(2, 40)), end="", flush=True)
+    time.sleep(1000)
+"""
+# A job that prints a line every few seconds. A shell, because a thousand Pythons would be the measurement.
+PRINTING = "i=0; while :; do i=$((i+1)); echo step $i loss 0.5; sleep {seconds}; done"
+
+
+class Home:
+    """A home of its own with a real controller."""
+
+    def __init__(self, folder: Path, slots: int) -> None:
+        self.folder = folder
+        self.environ = {**os.environ, "RUNG_HOME": str(folder / "home"), MAX_PARALLEL: str(slots)}
+        self.controller: subprocess.Popen[bytes] | None = None
+
+    def rung(self, *words: str) -> None:
+        subprocess.run(["rung", *words], env=self.environ, check=True, stdout=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        command = ["rung", "controller"]
+        self.controller = subprocess.Popen(command, env=self.environ, stdout=subprocess.DEVNULL)
+
+    def job_file(self, name: str, run: Sequence[str], **fields: object) -> Path:
+        file = self.folder / f"{name}.yaml"
+        file.write_text(json.dumps({"name": name, "run": list(run), **fields}), encoding="utf-8")
+        return file
+
+    def store(self) -> Store:
+        return Store(self.folder / "home" / "rung.db")
+
+    def cpu(self) -> float:
+        """Return the seconds of a core that the controller has used."""
+        assert self.controller is not None
+        words = Path(f"/proc/{self.controller.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / TICKS
+
+    def memory(self) -> int:
+        assert self.controller is not None
+        status = Path(f"/proc/{self.controller.pid}/status").read_text(encoding="utf-8")
+        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
+
+    def longest_turn(self) -> float:
+        figures = json.loads(HomePaths(self.folder / "home").turn_times.read_text(encoding="utf-8"))
+        return float(figures["longest"])
+
+    def close(self) -> None:
+        """End every job, then the controller."""
+        assert self.controller is not None
+        try:
+            store = self.store()
+            with store.transaction():
+                for job in store.jobs(active=True):
+                    transitions.cancel_requested(store, job, at=time.time())
+            pace.until(lambda: not store.jobs(active=True), START_SECONDS, every=1)
+            store.close()
+        finally:
+            self.controller.terminate()
+            self.controller.wait()
+
+
+def main(options: Sequence[str] = ()) -> None:
+    asked = {word.partition("=")[0]: word.partition("=")[2] for word in options}
+    faults = int(asked.get("--faults", "40"))
+    sizes = [int(word) for word in asked.get("--jobs", "100,300").split(",") if word]
+    print("controller on this machine, one process a job")
+    for beside in (0, int(asked.get("--beside", "50"))):
+        _with_home(lambda home, beside=beside: latency(home, beside, faults))
+    for jobs in sizes:
+        _with_home(lambda home, jobs=jobs: load(home, jobs, float(asked.get("--seconds", "30"))))
+
+
+def _with_home(measure: Callable[[Home], None]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="rung-bench-"))
+    home = Home(folder, slots=5000)
+    try:
+        measure(home)
+    finally:
+        home.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def printers(home: Home, jobs: int, seconds: float) -> None:
+    """Submit jobs that print, and wait until all of them run."""
+    script = PRINTING.format(seconds=seconds)
+    file = home.job_file("printer", ["sh", "-c", script], recovery={"stalled": "off"})
+    home.rung("launch", str(file))
+    store = home.store()
+    if jobs > 1:
+        first = store.jobs()[0]
+        with store.transaction():
+            for _ in range(jobs - 1):
+                store.add_job(first.spec, file.parent, at=time.time())
+    began = time.monotonic()
+    pace.until(lambda: _count(store) == jobs, START_SECONDS, every=0.5)
+    print(f"  {jobs} jobs submitted at once: all run after {time.monotonic() - began:.1f} s")
+    store.close()
+
+
+def _count(store: Store) -> int:
+    return sum(job.state is JobState.RUNNING for job in store.jobs(active=True))
+
+
+def load(home: Home, jobs: int, seconds: float) -> None:
+    home.start()
+    printers(home, jobs, 5)
+    time.sleep(10)
+    before, began = home.cpu(), time.monotonic()
+    time.sleep(seconds)
+    share = (home.cpu() - before) / (time.monotonic() - began)
+    print(
+        f"  {jobs} jobs with a line every 5 s: {100 * share:.1f} % of a core, {home.memory() / 1e6:.0f} MB, "
+        f"longest turn since the start {home.longest_turn():.2f} s"
+    )
+
+
+def latency(home: Home, beside: int, faults: int) -> None:
+    """Let jobs fail one after the other, and print the time from the fault to the next process."""
+    home.start()
+    if beside:
+        printers(home, beside, 5)
+    script = home.folder / "failing.py"
+    script.write_text(FAILING, encoding="utf-8")
+    recovery = {"ladder": ["lower_lr"], "trials": "off"}
+    notes = [home.folder / f"times-{number}" for number in range(faults)]
+    for number, file in enumerate(notes):
+        run = [sys.executable, str(script), str(file), "{lr}"]
+        home.rung("launch", str(home.job_file(f"failing-{number}", run, knobs={"lr": 0.1}, recovery=recovery)))
+    pace.until(lambda: all(_launches(file) == 2 for file in notes), START_SECONDS, every=0.5)
+    times = [_gap(file) for file in notes]
+    p99 = quantiles(times, n=100)[98] if len(times) > 1 else times[0]
+    peer = relaunch_by_a_loop()
+    print(
+        f"  fault to next process beside {beside} jobs: p50 {median(times):.2f} s, p99 {p99:.2f} s, "
+        f"{len(times)} faults (a shell loop that starts it again: {peer:.2f} s; {median(times) / peer:.1f} times that)"
+    )
+
+
+def _launches(notes: Path) -> int:
+    return notes.read_text(encoding="utf-8").count("start") if notes.exists() else 0
+
+
+def _gap(notes: Path) -> float:
+    """Return the seconds from the fault of a job to the start of its second process."""
+    _, fault, start = (line.split() for line in notes.read_text(encoding="utf-8").splitlines())
+    return float(start[1]) - float(fault[1])
+
+
+def relaunch_by_a_loop() -> float:
+    """Return how long the interpreter alone takes to start after the one before it has ended."""
+    script = "import time; print(time.monotonic(), flush=True)"
+    loop = f"for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{script}'; done"
+    printed = subprocess.run(["sh", "-c", loop], capture_output=True, text=True, check=True).stdout.split()
+    starts = [float(word) for word in printed]
+    return median(after - before for before, after in itertools.pairwise(starts))
