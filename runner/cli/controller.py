@@ -15,6 +15,7 @@ from rung.runner.cli.review.web import DEFAULT_PORT, PORT, refuse_without_extra
 
 if TYPE_CHECKING:
     from rung.jobs.job import Job
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.session.session import Session
 
 SECONDS = click.FloatRange(min=0)
@@ -81,13 +82,13 @@ def _background() -> None:
 
 
 def _status() -> None:
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.session.watching import describe
     from rung.runner.state.home import find_home
     from rung.runner.state.lock import is_owned
 
     paths = find_home(os.environ)
-    store = Session.open().store if paths.store.exists() else None
+    store = OpenHome.open().store if paths.store.exists() else None
     click.echo(describe(paths, store))
     sys.exit(0 if is_owned(paths) else 1)
 
@@ -132,7 +133,7 @@ def refuse_bad_setting() -> None:
     starts_by_itself(os.environ)
 
 
-def warn_if_unwatched(session: Session, job: Job | None = None) -> None:
+def warn_if_unwatched(session: OpenHome, job: Job | None = None) -> None:
     """Say in one line on the standard error that jobs, or this one, are active and no controller runs."""
     from rung.runner.session.watching import unwatched
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rung.jobs.job import Attempt, Job, Outcome, advance, beside_last
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
@@ -22,12 +22,15 @@ from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
-from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
 from rung.runner.state.group_rows import GroupRows, SubmissionRows
+from rung.runner.state.listed_rows import ACTIVE
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.place_rows import PlaceRows
 from rung.runner.state.store_errors import store_error
+
+if TYPE_CHECKING:
+    from rung.jobs.spec.job_spec import JobSpec
 
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
@@ -154,7 +157,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
     # Reading
 
     def jobs(self, *, active: bool = False, removed: bool = False) -> list[Job]:
-        where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
+        where = f"WHERE {ACTIVE}" if active else ""
         query = f"SELECT * FROM {'jobs' if removed else 'listed_jobs'} {where} ORDER BY seq"  # noqa: S608
         return self._decode(codec.job_from_row, self._rows(query))
 
@@ -165,9 +168,6 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         """Return the job with this id, or the newest one of this name."""
         query = "SELECT * FROM listed_jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
         return self._job(name, query, name, name, name)
-
-    def has_job(self, name: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM listed_jobs WHERE id = ? OR name = ?", name, name))
 
     def _job(self, name: str, query: str, *values: str) -> Job:
         rows = self._rows(query, *values)
