@@ -11,11 +11,11 @@ import click
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
+from rung.runner.cli.review.watched import warn_if_unwatched
 from rung.runner.cli.review.web import DEFAULT_PORT, PORT, refuse_without_extra
 
 if TYPE_CHECKING:
     from rung.jobs.job import Job
-    from rung.runner.session.open_home import OpenHome
     from rung.runner.session.session import Session
 
 SECONDS = click.FloatRange(min=0)
@@ -124,22 +124,6 @@ ACTIONS = {
     "install": _install,
     "uninstall": _uninstall,
 }
-
-
-def refuse_bad_setting() -> None:
-    """Refuse a RUNG_CONTROLLER that nobody understands, before anything is written."""
-    from rung.runner.session.background import starts_by_itself
-
-    starts_by_itself(os.environ)
-
-
-def warn_if_unwatched(session: OpenHome, job: Job | None = None) -> None:
-    """Say in one line on the standard error that jobs, or this one, are active and no controller runs."""
-    from rung.runner.session.watching import unwatched
-
-    line = unwatched(session.paths, session.store, job)
-    if line is not None:
-        click.echo(line, err=True)
 
 
 def watch_over(session: Session, job: Job, follow_log: tuple[bool, bool], *, quiet: bool) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.controller import refuse_bad_setting, warn_if_unwatched
 from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.watched import refuse_bad_setting, warn_if_unwatched
 
 if TYPE_CHECKING:
     from rung.runner.session.follow import JobFollow

@@ -21,6 +21,7 @@ import click
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.review.job_argument import complete_job, complete_job_or_group
+from rung.runner.cli.review.watched import refuse_bad_setting, warn_if_unwatched
 from rung.runner.state.home import keep_files_private
 
 # The module below rung.runner.cli that has a command, and the first sentence of its help.
@@ -57,12 +58,14 @@ class Commands(UserDict[str, click.Command]):
     """The commands by their names; a listed one is imported when somebody asks for it."""
 
     def __init__(self) -> None:
-        super().__init__(dict.fromkeys(LISTED))
+        super().__init__()
+        self.data: dict[str, Any] = dict.fromkeys(LISTED)
 
     def __getitem__(self, name: str) -> click.Command:
         if self.data[name] is None:
             self.data[name] = getattr(import_module(f"rung.runner.cli.{LISTED[name][0]}"), name)
-        return self.data[name]
+        found: click.Command = self.data[name]
+        return found
 
 
 class ListedGroup(click.Group):
@@ -112,9 +115,7 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
     On a terminal this is a timeline: a line per attempt with its loss as a curve, all on one scale. --full and --diff
     print the whole text, which a file or a pipe always gets.
     """
-    from rung.runner.cli.controller import warn_if_unwatched
     from rung.runner.session.open_home import OpenHome
-    from rung.runner.views.csv_text import history_csv
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
     from rung.runner.views.tables import history_text, summary_line, terminal_width
@@ -127,6 +128,8 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
     if as_json:
         _print_json(with_series(data, found))
     elif as_csv:
+        from rung.runner.views.csv_text import history_csv
+
         click.echo(history_csv(data), nl=False)
     elif sys.stdout.isatty() and not (full or diff):
         summary = summary_line(found.id, data["summary"])
@@ -145,7 +148,6 @@ def cancel(job: str, as_json: bool) -> None:
     are ended, also those that wait. It starts a controller if none runs. A job that cannot be ended in time, such as
     one on a host that does not answer, is shown with the reason; the controller goes on with it.
     """
-    from rung.runner.cli.controller import refuse_bad_setting, warn_if_unwatched
     from rung.runner.session.cancel import cancel_group, cancel_job
     from rung.runner.session.session import Session
 
@@ -183,7 +185,7 @@ def retry(  # noqa: PLR0913  (one for each option)
     job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, log: bool, as_json: bool
 ) -> None:
     """Run a FAILED or CANCELLED JOB again, from a good checkpoint."""
-    from rung.runner.cli.controller import refuse_bad_setting, watch_over
+    from rung.runner.cli.controller import watch_over
     from rung.runner.launch.job_file import changed_since
     from rung.runner.session.session import Session
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.state import JobState
-from rung.runner.cli.controller import warn_if_unwatched
 from rung.runner.cli.review.job_argument import complete_group
+from rung.runner.cli.review.watched import warn_if_unwatched
 
 if TYPE_CHECKING:
     from rung.runner.session.open_home import OpenHome
@@ -58,7 +58,6 @@ def queue(  # noqa: PLR0913  (one for each option)
     from rung.runner.state.home import find_home
     from rung.runner.state.lock import note
     from rung.runner.views import queue as view
-    from rung.runner.views.csv_text import queue_csv
     from rung.runner.views.times import parse_since
 
     now = time.time()
@@ -71,6 +70,8 @@ def queue(  # noqa: PLR0913  (one for each option)
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
     elif as_csv:
+        from rung.runner.views.csv_text import queue_csv
+
         click.echo(queue_csv(found), nl=False)
     elif found:
         click.echo(view.queue_table(found, view.WIDE if wide else view.terminal_columns(), now))

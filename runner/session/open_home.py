@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.paths import HomePaths
-from rung.runner.session.pause import patiently
 from rung.runner.state.home import find_home, make_home, refuse_shared_home
 from rung.runner.state.store import Store
 
@@ -33,5 +32,8 @@ class OpenHome:
         else:
             refuse_shared_home(paths)
         if wait:
+            # Only a controller waits, and this measures its turns.
+            from rung.runner.session.pause import patiently
+
             return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
         return cls(paths, Store(paths.store))

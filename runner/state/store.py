@@ -6,8 +6,8 @@ A change of state and its event are written in one transaction. Nothing here dec
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -113,7 +113,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
                 for statement in statements:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {number}")
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (uuid.uuid4().hex[:12],))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (os.urandom(6).hex(),))
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:

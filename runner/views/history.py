@@ -10,7 +10,6 @@ from rung.jobs.job import Attempt, Job, Outcome, goes_on_after, main_line
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.model.saturation import Saturation
-from rung.recovery.interruption.interruption import why_interrupted
 from rung.runner.series.read import attempt_series, stored_series
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
@@ -91,10 +90,19 @@ def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: Ho
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
         "recovered": attempt.recovered or None,
-        "interrupted": why_interrupted(attempt.ended_by) if attempt.outcome is Outcome.INTERRUPTED else None,
+        "interrupted": _why_interrupted(attempt),
         "goes_on": goes_on_after(previous) and not attempt.by_person,
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
+
+
+def _why_interrupted(attempt: Attempt) -> str | None:
+    if attempt.outcome is not Outcome.INTERRUPTED:
+        return None
+    # Imported only here: it comes with all that decides, which takes longer to load than a history.
+    from rung.recovery.interruption.interruption import why_interrupted
+
+    return why_interrupted(attempt.ended_by)
 
 
 def _saturation(found: Saturation | None) -> dict[str, Any] | None:

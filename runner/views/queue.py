@@ -64,16 +64,16 @@ def _group(member: Membership | None) -> dict[str, Any]:
 
 
 def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]:
-    last = attempts[-1] if attempts else None
+    last, shown = attempts[-1] if attempts else None, job.shown
     return {
         "id": job.id,
-        "name": job.shown.name,
+        "name": shown.name,
         "state": job.state.value,
         "reason": job.reason,
         "host": last.host if last else None,
         "gpus": [gpu.name for gpu in last.gpus] if last else [],
         "image": last.image if last else None,
-        "priority": job.shown.priority,
+        "priority": shown.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
         "loss": finite_or_text(last.loss) if last else None,
         "recoveries": len(recoveries(attempts)),
@@ -96,15 +96,16 @@ def queue_table(rows: Sequence[Mapping[str, Any]], width: int, now: float) -> st
     """Return the jobs as a table that fits the width: the reason is shortened, and other columns are left out."""
     cells = [_cells(row, now) for row in rows]
     shown, longest = list(HEADERS), max(len(row["REASON"]) for row in cells)
+    widths = {name: column_widths([name], _columns(cells, [name])) for name in HEADERS[:-1]}
     for name, room in LEFT_OUT:
-        if width - column_widths(shown[:-1], _columns(cells, shown[:-1])) < min(room, longest):
+        if width - sum(widths[each] for each in shown[:-1]) < min(room, longest):
             shown.remove(name)
     return table(shown, _columns(cells, shown), width)
 
 
 def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
     return {
-        **{name.upper(): value for name, value in row.items()},
+        **{name: row.get(name.lower()) for name in HEADERS},
         "AGE": age_text(now - row["submitted_at"]),
         "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
         "HOST": _host(row["host"], row["gpus"]),
