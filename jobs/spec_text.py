@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rung.jobs.spec.job_spec import JobSpec
     from rung.jobs.spec.stored import StoredSpec
 
+SHOWN = ("name", "priority", "success", "knobs")
+
 Class = TypeVar("Class")
 
 
@@ -37,9 +39,11 @@ class SpecText:
 
     def __init__(self, text: str) -> None:
         """Raise a ValueError if the text is no JSON object; whether it is a good spec is seen when it is parsed."""
-        self._text, self._data = text, json.loads(text)
-        if not isinstance(self._data, dict):
+        data = json.loads(text)
+        if not isinstance(data, dict):
             raise ValueError("a stored job file is no mapping")
+        # Not all of it is kept: a list of thousands of jobs holds as many of these.
+        self._text, self._kept = text, {name: data[name] for name in SHOWN if name in data}
 
     @cached_property
     def _stored(self) -> StoredSpec:
@@ -60,7 +64,7 @@ class SpecText:
     @property
     def shown(self) -> ShownSpec:
         try:
-            return _shown(self._data)
+            return _shown(self._kept)
         except (LookupError, TypeError, ValueError, AttributeError):  # an older Rung, or somebody else, wrote it
             return shown_of(self.spec)
 
