@@ -24,33 +24,33 @@ from rung.runner.cli.review.job_argument import complete_job, complete_job_or_gr
 from rung.runner.cli.review.watched import refuse_bad_setting, warn_if_unwatched
 from rung.runner.state.home import keep_files_private
 
-# The module below rung.runner.cli that has a command, and the first sentence of its help.
+# The module of each command that is imported when it runs, and the first sentence of its help.
 LISTED = {
-    "checkpoints": ("checkpoints", "List the checkpoints of JOB, and which are healthy."),
-    "compare": ("compare", "Show jobs side by side: settings, end and costs."),
-    "controller": ("controller", "Run, start, stop or install the controller of all jobs."),
-    "demo": ("drill", "Watch real FP16 trainings fail and recover, in a few minutes."),
-    "doctor": ("doctor", "Find what fails in FP16 in training scripts, without a run."),
-    "drill": ("drill", "Test your set-up with a toy job that has a real fault."),
-    "explain": ("logs", "Show which faults Rung finds in any LOG file."),
-    "export": ("review.export", "Write what a job has shown for another program."),
-    "follow": ("logs", "Tell the story of JOB so far, and go on until it ends."),
-    "hosts": ("review.hosts", "List the hosts: their GPUs, what is free, which are lost."),
-    "image": ("image", "Pin images by digest, and bring them to hosts."),
-    "init": ("init", "Write a job file for the training SCRIPT."),
-    "ladder": ("ladder", "Show how well each rung did for each fault, over all jobs."),
-    "launch": ("launch", "Submit the job in FILE, and have a controller watch it."),
-    "logs": ("logs", "Print the log of JOB, without control codes."),
-    "metrics": ("review.metrics", "Print the numbers of all jobs as text for Prometheus."),
-    "notify": ("review.notify", "List who is told about jobs, and what waits to be sent."),
-    "prune": ("removal", "Free disk: remove what jobs that ended no longer need."),
-    "pull": ("pull", "Fetch checkpoints, logs and results of JOB."),
-    "queue": ("queue", "List the jobs with their states, the newest last."),
-    "report": ("review.report", "Say how JOB went, or what happened to all jobs since a time."),
-    "rm": ("removal", "Remove jobs that have ended, with all that they left."),
-    "top": ("review.top", "Show the jobs and hosts in the terminal, live, by keyboard."),
-    "validate": ("validate", "Compare a job's FP16 with FP32 before you trust it."),
-    "web": ("review.web", "Show the jobs as a live page in the browser."),
+    "checkpoints": ("rung.runner.cli.checkpoints", "List the checkpoints of JOB, and which are healthy."),
+    "compare": ("rung.runner.cli.compare", "Show jobs side by side: settings, end and costs."),
+    "controller": ("rung.runner.cli.controller", "Run, start, stop or install the controller of all jobs."),
+    "demo": ("rung.runner.cli.drill", "Watch real FP16 trainings fail and recover, in a few minutes."),
+    "doctor": ("rung.runner.cli.doctor", "Find what fails in FP16 in training scripts, without a run."),
+    "drill": ("rung.runner.cli.drill", "Test your set-up with a toy job that has a real fault."),
+    "explain": ("rung.runner.cli.logs", "Show which faults Rung finds in any LOG file."),
+    "export": ("rung.runner.cli.review.export", "Write what a job has shown for another program."),
+    "follow": ("rung.runner.cli.logs", "Tell the story of JOB so far, and go on until it ends."),
+    "hosts": ("rung.runner.cli.review.hosts", "List the hosts: their GPUs, what is free, which are lost."),
+    "image": ("rung.runner.cli.image", "Pin images by digest, and bring them to hosts."),
+    "init": ("rung.runner.cli.init", "Write a job file for the training SCRIPT."),
+    "ladder": ("rung.runner.cli.ladder", "Show how well each rung did for each fault, over all jobs."),
+    "launch": ("rung.runner.cli.launch", "Submit the job in FILE, and have a controller watch it."),
+    "logs": ("rung.runner.cli.logs", "Print the log of JOB, without control codes."),
+    "metrics": ("rung.runner.cli.review.metrics", "Print the numbers of all jobs as text for Prometheus."),
+    "notify": ("rung.runner.cli.review.notify", "List who is told about jobs, and what waits to be sent."),
+    "prune": ("rung.runner.cli.removal", "Free disk: remove what jobs that ended no longer need."),
+    "pull": ("rung.runner.cli.pull", "Fetch checkpoints, logs and results of JOB."),
+    "queue": ("rung.runner.cli.queue", "List the jobs with their states, the newest last."),
+    "report": ("rung.runner.cli.review.report", "Say how JOB went, or what happened to all jobs since a time."),
+    "rm": ("rung.runner.cli.removal", "Remove jobs that have ended, with all that they left."),
+    "top": ("rung.runner.cli.review.top", "Show the jobs and hosts in the terminal, live, by keyboard."),
+    "validate": ("rung.runner.cli.validate", "Compare a job's FP16 with FP32 before you trust it."),
+    "web": ("rung.runner.cli.review.web", "Show the jobs as a live page in the browser."),
 }
 
 
@@ -63,7 +63,7 @@ class Commands(UserDict[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if self.data[name] is None:
-            self.data[name] = getattr(import_module(f"rung.runner.cli.{LISTED[name][0]}"), name)
+            self.data[name] = getattr(import_module(LISTED[name][0]), name)
         found: click.Command = self.data[name]
         return found
 
