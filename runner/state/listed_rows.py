@@ -39,9 +39,6 @@ class ListedRows(OutboxRows):
     def _decode(self, make: Callable[[sqlite3.Row], Made], rows: Sequence[sqlite3.Row]) -> list[Made]:
         raise NotImplementedError
 
-    def has_job(self, name: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM listed_jobs WHERE id = ? OR name = ?", name, name))
-
     def active_count(self) -> int:
         return int(self._rows(f"SELECT count(*) AS jobs FROM listed_jobs WHERE {ACTIVE}")[0]["jobs"])  # noqa: S608
 

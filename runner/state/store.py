@@ -6,14 +6,13 @@ A change of state and its event are written in one transaction. Nothing here dec
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rung.jobs.job import Attempt, Job, Outcome, advance, beside_last
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
@@ -24,7 +23,7 @@ from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
 from rung.runner.state import codec
 from rung.runner.state.group_rows import GroupRows, SubmissionRows
-from rung.runner.state.listed_rows import ACTIVE
+from rung.runner.state.listed_rows import Made
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.place_rows import PlaceRows
 from rung.runner.state.store_errors import store_error
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
                 for statement in statements:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {number}")
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (os.urandom(6).hex(),))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', lower(hex(randomblob(6))))")
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -157,7 +154,7 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
     # Reading
 
     def jobs(self, *, active: bool = False, removed: bool = False) -> list[Job]:
-        where = f"WHERE {ACTIVE}" if active else ""
+        where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
         query = f"SELECT * FROM {'jobs' if removed else 'listed_jobs'} {where} ORDER BY seq"  # noqa: S608
         return self._decode(codec.job_from_row, self._rows(query))
 
@@ -168,6 +165,9 @@ class Store(GroupRows, SubmissionRows, PlaceRows):
         """Return the job with this id, or the newest one of this name."""
         query = "SELECT * FROM listed_jobs WHERE id = ? OR name = ? ORDER BY id = ? DESC, seq DESC LIMIT 1"
         return self._job(name, query, name, name, name)
+
+    def has_job(self, name: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM listed_jobs WHERE id = ? OR name = ?", name, name))
 
     def _job(self, name: str, query: str, *values: str) -> Job:
         rows = self._rows(query, *values)

@@ -25,6 +25,7 @@ def _names() -> tuple[list[str], list[str]]:
 
     try:
         store = OpenHome.open().store
-        return [job.id for job in store.jobs()], list(dict.fromkeys(each.group for each in store.groups().values()))
+        groups = dict.fromkeys(each.group for each in store.groups().values())
+        return [job.id for job in store.listed_jobs()], list(groups)
     except RungError:
         return [], []
