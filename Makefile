@@ -122,7 +122,7 @@ doctor: setup ## Find what fails in FP16 in a training script or a folder of the
 corpus: setup ## Measure how well Rung detects faults in logs: make corpus [LOGS=folder or file.jsonl] [BY=framework]
 	@python -m tests.corpus $${LOGS:+"$$LOGS"} $${BY:+--by "$$BY"}
 
-bench: setup system ## Measure the speed of the detector, of opening curves and of the page, lead and false alarms of the early warning, following 200 containers
+bench: setup system ## Measure the speed of the detector, of opening curves, of commands and of the page, lead and false alarms of the early warning, following 200 containers
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 

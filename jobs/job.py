@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rung.jobs.model.engine import PROCESS, EndedBy, EngineKind, FilesAt
 from rung.jobs.model.errors import TransitionError
@@ -17,12 +17,16 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import ENDED, TRANSITIONS, JobState
 from rung.jobs.model.trial import Trial
-from rung.jobs.spec.job_spec import JobSpec
+from rung.jobs.spec_text import ShownSpec, SpecText, parsed_when_read, shown_of
+
+if TYPE_CHECKING:
+    from rung.jobs.spec.job_spec import JobSpec
 
 # A run that begins before this share of the step it was to resume at has not loaded its checkpoint.
 ABOUT_THERE = 0.9
 
 
+@parsed_when_read("spec", "refused")
 @dataclass(frozen=True)
 class Job:
     """One training that a person asked for, however many attempts it takes."""
@@ -44,6 +48,12 @@ class Job:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def shown(self) -> ShownSpec:
+        """Return what lists and histories show of the spec, which is not parsed for it."""
+        given = vars(self)["spec"]
+        return given.shown if isinstance(given, SpecText) else shown_of(given)
 
 
 def advance(job: Job, to: JobState, *, reason: str, at: float) -> Job:

@@ -70,12 +70,22 @@ class Knobs:
 
 
 KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Knobs))
+# torch's own defaults, for job files that do not state these knobs.
+DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
 # Knobs that only change how fast a rung runs: a rung has taken effect without them.
 SPEED_ONLY = frozenset({"matmul"})
 # The two words for a knob without a value: Rung leaves it to the script, or it is turned off.
 NOT_SET, OFF = "not set", "off"
 # Without a value these are off. So is `clip`, but with zero-edit the script may clip by itself.
 _OFF_WITHOUT_VALUE = frozenset({"skip", "constants", "fp32_modules"})
+
+
+def first_knobs(mode: str, values: Mapping[str, Any]) -> Knobs:
+    """Return the knobs of the first attempt; with zero-edit, knobs that are not stated stay the script's own."""
+    stated = {name: values[name] for name in KNOB_NAMES if values.get(name) is not None}
+    if "fp32_modules" in stated:
+        stated["fp32_modules"] = ",".join(stated["fp32_modules"])
+    return Knobs(**(stated if mode == "zero-edit" else DEFAULTS | stated))
 
 
 def no_value_text(name: str, *, zero_edit: bool) -> str:

@@ -7,13 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision
+from rung.jobs.model.knobs import KNOB_NAMES, Knobs, Precision, first_knobs
 from rung.jobs.spec.fields import Line, Model, Place, PositiveFloat, PositiveInt, on_off
 from rung.jobs.spec.precision_names import FRAMEWORKS, SWITCHES
 from rung.jobs.spec.yaml_reader import nearest
 
-# torch's own defaults, for job files that do not state these knobs.
-DEFAULTS: dict[str, Any] = {"growth_interval": 2000, "precision": Precision.AMP_FP16}
 FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
 # More places than any model needs; whoever needs more wants fp32.
 MOST_PLACES = 256
@@ -115,11 +113,8 @@ class KnobSpec(Model):
         return {file: _with_key_lists(keys) if isinstance(keys, dict) else keys for file, keys in value.items()}
 
     def knobs(self) -> Knobs:
-        """Return the knobs of the first attempt; with zero-edit, knobs that are not stated stay the script's own."""
-        stated = {name: getattr(self, name) for name in KNOB_NAMES if getattr(self, name, None) is not None}
-        if self.fp32_modules is not None:
-            stated["fp32_modules"] = ",".join(self.fp32_modules)
-        return Knobs(**(stated if self.mode == "zero-edit" else DEFAULTS | stated))
+        """Return the knobs of the first attempt."""
+        return first_knobs(self.mode, dict(self))
 
 
 def _with_key_lists(keys: dict[Any, Any]) -> dict[Any, Any]:

@@ -24,17 +24,17 @@ def compare(jobs: Sequence[str], group: str | None, as_json: bool) -> None:
     Only settings that differ are shown.     Losses, and the metric of success if the jobs have the same one, are
     compared at the last step that all jobs with any step have reached.
     """
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.views.compare import compare as build
     from rung.runner.views.compare import compare_text
     from rung.runner.views.queue import QueueFilter, terminal_columns
 
     if (group is None and len(set(jobs)) < 2) or (group is not None and jobs):
         raise UsageError("rung compare: name two jobs or more, or a group with --group G")
-    session = Session.open()
+    session = OpenHome.open()
     if group is not None:
         session.store.refuse_unknown_group(group)
-        found = QueueFilter(group=group).select(session.store.jobs(), session.store.groups())
+        found = QueueFilter(group=group).select(session.store, session.store.groups())
     else:
         found = list({job.id: job for job in map(session.store.find, jobs)}.values())
     if len(found) < 2:

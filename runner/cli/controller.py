@@ -11,6 +11,7 @@ import click
 
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
+from rung.runner.cli.review.watched import warn_if_unwatched
 from rung.runner.cli.review.web import DEFAULT_PORT, PORT, refuse_without_extra
 
 if TYPE_CHECKING:
@@ -81,13 +82,13 @@ def _background() -> None:
 
 
 def _status() -> None:
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.session.watching import describe
     from rung.runner.state.home import find_home
     from rung.runner.state.lock import is_owned
 
     paths = find_home(os.environ)
-    store = Session.open().store if paths.store.exists() else None
+    store = OpenHome.open().store if paths.store.exists() else None
     click.echo(describe(paths, store))
     sys.exit(0 if is_owned(paths) else 1)
 
@@ -123,22 +124,6 @@ ACTIONS = {
     "install": _install,
     "uninstall": _uninstall,
 }
-
-
-def refuse_bad_setting() -> None:
-    """Refuse a RUNG_CONTROLLER that nobody understands, before anything is written."""
-    from rung.runner.session.background import starts_by_itself
-
-    starts_by_itself(os.environ)
-
-
-def warn_if_unwatched(session: Session, job: Job | None = None) -> None:
-    """Say in one line on the standard error that jobs, or this one, are active and no controller runs."""
-    from rung.runner.session.watching import unwatched
-
-    line = unwatched(session.paths, session.store, job)
-    if line is not None:
-        click.echo(line, err=True)
 
 
 def watch_over(session: Session, job: Job, follow_log: tuple[bool, bool], *, quiet: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rung.runner.cli.controller import refuse_bad_setting
+from rung.runner.cli.review.watched import refuse_bad_setting
 
 if TYPE_CHECKING:
     from rung.runner.engine_pool import RealEngines

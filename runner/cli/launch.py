@@ -12,8 +12,9 @@ import click
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.checkpoints import without_checkpoints
-from rung.runner.cli.controller import refuse_bad_setting, watch_group, watch_over
+from rung.runner.cli.controller import watch_group, watch_over
 from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.watched import refuse_bad_setting
 
 if TYPE_CHECKING:
     from rung.jobs.spec.job_spec import JobSpec

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.controller import refuse_bad_setting, warn_if_unwatched
 from rung.runner.cli.review.job_argument import complete_job
+from rung.runner.cli.review.watched import refuse_bad_setting, warn_if_unwatched
+
+if TYPE_CHECKING:
+    from rung.runner.session.follow import JobFollow
 
 COUNT = click.IntRange(min=1)
 
@@ -28,15 +31,14 @@ COUNT = click.IntRange(min=1)
 )
 def logs(job: str, attempt: int | None, tail: int | None, follow: bool) -> None:
     """Print the log of JOB, without control codes. Of a progress bar, only its last refresh is shown."""
-    from rung.runner.session.follow import JobFollow
     from rung.runner.session.log_follow import JobLog
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
-    session = Session.open()
+    if follow and attempt is None and tail is None:
+        sys.exit(_job_follow(job, log=True).watch_only())
+    session = OpenHome.open()
     found = session.store.find(job)
     log = JobLog(session, found.id, attempt, tail)
-    if follow and attempt is None and tail is None:
-        sys.exit(JobFollow(session, found.id, log=True).watch_only())
     if follow:
         warn_if_unwatched(session, found)
         sys.exit(log.follow())
@@ -54,12 +56,17 @@ def follow(job: str, log: bool) -> None:
     Exit code 0 if the job SUCCEEDED, 1 if not, 130 after Ctrl-C. It starts a controller if none runs, as `rung launch`
     does. A job that was retried is told from there.
     """
+    refuse_bad_setting()
+    sys.exit(_job_follow(job, log=log).follow())
+
+
+def _job_follow(job: str, *, log: bool) -> JobFollow:
+    # Imported only here: it may become the controller.
     from rung.runner.session.follow import JobFollow
     from rung.runner.session.session import Session
 
-    refuse_bad_setting()
     session = Session.open()
-    sys.exit(JobFollow(session, session.store.find(job).id, log=log).follow())
+    return JobFollow(session, session.store.find(job).id, log=log)
 
 
 @click.command()

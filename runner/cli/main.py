@@ -1,6 +1,7 @@
 """The command line `rung`.
 
-Only click is imported at the top, so that `rung --help` is quick; nothing here imports torch.
+A command is imported when it runs, and its help is shown from a list, so that every command begins at once. Nothing
+here imports torch.
 """
 
 from __future__ import annotations
@@ -9,49 +10,76 @@ import json
 import os
 import sys
 import time
+from collections import UserDict
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rung.jobs.model.errors import RungError
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.checkpoints import checkpoints
-from rung.runner.cli.compare import compare
-from rung.runner.cli.controller import controller, refuse_bad_setting, warn_if_unwatched, watch_over
-from rung.runner.cli.doctor import doctor
-from rung.runner.cli.drill import demo, drill
-from rung.runner.cli.image import image
-from rung.runner.cli.init import init
-from rung.runner.cli.ladder import ladder
-from rung.runner.cli.launch import launch
-from rung.runner.cli.logs import explain, follow, logs
-from rung.runner.cli.pull import pull
-from rung.runner.cli.queue import queue
-from rung.runner.cli.removal import prune, rm
-from rung.runner.cli.review.export import export
-from rung.runner.cli.review.hosts import hosts
 from rung.runner.cli.review.job_argument import complete_job, complete_job_or_group
-from rung.runner.cli.review.metrics import metrics
-from rung.runner.cli.review.notify import notify
-from rung.runner.cli.review.report import report
-from rung.runner.cli.review.top import top
-from rung.runner.cli.review.web import web
-from rung.runner.cli.validate import validate
+from rung.runner.cli.review.watched import refuse_bad_setting, warn_if_unwatched
 from rung.runner.state.home import keep_files_private
 
-if TYPE_CHECKING:
-    from rung.runner.session.session import Session
+# The module of each command that is imported when it runs, and the first sentence of its help.
+LISTED = {
+    "checkpoints": ("rung.runner.cli.checkpoints", "List the checkpoints of JOB, and which are healthy."),
+    "compare": ("rung.runner.cli.compare", "Show jobs side by side: settings, end and costs."),
+    "controller": ("rung.runner.cli.controller", "Run, start, stop or install the controller of all jobs."),
+    "demo": ("rung.runner.cli.drill", "Watch real FP16 trainings fail and recover, in a few minutes."),
+    "doctor": ("rung.runner.cli.doctor", "Find what fails in FP16 in training scripts, without a run."),
+    "drill": ("rung.runner.cli.drill", "Test your set-up with a toy job that has a real fault."),
+    "explain": ("rung.runner.cli.logs", "Show which faults Rung finds in any LOG file."),
+    "export": ("rung.runner.cli.review.export", "Write what a job has shown for another program."),
+    "follow": ("rung.runner.cli.logs", "Tell the story of JOB so far, and go on until it ends."),
+    "hosts": ("rung.runner.cli.review.hosts", "List the hosts: their GPUs, what is free, which are lost."),
+    "image": ("rung.runner.cli.image", "Pin images by digest, and bring them to hosts."),
+    "init": ("rung.runner.cli.init", "Write a job file for the training SCRIPT."),
+    "ladder": ("rung.runner.cli.ladder", "Show how well each rung did for each fault, over all jobs."),
+    "launch": ("rung.runner.cli.launch", "Submit the job in FILE, and have a controller watch it."),
+    "logs": ("rung.runner.cli.logs", "Print the log of JOB, without control codes."),
+    "metrics": ("rung.runner.cli.review.metrics", "Print the numbers of all jobs as text for Prometheus."),
+    "notify": ("rung.runner.cli.review.notify", "List who is told about jobs, and what waits to be sent."),
+    "prune": ("rung.runner.cli.removal", "Free disk: remove what jobs that ended no longer need."),
+    "pull": ("rung.runner.cli.pull", "Fetch checkpoints, logs and results of JOB."),
+    "queue": ("rung.runner.cli.queue", "List the jobs with their states, the newest last."),
+    "report": ("rung.runner.cli.review.report", "Say how JOB went, or what happened to all jobs since a time."),
+    "rm": ("rung.runner.cli.removal", "Remove jobs that have ended, with all that they left."),
+    "top": ("rung.runner.cli.review.top", "Show the jobs and hosts in the terminal, live, by keyboard."),
+    "validate": ("rung.runner.cli.validate", "Compare a job's FP16 with FP32 before you trust it."),
+    "web": ("rung.runner.cli.review.web", "Show the jobs as a live page in the browser."),
+}
+
+
+class Commands(UserDict[str, click.Command]):
+    """The commands by their names; a listed one is imported when somebody asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[str, Any] = dict.fromkeys(LISTED)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if self.data[name] is None:
+            self.data[name] = getattr(import_module(LISTED[name][0]), name)
+        found: click.Command = self.data[name]
+        return found
+
+
+class ListedGroup(click.Group):
+    """Shows the help of the listed commands without importing them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = {name: self.commands[name].get_short_help_str(limit=80) for name in self.commands if name not in LISTED}
+        rows = {**own, **{name: sentence for name, (_, sentence) in LISTED.items()}}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
+
 
 LOG = click.option("--log", is_flag=True, help="Like -f, but show the whole log instead of the story.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-
-def _session(*, create: bool = False) -> Session:
-    from rung.runner.session.session import Session
-
-    return Session.open(create=create)
 
 
 JOB = click.argument("job", shell_complete=complete_job)
@@ -62,7 +90,7 @@ def _print_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2, default=str))
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ListedGroup, commands=Commands(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rung")
 def cli() -> None:
     """Run FP16 trainings, and recover those that fail.
@@ -87,23 +115,25 @@ def history(job: str, diff: bool, full: bool, as_csv: bool, as_json: bool) -> No
     On a terminal this is a timeline: a line per attempt with its loss as a curve, all on one scale. --full and --diff
     print the whole text, which a file or a pipe always gets.
     """
-    from rung.runner.views.csv_text import history_csv
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.views.history import history as build
     from rung.runner.views.history import with_series
     from rung.runner.views.tables import history_text, summary_line, terminal_width
     from rung.runner.views.timeline import timeline
 
-    session = _session()
+    session = OpenHome.open()
     found = session.store.find(job)
     data = build(session.store, found, session.paths, time.time())
     warn_if_unwatched(session, found)
     if as_json:
-        _print_json(with_series(data, found.spec.recovery.rules))
+        _print_json(with_series(data, found))
     elif as_csv:
+        from rung.runner.views.csv_text import history_csv
+
         click.echo(history_csv(data), nl=False)
     elif sys.stdout.isatty() and not (full or diff):
         summary = summary_line(found.id, data["summary"])
-        click.echo(timeline(with_series(data, found.spec.recovery.rules), summary, terminal_width()))
+        click.echo(timeline(with_series(data, found), summary, terminal_width()))
     else:
         click.echo(history_text(data, diff=diff))
 
@@ -119,9 +149,10 @@ def cancel(job: str, as_json: bool) -> None:
     one on a host that does not answer, is shown with the reason; the controller goes on with it.
     """
     from rung.runner.session.cancel import cancel_group, cancel_job
+    from rung.runner.session.session import Session
 
     refuse_bad_setting()
-    session = _session()
+    session = Session.open()
     group = session.store.has_group(job) and not session.store.has_job(job)
     found = cancel_group(session, job) if group else [cancel_job(session, session.store.find(job))]
     if as_json:
@@ -154,10 +185,12 @@ def retry(  # noqa: PLR0913  (one for each option)
     job: str, settings: Sequence[str], file: Path | None, give_up_hosts: bool, follow: bool, log: bool, as_json: bool
 ) -> None:
     """Run a FAILED or CANCELLED JOB again, from a good checkpoint."""
+    from rung.runner.cli.controller import watch_over
     from rung.runner.launch.job_file import changed_since
+    from rung.runner.session.session import Session
 
     refuse_bad_setting()
-    session = _session()
+    session = Session.open()
     asked = session.store.find(job)
     note = changed_since(session.store, asked) if file is None else None
     found = session.retry(asked, settings, file, give_up_hosts=give_up_hosts)
@@ -199,33 +232,6 @@ def schema() -> None:
     from rung.jobs.spec.job_spec import JobSpec
 
     _print_json(JobSpec.model_json_schema())
-
-
-cli.add_command(controller)
-cli.add_command(demo)
-cli.add_command(doctor)
-cli.add_command(drill)
-cli.add_command(explain)
-cli.add_command(export)
-cli.add_command(follow)
-cli.add_command(hosts)
-cli.add_command(image)
-cli.add_command(init)
-cli.add_command(checkpoints)
-cli.add_command(compare)
-cli.add_command(ladder)
-cli.add_command(launch)
-cli.add_command(logs)
-cli.add_command(metrics)
-cli.add_command(notify)
-cli.add_command(prune)
-cli.add_command(pull)
-cli.add_command(queue)
-cli.add_command(report)
-cli.add_command(rm)
-cli.add_command(top)
-cli.add_command(validate)
-cli.add_command(web)
 
 
 @cli.command()

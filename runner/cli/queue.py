@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.model.state import JobState
-from rung.runner.cli.controller import warn_if_unwatched
 from rung.runner.cli.review.job_argument import complete_group
+from rung.runner.cli.review.watched import warn_if_unwatched
 
 if TYPE_CHECKING:
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.views.queue import QueueFilter
 
 
@@ -54,11 +54,10 @@ def queue(  # noqa: PLR0913  (one for each option)
     AGE is the time since a job was submitted, TIME how long it has run. The table fits the terminal, or COLUMNS, or 80
     columns: the reason is shortened, and columns that do not fit are left out.
     """
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.state.home import find_home
     from rung.runner.state.lock import note
     from rung.runner.views import queue as view
-    from rung.runner.views.csv_text import queue_csv
     from rung.runner.views.times import parse_since
 
     now = time.time()
@@ -66,11 +65,13 @@ def queue(  # noqa: PLR0913  (one for each option)
     wanted = view.QueueFilter(tuple(states), name, after, limit, group)
     if pause := note(home := find_home(os.environ)):
         click.echo(pause, err=True)
-    session = Session.open() if home.store.exists() else None
+    session = OpenHome.open() if home.store.exists() else None
     found = _rows(session, now, wanted) if session is not None else []
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
     elif as_csv:
+        from rung.runner.views.csv_text import queue_csv
+
         click.echo(queue_csv(found), nl=False)
     elif found:
         click.echo(view.queue_table(found, view.WIDE if wide else view.terminal_columns(), now))
@@ -78,7 +79,7 @@ def queue(  # noqa: PLR0913  (one for each option)
         click.echo(_nothing(filtered=wanted != view.QueueFilter()))
 
 
-def _rows(session: Session, now: float, wanted: QueueFilter) -> list[dict[str, Any]]:
+def _rows(session: OpenHome, now: float, wanted: QueueFilter) -> list[dict[str, Any]]:
     from rung.runner.views.queue import queue as rows
 
     if wanted.group is not None:

@@ -108,7 +108,7 @@ def _context() -> Iterator[Context]:
 
 def _carry_out(context: Context, plan: Plan, answers: Answers, work: Callable[[Remover], Removed]) -> None:
     """Show the plan, ask, remove, and exit with 1 if something could not be done."""
-    from rung.runner.state.removal_lock import removing
+    from rung.runner.state.lock import removing
     from rung.runner.storage.remove import Remover
     from rung.runner.storage.report import plan_data, plan_text
     from rung.runner.views.tables import terminal_width

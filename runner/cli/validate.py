@@ -13,7 +13,7 @@ import click
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.terminal_text import clean
-from rung.runner.cli.controller import refuse_bad_setting
+from rung.runner.cli.review.watched import refuse_bad_setting
 
 if TYPE_CHECKING:
     from rung.runner.session.session import Session

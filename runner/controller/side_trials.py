@@ -22,8 +22,7 @@ from rung.runner.controller.stall_watch import StallWatch
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.series.write import SeriesWriter
-from rung.runner.state import transitions
-from rung.runner.trials import trial_transitions
+from rung.runner.state import transitions, trial_transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
 # Between two questions about a trial; one that cannot be asked now is left alone for longer.

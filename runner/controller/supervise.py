@@ -243,7 +243,10 @@ class Supervisor:
         now = self._context.now()
         updated = log_watch.with_progress(attempt, view.watch, job.spec.success, now)
         updated = replace(updated, longest_gap=self._stalls.longest_gap(attempt))
-        if updated != attempt:
+        if updated.progress_at is not None and attempt.progress_at is None:
+            with self._context.store.transaction():
+                self._context.store.put_attempt(updated)  # at once: the job is RUNNING because of it
+        elif updated != attempt:
             self._context.store.keep_progress(updated)
         transitions.progressed(self._context.store, attempt, updated, at=now)
         if note := view.watch.new_series_note():

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rung.jobs.model.errors import EngineError
 from rung.recovery.logs.lines import Line, LineSplitter
-from rung.runner.files.tree import size_text
 
 CHUNK = 1024 * 1024
 # A copy never takes more than this: the first file, and the last ones. A training that prints ten lines of 100 bytes a
@@ -66,6 +65,9 @@ class LogFile:
 
     def _skip_to(self, start: int) -> bytes:
         """Go on at a later file; return the line that says so."""
+        # Imported only here: it comes with archives and hashes, and few logs are so long.
+        from rung.runner.files.tree import size_text
+
         text = LEFT_OUT.format(count=start - self._offset, most=size_text(SEGMENT_BYTES * MOST_SEGMENTS))
         line = f"\n{text}" if self._in_line else text
         self._offset = self._start = start

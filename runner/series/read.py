@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.paths import AttemptPaths
-from rung.jobs.spec.recovery_spec import Rule
-from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.scan import Scan
 from rung.recovery.series.point import QUANTITIES, Point, Row
 from rung.recovery.series.thinning import LIMIT, Series, thinned
 from rung.runner.files.log_file import CHUNK, LogFile
 from rung.runner.series.file_format import HEAD, line_of, parse
 from rung.runner.series.write import PRIVATE, read_bounded
+
+if TYPE_CHECKING:
+    from rung.jobs.spec.recovery_spec import Rule
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def attempt_series(paths: AttemptPaths, rules: Sequence[Rule] = (), *, ended: bo
 
     `rules`: those of the job file. `ended`: nobody writes it any more, so one that had to be rebuilt is kept.
     """
-    stored = _stored(paths)
+    stored = stored_series(paths)
     if stored is not None:
         return stored
     rows = rebuilt(paths, rules)
@@ -60,7 +61,7 @@ def attempt_series(paths: AttemptPaths, rules: Sequence[Rule] = (), *, ended: bo
     return AttemptSeries(tuple(rows))
 
 
-def _stored(paths: AttemptPaths) -> AttemptSeries | None:
+def stored_series(paths: AttemptPaths) -> AttemptSeries | None:
     """Return the curves of an attempt from its file; None: only its log can tell."""
     data = read_bounded(paths)
     parsed = parse(data) if data is not None else None
@@ -69,6 +70,10 @@ def _stored(paths: AttemptPaths) -> AttemptSeries | None:
 
 def rebuilt(paths: AttemptPaths, rules: Sequence[Rule] = ()) -> list[Row]:
     """Return the rows of an attempt from its whole log, as the controller made them, but without their times."""
+    # Imported only here: few attempts have no series any more, and these take long to load.
+    from rung.recovery.detect.detector import Detector
+    from rung.recovery.detect.scan import Scan
+
     series, log = Series(), LogFile(paths.log)
     scan = Scan(Detector(rules, None, on_numbers=series.add))
     try:

@@ -14,9 +14,11 @@ import click
 from rung.jobs.job import Outcome
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.state import JobState
-from rung.runner.context import TURN_SECONDS
-from rung.runner.session.session import Session
+from rung.runner.session.open_home import OpenHome
 from rung.runner.views.log_text import NewLines, log_lines, tail_start
+
+# Between two looks at a log that grows.
+LOOK_SECONDS = 0.2
 
 
 class Standing(Enum):
@@ -32,7 +34,7 @@ class Standing(Enum):
 class JobLog:
     """The log of a job, or of one attempt of it."""
 
-    session: Session
+    session: OpenHome
     job_id: str
     attempt: int | None
     tail: int | None
@@ -59,7 +61,7 @@ class JobLog:
                 number += 1
                 reader = NewLines(self._path(number))
             else:
-                time.sleep(TURN_SECONDS)
+                time.sleep(LOOK_SECONDS)
 
     def _standing(self, number: int) -> Standing:
         job, attempts = self.session.store.job(self.job_id), self.session.store.attempts(self.job_id)

@@ -1,4 +1,4 @@
-"""Opens the home and the store for a command, and runs the controller for it.
+"""Submits and changes jobs for a command, and runs the controller for it.
 
 What only some commands need is imported where they need it: the controller and the checks take as long to load as all
 the rest, and most commands use neither.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rung.jobs.job import Job
-from rung.jobs.model.errors import InventoryError, RungError, StoreError, StoreOwned, UsageError
+from rung.jobs.model.errors import InventoryError, RungError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.job_spec import JobSpec
@@ -37,11 +37,11 @@ from rung.runner.launch.job_file import JobFile
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
 from rung.runner.launch.submit import Beginning
 from rung.runner.notify.settings import read_settings, refuse_unknown_targets
-from rung.runner.session.pause import PatientController, patiently
-from rung.runner.state.home import find_home, make_home, refuse_shared_home
-from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note
-from rung.runner.state.removal_lock import using
-from rung.runner.state.store import Event, Store
+from rung.runner.session.open_home import OpenHome
+from rung.runner.session.pause import PatientController
+from rung.runner.state.home import find_home
+from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note, using
+from rung.runner.state.store import Event
 from rung.runner.views.tables import event_line
 
 if TYPE_CHECKING:
@@ -49,25 +49,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Session:
-    """What one command holds open."""
-
-    paths: HomePaths
-    store: Store
-
-    @classmethod
-    def open(cls, *, create: bool = False, wait: bool = False) -> Session:
-        """Open the home and the store; `wait`: for as long as the disk is full or another process holds the store."""
-        paths = find_home(os.environ)
-        if create:
-            make_home(paths)
-        elif not paths.store.exists():
-            raise StoreError(f"{paths.home}: there is no store yet; submit a job with `rung launch FILE`")
-        else:
-            refuse_shared_home(paths)
-        if wait:
-            return cls(paths, patiently(paths, lambda: Store(paths.store), owner=False))
-        return cls(paths, Store(paths.store))
+class Session(OpenHome):
+    """What a command holds open that submits or changes jobs, or runs the controller."""
 
     def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
         """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""

@@ -24,13 +24,13 @@ def unwatched(paths: HomePaths, store: Store, job: Job | None = None) -> str | N
         return None
     if job is not None:
         return f"no controller is running, so nobody watches {job.id}: {START}" if not job.ended else None
-    active = len(store.jobs(active=True))
+    active = store.active_count()
     return f"no controller is running, so nobody watches {_jobs(active)}: {START}" if active else None
 
 
 def describe(paths: HomePaths, store: Store | None) -> str:
     """Return the answer to `rung controller --status`."""
-    active = len(store.jobs(active=True)) if store is not None else 0
+    active = store.active_count() if store is not None else 0
     if not is_owned(paths):
         return f"no controller is running; {_jobs(active)}" + (f" without one: {START}" if active else "")
     owner = find_owner(paths)

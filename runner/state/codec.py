@@ -19,7 +19,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Trial
-from rung.jobs.spec.stored import StoredSpec, read_stored
+from rung.jobs.spec_text import SpecText
 
 _NUMBERS = ("metrics", "latest", "throughput")
 # Fields whose name in the store is older than their name in the code.
@@ -27,25 +27,27 @@ _STORED_NAMES = {"residence": "stay"}
 
 
 @lru_cache(maxsize=1024)
-def _spec(text: str) -> StoredSpec:
+def _spec(text: str) -> SpecText:
     """Return the spec in a row. It is cached: it never changes, and the controller reads it several times a second."""
-    return read_stored(text)
+    return SpecText(text)
 
 
 def job_from_row(row: sqlite3.Row) -> Job:
-    stored, state = _spec(row["spec"]), JobState(row["state"])
-    waits = state in (JobState.QUEUED, JobState.RECOVERING)
+    spec, state = _spec(row["spec"]), JobState(row["state"])
+    # Only what waits to be launched shows that its spec is refused now, so the others are not parsed for it.
+    refused = spec.refused if state in (JobState.QUEUED, JobState.RECOVERING) else ""
+    # Both are parsed when they are read.
+    unparsed: dict[str, Any] = {"spec": spec, "refused": spec}
     return Job(
         id=row["id"],
-        spec=stored.spec,
         state=state,
-        reason=stored.refused if stored.refused and waits else row["reason"],
+        reason=refused or row["reason"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         knobs=Knobs.from_dict(json.loads(row["knobs"])),
         settled=row["settled"],
         cancel_requested=bool(row["cancel"]),
-        refused=stored.refused,
+        **unparsed,
     )
 
 

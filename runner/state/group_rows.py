@@ -12,7 +12,7 @@ from typing import Any
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import job_id as make_id
-from rung.runner.state.removal_rows import RemovalRows
+from rung.runner.state.listed_rows import ACTIVE, ListedRows
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Membership:
     settings: Mapping[str, str]
 
 
-class GroupRows(RemovalRows):
+class GroupRows(ListedRows):
     """The part of the store that knows groups of jobs."""
 
     def groups(self, *, limited: bool = False) -> dict[str, Membership]:
@@ -32,7 +32,7 @@ class GroupRows(RemovalRows):
         query = (
             "SELECT job_id, group_id, at_once, settings FROM grouped_jobs JOIN job_groups ON job_groups.id = group_id"
         )
-        active = "JOIN jobs ON jobs.id = job_id AND jobs.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')"
+        active = f"JOIN jobs ON jobs.id = job_id AND {ACTIVE}"
         rows = self._rows(f"{query} {active} WHERE at_once IS NOT NULL" if limited else query)
         return {row["job_id"]: Membership(row["group_id"], row["at_once"], json.loads(row["settings"])) for row in rows}
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import UsageError
 from rung.runner.state import codec
-
-Made = TypeVar("Made")
+from rung.runner.state.listed_rows import ACTIVE, Made
 
 
 @dataclass
@@ -113,7 +112,7 @@ class JobRows:
         return list(memory.active)
 
     def _job_rows(self, *, active: bool, removed: bool) -> list[sqlite3.Row]:
-        where = "WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')" if active else ""
+        where = f"WHERE {ACTIVE}" if active else ""
         return self._rows(f"SELECT * FROM {'jobs' if removed else 'listed_jobs'} {where} ORDER BY seq")  # noqa: S608
 
     def job(self, job_id: str) -> Job:

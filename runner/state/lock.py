@@ -1,4 +1,4 @@
-"""Locks the store, so that it has at most one controller."""
+"""Locks the store, so that it has at most one controller, and nobody removes files that a command begins to use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from rung.jobs.model.errors import StoreError, StoreOwned
+from rung.jobs.model.errors import StoreError, StoreOwned, UsageError
 from rung.jobs.model.paths import HomePaths
 
 # struct flock: an exclusive lock from byte 0 to the end. It belongs to the open file and ends with its last holder.
@@ -88,3 +88,34 @@ def is_owned(paths: HomePaths) -> bool:
         return False
     (kind,) = struct.unpack_from("h", answer)
     return bool(kind != fcntl.F_UNLCK)
+
+
+# Removing files, apart from commands that begin to use them: `retry` and `launch --from`
+
+
+@contextmanager
+def removing(paths: HomePaths) -> Iterator[None]:
+    """Hold the lock for the removal of files; the system releases it when this process ends, however it ends."""
+    others = "another `rung rm`, `rung prune`, `rung retry` or `rung launch --from` is at work"
+    with _removal_locked(paths, fcntl.LOCK_EX, others):
+        yield
+
+
+@contextmanager
+def using(paths: HomePaths) -> Iterator[None]:
+    """Hold off the removal of files while a command begins to use some; many may do so at the same time."""
+    with _removal_locked(paths, fcntl.LOCK_SH, "`rung rm` or `rung prune` removes files now"):
+        yield
+
+
+@contextmanager
+def _removal_locked(paths: HomePaths, kind: int, refusal: str) -> Iterator[None]:
+    lock = os.open(paths.removal_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{paths.home}: {refusal}; try again when it has ended") from None
+        yield
+    finally:
+        os.close(lock)

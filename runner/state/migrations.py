@@ -83,4 +83,7 @@ VERSION_8 = (
         left_out INTEGER NOT NULL DEFAULT 0)""",
 )
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8)
+# The jobs that a controller attends to in every turn: those that have ended, however many, cost nothing.
+VERSION_9 = ("CREATE INDEX active_jobs ON jobs (seq) WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')",)
+
+MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.event import EventKind
-from rung.recovery.nodes.bad_places import BadPlace, find_bad_places
-from rung.recovery.nodes.blame import OF_MACHINES
 from rung.runner.state import codec
+
+if TYPE_CHECKING:
+    from rung.recovery.nodes.bad_places import BadPlace
 
 # Faults are looked for among so many of the newest events, and so many attempts are read: both take milliseconds.
 NEWEST_EVENTS = 10_000
@@ -43,6 +44,9 @@ class PlaceRows:
         Each has the time at which the controller saw its end: the clock of a host may be wrong. Without such a fault
         among the newest events there are none.
         """
+        # What blames machines is imported where it is needed: most commands that open the store do not ask for it.
+        from rung.recovery.nodes.blame import OF_MACHINES
+
         newest = "SELECT seq, json_extract(data, '$.kind') AS fault FROM events WHERE seq > ? AND kind = ? ORDER BY seq"
         (last,) = self._rows("SELECT coalesce(max(seq), 0) AS seq FROM events")
         faults = self._rows(newest, last["seq"] - NEWEST_EVENTS, EventKind.FAULT.value)
@@ -63,6 +67,8 @@ class PlaceRows:
 
     def bad_places(self, now: float) -> list[BadPlace]:
         """Return what one job or all jobs avoid now."""
+        from rung.recovery.nodes.bad_places import find_bad_places
+
         return find_bad_places(self.ended_lately(), now, self.cleared_places())
 
     # Writing, inside a transaction

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rung.jobs.job import Attempt, Job, Outcome, advance, beside_last
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
@@ -21,18 +20,19 @@ from rung.jobs.model.event import EventKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import job_id as make_id
 from rung.jobs.model.state import JobState
-from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import codec
 from rung.runner.state.group_rows import GroupRows, SubmissionRows
 from rung.runner.state.job_rows import JobRows
+from rung.runner.state.listed_rows import Made
 from rung.runner.state.migrations import MIGRATIONS
 from rung.runner.state.place_rows import PlaceRows
 from rung.runner.state.store_errors import store_error
 
+if TYPE_CHECKING:
+    from rung.jobs.spec.job_spec import JobSpec
+
 # The longest wait for another process that writes.
 BUSY_SECONDS = 10.0
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Store(JobRows, GroupRows, SubmissionRows, PlaceRows):
                 for statement in statements:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {number}")
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', ?)", (uuid.uuid4().hex[:12],))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('store_id', lower(hex(randomblob(6))))")
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError
 from rung.recovery.trials.leftovers import unneeded_trials
 from rung.runner.context import Context
-from rung.runner.trials import trial_transitions
+from rung.runner.state import trial_transitions
 
 # Between two looks at a job that has not ended: its losers have time.
 LOOK_SECONDS = 1.0

@@ -15,7 +15,7 @@ from rung.recovery.trials.winner import launch_winner
 from rung.runner.checkpoints.search import CheckpointSearch, residence_of
 from rung.runner.context import Context
 from rung.runner.state.next_attempt import Placement, carry_out, same_placement, write_beside, write_decision
-from rung.runner.trials.trial_transitions import record_table
+from rung.runner.state.trial_transitions import record_table
 
 # Returns the GPUs beside an attempt's own that nobody needs, as many sets as asked for at most; None: not known yet.
 SpareGpus = Callable[[Job, Attempt, int], list[tuple[Gpu, ...]] | None]

@@ -18,7 +18,7 @@ from rung.recovery.trials.judge import Progress, is_slower_than_equals, progress
 from rung.recovery.trials.own_run import MOST_READINGS, is_own_run
 from rung.recovery.trials.sequence import lower_lr_to_try, next_index, to_repeat
 from rung.runner.context import Context
-from rung.runner.trials import trial_transitions
+from rung.runner.state import trial_transitions
 
 
 class TrialSupervisor:

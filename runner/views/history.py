@@ -10,9 +10,7 @@ from rung.jobs.job import Attempt, Job, Outcome, goes_on_after, main_line
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.model.saturation import Saturation
-from rung.jobs.spec.recovery_spec import Rule
-from rung.recovery.interruption.interruption import why_interrupted
-from rung.runner.series.read import attempt_series
+from rung.runner.series.read import attempt_series, stored_series
 from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
 from rung.runner.views.costs import (
@@ -42,8 +40,8 @@ def history(store: Store, job: Job, paths: HomePaths, now: float) -> dict[str, A
         {"seq": e.seq, "at": e.at, "attempt": e.attempt, "kind": e.kind, "data": dict(e.data)}
         for e in store.events(job.id)
     ]
-    knobs = {"knobs": job.knobs.to_dict(), "success": job.spec.success.model_dump() if job.spec.success else None}
-    about = {**job_row(job, attempts, now), **knobs, "knob_mode": job.spec.knobs.mode, "python": store.python(job.id)}
+    knobs = {"knobs": job.knobs.to_dict(), "success": job.shown.success, "knob_mode": job.shown.knob_mode}
+    about = {**job_row(job, attempts, now), **knobs, "python": store.python(job.id)}
     return {"summary": _summary(job, attempts, rows, until), "job": about, "attempts": rows, "events": events}
 
 
@@ -79,7 +77,7 @@ def _summary(job: Job, attempts: Sequence[Attempt], rows: Sequence[dict[str, Any
 
 
 def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: HomePaths) -> dict[str, Any]:
-    before = previous.asked if previous else job.spec.knobs.knobs()
+    before = previous.asked if previous else job.shown.knobs
     ignored = not_taken(attempt.asked, attempt.effective)
     fault = attempt.fault.to_dict() if attempt.fault else None
     return {
@@ -92,24 +90,35 @@ def _attempt_row(job: Job, attempt: Attempt, previous: Attempt | None, paths: Ho
         "skipped": [{"rung": rung, "reason": reason} for rung, reason in attempt.skipped],
         "undone": [{"rung": rung, "reason": reason} for rung, reason in attempt.undone],
         "recovered": attempt.recovered or None,
-        "interrupted": why_interrupted(attempt.ended_by) if attempt.outcome is Outcome.INTERRUPTED else None,
+        "interrupted": _why_interrupted(attempt),
         "goes_on": goes_on_after(previous) and not attempt.by_person,
         "log": str(paths.attempt(job.id, attempt.number).log),
     }
+
+
+def _why_interrupted(attempt: Attempt) -> str | None:
+    if attempt.outcome is not Outcome.INTERRUPTED:
+        return None
+    # Imported only here: it comes with all that decides, which takes longer to load than a history.
+    from rung.recovery.interruption.interruption import why_interrupted
+
+    return why_interrupted(attempt.ended_by)
 
 
 def _saturation(found: Saturation | None) -> dict[str, Any] | None:
     return {**found.to_dict(), "share": found.share, "warning": found.warning} if found else None
 
 
-def with_series(data: dict[str, Any], rules: Sequence[Rule] = ()) -> dict[str, Any]:
-    """Return a history with the series of every attempt for a plot."""
-    return {**data, "attempts": [{**row, "series": _series(row, rules)} for row in data["attempts"]]}
+def with_series(data: dict[str, Any], job: Job | None = None) -> dict[str, Any]:
+    """Return a history with the series of every attempt for a plot; `job`: its rules find what its log says."""
+    return {**data, "attempts": [{**row, "series": _series(row, job)} for row in data["attempts"]]}
 
 
-def _series(row: dict[str, Any], rules: Sequence[Rule]) -> list[dict[str, Any]]:
+def _series(row: dict[str, Any], job: Job | None) -> list[dict[str, Any]]:
     paths = AttemptPaths(Path(row["log"]).parent)
-    series = attempt_series(paths, rules, ended=row["ended_at"] is not None)
+    series = stored_series(paths)
+    if series is None:
+        series = attempt_series(paths, job.spec.recovery.rules if job else (), ended=row["ended_at"] is not None)
     return [finite_or_text(point._asdict()) for point in series.points() if point.loss is not None]
 
 

@@ -12,6 +12,7 @@ from rung.jobs.job import Attempt, Job, recoveries
 from rung.jobs.model.gpu import gpu_type
 from rung.runner.state.codec import finite_or_text
 from rung.runner.state.group_rows import Membership
+from rung.runner.state.listed_rows import ListedJob
 from rung.runner.state.store import Store
 from rung.runner.views.costs import busy_seconds, runs_until
 from rung.runner.views.tables import column_widths, table
@@ -34,16 +35,18 @@ class QueueFilter:
     limit: int | None = None
     group: str | None = None
 
-    def select(self, jobs: Sequence[Job], groups: Mapping[str, Membership] | None = None) -> list[Job]:
+    def select(self, store: Store, groups: Mapping[str, Membership]) -> list[Job]:
         """Return the jobs to list, in the order in which they came; `limit` keeps the newest."""
-        members = {job_id for job_id, member in (groups or {}).items() if member.group == self.group}
-        found = [job for job in jobs if self._wanted(job) and (self.group is None or job.id in members)]
-        return found[-self.limit :] if self.limit else found
+        members = {job_id for job_id, member in groups.items() if member.group == self.group}
+        found = [
+            job.id for job in store.listed_jobs() if self._wanted(job) and (self.group is None or job.id in members)
+        ]
+        return store.jobs_of(found[-self.limit :] if self.limit else found)
 
-    def _wanted(self, job: Job) -> bool:
+    def _wanted(self, job: ListedJob) -> bool:
         return (
             (not self.states or job.state in self.states)
-            and (self.name is None or fnmatchcase(job.spec.name, self.name))
+            and (self.name is None or fnmatchcase(job.name, self.name))
             and (self.since is None or job.created_at >= self.since)
         )
 
@@ -51,8 +54,9 @@ class QueueFilter:
 def queue(store: Store, now: float, wanted: QueueFilter | None = None) -> list[dict[str, Any]]:
     """Return jobs with their states, the newest last."""
     groups = store.groups()
-    jobs = (wanted or QueueFilter()).select(store.jobs(), groups)
-    return [{**job_row(job, store.attempts(job.id), now), **_group(groups.get(job.id))} for job in jobs]
+    jobs = (wanted or QueueFilter()).select(store, groups)
+    attempts = store.attempts_of([job.id for job in jobs])
+    return [{**job_row(job, attempts[job.id], now), **_group(groups.get(job.id))} for job in jobs]
 
 
 def _group(member: Membership | None) -> dict[str, Any]:
@@ -60,16 +64,16 @@ def _group(member: Membership | None) -> dict[str, Any]:
 
 
 def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]:
-    last = attempts[-1] if attempts else None
+    last, shown = attempts[-1] if attempts else None, job.shown
     return {
         "id": job.id,
-        "name": job.spec.name,
+        "name": shown.name,
         "state": job.state.value,
         "reason": job.reason,
         "host": last.host if last else None,
         "gpus": [gpu.name for gpu in last.gpus] if last else [],
         "image": last.image if last else None,
-        "priority": job.spec.priority,
+        "priority": shown.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
         "loss": finite_or_text(last.loss) if last else None,
         "recoveries": len(recoveries(attempts)),
@@ -92,15 +96,16 @@ def queue_table(rows: Sequence[Mapping[str, Any]], width: int, now: float) -> st
     """Return the jobs as a table that fits the width: the reason is shortened, and other columns are left out."""
     cells = [_cells(row, now) for row in rows]
     shown, longest = list(HEADERS), max(len(row["REASON"]) for row in cells)
+    widths = {name: column_widths([name], _columns(cells, [name])) for name in HEADERS[:-1]}
     for name, room in LEFT_OUT:
-        if width - column_widths(shown[:-1], _columns(cells, shown[:-1])) < min(room, longest):
+        if width - sum(widths[each] for each in shown[:-1]) < min(room, longest):
             shown.remove(name)
     return table(shown, _columns(cells, shown), width)
 
 
 def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
     return {
-        **{name.upper(): value for name, value in row.items()},
+        **{name: row.get(name.lower()) for name in HEADERS},
         "AGE": age_text(now - row["submitted_at"]),
         "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
         "HOST": _host(row["host"], row["gpus"]),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Job
 from rung.jobs.model.errors import StoreError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
@@ -52,13 +51,6 @@ class ReadStore(Store):
     def state_counts(self) -> dict[str, int]:
         rows = self._rows("SELECT state, count(*) AS jobs FROM listed_jobs GROUP BY state")
         return {str(row["state"]): int(row["jobs"]) for row in rows}
-
-    def attempts_of(self, ids: Sequence[str]) -> dict[str, list[Attempt]]:
-        """Return the attempts of each of these jobs."""
-        query = f"SELECT data FROM attempts WHERE job_id IN ({_marks(ids)}) ORDER BY job_id, number"  # noqa: S608
-        attempts = self._decode(codec.attempt_from_row, self._rows(query, *ids))
-        found = {job_id: list(group) for job_id, group in groupby(attempts, key=lambda each: each.job_id)}
-        return {job_id: found.get(job_id, []) for job_id in ids}
 
     def waits_for_hosts(self, ids: Sequence[str]) -> dict[str, dict[int, float]]:
         """Return after which attempts each of these jobs began to wait for a host, and when."""

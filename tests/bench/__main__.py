@@ -6,7 +6,10 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = ("speed", "series", "web", "warning", "levels", "controller", "hosts", "inside", "gpu", "places")
+NAMES = (
+    *("speed", "logs", "series", "commands", "processes", "controller", "web", "warning", "levels", "hosts", "inside"),
+    *("gpu", "places"),
+)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("jobs", "recovery", "runner")
+# It has a list of modules, which it imports when their commands run.
+LISTS_MODULES = ROOT / "runner" / "cli" / "main.py"
 
 
 def product_files() -> list[Path]:
@@ -51,6 +53,8 @@ def imported_files(path: Path) -> frozenset[Path]:
         else:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {modules.get(name, modules.get(str(node.module))) for name in names}
+    if path == LISTS_MODULES:
+        found |= {modules.get(name) for name in _texts(path)}
     return frozenset(each for each in found if each is not None and each != path)
 
 
@@ -58,6 +62,11 @@ def _import_statements(path: Path) -> Iterator[ast.Import | ast.ImportFrom]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node
+
+
+def _texts(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 @functools.cache

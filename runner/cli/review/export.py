@@ -30,9 +30,9 @@ def tensorboard(job: str, output: Path) -> None:
     from rung.runner.report.curves import read_series
     from rung.runner.report.event_files import write_runs
     from rung.runner.report.event_runs import event_runs
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
-    session = Session.open()
+    session = OpenHome.open()
     found = session.store.find(job)
     attempts = session.store.attempts(found.id)
     runs = event_runs(found, attempts, read_series(found, attempts, session.paths))

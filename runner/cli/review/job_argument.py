@@ -21,10 +21,11 @@ def complete_job_or_group(context: click.Context, parameter: click.Parameter, in
 def _names() -> tuple[list[str], list[str]]:
     """Return the jobs and the groups of the store; none if it cannot be read, since nobody reads an error here."""
     from rung.jobs.model.errors import RungError
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
     try:
-        store = Session.open().store
-        return [job.id for job in store.jobs()], list(dict.fromkeys(each.group for each in store.groups().values()))
+        store = OpenHome.open().store
+        groups = dict.fromkeys(each.group for each in store.groups().values())
+        return [job.id for job in store.listed_jobs()], list(groups)
     except RungError:
         return [], []

@@ -63,10 +63,10 @@ def _tested(settings: Settings, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _listed(settings: Settings, names: list[str], paths: HomePaths) -> list[dict[str, Any]]:
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.state.outbox_rows import TargetRow
 
-    store = Session.open().store if paths.store.exists() else None
+    store = OpenHome.open().store if paths.store.exists() else None
     known = store.outbox_targets() if store is not None else {}
     waiting = store.outbox() if store is not None else []
     rows = []

@@ -15,7 +15,7 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.cli.review.job_argument import complete_job
 
 if TYPE_CHECKING:
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
 
 @click.command()
@@ -29,18 +29,18 @@ def report(job: str | None, since: str | None, output: Path | None, as_json: boo
     With -o it is a page for a colleague. The first line can be pasted into a chat. The page of a job has its curves,
     attempts, knobs, trials, checkpoints, faults, times and costs. It opens offline, and has no script.
     """
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
     if (job is None) == (since is None):
         raise UsageError("rung report: name a job, or a time with --since 12h")
-    session = Session.open()
+    session = OpenHome.open()
     if job is not None:
         _report_job(session, job, output, as_json=as_json)
     else:
         _report_since(session, str(since), output, as_json=as_json)
 
 
-def _report_job(session: Session, job: str, output: Path | None, *, as_json: bool) -> None:
+def _report_job(session: OpenHome, job: str, output: Path | None, *, as_json: bool) -> None:
     from rung.runner.report.job_report import job_page, totals
     from rung.runner.report.summary import summary_facts, summary_line
     from rung.runner.session.watching import unwatched
@@ -64,7 +64,7 @@ def _report_job(session: Session, job: str, output: Path | None, *, as_json: boo
         click.echo(f"written to {clean(str(output))}")
 
 
-def _report_since(session: Session, since: str, output: Path | None, *, as_json: bool) -> None:
+def _report_since(session: OpenHome, since: str, output: Path | None, *, as_json: bool) -> None:
     from rung.runner.report.since_report import since_page, since_report, since_text
     from rung.runner.views.times import parse_since
 

@@ -26,9 +26,9 @@ def top() -> None:
     lacking = [name for name in NEEDED if find_spec(name) is None]
     if lacking:
         raise UsageError(f"rung top: {', '.join(lacking)} is not installed; install it with: pip install 'rung[top]'")
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
 
-    session = Session.open()
+    session = OpenHome.open()
     session.store.close()
     from rung.runner.top.app import TopApp
     from rung.runner.top.overview import OverviewReader

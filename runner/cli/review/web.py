@@ -35,10 +35,10 @@ def web(port: int, browse: bool, beside: bool) -> None:
     jobs and their controller do not depend on it.
     """
     refuse_without_extra("rung web")
-    from rung.runner.session.session import Session
+    from rung.runner.session.open_home import OpenHome
     from rung.runner.web.serve import serve
 
-    session = Session.open(create=True)
+    session = OpenHome.open(create=True)
     session.store.close()
     serve(session.paths, port, _announce, browse=browse, lifeline=sys.stdin.buffer if beside else None)
 
