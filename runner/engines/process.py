@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.forked_wrapper import fork_wrapper
 from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
 from rung.runner.files.transfer import clear
@@ -49,9 +50,7 @@ class ProcessEngine:
             if request.source is not None:
                 make_copy(request.source, request.cwd, request.edits, paths.home)
             _write(paths.request, request.to_dict())
-            # One at a time: each sees the cores that those before it are bound to.
-            with _STARTING:
-                _run_wrapper(paths, _cores(request.limits.get("cpus")), {**request.env, **secrets})
+            _start_wrapper(paths, request.limits.get("cpus"), {**request.env, **secrets})
         # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
@@ -171,10 +170,18 @@ class ProcessEngine:
         return next(iter(parse_gpus(done.stdout)[0]), None)
 
 
-def _cores(count: int | None) -> list[int]:
-    """Return the cores for an attempt that may have so many; empty if it may have all of them."""
+def _start_wrapper(paths: AttemptPaths, cpus: int | None, env: Mapping[str, str]) -> None:
+    # Those with a limit one at a time: each sees the cores that those before it are bound to.
+    with _STARTING if cpus else nullcontext():
+        cores = _cores(cpus) if cpus else []
+        if not fork_wrapper(paths, cores, env):
+            _run_wrapper(paths, cores, env)
+
+
+def _cores(count: int) -> list[int]:
+    """Return the cores for an attempt that may have so many."""
     allowed = frozenset(os.sched_getaffinity(0))
-    return choose_cores(count, allowed, cores_in_use(allowed)) if count else []
+    return choose_cores(count, allowed, cores_in_use(allowed))
 
 
 def _run_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, str]) -> None:

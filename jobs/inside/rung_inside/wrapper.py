@@ -1,8 +1,9 @@
 """Runs one attempt on its host: starts the command once, waits, and records how it ended.
 
 Runs as `python -I wrapper.py FOLDER [CORE...]`, standard library only, Python 3.8+. It is no child of the process that
-started it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left;
-`--stacks FOLDER` asks the processes of the command to write their stacks into the log.
+started it, so it survives the controller; on the controller's machine wrapper_server.py forks it instead. It does not
+read the log. `--end FOLDER` kills what a killed wrapper left; `--stacks FOLDER` asks the processes of the command to
+write their stacks into the log.
 FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
@@ -57,11 +58,18 @@ def start(folder: str, cores: list[int]) -> int:
         # The caller waits only for the claim; no byte means that none could be made.
         return 0 if os.read(claimed, 1) else 1
     os.setsid()
+    run_attempt(folder, claiming)
+    return 0
+
+
+def run_attempt(folder: str, claiming: int) -> None:
+    """Claim the attempt, say so with a byte, run its command unless another wrapper does, and record how it ended."""
     mine = claim(folder)
-    os.write(claiming, b"1")
+    with contextlib.suppress(OSError):  # whoever waited for it may be dead; the attempt is not
+        os.write(claiming, b"1")
     os.close(claiming)
     if not mine or os.path.exists(os.path.join(folder, "stop")):
-        return 0
+        return
     with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
         request = json.load(file)
     # The space is reserved now, so that a run that filled the disk can still record how it ended.
@@ -75,7 +83,6 @@ def start(folder: str, cores: list[int]) -> int:
         file.flush()
         os.fsync(file.fileno())
     os.rename(os.path.join(folder, "done.draft"), os.path.join(folder, "done.json"))
-    return 0
 
 
 def bind(cores: list[int]) -> None:
