@@ -49,10 +49,9 @@ def fork_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, st
     if home is None or time.monotonic() < _rest_until.get(home, 0.0):
         return False
     try:
-        request = {"folder": str(paths.folder), "cores": list(cores), "env": dict(env), "cwd": os.getcwd()}
-        request["umask"] = _umask()
+        request = _request(str(paths.folder), cores, env)
         with closing(_connection(home / f"wrappers-{_key()}")) as connection:
-            connection.sendall(json.dumps(request).encode("ascii") + b"\n")
+            connection.sendall(request)
             return connection.recv(1) == b"1"
     except (OSError, subprocess.SubprocessError):
         _rest_until[home] = time.monotonic() + REST_SECONDS
@@ -64,6 +63,15 @@ def _home(paths: AttemptPaths) -> Path | None:
     parents = paths.folder.parents
     in_home = len(parents) > 3 and (parents[0].name, parents[2].name) == ("attempts", "jobs")
     return paths.home if in_home and sys.getfilesystemencoding() == "utf-8" else None
+
+
+def _request(folder: str, cores: Sequence[int], env: Mapping[str, str]) -> bytes:
+    """Return words that each end with a zero byte: none can contain one, and only the last one is empty."""
+    variables = [f"{name}={value}" for name, value in env.items()]
+    words = [folder, str(Path.cwd()), str(_umask()), " ".join(map(str, cores)) or "-", *variables]
+    if any("\0" in word for word in words) or any(not name or "=" in name for name in env):
+        raise ValueError("embedded null byte, or illegal environment variable name")
+    return b"".join(os.fsencode(word) + b"\0" for word in words) + b"\0"
 
 
 def _umask() -> int:
@@ -94,7 +102,7 @@ def _key() -> str:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)
+        return str(Path(path).readlink())
     except OSError:  # a kernel without this kind
         return ""
 

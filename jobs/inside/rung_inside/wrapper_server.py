@@ -8,21 +8,22 @@ asked. The server ends, and removes FOLDER, when nobody has asked for a while.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import ctypes
 import fcntl
 import gc
-import json
 import locale
 import os
 import signal
 import socket
 import struct
 import sys
-from typing import Any
+import types
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# The modules beside this one, without what their package loads: the module threading alone, which does something in
+# every fork, would cost each wrapper 400 KB.
+package = types.ModuleType("rung_inside")
+package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+sys.modules["rung_inside"] = package
 
 from rung_inside import wrapper  # noqa: E402
 
@@ -52,7 +53,6 @@ def main(arguments: list[str]) -> int:
     if os.fork():
         return 0
     remove_leftovers(arguments[0])
-    codecs.lookup("ascii")  # a codec is a module, which each wrapper would load for itself
     # A collection would write to every object, and so copy the memory that the wrappers share.
     gc.disable()
     gc.freeze()
@@ -140,45 +140,46 @@ def become_wrapper(connection: socket.socket) -> None:
     """Run an attempt as a process that its controller has started itself would."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    request = receive(connection)
-    os.umask(request["umask"])
-    os.chdir(request["cwd"])
-    set_variables(request["env"])
-    show(WORDS, [sys.executable, "-I", wrapper.__file__, request["folder"], *map(str, request["cores"])])
+    folder, cwd, umask, named, *pairs = receive(connection)
+    cores = [] if named == "-" else named.split()
+    variables = with_locale(dict(pair.split("=", 1) for pair in pairs))
+    os.umask(int(umask))
+    os.chdir(cwd)
+    show(WORDS, [sys.executable, "-I", wrapper.__file__, folder, *cores])
     # By this variable the cores that are taken are found.
-    show(VARIABLES, ["RUNG_JOB=" + request["env"].get("RUNG_JOB", "")])
-    if request["cores"]:
-        wrapper.bind(request["cores"])
+    show(VARIABLES, ["RUNG_JOB=" + variables.get("RUNG_JOB", "")])
+    if cores:
+        wrapper.bind([int(core) for core in cores])
     if not given_up(connection):
-        wrapper.run_attempt(request["folder"], connection.detach())
+        wrapper.run_attempt(folder, connection.detach(), variables)
 
 
-def set_variables(variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-    # As an interpreter does that is started with these (PEP 538): a job has the same variables in both ways.
+def with_locale(variables: dict[str, str]) -> dict[str, str]:
+    """Return the variables as an interpreter that is started with them passes them on (PEP 538)."""
+    os.unsetenv("LC_CTYPE")  # this interpreter has set it
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if name in variables:
+            os.putenv(name, variables[name])
     try:
         name = locale.setlocale(locale.LC_CTYPE, "")
     except locale.Error:
         name = "C"
-    if name == "C" and not variables.get("LC_ALL"):
-        os.environ["LC_CTYPE"] = "C.UTF-8"
+    return variables if name != "C" or variables.get("LC_ALL") else dict(variables, LC_CTYPE="C.UTF-8")
 
 
-def receive(connection: socket.socket) -> dict[str, Any]:
-    """Return the request: one line of JSON, from the user whose server this is."""
+def receive(connection: socket.socket) -> list[str]:
+    """Return the words of a request: each ends with a zero byte, and only the last one is empty."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user != os.geteuid():
         raise PermissionError("another user")
     connection.settimeout(REQUEST_SECONDS)
-    data = bytearray()
-    while not data.endswith(b"\n"):
+    data = b""
+    while not data.endswith(b"\0\0"):
         part = connection.recv(1 << 16)
         if not part or len(data) > MOST_BYTES:
             raise ValueError("no whole request")
         data += part
-    request: dict[str, Any] = json.loads(data)
-    return request
+    return data[:-2].decode("utf-8", "surrogateescape").split("\0")
 
 
 def given_up(connection: socket.socket) -> bool:
@@ -191,13 +192,17 @@ def given_up(connection: socket.socket) -> bool:
 
 
 def show(area: tuple[int, int], words: list[str]) -> None:
-    """Replace what `ps` shows of this process, as far as there is room: it would be what it shows of the server."""
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
+    """Replace what the kernel shows of this process, as far as there is room: it would be what it shows of the server.
+
+    An error where that is forbidden; the attempt is then started in the other way.
+    """
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
     begin, end = int(fields[area[0]]), int(fields[area[1]])
-    if 0 < begin < end:
-        text = "\0".join(words).encode("utf-8", "surrogateescape")[: end - begin - 1]
-        ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
+    text = "\0".join(words).encode("utf-8", "surrogateescape")[: end - begin - 1]
+    memory = os.open("/proc/self/mem", os.O_WRONLY)
+    os.pwrite(memory, text.ljust(end - begin, b"\0"), begin)
+    os.close(memory)
 
 
 if __name__ == "__main__":
