@@ -53,7 +53,7 @@ def fork_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, st
         with closing(_connection(home / f"wrappers-{_key()}")) as connection:
             connection.sendall(request)
             return connection.recv(1) == b"1"
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, AttributeError, subprocess.SubprocessError):  # AttributeError: a Python without Unix sockets
         _rest_until[home] = time.monotonic() + REST_SECONDS
         return False
 
@@ -121,8 +121,9 @@ def _connection(folder: Path) -> socket.socket:
 
 
 def _connected(folder: Path) -> socket.socket:
+    kind = socket.AF_UNIX
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = socket.socket(kind, socket.SOCK_STREAM)
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:

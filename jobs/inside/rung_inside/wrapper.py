@@ -134,11 +134,10 @@ def run(folder: str, request: dict[str, Any], log: int, variables: dict[str, str
     signal.signal(signal.SIGTERM, forward)
     before, marked = oom_kills(), dict(variables, **{MARK: folder})
     try:
-        group.append(spawn(request["argv"], marked, log, log, lambda: prepare(request["cwd"], request["limits"])))
+        group.append(spawn(request["argv"], marked, log, log, lambda: prepare(folder, request)))
     except OSError as error:
         os.write(log, ("rung: cannot start %s: %s\n" % (request["argv"][0], error)).encode("utf-8", "replace"))
         return {"exit_code": 127, "signal": None, "ended_at": time.time()}
-    write(folder, "running.json", json.dumps({"group": group[0]}).encode("ascii"))
     watches = [each for each in (watch_hands(log, variables), watch_versions(log, variables)) if each is not None]
     code = wait(group[0])
     for watch in watches:
@@ -198,17 +197,21 @@ def oom_kills() -> int:
     return 0
 
 
-def prepare(folder: str, limits: dict[str, int]) -> None:
-    """Prepare the process of the command: its own folder and group, killed with the wrapper, with its limits."""
-    os.chdir(folder)
+def prepare(folder: str, request: dict[str, Any]) -> None:
+    """Prepare the process of the command: its folder and group, killed with the wrapper, with its limits."""
+    limits = request["limits"]
+    os.chdir(request["cwd"])
     os.setpgid(0, 0)
     die_with_parent()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if limits.get("memory"):
         # RLIMIT_DATA counts what a process writes; RLIMIT_AS also counts what torch only reserves.
         resource.setrlimit(resource.RLIMIT_DATA, (limits["memory"], limits["memory"]))
     if limits.get("cpus"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: limits["cpus"]])
+    # Before the command does anything: whoever has seen its output can stop it.
+    write(folder, "running.json", json.dumps({"group": os.getpid()}).encode("ascii"))
 
 
 def kill(group: int, number: int) -> None:
