@@ -65,7 +65,8 @@ def main(options: Sequence[str] = ()) -> None:
     print(f"  a bare start takes {bare:.1f} ms")
     for name, (start, memory, look) in (("forked", forked), ("own interpreter", direct)):
         print(
-            f"  {name:15}: {memory:,.0f} KB of its own, a start {start:.1f} ms ({start / bare:.1f} x), {look:.0f} µs a look"
+            f"  {name:15}: {memory:,.0f} KB of its own, a start {start:.1f} ms ({start / bare:.1f} x), "
+            f"{look:.0f} µs a look"
         )
 
 

@@ -1,4 +1,4 @@
-"""Tests the wrappers that a server forks: what a job has from them, and that they need neither server nor controller."""
+"""Tests wrappers that a server forks: what a job has from them, and that they need no server and no controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rung.runner.engines import forked_wrapper
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Presence, Request
 from tests import pace
-from tests.support.process_attempts import ENV, Attempts, Wait, gone
+from tests.support.process_attempts import Attempts, Wait, gone
 
 # What a process has from the one that started it.
 SEEN = """
