@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.paths import AttemptPaths
+from rung.runner.engines.claimed_process import boot, forget_claim, is_alive, read_claim, read_record
+from rung.runner.engines.forked_wrapper import fork_wrapper
 from rung.runner.files.fingerprint import is_hidden, local_entry
 from rung.runner.files.inside import WRAPPER
 from rung.runner.files.transfer import clear
@@ -49,32 +51,31 @@ class ProcessEngine:
             if request.source is not None:
                 make_copy(request.source, request.cwd, request.edits, paths.home)
             _write(paths.request, request.to_dict())
-            # One at a time: each sees the cores that those before it are bound to.
-            with _STARTING:
-                _run_wrapper(paths, _cores(request.limits.get("cpus")), {**request.env, **secrets})
+            _start_wrapper(paths, request.limits.get("cpus"), {**request.env, **secrets})
         # ValueError: a secret with a character that no environment can contain.
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise EngineError(f"{paths.folder}: the attempt could not be started: {error}") from None
 
     def observe(self, paths: AttemptPaths) -> Observation:
-        claim = _read(paths.claim)
+        claim = read_claim(paths.folder)
         if claim is None:
             return Observation(Presence.ABSENT)
-        alive = _alive(claim)
+        alive = is_alive(claim)
         # Read after the check of the process: a wrapper that ended in between has left its record.
-        done = _read(paths.done)
+        done = read_record(f"{paths.folder}/done.json")
         if done is not None:
+            forget_claim(paths.folder)
             end = Observation(Presence.ENDED, done["exit_code"], done["signal"], ended_at=done["ended_at"])
             itself = EndedBy.ITSELF if done["exit_code"] is not None else None
             return replace(end, started_at=claim["claimed_at"], ended_by=itself)
         if alive:
             return Observation(Presence.RUNNING, started_at=claim["claimed_at"])
-        if claim["boot"] == _boot():
+        if claim["boot"] == boot():
             subprocess.run([sys.executable, "-I", str(WRAPPER), "--end", str(paths.folder)], check=False)
         if paths.stop.exists() and not paths.running.exists():
             return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
         detail = "the process is gone and left no completion record"
-        rebooted = EndedBy.NODE_FAILURE if claim["boot"] != _boot() else None
+        rebooted = EndedBy.NODE_FAILURE if claim["boot"] != boot() else None
         return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"], ended_by=rebooted)
 
     def signs_of_end(self, paths: AttemptPaths) -> tuple[str, ...]:
@@ -82,18 +83,18 @@ class ProcessEngine:
         return (str(paths.done), *([f"/proc/{claim['pid']}"] if claim else []))
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
-        claim, running = _read(paths.claim), _read(paths.running)
+        claim, running = read_claim(paths.folder), read_record(paths.running)
         if claim and not running:
             return  # about to run; the next call finds the group
         # While the wrapper that claimed the attempt lives, the recorded group is its child's and nobody else's.
-        if claim and running and _alive(claim) and (force or not paths.stop.exists()):
+        if claim and running and is_alive(claim) and (force or not paths.stop.exists()):
             _signal_group(running["group"], signal.SIGKILL if force else signal.SIGTERM)
         paths.folder.mkdir(parents=True, exist_ok=True)
         paths.stop.touch()
 
     def ask_for_stacks(self, paths: AttemptPaths) -> None:
-        claim = _read(paths.claim)
-        if not claim or not _alive(claim):
+        claim = read_claim(paths.folder)
+        if not claim or not is_alive(claim):
             return
         command = [sys.executable, "-I", str(WRAPPER), "--stacks", str(paths.folder)]
         try:
@@ -103,8 +104,8 @@ class ProcessEngine:
 
     def kill_unannounced(self, paths: AttemptPaths) -> None:
         """Kill the attempt without a mark, as a failing machine would. Used by drills."""
-        claim, running = _read(paths.claim), _read(paths.running)
-        if claim and running and _alive(claim):
+        claim, running = read_claim(paths.folder), read_record(paths.running)
+        if claim and running and is_alive(claim):
             _signal_group(running["group"], signal.SIGKILL)
 
     def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
@@ -175,10 +176,18 @@ class ProcessEngine:
         return next(iter(parse_gpus(done.stdout)[0]), None)
 
 
-def _cores(count: int | None) -> list[int]:
-    """Return the cores for an attempt that may have so many; empty if it may have all of them."""
+def _start_wrapper(paths: AttemptPaths, cpus: int | None, env: Mapping[str, str]) -> None:
+    # Those with a limit one at a time: each sees the cores that those before it are bound to.
+    with _STARTING if cpus else nullcontext():
+        cores = _cores(cpus) if cpus else []
+        if not fork_wrapper(paths, cores, env):
+            _run_wrapper(paths, cores, env)
+
+
+def _cores(count: int) -> list[int]:
+    """Return the cores for an attempt that may have so many."""
     allowed = frozenset(os.sched_getaffinity(0))
-    return choose_cores(count, allowed, cores_in_use(allowed)) if count else []
+    return choose_cores(count, allowed, cores_in_use(allowed))
 
 
 def _run_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, str]) -> None:
@@ -196,41 +205,11 @@ def _run_wrapper(paths: AttemptPaths, cores: Sequence[int], env: Mapping[str, st
     )
 
 
-def _alive(claim: Mapping[str, Any]) -> bool:
-    """Tell whether the process that made the claim still runs."""
-    if claim["boot"] != _boot():
-        return False
-    try:
-        fields = _stat(claim["pid"])
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return int(fields[19]) == claim["started"] and fields[0] != "Z"
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may contain spaces and parentheses."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-
-
 def _signal_group(group: int, number: signal.Signals) -> None:
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        data: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise EngineError(f"{path}: cannot be read: {error}") from None
-    return data
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

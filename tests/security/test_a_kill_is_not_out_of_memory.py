@@ -117,14 +117,14 @@ def test_in_a_log_from_elsewhere_killed_still_means_lack_of_memory() -> None:
 
 
 LOCAL = """
-import json, sys
+import json, os, sys
 sys.path.insert(0, sys.argv[1])
 from rung_inside import wrapper
 counts = [0, int(sys.argv[3])]
 wrapper.oom_kills = lambda: counts.pop(0)
 request = {"argv": ["sh", "-c", sys.argv[4]], "cwd": sys.argv[2], "limits": {}}
 with open(sys.argv[2] + "/log", "ab") as log:
-    wrapper.run(sys.argv[2], request, log)
+    wrapper.run(sys.argv[2], request, log.fileno(), dict(os.environ))
 """
 
 

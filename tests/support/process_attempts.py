@@ -21,13 +21,17 @@ ENV = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
 class Attempts:
     """Makes requests in one folder, and ends what a test leaves running."""
 
-    def __init__(self, folder: Path, wait: Wait) -> None:
+    def __init__(self, folder: Path, wait: Wait, job_folder: Path | None = None) -> None:
         self.folder, self.wait, self.engine = folder, wait, ProcessEngine()
+        self.job_folder = job_folder or folder
         self.made: list[Request] = []
+
+    def paths(self, number: int) -> AttemptPaths:
+        return AttemptPaths(self.job_folder / "attempts" / str(number))
 
     def request(self, *argv: str, **more: Any) -> Request:
         number = len(self.made) + 1
-        paths = AttemptPaths(self.folder / "attempts" / str(number))
+        paths = self.paths(number)
         request = Request("a-1", number, argv, self.folder, ENV, paths, self.folder / "checkpoints", **more)
         self.made.append(request)
         return request

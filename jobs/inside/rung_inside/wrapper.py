@@ -1,8 +1,9 @@
 """Runs one attempt on its host: starts the command once, waits, and records how it ended.
 
 Runs as `python -I wrapper.py FOLDER [CORE...]`, standard library only, Python 3.8+. It is no child of the process that
-started it, so it survives the controller. It does not read the log. `--end FOLDER` kills what a killed wrapper left;
-`--stacks FOLDER` asks the processes of the command to write their stacks into the log.
+started it, so it survives the controller; on the controller's machine wrapper_server.py forks it instead. It does not
+read the log. `--end FOLDER` kills what a killed wrapper left; `--stacks FOLDER` asks the processes of the command to
+write their stacks into the log.
 FOLDER holds request.json; the wrapper adds
 
     claim.json    who this wrapper is (pid and start time); made once, so a second wrapper for the folder does nothing
@@ -19,10 +20,13 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
-from typing import IO, Any
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from rung_inside.spawn import spawn, wait
 
 PR_SET_PDEATHSIG = 1
 # Only in the environment of the command, so that processes left behind by the job can be found.
@@ -57,25 +61,31 @@ def start(folder: str, cores: list[int]) -> int:
         # The caller waits only for the claim; no byte means that none could be made.
         return 0 if os.read(claimed, 1) else 1
     os.setsid()
+    run_attempt(folder, claiming, dict(os.environ))
+    return 0
+
+
+def run_attempt(folder: str, claiming: int, variables: dict[str, str]) -> None:
+    """Claim the attempt, say so with a byte, run its command unless another wrapper does, and record how it ended."""
     mine = claim(folder)
-    os.write(claiming, b"1")
+    with contextlib.suppress(OSError):  # whoever waited for it may be dead; the attempt is not
+        os.write(claiming, b"1")
     os.close(claiming)
     if not mine or os.path.exists(os.path.join(folder, "stop")):
-        return 0
-    with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
-        request = json.load(file)
+        return
+    with open(os.path.join(folder, "request.json"), "rb") as file:
+        request = json.loads(file.read().decode("utf-8"))
     # The space is reserved now, so that a run that filled the disk can still record how it ended.
     write(folder, "done.draft", b" " * DONE_BYTES)
     with open(os.path.join(folder, "log"), "ab") as log:
-        ending = run(folder, request, log)
+        ending = run(folder, request, log.fileno(), variables)
         end_leftovers(folder)
-        keep_version(log)
+        keep_version(log.fileno(), variables)
     with open(os.path.join(folder, "done.draft"), "r+b") as file:
         file.write(json.dumps(ending).encode("ascii"))
         file.flush()
         os.fsync(file.fileno())
     os.rename(os.path.join(folder, "done.draft"), os.path.join(folder, "done.json"))
-    return 0
 
 
 def bind(cores: list[int]) -> None:
@@ -90,8 +100,8 @@ def bind(cores: list[int]) -> None:
 def claim(folder: str) -> bool:
     """Make claim.json, whole or not at all; False if another wrapper made it first."""
     draft = os.path.join(folder, "claim.%d" % os.getpid())
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump(dict(identity(os.getpid()), claimed_at=time.time()), file)
+    with open(draft, "wb") as file:
+        file.write(json.dumps(dict(identity(os.getpid()), claimed_at=time.time())).encode("ascii"))
         file.flush()
         os.fsync(file.fileno())
     try:
@@ -105,14 +115,14 @@ def claim(folder: str) -> bool:
 
 def identity(pid: int) -> dict[str, Any]:
     """Return what distinguishes this process from a later one with the same pid: its start time and the boot id."""
-    with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+    with open("/proc/%d/stat" % pid, "rb") as file:
         # The name in parentheses may hold anything; the fields after the last one are plain numbers.
-        started = file.read().rpartition(")")[2].split()[19]
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return {"pid": pid, "started": int(started), "boot": file.read().strip()}
+        started = file.read().rpartition(b")")[2].split()[19]
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return {"pid": pid, "started": int(started), "boot": file.read().strip().decode("ascii")}
 
 
-def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
+def run(folder: str, request: dict[str, Any], log: int, variables: dict[str, str]) -> dict[str, Any]:
     """Run the command and return how it ended."""
     group: list[int] = []
 
@@ -122,65 +132,52 @@ def run(folder: str, request: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, forward)
-    devnull, before = os.open(os.devnull, os.O_RDONLY), oom_kills()
+    before, marked = oom_kills(), dict(variables, **{MARK: folder})
     try:
-        child = subprocess.Popen(
-            request["argv"],
-            cwd=request["cwd"],
-            env={**os.environ, MARK: folder},
-            stdin=devnull,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: prepare(request["limits"]),
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        os.write(log.fileno(), ("rung: cannot start %s: %s\n" % (request["argv"][0], error)).encode("utf-8", "replace"))
+        group.append(spawn(request["argv"], marked, log, log, lambda: prepare(folder, request)))
+    except OSError as error:
+        os.write(log, ("rung: cannot start %s: %s\n" % (request["argv"][0], error)).encode("utf-8", "replace"))
         return {"exit_code": 127, "signal": None, "ended_at": time.time()}
-    group.append(child.pid)
-    write(folder, "running.json", json.dumps({"group": child.pid}).encode("ascii"))
-    watches = [each for each in (watch_hands(log), watch_versions(log)) if each is not None]
-    code = child.wait()
+    watches = [each for each in (watch_hands(log, variables), watch_versions(log, variables)) if each is not None]
+    code = wait(group[0])
     for watch in watches:
-        watch.kill()
-        watch.wait()
+        os.kill(watch, signal.SIGKILL)
+        wait(watch)
     if code in KILLED and oom_kills() > before:
-        os.write(log.fileno(), b"rung: the kernel killed a process: out of memory\n")
+        os.write(log, b"rung: the kernel killed a process: out of memory\n")
     return {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "ended_at": time.time()}
 
 
-def watch_hands(log: IO[bytes]) -> subprocess.Popen[bytes] | None:
+def watch_hands(log: int, variables: dict[str, str]) -> int | None:
     """Start the process that looks for a Python of the job which zero-edit cannot reach; a job can do without it."""
-    if os.environ.get("RUNG_MODE") != "zero-edit":
+    if variables.get("RUNG_MODE") != "zero-edit":
         return None
-    return start_beside(log, "hands_watch.py", str(os.getsid(0)))
+    return start_beside(log, variables, "hands_watch.py", str(os.getsid(0)))
 
 
-def watch_versions(log: IO[bytes]) -> subprocess.Popen[bytes] | None:
+def watch_versions(log: int, variables: dict[str, str]) -> int | None:
     """Start the process that keeps versions of a checkpoint file which every save overwrites."""
-    one_file = "*" not in os.environ.get("RUNG_CHECKPOINT_PATTERN", "*")
-    return start_beside(log, "version_watch.py") if one_file else None
+    one_file = "*" not in variables.get("RUNG_CHECKPOINT_PATTERN", "*")
+    return start_beside(log, variables, "version_watch.py") if one_file else None
 
 
-def keep_version(log: IO[bytes]) -> None:
+def keep_version(log: int, variables: dict[str, str]) -> None:
     """Keep what the last save wrote, when nothing of the job runs any more."""
-    if "*" not in os.environ.get("RUNG_CHECKPOINT_PATTERN", "*"):
-        last = start_beside(log, "version_watch.py", "--once")
+    if "*" not in variables.get("RUNG_CHECKPOINT_PATTERN", "*"):
+        last = start_beside(log, variables, "version_watch.py", "--once")
         if last is not None:
-            last.wait()
+            wait(last)
 
 
-def start_beside(log: IO[bytes], name: str, *arguments: str) -> subprocess.Popen[bytes] | None:
+def start_beside(log: int, variables: dict[str, str], name: str, *arguments: str) -> int | None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        return subprocess.Popen(
-            [sys.executable, "-I", program, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,
-        )
-    except (OSError, subprocess.SubprocessError):
+        return spawn([sys.executable, "-I", program, *arguments], variables, log, devnull, die_with_parent)
+    except OSError:
         return None
+    finally:
+        os.close(devnull)
 
 
 def die_with_parent() -> None:
@@ -190,26 +187,31 @@ def die_with_parent() -> None:
 def oom_kills() -> int:
     """Return how many processes of this control group the kernel has killed because memory ran out; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        with open("/proc/self/cgroup", "rb") as file:
+            groups = [line.split(":", 2) for line in os.fsdecode(file.read()).splitlines()]
         for _, kinds, path in groups:
             name = "%s/memory.events" % path if not kinds else "/memory%s/memory.oom_control" % path
             if not kinds or "memory" in kinds.split(","):
-                with contextlib.suppress(OSError), open("/sys/fs/cgroup" + name, encoding="ascii") as file:
-                    return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+                with contextlib.suppress(OSError), open("/sys/fs/cgroup" + name, "rb") as file:
+                    return sum(int(line.split()[1]) for line in file if line.startswith(b"oom_kill "))
     return 0
 
 
-def prepare(limits: dict[str, int]) -> None:
-    """Prepare the process of the command: its own group, killed with the wrapper, with its limits."""
+def prepare(folder: str, request: dict[str, Any]) -> None:
+    """Prepare the process of the command: its folder and group, killed with the wrapper, with its limits."""
+    limits = request["limits"]
+    os.chdir(request["cwd"])
     os.setpgid(0, 0)
     die_with_parent()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if limits.get("memory"):
         # RLIMIT_DATA counts what a process writes; RLIMIT_AS also counts what torch only reserves.
         resource.setrlimit(resource.RLIMIT_DATA, (limits["memory"], limits["memory"]))
     if limits.get("cpus"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: limits["cpus"]])
+    # Before the command does anything: whoever has seen its output can stop it.
+    write(folder, "running.json", json.dumps({"group": os.getpid()}).encode("ascii"))
 
 
 def kill(group: int, number: int) -> None:

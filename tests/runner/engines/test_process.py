@@ -97,7 +97,6 @@ def test_a_missing_command_ends_with_127_and_a_line_in_the_log(attempts: Attempt
 
 def test_a_missing_working_folder_ends_with_127_and_a_line_in_the_log(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("true")
-    (tmp_path / "attempts" / "1").mkdir(parents=True)
     away = Request(**{**vars(request), "cwd": tmp_path / "nowhere"})
     attempts.engine.start(away, {})
     assert attempts.end(request).exit_code == 127

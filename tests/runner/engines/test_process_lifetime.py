@@ -15,7 +15,7 @@ import pytest
 from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.seams.engine import Presence
+from rung.runner.seams.engine import Presence, Request
 from tests import pace
 from tests.support.process_attempts import ENV, Attempts, gone
 
@@ -43,7 +43,7 @@ from rung.runner.seams.engine import Request
 from rung.runner.engines.process import ProcessEngine
 folder = Path(sys.argv[1])
 request = Request("a-1", 1, ("sh", "-c", sys.argv[2]), folder, {"PATH": os.environ["PATH"]},
-                  AttemptPaths(folder / "attempts" / "1"), folder / "checkpoints")
+                  AttemptPaths(Path(sys.argv[3])), folder / "checkpoints")
 sys.stdin.readline()
 ProcessEngine().start(request, {})
 print("started", flush=True)
@@ -51,8 +51,8 @@ sys.stdin.readline()
 """
 
 
-def starter(folder: Path, script: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", STARTER, str(folder), script]
+def starter(request: Request, script: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", STARTER, str(request.cwd), script, str(request.paths.folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -64,7 +64,7 @@ def send_line(process: subprocess.Popen[str]) -> None:
 
 def test_when_many_start_an_attempt_at_once_it_runs_once(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
-    starters = [starter(tmp_path, "echo ran >> ran; sleep 0.2") for _ in range(4)]
+    starters = [starter(request, "echo ran >> ran; sleep 0.2") for _ in range(4)]
     for process in starters:
         send_line(process)
     for process in starters:
@@ -75,7 +75,7 @@ def test_when_many_start_an_attempt_at_once_it_runs_once(attempts: Attempts, tmp
 
 def test_an_attempt_outlives_its_killed_starter_and_a_new_engine_finds_it(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
-    process = starter(tmp_path, "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo over; exit 3")
+    process = starter(request, "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo over; exit 3")
     send_line(process)
     assert process.stdout is not None and process.stdout.readline() == "started\n"
     os.kill(process.pid, signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_an_attempt_outlives_its_killed_starter_and_a_new_engine_finds_it(attemp
 
 def test_the_exit_code_is_kept_when_an_attempt_ends_without_a_controller(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.request("sh")
-    process = starter(tmp_path, "exit 5")
+    process = starter(request, "exit 5")
     send_line(process)
     pace.communicate(process, "\n", usual=60)
     assert attempts.end(request).exit_code == 5
@@ -215,7 +215,7 @@ def test_a_worker_that_left_its_group_does_not_outlive_a_killed_wrapper(attempts
 
 
 def test_a_foreign_process_in_the_same_folder_is_left_alone(attempts: Attempts, tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "60"], env={**ENV, "RUNG_FOLDER": str(tmp_path / "attempts" / "10")})
+    stranger = subprocess.Popen(["sleep", "60"], env={**ENV, "RUNG_FOLDER": str(attempts.paths(10).folder)})
     try:
         attempts.end(attempts.sh("exit 0"))
         assert stranger.poll() is None
