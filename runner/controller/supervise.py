@@ -13,7 +13,7 @@ from functools import partial
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
-from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RungError
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, NeverTaken, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
@@ -114,6 +114,9 @@ class Supervisor:
             away = self._context.lasting(("away", job.id, attempt.number)).seconds
             attempt = transitions.answers_again(self._context.store, attempt, away, at=self._context.now())
         self._context.over(("away", job.id, attempt.number))
+        if observation.presence is Presence.REFUSED:
+            self._on_start_error(job, NeverTaken(observation.detail))
+            return
         if observation.presence is Presence.WAITING:
             self._stalls.count_anew(attempt)
             self._context.set_reason(job, observation.detail)
@@ -210,6 +213,11 @@ class Supervisor:
             self._context.back_off(job.id, BACK_OFF_SECONDS)
             return
         at = self._context.now()
+        if isinstance(error, NeverTaken):
+            # A person has to change the request: no try and no machine is counted.
+            transitions.not_started(self._context.store, job, self._last(job), str(error), at=at)
+            self.forget(job.id)
+            return
         fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
         attempt = replace(self._last(job), fault=fault, ended_at=at)
         transitions.recovering(self._context.store, job, attempt, fault, fault_recorded=False, at=at)

@@ -67,6 +67,7 @@ def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]
         "state": job.state.value,
         "reason": job.reason,
         "host": last.host if last else None,
+        "node": last.node if last else None,
         "gpus": [gpu.name for gpu in last.gpus] if last else [],
         "image": last.image if last else None,
         "priority": job.spec.priority,
@@ -103,7 +104,7 @@ def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
         **{name.upper(): value for name, value in row.items()},
         "AGE": age_text(now - row["submitted_at"]),
         "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
-        "HOST": _host(row["host"], row["gpus"]),
+        "HOST": _host(row["host"], row["node"], row["gpus"]),
     }
 
 
@@ -111,6 +112,7 @@ def _columns(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[l
     return [[row[name] for name in names] for row in cells]
 
 
-def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPU types in use there."""
-    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
+def _host(host: str | None, node: str | None, gpus: Sequence[str]) -> str | None:
+    """Return a host, or a site and its node, with the GPU types in use there."""
+    place = f"{host}/{node}" if host and node else host
+    return f"{place} ({', '.join(gpu_type(name) for name in gpus)})" if place and gpus else place

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 
 from rung.jobs.model.engine import SAVE_SIGNAL
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, NeverTaken
 from rung.jobs.model.paths import IN_INSIDE, IN_JOB, IN_RECORD, IN_WORK, AttemptPaths
 from rung.jobs.site.options import NO_VARIABLES, Submission, chosen_options, sbatch_options
 from rung.jobs.site.settings import Asked, Site
@@ -45,7 +45,7 @@ def batch_words(site: Site, request: Request, paths: SitePaths, name: str) -> tu
         options = sbatch_options(site, _asked(request), submission)
         words = _command(site, request, paths)
     except ValueError as error:
-        raise EngineError(f"{request.job_id}: the cluster cannot be asked for it: {error}") from None
+        raise NeverTaken(f"{request.job_id}: the cluster cannot be asked for it: {error}") from None
     return options, [f"{paths.inside}/batched.sh", paths.record, paths.work, save, *words]
 
 

@@ -37,7 +37,7 @@ from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import scan_workdir
 from rung.runner.files.shipped_trees import ShippedTrees
 from rung.runner.files.work_copy import edited_texts, with_edits
-from rung.runner.seams.engine import FileEntry, Observation, Request
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
 from rung.runner.seams.remote import Remote
 
 # Only we may read them; on a cluster nobody knows before which node needs them, so they are not in memory alone.
@@ -126,7 +126,15 @@ class SlurmEngine:
             self._follower.forget(self._name(paths))
             return done
         name, mark = self._name(paths), mark_of(self._store_id, paths)
-        return self._follower.observation(name, mark, paths, lambda: self._account.record_folder(paths))
+        found = self._follower.observation(name, mark, paths, lambda: self._account.record_folder(paths))
+        if found.presence is Presence.REFUSED:
+            self._take_out_of_the_queue(paths)
+        return found
+
+    def _take_out_of_the_queue(self, paths: AttemptPaths) -> None:
+        job = self._find(paths)
+        if job is not None and job.phase is Phase.WAITING:
+            self._queue.cancel(job)
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         asked = paths.stop.exists()

@@ -12,9 +12,9 @@ from enum import StrEnum
 from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.terminal_text import clean
 
-# One line per job: number, name, state, why it waits, nodes, when it was submitted, our mark. Only the mark, which is
-# the last, can have a `|` in it.
-QUEUE_FORMAT = "%A|%j|%T|%r|%N|%V|%k"
+# One line per job: number, name, state, why it waits, nodes, when it was submitted, its partitions, our mark. Only the
+# mark, which is the last, can have a `|` in it.
+QUEUE_FORMAT = "%A|%j|%T|%r|%N|%V|%P|%k"
 FIELDS = QUEUE_FORMAT.count("|") + 1
 MOST_TEXT = 500
 
@@ -54,6 +54,7 @@ class BatchJob:
     reason: str = ""
     nodes: str = ""
     submitted: str = ""
+    partition: str = ""
     mark: str = ""
 
     @property
