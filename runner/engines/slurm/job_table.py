@@ -90,7 +90,8 @@ def newest(jobs: list[BatchJob], name: str, mark: str) -> BatchJob | None:
     """Return the last submitted job of an attempt. Numbers can come again, so name and mark tell whose it is."""
     # Behind the mark of an attempt, a batch job may say more about itself.
     ours = [job for job in jobs if job.name == name and job.mark.split("@")[0] == mark and not job.was_refused]
-    return max(ours, key=lambda job: (job.submitted, int(job.number)), default=None)
+    # Should there be two, then one has found that the other runs the attempt, and has ended.
+    return max(ours, key=lambda job: (job.phase is not Phase.ENDED, job.submitted, int(job.number)), default=None)
 
 
 def is_number(text: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rung.jobs.model.errors import EngineError, NeverTaken
+from rung.jobs.model.errors import EngineError, HostUnreachable, NeverTaken
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.site.refusals import PER_JOB, read_refusal
 from rung.runner.engines.slurm.job_table import QUEUE_FORMAT, BatchJob, newest, parse_queue, parse_submitted
@@ -15,6 +15,9 @@ from rung.runner.seams.remote import OUTPUT_BYTES, CommandResult, Remote
 
 # A command repeats itself for nine seconds while the controller of the cluster is away, and a busy one takes long.
 COMMAND_SECONDS = 60.0
+# After so long, sbatch is ended on the login node itself, also when our connection to it has broken.
+SUBMIT_SECONDS = 50.0
+TIMED_OUT = 124
 MOST_ERROR = 300
 # What a command says, in any case of letters, while the controller of the cluster is away or busy.
 AWAY = (
@@ -65,10 +68,12 @@ class SlurmQueue:
 
         `others`: we have other jobs there, so that a limit may be reached only for now.
         """
-        ran = self._run(["sbatch", *options, *script])
+        ran = self._run(["timeout", f"{SUBMIT_SECONDS:.0f}", "sbatch", *options, *script])
         number = parse_submitted(_text(ran.out)) if ran.code == 0 else None
         if number is not None:
             return number
+        if ran.code == TIMED_OUT:
+            raise HostUnreachable(f"{self.host}: sbatch did not end in {SUBMIT_SECONDS:.0f} s")
         said, takes_not = _text(ran.err), f"{self.host}: the cluster does not take the job"
         if may_take_it_later(said, others=others):
             raise QueueAway(f"{takes_not}: {_error(ran)}")

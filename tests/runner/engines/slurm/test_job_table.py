@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,9 @@ def test_a_number_that_came_again_does_not_make_it_our_job() -> None:
     )
     newer = BatchJob("2", "rung-abc-a-1-1", "RUNNING", submitted="2026-11-18T06:00:05", mark="rung/abc/a-1/1@g")
     assert newest([theirs, newer, older], "rung-abc-a-1-1", "rung/abc/a-1/1") == newer
+    # A second batch job of the attempt, which ended when it found that the first one runs it.
+    ended = replace(older, submitted="2026-11-18T06:00:09")
+    assert newest([newer, ended], "rung-abc-a-1-1", "rung/abc/a-1/1") == newer
     assert newest([theirs], "rung-abc-a-1-1", "rung/abc/a-1/1") is None
     assert newest([newer], "rung-abc-a-1-1", "rung/abc/a-1/11") is None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rung.jobs.model.errors import EngineError, NeverTaken
+from rung.jobs.model.errors import EngineError, HostUnreachable, NeverTaken
 from rung.runner.engines.slurm.queue import QueueAway, SlurmQueue
 from rung.runner.hosts.local_remote import LocalRemote
 from rung.runner.seams.remote import OUTPUT_BYTES, CommandResult
@@ -82,6 +82,11 @@ def test_nodes_that_are_missing_because_we_exclude_them_may_come_back() -> None:
 def test_the_words_of_a_cluster_are_shown_without_their_control_codes() -> None:
     error = refusal("sbatch: error: Batch job submission failed: Invalid qos specification\033[31m\a")
     assert isinstance(error, NeverTaken) and "\033" not in str(error) and "\a" not in str(error)
+
+
+def test_a_sbatch_that_does_not_end_may_have_submitted_the_job() -> None:
+    with pytest.raises(HostUnreachable, match="lab: sbatch did not end in 50 s"):
+        SlurmQueue(Answers(CommandResult(124, b"", b"")), "abc").submit([], ["script"], others=False)
 
 
 def test_a_list_that_was_cut_is_no_answer() -> None:
