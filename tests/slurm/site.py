@@ -34,6 +34,8 @@ class SiteLab:
     folder: Path
     cluster: Cluster
     engine = SLURM
+    # The image of jobs, where the site starts containers.
+    image = ""
     controllers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
