@@ -27,6 +27,7 @@ export $(PASSED)
 TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static chromium=chromium
 SYSTEM := $(TESTS_NEED) dockerd=docker.io iptables=iptables debootstrap=debootstrap mkfs.ext4=e2fsprogs ip=iproute2
 SYSTEM += slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge
+SYSTEM += podman=podman crun=crun newuidmap=uidmap catatonit=catatonit
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
 .PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image

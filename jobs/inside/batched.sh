@@ -36,6 +36,8 @@ _rung_ask() {
     [ -n "$_rung_child" ] || return 0
     for _rung_pid in /proc/[0-9]*; do
         read -r _rung_line <"$_rung_pid/stat" || continue
+        # Podman would pass it on to a command that may have no handler for it.
+        case $_rung_line in *"(podman) "*) continue ;; esac
         # The name before it may hold anything. Behind it: state, parent, group, session.
         set -- "$1" ${_rung_line##*) }
         [ "$5" = "$_rung_child" ] || continue
@@ -99,7 +101,15 @@ for _rung_file in "$_rung_record"/secrets/*; do
     # The dot keeps line ends that $( ) would cut off.
     _rung_value=$(cat "$_rung_file" && echo .) || { echo "rung: a secret cannot be read"; _rung_end 125; }
     rm -f "$_rung_file"
-    export "${_rung_file##*/}=${_rung_value%.}"
+    _rung_value=${_rung_value%.}
+    if [ -n "${RUNG_ENVIRONMENT:-}" ]; then
+        # Only the command in the container gets it, and not the tool that starts the container.
+        _rung_value=$(printf %s. "$_rung_value" | sed "s/'/'\\\\''/g")
+        RUNG_ENVIRONMENT="$RUNG_ENVIRONMENT
+export ${_rung_file##*/}='${_rung_value%.}'"
+    else
+        export "${_rung_file##*/}=$_rung_value"
+    fi
 done
 rmdir "$_rung_record/secrets"
 _rung_value=

@@ -11,6 +11,7 @@ RungError                  one line for a person, exit code 2
 ├── NotifyError            notify.yaml is not valid or open to others, or no message can be sent
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
+│   └── NeverTaken         a cluster will never take such a job; only a person can change that
 ├── HostError              a host cannot be used now; what runs there may run on
 │   ├── HostUnreachable    the host does not answer; it may come back
 │   └── HostRefused        the host, its key or our login is refused; only a person can fix that
@@ -70,6 +71,10 @@ class NotifyError(RungError):
 
 class EngineError(RungError):
     """An engine could not do what was asked; nothing was started twice."""
+
+
+class NeverTaken(EngineError):
+    """A cluster will never take such a job. It says what to do; neither waiting nor another try helps."""
 
 
 class HostError(RungError):

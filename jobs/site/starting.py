@@ -24,6 +24,16 @@ PINNED = re.compile(
 )
 # The names of Docker Hub.
 HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
+# The container is no child of Podman, so it can outlive it. A signal ends Podman first, and this shell last.
+REMOVED = """
+_rung_name=$1
+shift
+trap : TERM
+"$@"
+_rung_code=$?
+podman rm --force --ignore --time=0 "$_rung_name" >/dev/null 2>&1
+exit "$_rung_code"
+"""
 NETWORKS = {"own": "private", "none": "none", "host": "host"}
 # Prepares the shell, and then becomes the command. A batch job has no login shell, so `module` is not defined there.
 #
@@ -186,11 +196,13 @@ def _podman(site: Site, command: Command) -> list[str]:
     assert command.image is not None
     file = site.image_file(command.image)
     return [
+        *(["/bin/sh", "-c", REMOVED, "rung", name(command.name)] if command.name else []),
         *("podman", "run", "--rm", "--init"),
         *([f"--name={name(command.name)}"] if command.name else []),
         # The user of the job, with no more rights than outside, in the limits that Slurm has set for the job.
         *("--userns=keep-id", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--security-opt=label=disable"),
-        *("--read-only", "--cgroups=disabled", "--log-driver=none", f"--network={_network(command)}"),
+        *("--read-only", "--cgroups=disabled", "--ulimit=host", "--log-driver=none"),
+        f"--network={_network(command)}",
         *(["--device=nvidia.com/gpu=all"] if command.gpus else []),
         *([f"--shm-size={command.shm}b"] if command.shm else []),
         *(f"--volume={each}" for each in _mounts((*command.mounts, Mount(command.scratch, TMP)))),

@@ -39,6 +39,18 @@ def minutes(seconds: int) -> int:
     return math.ceil(seconds / 60)
 
 
+def text_of(seconds: int) -> str:
+    """Return a limit as Slurm writes it: 12:00:00, or 1-12:00:00 with days."""
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def parse_shown(text: str) -> int | None:
+    """Return the seconds of a limit that Slurm shows; None: it has none, or this is no time."""
+    return _seconds(text)
+
+
 def _seconds(text: str) -> int | None:
     if match := DURATION.fullmatch(text):
         return math.ceil(float(match[1]) * UNITS[match[2]])

@@ -13,7 +13,7 @@ from rung.jobs.spec.recovery_spec import EarlyWarning, Rule, RuleAction
 from rung.recovery.detect.candidates import Certainty, FaultCandidates, certainty_of
 from rung.recovery.detect.fault_builder import FaultBuilder
 from rung.recovery.detect.last_exception import LastException, is_exception
-from rung.recovery.detect.log_tail import MAX_EVIDENCE, Tail
+from rung.recovery.detect.log_tail import Tail
 from rung.recovery.detect.numeric_faults import NumericFaults
 from rung.recovery.detect.quoted_loss import quotes_bad_loss
 from rung.recovery.detect.several_ranks import outranks
@@ -173,7 +173,7 @@ class Detector:
         if self._builder.traceback.ends and is_exception(text):
             self._last_exception.end(self._exception_fault(match))
         if not match and not self._tail.unknown_exception and is_first_hand(text):
-            self._tail.unknown_exception = text[:MAX_EVIDENCE].rstrip()
+            self._tail.remember_exception(text, self._progress.step)
         return found
 
     def _exception_fault(self, match: Match | None) -> Fault:
@@ -235,8 +235,8 @@ class Detector:
         if self._on_numbers is not None and step is not None:
             self._on_numbers(step, reading)
         found = self._numbers.take(step, reading)
-        if reading.loss is not None and self._numbers.is_healthy:
-            self._tail.unknown_exception = ""
+        if reading.loss is not None:
+            self._tail.see_loss(step, healthy=self._numbers.is_healthy)
         return found
 
     def _take_printed_loss(self, reading: Reading) -> list[Fault]:

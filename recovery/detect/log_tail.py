@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from rung.recovery.detect.several_ranks import has_gone_on, is_of_another_rank
 from rung.recovery.logs.lines import Line
 from rung.recovery.signatures import Signature
 from rung.recovery.signatures.quoted_text import bare, is_frame, is_indented
@@ -26,6 +27,9 @@ class Tail:
 
     def __init__(self) -> None:
         self.unknown_exception = ""
+        # The step that the first rank had come to; None: not known.
+        self._raised_at: int | None = None
+        self._has_step = False
         self._lines: deque[Line] = deque(maxlen=TAIL_LINES)
 
     def remember(self, line: Line) -> None:
@@ -35,6 +39,23 @@ class Tail:
             lines.pop()
         if not line.is_blank:
             lines.append(line)
+
+    def remember_exception(self, text: str, step: int | None) -> None:
+        """Keep the first uncaught exception that no signature knows, and the step at which it came."""
+        self.unknown_exception = text[:MAX_EVIDENCE].rstrip()
+        self._raised_at, self._has_step = step, step is not None
+
+    def see_loss(self, step: int | None, *, healthy: bool) -> None:
+        """Forget the unknown exception if a loss of the first rank at this step shows that the run goes on.
+
+        `healthy`: the last few losses were finite.
+        """
+        if not self.unknown_exception:
+            return
+        if self._raised_at is None and is_of_another_rank(self.unknown_exception):
+            self._raised_at = step
+        elif healthy and has_gone_on(self.unknown_exception, self._raised_at, step, exact=self._has_step):
+            self.unknown_exception = ""
 
     def before(self) -> list[str]:
         """Return the lines before the latest one."""

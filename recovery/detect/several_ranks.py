@@ -36,9 +36,22 @@ def is_over(replay: Replay, step: int | None) -> bool:
 
 def got_past(fault: Fault, step: int | None) -> bool:
     """Return whether a finite loss of the first rank at this step shows that the run got past a fault."""
-    if not _OTHER_RANK.match(fault.evidence):
+    return has_gone_on(fault.evidence, fault.step, step, exact=True)
+
+
+def has_gone_on(raised: str, at: int | None, step: int | None, *, exact: bool) -> bool:
+    """Return whether a finite loss of the first rank at a step shows that the run goes on after an exception.
+
+    `exact`: `at` is the step of the exception, and not only that of the first loss after it.
+    """
+    if not is_of_another_rank(raised):
         return True
-    return step is not None and fault.step is not None and step > fault.step + NEAR
+    return step is not None and at is not None and step > at + (NEAR if exact else 1)
+
+
+def is_of_another_rank(text: str) -> bool:
+    """Return whether a line is that of a rank whose losses are not those of the run."""
+    return _OTHER_RANK.match(text) is not None
 
 
 def _shown(replay: Replay) -> int:

@@ -23,6 +23,7 @@ GONE = {
     Presence.ENDED: "it had ended by itself",
     Presence.LOST: "it did not outlive its host",
     Presence.ABSENT: "it had never started",
+    Presence.REFUSED: "its site would never have started it",
 }
 
 

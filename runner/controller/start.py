@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError, HostError, RungError
+from rung.jobs.model.errors import EngineError, HostError, NeverTaken, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin, begin_here
@@ -43,7 +43,7 @@ class Starter:
         view.asked_for = None  # after the task of this step, the engine is asked at once
         request = context.request(job, attempt)
         if self._set_aside.pending(attempt):
-            self._set_aside.send(job, attempt, request, self._on_error)
+            self._set_aside.send(job, attempt, request, self.on_error)
             return
         try:
             secrets = find_secrets(request.secrets, context.paths, context.environ)
@@ -53,23 +53,28 @@ class Starter:
         if attempt.is_remote:
             context.set_reason(job, f"{attempt.host} is starting it")
         beginning = (begin if attempt.is_remote else begin_here)(context, job, attempt, request, secrets)
-        on_error = self._on_error if attempt.is_remote else partial(self._on_error_here, attempt)
+        on_error = self.on_error if attempt.is_remote else partial(self._on_error_here, attempt)
         context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, on_error), slow=True)
 
     def _on_error_here(self, attempt: Attempt, job: Job, error: RungError) -> None:
         transitions.not_started(self._context.store, job, attempt, str(error), at=self._context.now())
 
-    def _on_error(self, job: Job, error: RungError) -> None:
+    def on_error(self, job: Job, error: RungError) -> None:
         """Count it as a fault of the host if it answers and cannot start the attempt; another host may be able to."""
         if isinstance(error, HostError):
             # Its host has just answered: it is the host of the checkpoint, or the next observation tells.
             self._context.set_reason(job, f"it cannot be started yet: {error}")
             self._context.back_off(job.id, BACK_OFF_SECONDS)
             return
-        at = self._context.now()
+        at, attempt = self._context.now(), self._context.store.attempts(job.id)[-1]
+        if isinstance(error, NeverTaken):
+            # A person has to change the request: no try and no machine is counted.
+            transitions.not_started(self._context.store, job, attempt, str(error), at=at)
+            self._forget(job.id)
+            return
         fault = Fault(FaultKind.INFRA_FAULT, f"it could not be started: {error}")
-        attempt = replace(self._context.store.attempts(job.id)[-1], fault=fault, ended_at=at)
-        transitions.recovering(self._context.store, job, attempt, fault, fault_recorded=False, at=at)
+        faulty = replace(attempt, fault=fault, ended_at=at)
+        transitions.recovering(self._context.store, job, faulty, fault, fault_recorded=False, at=at)
         self._forget(job.id)
 
     def stop_unstarted(self, job: Job, attempt: Attempt) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
-from rung.jobs.model.errors import HostError, HostUnreachable, RungError
+from rung.jobs.model.errors import HostError, HostUnreachable, NeverTaken, RungError
 from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import LossHistory
@@ -151,7 +151,9 @@ class Supervisor:
             away = self._context.lasting(("away", job.id, attempt.number)).seconds
             attempt = transitions.answers_again(self._context.store, attempt, away, at=self._context.now())
         self._context.over(("away", job.id, attempt.number))
-        if observation.presence is Presence.WAITING:
+        if observation.presence is Presence.REFUSED:
+            self._starter.on_error(job, NeverTaken(observation.detail))
+        elif observation.presence is Presence.WAITING:
             self._on_waiting(job, attempt, observation)
         elif observation.presence is Presence.ABSENT:
             self._starter.start(job, attempt, self._view(job, attempt))

@@ -16,6 +16,7 @@ from rung.jobs.model.errors import EngineError, HostError, HostRefused
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.terminal_text import clean
+from rung.jobs.site.partitions import Partition
 from rung.runner.hosts.engine_facts import EngineFacts, ask_engine
 from rung.runner.hosts.health import Health, parse_health
 from rung.runner.hosts.nvidia_smi import GPU_QUERY, USER_QUERY, GpuUser, parse_gpus, parse_users
@@ -105,6 +106,7 @@ class Report:
     health: tuple[Health, ...] = ()
     # How many GPUs of each type the nodes of a cluster have.
     site_gpus: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
 
 def survey_all(
@@ -140,7 +142,7 @@ def _site(report: Report, remote: Remote) -> Report:
         facts = ask_site(remote)
     except EngineError as error:
         return replace(report, engine_trouble=str(error))
-    return replace(report, engine=facts.version, site_gpus=facts.gpus)
+    return replace(report, engine=facts.version, site_gpus=facts.gpus, partitions=facts.partitions)
 
 
 def _with_health(report: Report, remote: Callable[[str], Remote], ask: Sequence[str]) -> Report:

@@ -7,6 +7,7 @@ from functools import partial
 
 from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.host import Host
+from rung.jobs.site.partitions import Partition
 from rung.runner.context import Context, Lasting
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.placement.scheduler import HostView, Slot
@@ -61,6 +62,11 @@ class HostPool:
         return {
             name: not self._reports[name].away for name, at in self._surveyed_at.items() if now - at < RECENT_SECONDS
         }
+
+    def partitions(self, host: str) -> tuple[Partition, ...]:
+        """Return the partitions of a site by its last survey; none where it is not known, or is no site."""
+        report = self._reports.get(host)
+        return report.partitions if report else ()
 
     def views(self, load: dict[str, int]) -> list[HostView]:
         return [self._view(host, load.get(host.name, 0)) for host in self._context.engines.hosts]

@@ -14,11 +14,14 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.host import Host
 from rung.jobs.model.state import JobState
+from rung.jobs.site.partitions import why_never
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.launch.engine_fit import why_unfit
+from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import BadGpus, with_place
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.scheduler import (
@@ -69,7 +72,22 @@ class Placer:
         self._host_pool.refresh()
         taken = {(lease.host, lease.gpu): lease.job_id for lease in self._context.store.leases()}
         requests = [self._waiting_job(job) for job in waiting]
-        return list(zip(waiting, place(requests, self._views(jobs), taken, self._incompatible), strict=True))
+        found = place(requests, self._views(jobs), taken, self._incompatible)
+        return [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
+
+    def _or_refused(self, job: Job, result: PlacementResult) -> PlacementResult:
+        """Return the result, or a refusal where every host that could take the job is a site that never will."""
+        if not isinstance(result, MustWait):
+            return result
+        able = [host for host in self._context.engines.hosts if host.takes(image=job.spec.image is not None)]
+        why = [(host.name, self._why_never(job, host)) for host in able if why_unfit(job.spec, host) is None]
+        if not why or None in dict(why).values():
+            return result
+        return Refused(job.id, "; ".join(f"{name} {never}" for name, never in why))
+
+    def _why_never(self, job: Job, host: Host) -> str | None:
+        partitions = self._host_pool.partitions(host.name)
+        return why_never(host.site, asked_of(job.spec), partitions) if host.site else None
 
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""
@@ -127,7 +145,8 @@ class Placer:
             for one in self._context.store.orphans()
             if one.job_id == job.id
         }
-        hosts = {host.name: why_unfit(job.spec, host) for host in self._context.engines.hosts}
+        listed = self._context.engines.hosts
+        hosts = {host.name: why_unfit(job.spec, host) or self._why_never(job, host) for host in listed}
         unable = {name: why for name, why in hosts.items() if why is not None}
         return {**dict.fromkeys(decided, "is avoided after its faults"), **failed, **left, **unable}
 

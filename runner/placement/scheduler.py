@@ -100,7 +100,7 @@ class MustWait:
 
 @dataclass(frozen=True)
 class Refused:
-    """No GPU that the job accepts can ever run its image."""
+    """No GPU that it accepts can ever run its image, or no site can ever run the job."""
 
     job: str
     reason: str

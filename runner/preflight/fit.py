@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.gpu import Gpu
+from rung.jobs.site.partitions import why_never
 from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
@@ -62,14 +63,10 @@ def _why_not(spec: JobSpec, view: HostView) -> str | None:
 
 def _why_not_at_site(spec: JobSpec, report: Report) -> str | None:
     """Return why a site cannot run the job, as far as its settings and its nodes tell; None: it can, or it is none."""
-    site, asked = report.host.site, asked_of(spec)
+    site = report.host.site
     if site is None:
         return None
-    kind = site.gpu_name(asked.gpu) if asked.gpu else ""
-    if kind and report.site_gpus and kind not in dict(report.site_gpus):
-        has = ", ".join(name for name, _ in report.site_gpus)
-        return f"has no {kind} (it has {has}); gpu_names of the site gives the cluster's names for types"
-    return why_unfit(spec, report.host)
+    return why_unfit(spec, report.host) or why_never(site, asked_of(spec), report.partitions)
 
 
 def _fitting(spec: JobSpec, view: HostView) -> list[Gpu]:

@@ -27,6 +27,7 @@ class Presence(StrEnum):
     LOST = "lost"  # started, gone, and left no completion record
     UNREACHABLE = "unreachable"
     WAITING = "waiting"
+    REFUSED = "refused"  # not started, and a site will never start it
 
 
 @dataclass(frozen=True)

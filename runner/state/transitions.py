@@ -81,7 +81,7 @@ def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float
 def refused(store: Store, job: Job, why: str, *, at: float) -> None:
     with store.transaction():
         if store.job(job.id).state is JobState.QUEUED:
-            # QUEUED -> FAILED: no GPU that it accepts can run its image
+            # QUEUED -> FAILED: no GPU that it accepts can run its image, or no site can run the job
             store.move(job.id, JobState.FAILED, reason=why, at=at)
 
 

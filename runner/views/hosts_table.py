@@ -123,7 +123,26 @@ def _host(report: Report) -> dict[str, Any]:
         "disks": [{"mount": disk.mount, "free": disk.free, "total": disk.total} for disk in report.disks],
         "clock_skew": report.clock_skew,
         "gpus": [_gpu(state) for state in report.gpus],
+        "site": _site(report) if host.site is not None else None,
         "health": [{"state": h.state, "what": h.what, "said": h.message, "fix": h.fix} for h in report.health],
+    }
+
+
+def _site(report: Report) -> dict[str, Any]:
+    """Return what a cluster has: its GPUs by type, and its partitions. A time is in seconds; null: no limit."""
+    return {
+        "gpus": dict(report.site_gpus),
+        "partitions": [
+            {
+                "name": each.name,
+                "default": each.is_default,
+                "nodes": each.size,
+                "gpus": each.gpus,
+                "time_limit": each.time,
+                "nodes_per_job": each.most_nodes,
+            }
+            for each in report.partitions
+        ],
     }
 
 

@@ -71,6 +71,7 @@ def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]
         "state": job.state.value,
         "reason": job.reason,
         "host": last.host if last else None,
+        "node": last.node if last else None,
         "gpus": [gpu.name for gpu in last.gpus] if last else [],
         "image": last.image if last else None,
         "priority": shown.priority,
@@ -108,7 +109,7 @@ def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
         **{name: row.get(name.lower()) for name in HEADERS},
         "AGE": age_text(now - row["submitted_at"]),
         "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
-        "HOST": _host(row["host"], row["gpus"]),
+        "HOST": _host(row["host"], row["node"], row["gpus"]),
     }
 
 
@@ -116,6 +117,7 @@ def _columns(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[l
     return [[row[name] for name in names] for row in cells]
 
 
-def _host(host: str | None, gpus: Sequence[str]) -> str | None:
-    """Return a host with the GPU types in use there."""
-    return f"{host} ({', '.join(gpu_type(name) for name in gpus)})" if host and gpus else host
+def _host(host: str | None, node: str | None, gpus: Sequence[str]) -> str | None:
+    """Return a host, or a site and its node, with the GPU types in use there."""
+    place = f"{host}/{node}" if host and node else host
+    return f"{place} ({', '.join(gpu_type(name) for name in gpus)})" if place and gpus else place

@@ -41,3 +41,28 @@ def test_a_bad_number_in_the_second_rank_is_one_fault_and_both_ranks_go_on_from_
     for rank in (0, 1):
         assert campaign.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1
     assert campaign.store.leases() == []
+
+
+@pytest.mark.long
+def test_an_exception_in_the_second_rank_of_a_script_with_flags(campaign: Campaign) -> None:
+    (campaign.folder / "work-flags").mkdir()
+    shutil.copy(SCRIPT, campaign.folder / "work-flags")
+    run = f"python {SCRIPT.name} --by-hand --flaw mask --bad-rank 1 --precision {{precision}}"
+    job = campaign.submit(
+        "flags",
+        "A100:2",
+        image=campaign.fleet.images["train"],
+        run=f"{run} --dir {{checkpoint_dir}} --resume {{checkpoint}}",
+        ranks="gpus",
+        network="none",
+        recovery={"ladder": ["fp32"], "trials": "off"},
+    )
+    campaign.fleet.hosts["ampere"].set_gpus(2)
+    campaign.control()
+    first, second = campaign.wait_for_end(job)
+    assert first.fault is not None and first.fault.kind == "fp16_overflow"
+    assert first.fault.evidence.startswith("[rank1]: RuntimeError: value cannot be converted"), first.fault
+    assert len([event for event in campaign.store.events(job) if event.kind == "fault"]) == 1
+    assert (second.rung, second.resumed_step, second.furthest_step) == ("fp32", 10, 24)
+    for rank in (0, 1):
+        assert campaign.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,25 @@ class SiteLab:
     folder: Path
     cluster: Cluster
     engine = SLURM
+    # The image of jobs, where the site starts containers.
+    image = ""
     controllers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        settings = {
+        self.list_site({"ansible_connection": "local"}, self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
             "folder": str(self.folder / "shared"),
             "venv": str(BIN.parent),
             "poll": 1,
             "memory": "900m",
             "warn": 30,
         }
-        host = {"ansible_connection": "local", "rung_engine": "slurm", "rung_slurm": settings}
+
+    def list_site(self, connection: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        host = {**connection, "rung_engine": "slurm", "rung_slurm": {**settings}}
         (self.folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"lab": host}}}))
 
     @property

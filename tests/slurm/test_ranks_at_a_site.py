@@ -57,3 +57,23 @@ def test_a_bad_number_in_the_second_rank_of_a_script_that_nobody_edited(lab: Sit
     assert second.rung == "fp32_modules" and (second.resumed_step, second.furthest_step) == (10, 24)
     for rank in (0, 1):
         assert lab.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1
+
+
+@pytest.mark.long
+def test_a_bad_number_on_the_second_node_of_a_script_that_nobody_edited(lab: SiteLab) -> None:
+    job, (first, second) = lab.run(
+        "two-nodes",
+        SCRIPT,
+        run="python train.py --flaw range --bad-rank 1",
+        ranks=1,
+        resources={"nodes": 2, "memory": "2g"},
+        knobs={"mode": "zero-edit"},
+        checkpoint={"by": "rung", "every": 5},
+        recovery={"trials": "off"},
+    )
+    assert first.fault is not None and first.fault.kind == "nan_loss" and first.fault.replay["rank"] == "1"
+    assert faults(lab, job) == [1]
+    assert second.rung == "fp32_modules" and (second.resumed_step, second.furthest_step) == (10, 24)
+    assert second.node is not None and len(second.node.split(",")) == 2
+    for rank in (0, 1):
+        assert lab.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1

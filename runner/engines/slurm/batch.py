@@ -6,10 +6,10 @@ import shlex
 from dataclasses import replace
 
 from rung.jobs.model.engine import SAVE_SIGNAL
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, NeverTaken
 from rung.jobs.model.paths import IN_INSIDE, IN_JOB, IN_RECORD, IN_WORK, AttemptPaths
 from rung.jobs.site.options import NO_VARIABLES, Submission, chosen_options, sbatch_options
-from rung.jobs.site.settings import Asked, Site
+from rung.jobs.site.settings import Asked, Site, Start
 from rung.jobs.site.starting import Command, Mount, start_command
 from rung.jobs.site.words import variable
 from rung.runner.engines.on_host.layout import wanted_of
@@ -18,6 +18,10 @@ from rung.runner.seams.engine import Container, Request
 
 # Our code comes before what the node or the image has.
 WITH_INSIDE = 'PYTHONPATH=$1${PYTHONPATH:+:$PYTHONPATH}; export PYTHONPATH; shift; exec "$@"'
+# A container tool gets all variables of the job in this one, and the shell in the container unpacks it: a variable of
+# the job that the tool itself reads would be a way out of the container.
+PACKED = "RUNG_ENVIRONMENT"
+UNPACK = f'eval "${PACKED}"; unset {PACKED}; '
 # A short command needs no GPU, and little of anything else.
 SHORT = Asked(cpus=1, time=3600)
 
@@ -45,7 +49,7 @@ def batch_words(site: Site, request: Request, paths: SitePaths, name: str) -> tu
         options = sbatch_options(site, _asked(request), submission)
         words = _command(site, request, paths)
     except ValueError as error:
-        raise EngineError(f"{request.job_id}: the cluster cannot be asked for it: {error}") from None
+        raise NeverTaken(f"{request.job_id}: the cluster cannot be asked for it: {error}") from None
     return options, [f"{paths.inside}/batched.sh", paths.record, paths.work, save, *words]
 
 
@@ -71,12 +75,13 @@ def seen_by_the_job(site: Site, request: Request, paths: SitePaths) -> Request:
 def _command(site: Site, request: Request, paths: SitePaths) -> list[str]:
     wanted, seen = wanted_of(request), seen_by_the_job(site, request, paths)
     inside = IN_INSIDE if site.start.contains else paths.inside
+    unpack = UNPACK if site.start.contains else ""
     command = Command(
-        argv=("/bin/sh", "-c", WITH_INSIDE, "rung", inside, *seen.argv),
+        argv=("/bin/sh", "-c", unpack + WITH_INSIDE, "rung", inside, *seen.argv),
         cwd=str(seen.cwd),
         image=wanted.image or None,
         mounts=_mounts(paths, wanted),
-        variables=(*sorted(seen.env), *request.secrets),
+        variables=(PACKED,),
         scratch=paths.scratch,
         network=wanted.network,
         shm=wanted.shm,
@@ -94,8 +99,12 @@ def environment(site: Site, request: Request, paths: SitePaths) -> bytes:
     It is a file that only we can read: what is an argument of a program, all users of a node can see.
     """
     seen = seen_by_the_job(site, request, paths)
-    lines = [f"export {variable(name)}={shlex.quote(value)}\n" for name, value in sorted(seen.env.items())]
-    return "".join(lines).encode("utf-8", "surrogateescape")
+    # Apptainer sets HOME itself.
+    kept = {name: value for name, value in seen.env.items() if name != "HOME" or site.start is not Start.APPTAINER}
+    text = "".join(f"export {variable(name)}={shlex.quote(value)}\n" for name, value in sorted(kept.items()))
+    if site.start.contains:
+        text = f"export {PACKED}={shlex.quote(text)}\n"
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _mounts(paths: SitePaths, wanted: Container) -> tuple[Mount, ...]:

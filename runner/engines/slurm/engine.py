@@ -28,6 +28,7 @@ from rung.runner.engines.slurm.batch import (
     short_words,
     tree_of,
 )
+from rung.runner.engines.slurm.doubts import Doubts
 from rung.runner.engines.slurm.follower import SiteFollower
 from rung.runner.engines.slurm.job_table import BatchJob, Phase
 from rung.runner.engines.slurm.queue import QueueAway, SlurmQueue
@@ -37,7 +38,7 @@ from rung.runner.files.inside import INSIDE, scan_inside
 from rung.runner.files.ship import scan_workdir
 from rung.runner.files.shipped_trees import ShippedTrees
 from rung.runner.files.work_copy import edited_texts, with_edits
-from rung.runner.seams.engine import FileEntry, Observation, Request
+from rung.runner.seams.engine import FileEntry, Observation, Presence, Request
 from rung.runner.seams.remote import Remote
 
 # Only we may read them; on a cluster nobody knows before which node needs them, so they are not in memory alone.
@@ -55,6 +56,7 @@ class SlurmEngine:
         self._queue = SlurmQueue(remote, store_id)
         self._follower = SiteFollower(self._queue, remote, site.poll)
         self._short_jobs = ShortJobs(self._account)
+        self._doubts = Doubts(remote.name)
         self._starting = threading.Lock()
 
     def close(self) -> None:
@@ -83,6 +85,7 @@ class SlurmEngine:
                 # The limit comes first: what waits for it must not ask the cluster again and again.
                 self._follower.refuse_more_than(self._site.submit_at_most)
                 if self._find(request.paths) is None and not self._has_begun(request.paths):
+                    self._doubts.refuse(name)
                     self._submit(name, request, secrets)
                     self._follower.count_submitted()
         except QueueAway as error:
@@ -101,7 +104,8 @@ class SlurmEngine:
         if request.secrets:
             self._account.put_secrets(SECRETS_SCRIPT, paths.secrets, {key: secrets[key] for key in request.secrets})
         options, script = batch_words(self._site, request, paths, name)
-        self._queue.submit(options, script, others=self._follower.has_jobs)
+        with self._doubts.about(name):
+            self._queue.submit(options, script, others=self._follower.has_jobs)
 
     def _shipped(self, request: Request) -> str:
         """Ship the workdir with its config files as this attempt wants them."""
@@ -126,7 +130,15 @@ class SlurmEngine:
             self._follower.forget(self._name(paths))
             return done
         name, mark = self._name(paths), mark_of(self._store_id, paths)
-        return self._follower.observation(name, mark, paths, lambda: self._account.record_folder(paths))
+        found = self._follower.observation(name, mark, paths, lambda: self._account.record_folder(paths))
+        if found.presence is Presence.REFUSED:
+            self._take_out_of_the_queue(paths)
+        return found
+
+    def _take_out_of_the_queue(self, paths: AttemptPaths) -> None:
+        job = self._find(paths)
+        if job is not None and job.phase is Phase.WAITING:
+            self._queue.cancel(job)
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:
         asked = paths.stop.exists()

@@ -12,9 +12,9 @@ from enum import StrEnum
 from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.terminal_text import clean
 
-# One line per job: number, name, state, why it waits, nodes, when it was submitted, our mark. Only the mark, which is
-# the last, can have a `|` in it.
-QUEUE_FORMAT = "%A|%j|%T|%r|%N|%V|%k"
+# One line per job: number, name, state, why it waits, nodes, when it was submitted, its partitions, our mark. Only the
+# mark, which is the last, can have a `|` in it.
+QUEUE_FORMAT = "%A|%j|%T|%r|%N|%V|%P|%k"
 FIELDS = QUEUE_FORMAT.count("|") + 1
 MOST_TEXT = 500
 
@@ -54,6 +54,7 @@ class BatchJob:
     reason: str = ""
     nodes: str = ""
     submitted: str = ""
+    partition: str = ""
     mark: str = ""
 
     @property
@@ -89,7 +90,8 @@ def newest(jobs: list[BatchJob], name: str, mark: str) -> BatchJob | None:
     """Return the last submitted job of an attempt. Numbers can come again, so name and mark tell whose it is."""
     # Behind the mark of an attempt, a batch job may say more about itself.
     ours = [job for job in jobs if job.name == name and job.mark.split("@")[0] == mark and not job.was_refused]
-    return max(ours, key=lambda job: (job.submitted, int(job.number)), default=None)
+    # Should there be two, then one has found that the other runs the attempt, and has ended.
+    return max(ours, key=lambda job: (job.phase is not Phase.ENDED, job.submitted, int(job.number)), default=None)
 
 
 def is_number(text: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 
 from rung.jobs.model.engine import EndedBy
+from rung.jobs.site.refusals import waits_for_ever
 from rung.runner.engines.slurm.job_table import BatchJob, Phase
 from rung.runner.engines.slurm.site_record import SiteRecord
 from rung.runner.seams.engine import Observation, Presence
@@ -43,6 +44,8 @@ def observe(batch: BatchJob | None, record: SiteRecord, host: str, *, stopped: b
         return _ended(batch, record)
     if batch is None:
         return Observation(Presence.ABSENT) if not record.began else _lost(batch, record)
+    if not (record.began or stopped) and (refused := _refused(batch, host)):
+        return refused
     if batch.phase is Phase.ENDED:
         if stopped and not record.began:
             return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
@@ -53,6 +56,15 @@ def observe(batch: BatchJob | None, record: SiteRecord, host: str, *, stopped: b
     why = f" ({batch.reason})" if batch.reason and batch.phase is Phase.WAITING else ""
     where = f"waits in the queue of {host}{why}" if batch.phase is Phase.WAITING else f"begins on {batch.nodes or host}"
     return Observation(Presence.WAITING, detail=f"batch job {batch.number} {where}")
+
+
+def _refused(batch: BatchJob, host: str) -> Observation | None:
+    """Return that the cluster will never run it; None: it may. The reason stays when it is taken out of the queue."""
+    advice = waits_for_ever(batch.reason, batch.partition) if not batch.nodes else None
+    if advice is None or batch.phase is Phase.RUNNING:
+        return None
+    why = f"{host}: the cluster accepted batch job {batch.number} and would never start it ({batch.reason}): {advice}"
+    return Observation(Presence.REFUSED, detail=why)
 
 
 def _ended(batch: BatchJob | None, record: SiteRecord) -> Observation:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, HostUnreachable, NeverTaken
 from rung.jobs.model.terminal_text import clean
+from rung.jobs.site.refusals import PER_JOB, read_refusal
 from rung.runner.engines.slurm.job_table import QUEUE_FORMAT, BatchJob, newest, parse_queue, parse_submitted
 from rung.runner.seams.remote import OUTPUT_BYTES, CommandResult, Remote
 
 # A command repeats itself for nine seconds while the controller of the cluster is away, and a busy one takes long.
 COMMAND_SECONDS = 60.0
+# After so long, sbatch is ended on the login node itself, also when our connection to it has broken.
+SUBMIT_SECONDS = 50.0
+TIMED_OUT = 124
 MOST_ERROR = 300
 # What a command says, in any case of letters, while the controller of the cluster is away or busy.
 AWAY = (
@@ -27,6 +31,8 @@ AWAY = (
 )
 # A limit on the jobs of a user, or a job that is larger than any that the user may have: it says the same about both.
 LIMIT = "accounting/qos policy"
+# The user has as many jobs as the cluster takes, whoever submitted them.
+MANY = "maxsubmitjob"
 
 
 class QueueAway(EngineError):
@@ -62,12 +68,19 @@ class SlurmQueue:
 
         `others`: we have other jobs there, so that a limit may be reached only for now.
         """
-        ran = self._run(["sbatch", *options, *script])
+        ran = self._run(["timeout", f"{SUBMIT_SECONDS:.0f}", "sbatch", *options, *script])
         number = parse_submitted(_text(ran.out)) if ran.code == 0 else None
-        if number is None:
-            kind = QueueAway if may_take_it_later(_text(ran.err), others=others) else EngineError
-            raise kind(f"{self.host}: the cluster does not take the job: {_error(ran)}")
-        return number
+        if number is not None:
+            return number
+        if ran.code == TIMED_OUT:
+            raise HostUnreachable(f"{self.host}: sbatch did not end in {SUBMIT_SECONDS:.0f} s")
+        said, takes_not = _text(ran.err), f"{self.host}: the cluster does not take the job"
+        if may_take_it_later(said, others=others):
+            raise QueueAway(f"{takes_not}: {_error(ran)}")
+        excluding = any(word.startswith("--exclude=") for word in options)
+        if refusal := read_refusal(said, _error(ran), excluding=excluding):
+            raise NeverTaken(f"{takes_not}: {refusal.text}")
+        raise EngineError(f"{takes_not}: {_error(ran)}")
 
     def signal(self, job: BatchJob, name: str, *, all_processes: bool = False) -> None:
         """Send a signal to the script of a batch job, or to all its processes. One that waits has none."""
@@ -86,7 +99,8 @@ class SlurmQueue:
 def may_take_it_later(said: str, *, others: bool) -> bool:
     """Tell from what sbatch said when it took no job whether it may take the same one later."""
     lower = said.lower()
-    return any(words in lower for words in AWAY) or (others and LIMIT in lower)
+    beyond = PER_JOB.search(said) is not None
+    return any(words in lower for words in (*AWAY, MANY)) or (others and LIMIT in lower and not beyond)
 
 
 def _text(raw: bytes) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.jobs.site.settings import Site, Start
-from rung.jobs.site.starting import OF_SLURM, Command, Mount, start_command
+from rung.jobs.site.starting import OF_SLURM, REMOVED, Command, Mount, start_command
 
 DIGEST = f"sha256:{'ab' * 32}"
 IMAGE = f"registry.example:5000/team/train:v2@{DIGEST}"
@@ -63,9 +63,16 @@ def test_pyxis_gets_the_registry_and_the_digest_as_enroot_writes_them() -> None:
 def test_podman_runs_without_rights_in_the_limits_of_the_batch_job() -> None:
     words = start_command(Site(start=Start.PODMAN), change(shm=1 << 30, name="rung-s-llm-7-1"))
     assert words == [
+        *("/bin/sh", "-c", REMOVED, "rung", "rung-s-llm-7-1"),
         *("podman", "run", "--rm", "--init", "--name=rung-s-llm-7-1", "--userns=keep-id", "--cap-drop=ALL"),
         *("--security-opt=no-new-privileges", "--security-opt=label=disable", "--read-only", "--cgroups=disabled"),
-        *("--log-driver=none", "--network=private", "--device=nvidia.com/gpu=all", f"--shm-size={1 << 30}b"),
+        *(
+            "--ulimit=host",
+            "--log-driver=none",
+            "--network=private",
+            "--device=nvidia.com/gpu=all",
+            f"--shm-size={1 << 30}b",
+        ),
         *("--volume=/lustre/job:/rung/job", "--volume=/lustre/inside:/rung/inside:ro", "--volume=/lustre/tmp:/tmp"),
         "--workdir=/rung/work",
         *(f"--env={name}" for name in ("HOME", "RUNG_JOB", "HF_TOKEN", *OF_SLURM)),

@@ -146,3 +146,22 @@ def test_a_loss_of_the_first_rank_after_its_own_exception_shows_that_it_goes_on(
     raised = [line.replace("[rank1]", "[rank0]") for line in RAISED]
     fault, _, _ = detect([*printed(1, 11), *raised, *printed(12, 12)], ended=True)
     assert fault is None
+
+
+UNKNOWN = [*RAISED[:3], "[rank1]: LabelError: a sample without a label"]
+
+
+@pytest.mark.parametrize("before", [printed(1, 11), []], ids=["at a known step", "before any step"])
+def test_a_late_loss_of_the_first_rank_does_not_hide_an_unknown_exception_of_another(before: list[str]) -> None:
+    first = len(before) + 1
+    fault, _, detector = detect([*before, *UNKNOWN, *printed(first, first), *ECHO], ended=True)
+    assert fault is None and detector.tail[-1] == UNKNOWN[-1]
+    # Rank 1 has caught it: the first one would not have come so far without it.
+    fault, _, detector = detect([*before, *UNKNOWN, *printed(first, first + 40), *ECHO], ended=True)
+    assert fault is not None and fault.kind is FaultKind.COMM_FAULT and detector.tail[-1] != UNKNOWN[-1]
+
+
+def test_a_loss_of_the_first_rank_after_its_own_unknown_exception_shows_that_it_goes_on() -> None:
+    own = [line.replace("[rank1]", "[rank0]") for line in UNKNOWN]
+    fault, _, _ = detect([*printed(1, 11), *own, *printed(12, 12), *ECHO], ended=True)
+    assert fault is not None and fault.kind is FaultKind.COMM_FAULT

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from rung.jobs.job import Attempt, Job, Outcome, Verdict
-from rung.jobs.model.engine import DOCKER, EndedBy
+from rung.jobs.model.engine import DOCKER, SLURM, EndedBy
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
@@ -24,6 +24,8 @@ from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
 from rung.jobs.model.trial import Candidate, Trial
+from rung.jobs.site.partitions import Nodes, Partition
+from rung.jobs.site.settings import Site
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.evidence.calibration import Calibration, Prediction
 from rung.recovery.ledger.chance import Chance
@@ -230,7 +232,10 @@ def _without_hosts(lab: Lab) -> None:
     report = Report(host, engine="20.10", disks=(Disk("/", 1, 2),), gpus=(state,), health=(health,))
     there = {"host": "ampere", "node": "n1"}
     bad = find_bad_places([died("a-1", 1.0, host="ampere"), died("b-2", 2.0, **there), died("c-3", 3.0, **there)], 4.0)
-    lab.add("hosts", hosts_json([report], bad, 4.0))
+    partition = Partition("gpu", (Nodes(2, (("a100", 4),)),), is_default=True, time=3600, most_nodes=2)
+    at_site = replace(host, engine=SLURM, site=Site())
+    site = Report(at_site, engine="slurm 22.05", site_gpus=(("a100", 8),), partitions=(partition,))
+    lab.add("hosts", hosts_json([site, report], bad, 4.0))
     seen_in_run = SeenInRun("full-5", "validation v1", ("head",), "keep it in FP32")
     lab.add("doctor", {**lab.outputs["doctor"][0], "seen_in_runs": [asdict(seen_in_run)]})
     row = Row(FaultKind.NAN_LOSS, "A100", "fp32", lead=0.5, won_against=(WonAgainst("lower_lr", 1, 1, 0.5),))

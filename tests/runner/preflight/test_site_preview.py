@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rung.jobs.model.engine import SLURM
 from rung.jobs.model.host import Host
+from rung.jobs.site.partitions import Nodes, Partition
 from rung.jobs.site.settings import Site, Start
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
@@ -28,7 +29,8 @@ def test_a_site_that_takes_the_job_shows_its_options_and_another_one_the_reason(
 
 def test_a_site_without_the_gpu_could_not_run_the_job_and_says_what_it_has() -> None:
     lab = Host("lab", "lab", engine=SLURM, site=Site())
-    report = Report(lab, engine="slurm 22.05", site_gpus=(("a100", 4), ("p100", 2)))
+    nodes = (Nodes(1, (("a100", 4),)), Nodes(1, (("p100", 2),)))
+    report = Report(lab, engine="slurm 22.05", partitions=(Partition("gpu", nodes, is_default=True),))
 
     def found(gpu: object) -> list[tuple[bool, str]]:
         spec = JobSpec.model_validate({"name": "a", "run": "x", "resources": {"gpu": gpu}, "slurm": {}})
@@ -36,6 +38,8 @@ def test_a_site_without_the_gpu_could_not_run_the_job_and_says_what_it_has() -> 
 
     assert found("A100:2") == [(True, "host lab could run it, as soon as its queue has a place")]
     ((good, message),) = found("H100:1")
-    assert not good and message.startswith("host lab could not run it: it has no h100 (it has a100, p100)")
+    assert not good and message.startswith(
+        "host lab could not run it: it has no h100 in its partition gpu (it has a100, p100)"
+    )
     ((good, message),) = found({"capability": ">=8.0"})
     assert not good and "capability" in message

@@ -132,3 +132,12 @@ def test_json_rows_have_the_time_run_and_when_they_were_submitted(store: Store) 
         (0.0, "1970-01-02T03:36:40Z"),
         (0.0, "1970-01-02T03:46:35Z"),
     ]
+
+
+def test_a_job_at_a_site_shows_its_node_once_that_is_known(store: Store) -> None:
+    audio = queue(store, NOW)[-1]["id"]
+    for node, shown in ((None, "lab"), ("n[1-2]", "lab/n[1-2]")):
+        with store.transaction():
+            store.put_attempt(Attempt(audio, 1, "lab", Knobs(), None, "why", node=node))
+        assert queue(store, NOW)[-1]["node"] == node
+        assert shown in lines(store, WIDE)[-1].split()

@@ -10,10 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rung.jobs.model.paths import HostPaths
+from rung.jobs.site.settings import Site, Start
+from rung.runner.engines.slurm.batch import UNPACK, environment
+from rung.runner.engines.slurm.site_paths import SitePaths
 from rung.runner.files.inside import INSIDE
 from tests import pace
 
@@ -72,6 +77,21 @@ def test_a_command_runs_once_with_its_secrets_and_its_end_is_recorded(batch: Bat
     assert pace.wait(again, 30) == 125
     assert batch.log().endswith("rung: this attempt has been started before; it runs once\n")
     assert batch.done() == done
+
+
+@every_shell
+def test_a_container_tool_sees_no_variable_and_no_secret_of_the_job(batch: Batch) -> None:
+    word, token = "it's $(exit 9) `x` \\", "line 1\n'line' \"2\"\n"
+    request = SimpleNamespace(env={"CONTAINER_HOST": word})
+    paths = SitePaths(HostPaths("/home", "abc"), "/inside", "a-1", 1, 1)
+    (batch.record / "environment").write_bytes(environment(Site(start=Start.PODMAN), request, paths))  # type: ignore[arg-type]
+    (batch.record / "secrets").mkdir()
+    (batch.record / "secrets" / "TOKEN").write_text(token)
+    tool = 'printf "%s|" "${CONTAINER_HOST-none}" "${TOKEN-none}"; exec sh -c "$0"'
+    inside = UNPACK + 'printf "%s|" "$CONTAINER_HOST" "$TOKEN" "${RUNG_ENVIRONMENT-none}"'
+    started = batch.start("sh", "-c", tool, inside)
+    assert pace.wait(started, 30) == 0
+    assert batch.log() == f"none|none|{word}|{token}|none|"
 
 
 @every_shell

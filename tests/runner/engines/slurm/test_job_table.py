@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,32 +13,33 @@ from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.slurm.job_table import ENDED_BY, BatchJob, Phase, newest, parse_queue, parse_submitted
 
 LISTED = """\
-12|rung-abc-mmgcn-1-1|RUNNING|None|turing|2026-11-18T06:00:00|rung/abc/mmgcn-1/1@f00
-13|rung-abc-mmgcn-2-1|PENDING|Resources||2026-11-18T06:00:01|rung/abc/mmgcn-2/1@f00
+12|rung-abc-mmgcn-1-1|RUNNING|None|turing|2026-11-18T06:00:00|gpu|rung/abc/mmgcn-1/1@f00
+13|rung-abc-mmgcn-2-1|PENDING|Resources||2026-11-18T06:00:01|gpu,urgent|rung/abc/mmgcn-2/1@f00
 somebody else's line
-14|sleep|COMPLETED|None|ampere|2026-11-18T06:00:02|(null)
+14|sleep|COMPLETED|None|ampere|2026-11-18T06:00:02|gpu|(null)
 """
 
 
 def test_each_line_is_a_job_and_other_lines_are_none() -> None:
     running, waiting, other = parse_queue(LISTED)
     assert running == BatchJob(
-        "12", "rung-abc-mmgcn-1-1", "RUNNING", "", "turing", "2026-11-18T06:00:00", "rung/abc/mmgcn-1/1@f00"
+        "12", "rung-abc-mmgcn-1-1", "RUNNING", "", "turing", "2026-11-18T06:00:00", "gpu", "rung/abc/mmgcn-1/1@f00"
     )
     assert (running.phase, running.ended_by) == (Phase.RUNNING, None)
     assert (waiting.phase, waiting.reason, waiting.nodes) == (Phase.WAITING, "Resources", "")
+    assert (waiting.partition, waiting.mark) == ("gpu,urgent", "rung/abc/mmgcn-2/1@f00")
     assert (other.phase, other.ended_by, other.mark) == (Phase.ENDED, EndedBy.ITSELF, "")
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_BY))
 def test_every_state_of_an_end_says_what_ended_the_job(state: str) -> None:
-    (job,) = parse_queue(f"1|name|{state} by 1000|None|n|t|m")
+    (job,) = parse_queue(f"1|name|{state} by 1000|None|n|t|p|m")
     assert job.phase is Phase.ENDED and job.ended_by is ENDED_BY[state]
 
 
 @pytest.mark.parametrize("flag", ["COMPLETING", "SIGNALING", "STAGE_OUT", "CONFIGURING", "SUSPENDED", "NEW_IN_99.05"])
 def test_a_state_that_is_no_end_is_not_taken_for_one(flag: str) -> None:
-    (job,) = parse_queue(f"1|name|{flag}|None|n|t|m")
+    (job,) = parse_queue(f"1|name|{flag}|None|n|t|p|m")
     assert job.phase is Phase.RUNNING and job.ended_by is None
 
 
@@ -47,12 +50,15 @@ def test_a_number_that_came_again_does_not_make_it_our_job() -> None:
     )
     newer = BatchJob("2", "rung-abc-a-1-1", "RUNNING", submitted="2026-11-18T06:00:05", mark="rung/abc/a-1/1@g")
     assert newest([theirs, newer, older], "rung-abc-a-1-1", "rung/abc/a-1/1") == newer
+    # A second batch job of the attempt, which ended when it found that the first one runs it.
+    ended = replace(older, submitted="2026-11-18T06:00:09")
+    assert newest([newer, ended], "rung-abc-a-1-1", "rung/abc/a-1/1") == newer
     assert newest([theirs], "rung-abc-a-1-1", "rung/abc/a-1/1") is None
     assert newest([newer], "rung-abc-a-1-1", "rung/abc/a-1/11") is None
 
 
 def test_a_job_that_sbatch_refused_is_none_although_the_cluster_lists_it() -> None:
-    refused = "3|rung-abc-a-1-1|FAILED|BadConstraints||2026-11-18T06:00:00|rung/abc/a-1/1@f"
+    refused = "3|rung-abc-a-1-1|FAILED|BadConstraints||2026-11-18T06:00:00|gpu|rung/abc/a-1/1@f"
     assert newest(parse_queue(refused), "rung-abc-a-1-1", "rung/abc/a-1/1") is None
 
 
@@ -66,6 +72,6 @@ def test_the_number_of_a_new_job_is_what_sbatch_prints(printed: str, number: str
 
 @given(st.text())
 def test_no_text_raises_and_no_control_code_gets_through(text: str) -> None:
-    for job in parse_queue(f"1|{text}|{text}|{text}|{text}|{text}|{text}"):
+    for job in parse_queue(f"1|{text}|{text}|{text}|{text}|{text}|{text}|{text}"):
         said = f"{job.reason}{job.nodes}{job.mark}{job.name}"
         assert clean(said) == said

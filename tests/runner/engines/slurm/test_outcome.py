@@ -42,6 +42,18 @@ def test_a_job_in_the_queue_waits_and_says_why() -> None:
     assert (found.presence, found.detail) == (Presence.WAITING, "batch job 5 begins on turing")
 
 
+@pytest.mark.parametrize("state", ["PENDING", "CANCELLED"])
+def test_a_job_that_would_wait_for_ever_is_refused_also_when_it_is_out_of_the_queue(state: str) -> None:
+    endless = replace(job(state, "PartitionTimeLimit", ""), partition="gpu")
+    found = seen(endless, SiteRecord())
+    assert found.presence is Presence.REFUSED
+    assert "batch job 5 and would never start it (PartitionTimeLimit): ask for a time within" in found.detail
+    # Of several partitions, another one may take it; and a job that we stopped was not refused.
+    several = seen(replace(endless, partition="gpu,long"), SiteRecord())
+    assert several.presence is (Presence.WAITING if state == "PENDING" else Presence.LOST)
+    assert seen(endless, SiteRecord(), stopped=True).presence is not Presence.REFUSED
+
+
 def test_a_job_that_has_begun_runs_on_its_node() -> None:
     assert seen(job("RUNNING"), BEGAN) == Observation(Presence.RUNNING, started_at=100.0, node="turing")
 
