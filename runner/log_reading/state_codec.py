@@ -142,7 +142,7 @@ class _Decoder:
 
     def _read_object(self, name: str, attributes: dict[str, Any]) -> Any:
         kind = CLASSES[name]
-        found = self._begin(object.__new__(kind))
+        found: object = self._begin(object.__new__(kind))
         for attribute, each in attributes.items():
             # A frozen one refuses its own way of setting it.
             object.__setattr__(found, attribute, self.read(each))

@@ -142,7 +142,7 @@ class LogWatch:
             self._series.finish(live=self._live)
 
     def _read_slice(self, seconds: float) -> bool:
-        until, begun = self._steady() + seconds, self.offset
+        until = self._steady() + seconds
         while True:
             is_skipping = self._flood.is_skipping
             chunk = self._log.read(self._flood.bounded(self.offset, SKIM_CHUNK) if is_skipping else CHUNK)
