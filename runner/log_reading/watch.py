@@ -25,9 +25,9 @@ from rung.runner.log_reading.flood import Flood
 from rung.runner.log_reading.state_codec import StateError, decode, encode
 from rung.runner.series.write import SeriesState, SeriesWriter
 
-# How long one log is read before others get their turn; a chunk takes about 10 ms of it.
+# How long one log is read before others get their turn; a chunk of short lines takes about half of it.
 READ_SECONDS = 0.05
-CHUNK = 32 * 1024
+CHUNK = 8 * 1024
 # A log without its numbers is searched in larger pieces.
 SKIM_CHUNK = 256 * 1024
 # A log is long enough for a cursor when reading it again takes more than a third of a second.

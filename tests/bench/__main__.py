@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = ("speed", "series", "web", "warning", "levels", "hosts", "inside", "gpu", "places")
+NAMES = ("speed", "logs", "series", "web", "warning", "levels", "hosts", "inside", "gpu", "places")
 
 
 def main() -> None:
