@@ -1,4 +1,4 @@
-"""Measures the reading of logs: typical lines, a restart beside a long log of several frameworks, and a log that grows too fast.
+"""Measures the reading of logs: short lines, a restart beside a long log, and a log that grows too fast.
 
 Each figure comes with that of a peer in the same run: a loop of plain Python over the same lines, and ripgrep.
 """
