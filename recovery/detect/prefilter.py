@@ -25,6 +25,9 @@ _VALUES = (rb"\bnan\b(?:[^ \n]| [^i\r\n]|$)", rb"\binf(?:inity)?\b", rb"nan iter
 # Records from inside, other than those of single steps.
 _RECORDS = rb"rung\| (?:knobs|resumed|saved|metric|replay|hands|end|course|places|not_whole)"
 
+# The odd bytes that are ASCII: all control codes but the line breaks.
+_CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\r\n")
+
 _EVERY = hyperscan.HS_FLAG_MULTILINE
 _ANY_CASE = hyperscan.HS_FLAG_CASELESS
 _ONCE = hyperscan.HS_FLAG_SINGLEMATCH
@@ -49,6 +52,9 @@ class Prefilter:
 
     def needs_cleaning(self, block: bytes) -> bool:
         """Tell whether a block holds bytes that may hide keywords, so that it must be cleaned first."""
+        if block.isascii():
+            # Several times as fast as a search, and most logs are plain text.
+            return len(block.translate(None, _CONTROLS)) < len(block)
         return bool(_places(*self._odd, block))
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from rung.jobs.job import Attempt
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.runner.log_reading.cursor import cursor_path, read_cursor
 from rung.runner.log_reading.flood import BEHIND, FAR_BEHIND, GROWING, KEPT, Flood
 from rung.runner.log_reading.watch import CHUNK
 from rung.runner.series.read import attempt_series
+from rung.runner.state import transitions
+from rung.runner.state.store import Store
 from tests.runner.log_reading.watched import append, attempt_paths, new_watch
 
 SIZE = 3 << 20
@@ -240,3 +246,17 @@ def test_a_backlog_that_shrinks_is_no_flood():
     for behind in range(FAR_BEHIND, 0, -CHUNK):
         flood.look(0, behind)
     assert not flood.is_skipping
+
+
+def test_the_history_has_one_event_per_attempt(tmp_path):
+    store = Store(tmp_path / "store.db")
+    with store.transaction():
+        job = store.add_job(JobSpec.model_validate({"name": "j", "run": "x"}), tmp_path, at=1.0)
+    for number in (1, 1, 2):
+        transitions.sampled(store, Attempt(job.id, number, "here", Knobs(), None, "why"), f"part {number}", at=2.0)
+    events = [event for event in store.events(job.id) if event.kind == EventKind.SAMPLED]
+    store.close()
+    assert [(event.attempt, EventKind.SAMPLED.describe(event.data)) for event in events] == [
+        (1, "part 1"),
+        (2, "part 2"),
+    ]
