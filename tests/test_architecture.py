@@ -38,7 +38,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("placement",),
         ("checkpoints", "validation", "report"),
         (".", "views", "metrics"),
-        ("launch",),
+        ("launch", "log_reading"),
         ("engines", "engines/docker", "engines/slurm", "series", "plots"),
         ("engines/on_host",),
         ("hosts", "ssh", "files"),

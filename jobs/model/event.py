@@ -76,6 +76,7 @@ class EventKind(StrEnum):
     NOT_WHOLE = "not_whole", True, "yellow"
     NOT_TAKEN = "not_taken", True, "red", _not_taken
     SATURATED = "saturated", True, "yellow"
+    SAMPLED = "sampled", True, "yellow"
     SURVIVED = "survived", True
     RECOVERED = "recovered", True, "green"
     NOT_LEARNING = "not_learning", True, "red"

@@ -109,9 +109,15 @@ class FaultCandidates:
                 found.fault = replace(found.fault, replay=replay)
 
     def get_past(self, step: int | None, kinds: Container[FaultKind]) -> None:
-        """Drop what a finite loss at this step shows the run to have got past; `kinds` stay."""
-        is_open = {kind: kind in kinds or not got_past(found.fault, step) for kind, found in self._open.items()}
-        self._open = {kind: found for kind, found in self._open.items() if is_open[kind]}
+        """Drop what a finite loss at this step shows the run to have got past; `kinds` stay.
+
+        A person's own rule stays too: whether it is acted on must not depend on how much was read at a time.
+        """
+        self._open = {
+            kind: found
+            for kind, found in self._open.items()
+            if kind in kinds or found.certainty is Certainty.RULE or not got_past(found.fault, step)
+        }
 
     def at_end(self) -> list[Fault]:
         """Return the faults that count only at the end of the log, when there is no better explanation."""

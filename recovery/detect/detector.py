@@ -52,7 +52,7 @@ class Detector:
     ) -> None:
         self._on_numbers = on_numbers
         self._killed = killed  # what a line means that only says that a process was killed
-        self._rules = Rules(rules)
+        self._rules, self._warning = Rules(rules), warning
         self._progress = ProgressTracker()
         self._candidates = FaultCandidates()
         self._builder = FaultBuilder()
@@ -61,6 +61,10 @@ class Detector:
         self._reader = LineReader()
         self._tail = Tail()
         self._last_exception = LastException()
+
+    def outside(self) -> dict[str, object]:
+        """Return what is no part of the state of reading, by name: the settings, and who takes the numbers."""
+        return {"rules": self._rules, "warning": self._warning, "on_numbers": self._on_numbers}
 
     @property
     def history(self) -> LossHistory:
@@ -109,6 +113,28 @@ class Detector:
     def needs_full_line(self) -> bool:
         """Tell whether the next line must be fed whole, because of the lines before it or the rules of the job file."""
         return self._builder.traceback.is_open or self._unwrapper.in_frame or bool(self._rules)
+
+    @property
+    def awaits_more(self) -> bool:
+        """Tell whether the next lines decide what the latest ones mean, so that none of them may be left out."""
+        if self._builder.traceback.is_open or self._unwrapper.in_frame:
+            return True
+        return self._last_exception.is_open or self._numbers.is_open
+
+    def matches_rule(self, text: str) -> bool:
+        """Tell whether a rule of the job file is about a line."""
+        return self._rules.match(text) is not None
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._rules)
+
+    def lines_missing(self) -> None:
+        """Take note that lines are left out here: what must come in a row, or right after another line, begins anew."""
+        self._unwrapper = Unwrapper()
+        self._builder.traceback.lines_missing()
+        self._last_exception.lines_missing()
+        self._numbers.lines_missing()
 
     def feed_numbers(self, line: Line) -> list[Fault]:
         """Take the numbers of a line without any known message; return the faults to list now."""

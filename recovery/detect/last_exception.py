@@ -64,6 +64,10 @@ class LastException:
         own = MARK in text or text.startswith(("rung: ", " "))
         self._said_more = self._said_more or (not own and bool(_WORD.search(text)))
 
+    def lines_missing(self) -> None:
+        """Forget the exception: the training may have gone on in lines that are missing here."""
+        self._fault = None
+
     def see(self, reading: Reading) -> None:
         """Take one reading, of a record or of free text."""
         bar = self._bar

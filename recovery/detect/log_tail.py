@@ -87,6 +87,10 @@ class Traceback:
         """Tell whether the next line may belong to the traceback, or ends what was held of it."""
         return self._below > 0 or self.cut_frame is not None or bool(self.source)
 
+    def lines_missing(self) -> None:
+        """Close what is open: the lines that would have done so may be missing here."""
+        self.cut_frame, self._below, self.source, self._held, self._place = None, 0, "", False, None
+
     def contains(self, text: str) -> bool:
         """Tell whether a line is a frame, or program text shown below one."""
         self.begins = self.ends = False

@@ -99,6 +99,17 @@ class NumericFaults:
         self._gradients.back_off()
         return self._add_scale(self._scales.back_off(step, event))
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether the next readings decide whether a bad loss or gradient is a fault."""
+        loss = self._losses.pending and not self._losses.confirmed
+        return loss or (self._gradients.pending and not self._gradients.confirmed)
+
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row: readings are missing here."""
+        for each in (self._losses, self._gradients, self._scales, self._warnings, self._said):
+            each.lines_missing()
+
     def record_at_end(self, whole: FaultCandidates) -> None:
         """Add the candidates that only the end of the log decides."""
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:

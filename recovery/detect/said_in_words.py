@@ -32,6 +32,10 @@ class SaidInWords:
         self._finite_since = 0
         return self._times >= BAD_LOSS.from_start
 
+    def lines_missing(self) -> None:
+        """Count anew: finite losses may be missing here."""
+        self._times = 0
+
     def see_finite(self) -> None:
         """Take a finite loss from inside."""
         self._times = 0

@@ -2,6 +2,8 @@
 
 The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
 line only the numbers are read. How the bytes are cut into chunks never changes the result.
+A part of a log that grows faster than it can be read so is skimmed (skim.py): messages are found in all of it, and most
+numbers are left out.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
+from rung.recovery.detect.skim import Skimmer
 from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
@@ -41,21 +44,55 @@ class Scan:
         self._reading_on = HEAD
         self._latched = latched
         self.decided: Fault | None = None
+        self._skimmer: Skimmer | None = None
+
+    def outside(self) -> dict[str, object]:
+        """Return what is no part of the state of reading, by name: it is made anew from the settings of the job."""
+        return {"prefilter": self._prefilter, **self.detector.outside()}
 
     def feed(self, chunk: bytes) -> list[Fault]:
         """Take the next bytes of the log; return the faults that the lines they complete bring."""
+        self._end_skimming()
+        block = self._whole_lines(chunk)
+        return self._take(block) if block else []
+
+    def skim(self, chunk: bytes) -> list[Fault]:
+        """Take the next bytes of the log, and read only the lines around messages."""
+        if self._skimmer is None:
+            self._skimmer = Skimmer(self.detector)
+        found: list[Fault] = []
+        block = self._whole_lines(chunk)
+        number, self._number = self._number, self._number + block.count(b"\n")
+        for line in self._skimmer.lines(block, number):
+            found += self.detector.feed(line)
+            if self._latched and self.decided is None and self.detector.has_candidates:
+                self._latch()
+        return found
+
+    @property
+    def is_skimming(self) -> bool:
+        return self._skimmer is not None
+
+    def _end_skimming(self) -> None:
+        if self._skimmer is not None and not self._skimmer.has_read_all:
+            self.detector.lines_missing()
+        self._skimmer = None
+
+    def _whole_lines(self, chunk: bytes) -> bytes:
+        """Return the lines that a chunk completes, and hold the rest of it."""
         cut = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         if not cut:
             self._held += chunk[: MAX_RAW - len(self._held)]
-            return []
+            return b""
         first = _BREAK.search(chunk)
         assert first is not None, "there is a break: cut is not 0"
         head = chunk[: min(first.start(), MAX_RAW - len(self._held))]
         block, self._held = self._held + head + chunk[first.start() : cut], chunk[cut:][:MAX_RAW]
-        return self._take(block)
+        return block
 
     def finish(self) -> list[Fault]:
         """Take the last line without an end, and return the faults that only the end of the log decides."""
+        self._end_skimming()
         block, self._held = self._held, b""
         return self._take(block) + self.detector.finish()
 

@@ -31,7 +31,7 @@ _RULE_CHARACTERS = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
 
 
 @dataclass(frozen=True)
-class _Header:
+class Header:
     separator: str | None
     names: tuple[str, ...]
 
@@ -40,7 +40,7 @@ class Tables:
     """Remembers the last header and reads the rows below it."""
 
     def __init__(self) -> None:
-        self._header: _Header | None = None
+        self._header: Header | None = None
         self._lines_since_row = 0
 
     def read(self, text: str) -> Reading | None:
@@ -57,7 +57,7 @@ class Tables:
         return None
 
 
-def _read_header(text: str) -> _Header | None:
+def _read_header(text: str) -> Header | None:
     # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
     if not ("loss" in text or "Loss" in text) or "=" in text or ":" in text or len(text) > MAX_ROW:
         return None
@@ -66,7 +66,7 @@ def _read_header(text: str) -> _Header | None:
             continue
         names = _cells(text, separator)
         if 2 <= len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):
-            return _Header(separator, tuple(names)) if _has_run_columns(names, text, separator) else None
+            return Header(separator, tuple(names)) if _has_run_columns(names, text, separator) else None
     return None
 
 
@@ -91,7 +91,7 @@ def _cells(text: str, separator: str | None) -> list[str]:
     return [cell.strip(" ") for cell in plain.split(separator, MAX_COLUMNS)]
 
 
-def _read_row(text: str, header: _Header) -> Reading | None:
+def _read_row(text: str, header: Header) -> Reading | None:
     if not text or _RULE_CHARACTERS.issuperset(text):
         return None
     cells, names = _cells(text, header.separator), header.names

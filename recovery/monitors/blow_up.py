@@ -57,6 +57,11 @@ class BlowUpMonitor:
         """Return whether a loss is blown up now."""
         return any(blow_up.is_ruined or blow_up.is_spent for blow_up in self._losses.values())
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row: readings are missing here."""
+        for blow_up in self._losses.values():
+            blow_up.lines_missing()
+
     def at_end(self, *, may_be_negative: bool = False) -> BlowUp | None:
         """Return the blow-up of a loss that ends far above its first value.
 
@@ -115,6 +120,12 @@ class BlowUp:
             self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
             self._recent.clear()
         return self.is_ruined or self.is_spent
+
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row, unless that is complete: readings are missing here."""
+        if not (self.is_ruined or self.is_spent):
+            self._ruined_bits = 0
+            self._recent.clear()
 
     @property
     def is_ruined(self) -> bool:

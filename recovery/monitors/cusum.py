@@ -131,6 +131,12 @@ class CusumLevel:
         share = max(-1.0, min(1.0, (value - self.level) * self._per_sigma))
         self.evidence = max(0.0, min(self.evidence + (share - SLACK) / (1 - SLACK), 2.0 * self._patience))
 
+    def lines_missing(self) -> None:
+        """Count the evidence anew: readings are missing here, and may have been on the level."""
+        if not self.held:
+            self.evidence, self.began, self.length, self._early = 0.0, None, 0, []
+            self._since.clear()
+
     def rise(self) -> float:
         """Return how far the last readings are above the level; 0 when they are on their way back."""
         if self.level is None:

@@ -68,6 +68,13 @@ class DivergenceMonitor:
         """Return whether the reported divergence still goes on."""
         return self._reported is not None
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row, unless it is reported: readings are missing here."""
+        for cusum in (self._norms, *self._losses.values()):
+            cusum.lines_missing()
+        if self._reported is not self._skips:
+            self._skips.lines_missing()
+
     def see(self, step: int | None, reading: Reading) -> DivergenceWarning | None:
         """Take one reading; return the warning that it completes, if any."""
         self._seen += 1

@@ -30,6 +30,12 @@ class EarlyWarningMonitor:
         blow_up = None if reading.loss is None else self._blow_up.see(step, reading.loss_name, reading.loss)
         return _warning_of(blow_up) if blow_up else warned
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row: readings are missing here."""
+        for monitor in (self._divergence, self._blow_up):
+            if monitor is not None:
+                monitor.lines_missing()
+
     def at_end(self) -> DivergenceWarning | None:
         """Return the warning of a loss that ends far above its first value."""
         blow_up = self._blow_up.at_end(may_be_negative=self._negative_term) if self._blow_up else None

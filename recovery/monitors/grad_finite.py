@@ -41,6 +41,11 @@ class GradientMonitor:
         """Take a step that the scaler skipped; it explains the bad gradients before it."""
         self._bad = self._nan = 0
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row, unless it is confirmed: finite norms may be missing here."""
+        if not self.confirmed:
+            self._bad = self._nan = 0
+
     @property
     def pending(self) -> bool:
         """Return whether the log so far ends with bad gradients: NaN, or several infinite norms."""

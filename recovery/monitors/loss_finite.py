@@ -53,6 +53,12 @@ class LossMonitor:
         """Take a message about a bad loss; return True when an incident begins with it."""
         return self._see_bad("", skipped=False)
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row, unless it is confirmed: finite losses may be missing here."""
+        self._frozen = 0
+        if not self.confirmed:
+            self._bad = 0
+
     @property
     def pending(self) -> bool:
         return self._bad > 0

@@ -93,6 +93,12 @@ class LossScaleMonitor:
         self._skips.append(self._step)
         return self._judge()
 
+    def lines_missing(self) -> None:
+        """Count anew what must come in a row: reports of a healthy scale may be missing here."""
+        self._forget_steps()
+        self._low = self._at_floor = self._falls = 0
+        self.low_since, self._is_last_word = None, False
+
     def see_finite_loss(self) -> None:
         self._is_last_word = False
 

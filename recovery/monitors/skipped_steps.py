@@ -65,6 +65,12 @@ class SkippedStepMonitor:
         self.description = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
         self.evidence = 1.0 if self.description else 0.0
 
+    def lines_missing(self) -> None:
+        """Forget the steps before: those that were not skipped may be missing here."""
+        self._skipped = self._falls = 0
+        self._falling, self._step = False, None
+        self.description, self.evidence = "", 0.0
+
     def _judge(self, *, bad: bool) -> str:
         limits = self._limits
         self.is_isolated = False

@@ -1,7 +1,6 @@
-"""Reads the log of one attempt: its progress, its faults, and what its end means.
+"""Says what the log of an attempt means for the attempt: its progress, its fault, and what its end means.
 
-Changes no state and stops nothing. A new controller reads the log again from the start and comes to the same
-conclusions, so nothing of this is stored. The memory is bounded, whatever the length of the log.
+Changes no state and stops nothing. `LogWatch` reads the log; a new controller comes to the same conclusions.
 """
 
 from __future__ import annotations
@@ -11,118 +10,26 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from rung.jobs.job import Attempt, Job
+from rung.jobs.job import Attempt
 from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import SILENT
 from rung.jobs.spec.job_spec import Success
-from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.scan import Scan
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.logs.progress import Progress
-from rung.recovery.logs.tracker_links import TrackerLinks
-from rung.recovery.monitors.fault_groups import FAILS_CLEAN_EXIT
 from rung.recovery.monitors.learning import healthy_level, was_falling
 from rung.recovery.trials.own_run import last_readings
-from rung.runner.files.log_file import LogFile
+from rung.runner.log_reading.watch import LogWatch
 from rung.runner.seams.engine import Observation, Presence, Request
-from rung.runner.series.write import SeriesWriter
 
-CHUNK = 256 * 1024
 # So many losses in a log before any record from inside: by its first updates zero-edit has written several.
 SILENT_READINGS = 8
-# How much of one log is read before the other jobs get their turn.
-TURN_BYTES = 4 * 1024 * 1024
+__all__ = ["AttemptView", "LogWatch", "fault_at_end", "no_update", "shortfall", "with_end"]
+__all__ += ["with_fault", "with_progress", "with_start"]
 
 AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came after this exception"
-
-
-class LogWatch:
-    """Feeds the log of one attempt to a detector.
-
-    `warns`: an early warning stops it, where the job says so; `warns_after`: only after this step. `series` is given
-    the numbers for the curves of the attempt.
-    """
-
-    def __init__(
-        self, log: Path, job: Job, *, warns: bool = True, warns_after: int = 0, series: SeriesWriter | None = None
-    ) -> None:
-        self._log = LogFile(log)
-        self._series = series
-        # What was in the log before came at another time than it is read.
-        self._live = not log.exists()
-        warning = job.spec.recovery.early_warning
-        if warning is not None and not warns:
-            warning = warning.model_copy(update={"stop": False})
-        # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
-        rules = job.spec.recovery.rules
-        take = series.add if series is not None else None
-        self.detector = Detector(rules, warning, FaultKind.INFRA_FAULT, warns_after, take)
-        self.mode = job.spec.knobs.mode
-        # An early warning that must not stop a job must not fail it at its end either.
-        self.fails_clean_exit = FAILS_CLEAN_EXIT
-        if warning is not None and not warning.stop:
-            self.fails_clean_exit -= {FaultKind.DIVERGENCE}
-        self._links = TrackerLinks() if job.spec.trackers == "on" else None
-        self._scan = Scan(self.detector, latched=self.fails_clean_exit)
-
-    @property
-    def fault(self) -> Fault | None:
-        """Return the fault to act on while the attempt runs.
-
-        The first one that decided stays, even if the numbers are better by now: a slow reader must come to the same
-        decision as a quick one.
-        """
-        return self._scan.decided or self.detector.first_fault(ended=False)
-
-    @property
-    def decided(self) -> Fault | None:
-        return self._scan.decided
-
-    @property
-    def offset(self) -> int:
-        """Return how much of the log has been read."""
-        return self._log.offset
-
-    @property
-    def links(self) -> tuple[str, ...]:
-        """Return the links to the runs of the attempt in W&B and MLflow."""
-        return self._links.found if self._links is not None else ()
-
-    def new_series_note(self) -> str:
-        """Return, once, why no curves are written any more; empty while they are."""
-        note = self._series.note if self._series is not None else ""
-        self._series = None if note else self._series
-        return note
-
-    def read(self) -> bool:
-        """Read what is new in the log; True if there is more to read now."""
-        more = self._read_turn()
-        if self._series is not None:
-            self._series.write(live=self._live)
-        self._live = self._live or not more
-        return more
-
-    def _read_turn(self) -> bool:
-        for _ in range(TURN_BYTES // CHUNK):
-            chunk = self._log.read(CHUNK)
-            if not chunk:
-                return False
-            self._scan.feed(chunk)
-            if self._links is not None:
-                self._links.feed(chunk)
-        return True
-
-    def read_to_end(self) -> None:
-        """Read the rest of a log that no longer grows."""
-        while self.read():
-            pass
-        self._scan.finish()
-        if self._series is not None:
-            self._series.finish(live=self._live)
 
 
 @dataclass

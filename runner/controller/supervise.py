@@ -253,6 +253,8 @@ class Supervisor:
         transitions.progressed(self._context.store, attempt, updated, at=now)
         if note := view.watch.new_series_note():
             self._context.note_trouble(updated, note)
+        if note := view.watch.new_sampling_note():
+            transitions.sampled(self._context.store, updated, note, at=now)
         ignored = not_taken(updated.asked, updated.effective)
         if ignored and not view.not_taken_reported:
             transitions.not_taken(self._context.store, updated, ignored, at=now)

@@ -25,16 +25,45 @@ _START = re.compile(r"[1-9][0-9]{0,18}")
 class LogFile:
     """A log and the place up to which it has been read."""
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path, offset: int = 0, *, in_line: bool = False) -> None:
         self._path = path
         # The place in the whole log, and where the file begins that is read now.
         self._offset, self._start = offset, 0
-        self._in_line = False
+        self._in_line = in_line
 
     @property
     def offset(self) -> int:
         """Return the place in the whole log up to which it has been read."""
         return self._offset
+
+    @property
+    def in_line(self) -> bool:
+        """Tell whether what was read last ends within a line."""
+        return self._in_line
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def behind(self) -> int:
+        """Return how many bytes of the log are not read yet."""
+        last = segment_starts(self._path)[-1]
+        try:
+            return max(0, last + segment_path(self._path, last).stat().st_size - self._offset)
+        except OSError:
+            return 0
+
+    def before(self, size: int) -> bytes:
+        """Return the bytes before the place, at most `size`, as far as they are in the same file."""
+        start = max(each for each in segment_starts(self._path) if each < max(1, self._offset))
+        first = max(start, self._offset - size)
+        try:
+            with segment_path(self._path, start).open("rb") as log:
+                log.seek(first - start)
+                return log.read(self._offset - first)
+        except OSError:
+            return b""
 
     def read(self, size: int) -> bytes:
         """Return the next bytes of the log, at most `size`; nothing if there are none yet."""

@@ -1,16 +1,17 @@
 """Writes the series of an attempt while its log is read: a small file beside the log that only grows.
 
-A new controller reads the log from its start; what the file has already is counted and not written again. So no point
-is lost or doubled wherever a controller was killed. A file that cannot be written is given up: it is removed, and
-whoever asks for the series reads the log instead.
+A new controller reads the log from its start, or goes on with a kept state; what the file has already is counted and
+not written again. So no point is lost or doubled wherever a controller was killed. A file that cannot be written is
+given up: it is removed, and whoever asks for the series reads the log instead.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from stat import S_ISREG
 
 from rung.jobs.model.paths import AttemptPaths
@@ -24,6 +25,16 @@ NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PRIVATE = 0o600
 
 
+@dataclass(frozen=True)
+class SeriesState:
+    """Where a writer is: how many readings it has taken, in how many rows of the file and in the row that is open."""
+
+    taken: int = 0
+    rows: int = 0
+    thinner: Thinner | None = None
+    note: str = ""
+
+
 class SeriesWriter:
     """Takes the readings of one attempt and writes their rows, a few at a time. `note`: why it was given up."""
 
@@ -33,10 +44,51 @@ class SeriesWriter:
         # Readings that are in the file already; the steps up to this one are, where the log is not complete any more.
         self._skip, self._after = 0, -1
         # How many rows the file has, and those that are still to be written.
-        self._rows = 0
+        self._rows = self._readings = 0
         self._waiting: list[Row] = []
+        self._anew = False
         self._head = b""
         self.note = ""
+
+    @property
+    def state(self) -> SeriesState | None:
+        """Return where it is; None: it cannot go on from here yet."""
+        if self.note or self._thinner is None:
+            return SeriesState(note=self.note)
+        if self._after >= 0 or self._waiting:
+            return None
+        rest = self._thinner.rest()
+        taken = self._readings + (rest.readings if rest else 0) - self._skip
+        return SeriesState(taken, self._rows, self._thinner)
+
+    def go_on_from(self, state: SeriesState, *, sampled: bool) -> bool:
+        """Go on from a kept state; False: the file does not fit, and the log must be read from its start.
+
+        `sampled`: what was read after it, is not read in the same way again, so its rows are made anew.
+        """
+        self.note = state.note
+        if state.note or state.thinner is None:
+            return True
+        try:
+            rows, size = self._kept()
+            if len(rows) < state.rows:
+                return False
+            while sampled and len(rows) > state.rows:
+                size -= len(line_of(len(rows) - 1, rows.pop()))
+            if size:
+                self._cut(size)
+            else:
+                self._paths.series.unlink(missing_ok=True)
+        except OSError:
+            return False
+        self._take_up(rows, size)
+        self._skip = max(0, self._readings - state.taken)
+        self._thinner = Thinner(len(rows)) if self._skip else state.thinner
+        return True
+
+    def begin_anew(self) -> None:
+        """Make all rows anew, since the log is read from its start, and in another way than before."""
+        self._anew = is_complete(self._paths.log)
 
     def add(self, step: int, reading: Reading) -> None:
         """Take a reading of the log; nothing is written yet."""
@@ -61,6 +113,7 @@ class SeriesWriter:
             return
         at = round(self._now(), 1) if live else None
         lines = b"".join(line_of(self._rows + n, row._replace(at=at)) for n, row in enumerate(self._waiting))
+        self._readings += sum(row.readings for row in self._waiting)
         self._rows, self._waiting = self._rows + len(self._waiting), []
         try:
             self._append(self._head + lines)
@@ -87,7 +140,7 @@ class SeriesWriter:
     def _go_on(self) -> Thinner:
         """Keep the complete rows of a file that is there, and go on after them."""
         try:
-            rows, size = self._kept()
+            rows, size = ([], 0) if self._anew else self._kept()
             if size:
                 self._cut(size)
             else:
@@ -95,12 +148,16 @@ class SeriesWriter:
         except OSError as error:
             self._give_up(error)
             return Thinner()
-        self._rows, self._head = len(rows), b"" if size else HEAD
+        self._take_up(rows, size)
         if is_complete(self._paths.log):
-            self._skip = sum(row.readings for row in rows)
+            self._skip = self._readings
         else:
             self._after = rows[-1].last_step if rows else -1
         return Thinner(len(rows))
+
+    def _take_up(self, rows: Sequence[Row], size: int) -> None:
+        self._rows, self._readings = len(rows), sum(row.readings for row in rows)
+        self._head = b"" if size else HEAD
 
     def _cut(self, size: int) -> None:
         file = os.open(self._paths.series, os.O_WRONLY | NO_LINK)

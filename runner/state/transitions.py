@@ -171,6 +171,12 @@ def progressed(store: Store, before: Attempt, attempt: Attempt, *, at: float) ->
                     store.set_reason(attempt.job_id, because)
 
 
+def sampled(store: Store, attempt: Attempt, because: str, *, at: float) -> None:
+    """Record, once per attempt, that numbers of its log were left out."""
+    with store.transaction():
+        _add_once(store, attempt, EventKind.SAMPLED, {"because": because}, at=at)
+
+
 def _add_once(store: Store, attempt: Attempt, kind: EventKind, data: Mapping[str, Any], *, at: float) -> bool:
     """Add an event if the attempt has none of its kind; return whether it was added."""
     is_new = attempt.number not in (event.attempt for event in store.events(attempt.job_id) if event.kind == kind)

@@ -1,6 +1,7 @@
 """Tests that the fast scan of a log finds what the detector finds line by line, with chunks of any size."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.recovery_spec import Rule
 from rung.recovery.detect.detector import Detector
+from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.detect.scan import HEAD, Scan
-from rung.recovery.logs.lines import MAX_RAW, LineSplitter, bare
+from rung.recovery.logs.lines import MAX_RAW, ODD_BYTES, LineSplitter, bare
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 LOGS = sorted(CORPUS.glob("*.log"))
@@ -208,3 +210,10 @@ def test_the_first_fault_that_decided_stays_however_much_is_read_at_a_time():
     assert decided[0] is not None and decided[0].step is not None and decided[0].step < 60
     assert decided == [decided[0]] * 3
     assert scan.detector.first_fault(ended=False) is None
+
+
+def test_the_bytes_that_need_cleaning_are_the_same_by_either_search():
+    prefilter = Prefilter(values=False)
+    for code in range(128):
+        for block in (bytes((65, code, 66)), bytes((65, code, 66)) + "é".encode()):
+            assert prefilter.needs_cleaning(block) is bool(re.search(ODD_BYTES, block)), code
