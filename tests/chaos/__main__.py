@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seed N --faults N [--seconds S] [--keep DIR]`: random faults, then the invariants."""
+"""Injects random faults while random jobs run, then checks the invariants from the ledgers of the jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.run import Result, run
+from tests.chaos.report import report
+from tests.chaos.run import run
 
 
 def main() -> int:
@@ -18,23 +19,11 @@ def main() -> int:
     print(f"seed {options.seed}, {options.faults} faults, in {folder}", flush=True)
     result = run(folder, options.seed, options.faults, options.seconds, keep=keep)
     again = f"python -m tests.chaos --seed {options.seed} --faults {options.faults}"
-    again += f" --seconds {options.seconds:g}" if options.seconds is not None else ""
-    for each in result.found:
-        print(f"VIOLATION {each.job}: {each.what} [{again}]")
-    print(summary(result))
-    if result.found:
-        print(f"{len(result.found)} violations; the ledgers, logs and the home are in {folder}")
-    return 1 if result.found else 0
-
-
-def summary(result: Result) -> str:
-    """Return what was done, as a few lines for a person."""
-    jobs, faults = result.evidence.jobs, result.journal.faults
-    starts = sum(len(job.runs) for job in jobs)
-    states = {state: sum(job.state == state for job in jobs) for state in ("SUCCEEDED", "FAILED", "CANCELLED")}
-    ended = ", ".join(f"{count} {state}" for state, count in states.items())
-    kinds = "".join(f"\n  {count:5} {kind}" for kind, count in sorted(faults.items()) if count)
-    return f"{faults.total()} faults in {result.seconds:.0f} s; {len(jobs)} jobs ({ended}), {starts} processes{kinds}"
+    lines, code = report(result, f"{again} --seconds {options.seconds:g}" if options.seconds is not None else again)
+    print("\n".join(lines))
+    if code:
+        print(f"The ledgers, logs and the home are in {folder}")
+    return code
 
 
 def _options() -> argparse.Namespace:

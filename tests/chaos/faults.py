@@ -22,6 +22,8 @@ from tests.chaos.process_jobs import Live
 PATIENCE = 120.0
 # So many commands of people run at once.
 MOST_COMMANDS = 4
+# The longest wait for something that a fault can happen to, in seconds on a fast machine.
+LONGEST_WAIT = 5.0
 LOOKS = (("queue", "--json"), ("queue",), ("history",), ("logs",), ("checkpoints",), ("report",))
 
 
@@ -47,6 +49,21 @@ class Injector:
             self.lab.attend()
         self.lab.reap()
 
+    def pause(self, longest: float) -> None:
+        """Let a random time pass, longer on a slow machine, so that as much happens meanwhile."""
+        until = time.monotonic() + self.chance.uniform(0, longest) * max(self.lab.slowness, 1.0)
+        self.tick_until(lambda: time.monotonic() >= until)
+
+    def tick_until(self, condition: Callable[[], object]) -> bool:
+        """Let time pass until something is so; False: it was not so for long."""
+        until = time.monotonic() + LONGEST_WAIT * max(self.lab.slowness, 1.0)
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            self.tick()
+            time.sleep(0.02)
+        return True
+
     def end_all(self) -> None:
         for _, end in self._ends:
             end()
@@ -63,13 +80,20 @@ class Injector:
 
     # The controller
 
+    def _wait_for_controller(self) -> None:
+        """In most cases wait until the controller has begun, and a little: else it would mostly die before it works."""
+        if self.chance.random() < 0.8 and self.tick_until(self.lab.is_attended):
+            self.pause(1.5)
+
     def kill_controller(self) -> bool:
+        self._wait_for_controller()
         killed = self.lab.kill_controller()
         self._start_at = time.monotonic() + self.chance.choice((0.0, 0.0, self.chance.uniform(0, 2)))
         return killed
 
     def stop_controller(self) -> bool:
         """Freeze the controller for a while, as a machine does that is suspended."""
+        self._wait_for_controller()
         controller = self.lab.controller
         if controller is None or controller.poll() is not None:
             return False
@@ -79,6 +103,7 @@ class Injector:
 
     def start_two_controllers(self) -> bool:
         """Start two at once in place of the one that runs: one of them must refuse."""
+        self._wait_for_controller()
         self.lab.kill_controller()
         both = [self.lab.start_controller(), self.lab.start_controller()]
         with contextlib.suppress(AssertionError):
@@ -133,9 +158,15 @@ class Injector:
 
     # The jobs
 
-    def _target(self) -> Live | None:
-        live = self.lab.process_jobs.live()
-        return self.chance.choice(live) if live else None
+    def _target(self, fits: Callable[[Live], bool] = lambda live: True) -> Live | None:
+        """Wait until an attempt runs that fits, and return a random one of them."""
+        found: list[Live] = []
+
+        def look() -> bool:
+            found[:] = filter(fits, self.lab.process_jobs.live())
+            return bool(found)
+
+        return self.chance.choice(found) if self.tick_until(look) else None
 
     def kill_job(self) -> bool:
         return self._kill(JOB_KILLED, self.lab.process_jobs.kill_job)
@@ -151,7 +182,7 @@ class Injector:
         return True
 
     def damage(self, how: str) -> bool:
-        target = self._target()
+        target = self._target(self.lab.process_jobs.has_checkpoint)
         damaged = self.lab.process_jobs.damage(target, how, self.chance) if target else None
         if target is None or damaged is None:
             return False

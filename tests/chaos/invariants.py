@@ -176,7 +176,7 @@ def no_false_cause(job: JobEvidence) -> Found:
         if told.fault not in allowed:
             happened = ", ".join(sorted(shown)) or "nothing"
             yield Violation(
-                f"attempt {told.number} has the fault {told.fault}, and what happened is {happened}", job.name
+                f"attempt {told.number} has the fault {told.fault}, and what happened is: {happened}", job.name
             )
 
 

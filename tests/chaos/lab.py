@@ -69,6 +69,8 @@ class Lab:
         self.jobs: list[tuple[str, Path]] = []
         self.journal = Journal()
         self.controller: subprocess.Popen[bytes] | None = None
+        # How many seconds a controller needs to begin; 0: not known yet.
+        self.slowness = self._started = 0.0
         self.process_jobs = ProcessJobs(folder, self.home, self.mark)
         self.home.mkdir(mode=0o700)
         size = (MEGABYTES << 20) + BYTES_A_FAULT * faults
@@ -84,8 +86,8 @@ class Lab:
         path = os.pathsep.join([str(self.folder / "bin"), str(RUNG.parent), os.environ.get("PATH", os.defpath)])
         own = {"RUNG_HOME": str(self.home), "RUNG_CONTROLLER": "manual", "RUNG_MAX_PARALLEL": str(MOST_AT_ONCE)}
         secret = {SECRET: self.token, "RUNG_SECRETS": SECRET, MARK: self.mark, "TMPDIR": str(self.folder / "tmp")}
-        python = {"PYTHONPATH": str(ROOT / "tests" / "lean"), "CUDA_VISIBLE_DEVICES": ""}
-        return {**os.environ, **own, **secret, **python, "PATH": path}
+        kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return {**kept, **own, **secret, "PYTHONPATH": str(ROOT / "tests" / "lean"), "PATH": path}
 
     # Controllers
 
@@ -96,7 +98,16 @@ class Lab:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             process = subprocess.Popen([RUNG, "controller", *words], env=self.env, cwd=self.folder, **streams)
         process.log = log.name  # type: ignore[attr-defined]
+        self._started = time.monotonic()
         return process
+
+    def is_attended(self) -> bool:
+        """Tell whether the controller has said that it has begun; the first time shows how slow this machine is."""
+        running = self.controller is not None and self.controller.poll() is None
+        if not running or not Path(self.controller.log).stat().st_size:  # type: ignore[union-attr]
+            return False
+        self.slowness = self.slowness or max(1.0, time.monotonic() - self._started)
+        return True
 
     def attend(self) -> None:
         """Have a controller run. One that nobody killed and that has ended is noted."""

@@ -80,6 +80,9 @@ class ProcessJobs:
         except OSError:
             return False
 
+    def has_checkpoint(self, live: Live) -> bool:
+        return any((self._home / "jobs" / live.job_id / "checkpoints").glob("step_*.safetensors"))
+
     def damage(self, live: Live, how: str, chance: random.Random) -> tuple[str, bool] | None:
         """Damage the newest checkpoint of a run that stands still meanwhile, so that it cannot end before.
 
@@ -97,14 +100,15 @@ class ProcessJobs:
             if not files:
                 return None
             with suppress(OSError):
-                _spoil(files[-1], how, chance)
+                spoil(files[-1], how, chance)
             return files[-1].name, _state(live.pid) in ("T", "t") and self.is_ours(live.wrapper)
         finally:
             with suppress(ProcessLookupError):
                 os.kill(live.pid, signal.SIGCONT)
 
 
-def _spoil(path: Path, how: str, chance: random.Random) -> None:
+def spoil(path: Path, how: str, chance: random.Random) -> None:
+    """Damage a checkpoint so that it can be seen."""
     size = path.stat().st_size
     if how == "truncated":
         os.truncate(path, chance.randrange(size))

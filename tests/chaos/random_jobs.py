@@ -23,7 +23,7 @@ def random_plan(chance: random.Random) -> dict[str, Any]:
     return {
         "steps": steps,
         "every": chance.randint(3, 10),
-        "pace": round(chance.uniform(0.01, 0.06), 3),
+        "pace": round(chance.uniform(0.02, 0.1), 3),
         "batch": 32,
         "noise": sorted(chance.sample(range(1, steps), chance.choice((0, 2)))),
         "faults": faults,

@@ -54,10 +54,7 @@ def _disturb(lab: Lab, seed: int, faults: int, until: float | None) -> None:
         while lab.journal.faults.total() < faults and (until is None or time.monotonic() < until):
             _keep_jobs_coming(lab)
             injector.inject(kind())
-            next_at = time.monotonic() + chance.uniform(0, LONGEST_PAUSE)
-            while time.monotonic() < next_at:
-                injector.tick()
-                time.sleep(0.02)
+            injector.pause(LONGEST_PAUSE)
     finally:
         injector.end_all()
 
