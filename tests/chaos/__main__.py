@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.chaos.run import run
 
 def main() -> int:
     options = _options()
+    # Whoever ends the harness ends its jobs and its file system with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     keep = options.keep is not None
     folder = Path(options.keep).absolute() if keep else Path(tempfile.mkdtemp(prefix="rung-chaos-"))
     print(f"seed {options.seed}, {options.faults} faults, in {folder}", flush=True)

@@ -23,7 +23,7 @@ PATIENCE = 120.0
 # So many commands of people run at once.
 MOST_COMMANDS = 4
 # The longest wait for something that a fault can happen to, in seconds on a fast machine.
-LONGEST_WAIT = 5.0
+LONGEST_WAIT = 3.0
 LOOKS = (("queue", "--json"), ("queue",), ("history",), ("logs",), ("checkpoints",), ("report",))
 
 
@@ -47,6 +47,7 @@ class Injector:
             end()
         if time.monotonic() >= self._start_at:
             self.lab.attend()
+        self.lab.is_attended()
         self.lab.reap()
 
     def pause(self, longest: float) -> None:
@@ -73,6 +74,7 @@ class Injector:
         """Inject a fault of this kind, and count it; False: there was nothing that it could happen to."""
         done = bool(FAULTS[kind](self))
         self.lab.journal.faults[kind] += done
+        self.lab.note(kind if done else f"{kind}: nothing to do it to")
         return done
 
     def _last(self, seconds: float, end: Callable[[], object]) -> None:
@@ -179,6 +181,7 @@ class Injector:
         if target is None or not kill(target):
             return False
         self.lab.journal.mark(target.job_id, target.attempt, kind)
+        self.lab.note(f"{kind} {target}")
         return True
 
     def damage(self, how: str) -> bool:
@@ -186,7 +189,8 @@ class Injector:
         damaged = self.lab.process_jobs.damage(target, how, self.chance) if target else None
         if target is None or damaged is None:
             return False
-        _, in_time = damaged
+        name, in_time = damaged
+        self.lab.note(f"{how} {name} of {target}" + ("" if in_time else ", too late to tell"))
         if not in_time:
             self.lab.journal.damaged_late.setdefault(target.job_id, target.attempt + 1)
         return True

@@ -17,7 +17,7 @@ from tests.chaos.invariants import Violation, violations
 from tests.chaos.lab import Journal, Lab
 
 # So many jobs are under way while faults are injected.
-JOBS_AT_ONCE = 6
+JOBS_AT_ONCE = 8
 # The longest time between two faults, in seconds.
 LONGEST_PAUSE = 0.8
 # The longest time in which nothing at all happens before a job counts as stuck; on a slow machine it is longer.

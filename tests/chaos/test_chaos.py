@@ -203,7 +203,8 @@ def test_a_training_goes_on_from_its_checkpoint_and_a_cured_fault_stays_away(tmp
 def verdicts_on(paths: list[Path]) -> dict[str, str]:
     """Return what Rung says about checkpoints, from one process, which imports torch once."""
     command = [sys.executable, "-m", "rung_inside.verify", *map(str, paths)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(INSIDE)}, capture_output=True, check=True)
+    path = os.pathsep.join(filter(None, [str(INSIDE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=True)
     found = map(json.loads, done.stdout.splitlines())
     return {Path(each["path"]).stem.partition("_")[2]: each["verdict"] for each in found}
 
