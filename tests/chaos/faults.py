@@ -85,7 +85,7 @@ class Injector:
     def _wait_for_controller(self) -> None:
         """In most cases wait until the controller has begun, and a little: else it would mostly die before it works."""
         if self.chance.random() < 0.8 and self.tick_until(self.lab.is_attended):
-            self.pause(1.5)
+            self.pause(1.0)
 
     def kill_controller(self) -> bool:
         self._wait_for_controller()
@@ -251,7 +251,7 @@ FAULTS: dict[str, Callable[[Injector], bool]] = {
     "person launches": Injector.launch,
 }
 # How often each comes, in the same order.
-WEIGHTS = (10, 4, 3, 3, 3, 5, 5, 3, 3, 3, 3, 2, 4, 3, 2, 1)
+WEIGHTS = (8, 3, 2, 3, 3, 5, 5, 3, 3, 3, 3, 2, 4, 3, 2, 1)
 
 
 def random_kinds(chance: random.Random) -> Callable[[], str]:

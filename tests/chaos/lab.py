@@ -112,7 +112,7 @@ class Lab:
         running = self.controller is not None and self.controller.poll() is None
         if not running or not Path(self.controller.log).stat().st_size:  # type: ignore[union-attr]
             return False
-        self.slowness = self.slowness or min(max(1.0, time.monotonic() - self._started), 5.0)
+        self.slowness = self.slowness or min(max(1.0, time.monotonic() - self._started), 3.0)
         return True
 
     def attend(self) -> None:
