@@ -39,7 +39,7 @@ def run(folder: Path, seed: int, faults: int, seconds: float | None = None, *, k
     found: list[Violation] = [Violation("the run did not come to its end")]
     try:
         _disturb(lab, seed, faults, begun + seconds if seconds is not None else None)
-        _settle(lab)
+        settle(lab)
         evidence = gather(lab)
         found = violations(evidence)
     finally:
@@ -68,7 +68,7 @@ def _keep_jobs_coming(lab: Lab) -> None:
         lab.launch()
 
 
-def _settle(lab: Lab) -> None:
+def settle(lab: Lab) -> None:
     """Let everything come to its end, with a controller that nobody disturbs."""
     patience = pace.Patience(PATIENCE, lab.progress)
     while lab.reap() and not patience.is_over():

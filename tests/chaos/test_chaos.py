@@ -16,14 +16,15 @@ import pytest
 
 from tests import pace
 from tests.chaos import report
+from tests.chaos import run as chaos_run
 from tests.chaos.evidence import DISK_FULL, JOB_KILLED, WRAPPER_KILLED, Evidence, JobEvidence, Told
 from tests.chaos.faults import FAULTS, WEIGHTS
 from tests.chaos.invariants import CHECKS, JOB_CHECKS, Violation, violations
-from tests.chaos.lab import Journal
+from tests.chaos.lab import Journal, Lab
 from tests.chaos.ledger import read_ledger, runs_of
 from tests.chaos.process_jobs import spoil
 from tests.chaos.random_jobs import KINDS, TRAINING, random_plan
-from tests.chaos.run import Result, run
+from tests.chaos.run import Result
 from tests.chaos.training import checkpoint_bytes, weights_at
 
 INSIDE = Path(__file__).parents[2] / "jobs" / "inside"
@@ -241,7 +242,7 @@ def test_a_violation_is_a_line_with_the_command_that_runs_it_again() -> None:
 
 
 def assert_clean(folder: Path, seed: int, faults: int) -> None:
-    result = run(folder / "chaos", seed, faults)
+    result = chaos_run.run(folder / "chaos", seed, faults)
     assert result.found == []
     assert result.journal.faults.total() == faults
     assert any(job.state == "SUCCEEDED" for job in result.evidence.jobs)
@@ -251,3 +252,25 @@ def assert_clean(folder: Path, seed: int, faults: int) -> None:
 @pytest.mark.sample
 def test_two_hundred_faults_violate_nothing(tmp_path: Path) -> None:
     assert_clean(tmp_path, 20261118, 200)
+
+
+def tamper(lab: Lab) -> None:
+    """Do to a settled run what a controller with bugs would have done."""
+    (lab.home / "leak").write_text(lab.token)
+    (lab.home / "jobs" / "request.123").write_text("")
+    log = next(path for path in sorted(lab.home.glob("jobs/*/attempts/1/log")) if path.read_bytes().count(b"\n") > 4)
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:1], *lines[2:]]))
+    subprocess.run(["sh", "-c", "sleep 600 &"], env=lab.env, check=True)
+
+
+@pytest.mark.long
+def test_what_a_controller_with_bugs_would_leave_is_found_after_a_real_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = chaos_run.settle
+    monkeypatch.setattr(chaos_run, "settle", lambda lab: (settle(lab), tamper(lab)))
+    result = chaos_run.run(tmp_path / "chaos", 8, 5)
+    kinds = {each.what.partition(":")[0].partition(" of attempt")[0] for each in result.found}
+    left = {"a process is left", "a draft of a file is left", "the value of a secret is in a file"}
+    assert kinds - {"`rung logs` does not show what the log"} == {*left, "the log"}
