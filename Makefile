@@ -21,7 +21,10 @@ NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
 DOCKER ?= docker
-PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET
+PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET FAULTS SEED LASTING KEEP
+# Bash counts in a variable SECONDS of its own.
+override SECONDS := $(value SECONDS)
+LASTING := $(SECONDS)
 $(foreach name,$(PASSED),$(eval override $(name) := $$(value $(name))))
 export $(PASSED)
 TESTS_NEED := sshd=openssh-server systemd-analyze=systemd busybox=busybox-static chromium=chromium
@@ -30,7 +33,7 @@ SYSTEM += slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge
 SYSTEM += podman=podman crun=crun newuidmap=uidmap catatonit=catatonit
 SYSTEM += $(if $(wildcard /sys/kernel/security/apparmor),apparmor_parser=apparmor)
 
-.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
+.PHONY: help setup demo drill doctor test test-long test-sample test-again check lint corpus bench chaos bench-gpu gauntlet field-reports field-reports-fleet test-gpu submit queue hosts logs history cancel retry controller web pictures lock audit clean system fleet demo-fleet fleet-down provision provision-check reset controller-install image
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
@@ -126,6 +129,10 @@ corpus: setup ## Measure how well Rung detects faults in logs: make corpus [LOGS
 bench: setup system ## Measure the speed of the detector, of opening curves, of commands and of the page, lead and false alarms of the early warning, following 200 containers
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
+
+chaos: setup ## Inject random faults while random jobs run, and check the invariants: make chaos [FAULTS=200] [SEED=n] [SECONDS=s] [KEEP=folder]
+	@words=($${FAULTS:+--faults "$$FAULTS"} $${SEED:+--seed "$$SEED"} $${LASTING:+--seconds "$$LASTING"} $${KEEP:+--keep "$$KEEP"}); \
+	python -m tests.chaos "$${words[@]}"
 
 gauntlet: setup ## Compare Rung with restarts, FP32 from the start and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]
 	@python -m tests.gauntlet --results .bench/gauntlet.jsonl --resume $${CASES:-}

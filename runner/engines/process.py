@@ -79,7 +79,7 @@ class ProcessEngine:
         return Observation(Presence.LOST, detail=detail, started_at=claim["claimed_at"], ended_by=rebooted)
 
     def signs_of_end(self, paths: AttemptPaths) -> tuple[str, ...]:
-        claim = _read(paths.claim)
+        claim = read_claim(paths.folder)
         return (str(paths.done), *([f"/proc/{claim['pid']}"] if claim else []))
 
     def stop(self, paths: AttemptPaths, *, force: bool) -> None:

@@ -1,0 +1,119 @@
+"""Gathers the evidence of a run that has settled: from the ledgers, the journal, the files, and what Rung says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.evidence import DAMAGED_LATE, DISK_FULL, WRAPPER_KILLED, Evidence, JobEvidence, Told
+from tests.chaos.lab import MOST_AT_ONCE, RUNG, Lab
+from tests.chaos.ledger import read_ledger, runs_of
+from tests.chaos.training import sum_of
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+# Names that files have only while they are written.
+DRAFT = re.compile(r"\.draft|claim\.\d+|request\.\d+|\.copy$|\.tmp$|\.part$|\.new$")
+# A training that is killed leaves the draft of its own checkpoint.
+OWN_DRAFT = re.compile(r"^\.draft-\d+$")
+
+
+def gather(lab: Lab) -> Evidence:
+    ids = {name: job_id for job_id, name in lab.read("SELECT id, name FROM jobs")}
+    return Evidence(
+        jobs=tuple(_job(lab, name, file, ids.get(name)) for name, file in lab.jobs),
+        most_at_once=MOST_AT_ONCE,
+        secret=sum_of(lab.token.encode()),
+        leases=tuple(" ".join(map(str, row)) for row in lab.read("SELECT gpu, job_id, attempt FROM leases")),
+        processes=tuple(_processes(lab)),
+        drafts=tuple(_drafts(lab)),
+        secrets=tuple(_secrets(lab)),
+        controllers=tuple(lab.journal.controllers),
+        unsettled=tuple(lab.journal.unsettled),
+    )
+
+
+def _job(lab: Lab, name: str, file: Path, job_id: str | None) -> JobEvidence:
+    commands = [command for command in lab.journal.commands if command.job in (name, job_id)]
+    launched = any(command.words[0] == "launch" and command.code == 0 for command in commands)
+    runs = tuple(runs_of(read_ledger(file.with_suffix(".ledger"))))
+    steps = json.loads(file.with_suffix(".json").read_bytes())["steps"]
+    if job_id is None:
+        return JobEvidence(name, None, launched=launched, runs=runs, steps=steps)
+    history = json.loads(ask(lab, "history", "--json", job_id))
+    ends = [event for event in history["events"] if event["kind"] == "state" and event["data"]["to"] in ENDED]
+    return JobEvidence(
+        name,
+        job_id,
+        history["job"]["state"],
+        launched,
+        cancels=sum(command.words[0] == "cancel" for command in commands),
+        retries=sum(command.words[0] == "retry" and command.code == 0 for command in commands),
+        ends=len(ends),
+        attempts=tuple(_told(lab, job_id, attempt, history) for attempt in history["attempts"]),
+        runs=runs,
+        steps=steps,
+        injected={attempt["number"]: _injected(lab, job_id, attempt) for attempt in history["attempts"]},
+    )
+
+
+def _injected(lab: Lab, job_id: str, attempt: dict[str, Any]) -> frozenset[str]:
+    journal, number = lab.journal, attempt["number"]
+    kinds = set(journal.attempts.get((job_id, number), ()))
+    if number >= journal.damaged_late.get(job_id, number + 1):
+        kinds.add(DAMAGED_LATE)
+    started, ended = attempt["started_at"], attempt["ended_at"]
+    if any((started is None or started <= last) and (ended is None or ended >= first) for first, last in journal.full):
+        kinds.add(DISK_FULL)
+    return frozenset(kinds)
+
+
+def _told(lab: Lab, job_id: str, attempt: dict[str, Any], history: dict[str, Any]) -> Told:
+    log = lab.home / "jobs" / job_id / "attempts" / str(attempt["number"]) / "log"
+    # Not splitlines: only a line feed ends a line of these jobs. What has none is half a line.
+    lines = re.findall(rb"[^\n]*\n|[^\n]+$", log.read_bytes()) if log.exists() else []
+    garbage = lab.journal.garbage
+    shown = None
+    # One call takes a second: the newest log of each job is asked for.
+    if attempt is history["attempts"][-1] and lines:
+        text = ask(lab, "logs", job_id).decode("utf-8", "replace").split("\n")[:-1]
+        shown = tuple(line for line in text if not line.startswith("garbage "))
+    fault = attempt["fault"]["kind"] if attempt["fault"] else None
+    kept = tuple(line for line in lines if line not in garbage)
+    return Told(attempt["number"], attempt["outcome"], fault, attempt["resumed_from"], kept, shown)
+
+
+def ask(lab: Lab, *words: str) -> bytes:
+    """Return what a command prints."""
+    done = subprocess.run([RUNG, *words], env=lab.env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 0, f"rung {' '.join(words)}: {done.stderr.decode(errors='replace')}"
+    return done.stdout
+
+
+def _processes(lab: Lab) -> Iterator[str]:
+    for pid in lab.process_jobs.all_processes():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        yield f"pid {pid}: {command[:200]}"
+
+
+def _drafts(lab: Lab) -> Iterator[str]:
+    for path in lab.home.rglob("*"):
+        if DRAFT.search(path.name) and not OWN_DRAFT.match(path.name) and not _is_reserved(lab, path):
+            yield str(path.relative_to(lab.home))
+    for path in (lab.folder / "tmp").iterdir():
+        yield f"TMPDIR/{path.name}"
+
+
+def _is_reserved(lab: Lab, path: Path) -> bool:
+    """Tell whether this is the room that a wrapper reserves for its record; one that is killed cannot give it back."""
+    number, job_id = path.parent.name, path.parents[2].name
+    return path.name == "done.draft" and WRAPPER_KILLED in lab.journal.attempts.get((job_id, int(number)), ())
+
+
+def _secrets(lab: Lab) -> Iterator[str]:
+    for path in lab.home.rglob("*"):
+        if path.is_file() and lab.token.encode() in path.read_bytes():
+            yield str(path.relative_to(lab.home))

@@ -1,0 +1,134 @@
+"""What the harness can do to jobs that run as processes on this machine. Another engine gets a class of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import pace
+from tests.chaos.ledger import read_ledger, runs_of
+from tests.chaos.random_jobs import MARK
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Live:
+    """An attempt whose process runs."""
+
+    job_id: str
+    attempt: int
+    pid: int
+    wrapper: int
+
+
+class ProcessJobs:
+    """Finds, kills and freezes the processes of jobs, and damages their files."""
+
+    def __init__(self, ledgers: Path, home: Path, mark: str) -> None:
+        self._ledgers, self._home, self._mark = ledgers, home, mark
+
+    def live(self) -> list[Live]:
+        """Return the attempts that run now, by the ledgers and the processes themselves."""
+        found = []
+        for path in sorted(self._ledgers.glob("*.ledger")):
+            # A job that writes just now may have written half a line.
+            with suppress(ValueError):
+                runs = runs_of(read_ledger(path))
+                if runs and runs[-1].code is None and self.is_ours(runs[-1].pid):
+                    start = runs[-1].start
+                    found.append(Live(start["job"], start["attempt"], start["pid"], start["owner"]))
+        return found
+
+    def is_ours(self, pid: int) -> bool:
+        """Tell whether a process that has not ended is one of this run: a pid alone proves nothing."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return f"{MARK}={self._mark}".encode() in environment and _state(pid) not in ("", "Z", "X")
+
+    def all_processes(self) -> list[int]:
+        """Return every process that has the mark of this run in its environment."""
+        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        return [pid for pid in pids if self.is_ours(pid)]
+
+    def kill_job(self, live: Live) -> bool:
+        return self._kill(live.pid)
+
+    def kill_wrapper(self, live: Live) -> bool:
+        return self._kill(live.wrapper)
+
+    def _kill(self, pid: int) -> bool:
+        if not self.is_ours(pid):
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return True
+
+    def append_to_log(self, live: Live, line: bytes) -> bool:
+        """Add a line to the log from outside, as another process with the file open would."""
+        log = self._home / "jobs" / live.job_id / "attempts" / str(live.attempt) / "log"
+        try:
+            with log.open("ab", buffering=0) as file:
+                return file.write(line) == len(line)
+        except OSError:
+            return False
+
+    def has_checkpoint(self, live: Live) -> bool:
+        return any((self._home / "jobs" / live.job_id / "checkpoints").glob("step_*.safetensors"))
+
+    def damage(self, live: Live, how: str, chance: random.Random) -> tuple[str, bool] | None:
+        """Damage the newest checkpoint of a run that stands still meanwhile, so that it cannot end before.
+
+        Return its name, and whether the run was still there afterwards: then Rung cannot have looked at it before, and
+        must see the damage. None: there was nothing to damage.
+        """
+        if not self.is_ours(live.pid):
+            return None
+        with suppress(ProcessLookupError):
+            os.kill(live.pid, signal.SIGSTOP)
+        try:
+            pace.until(lambda: _state(live.pid) in ("T", "t", "Z", "X", ""), PATIENCE, "the job stands still")
+            folder = self._home / "jobs" / live.job_id / "checkpoints"
+            files = sorted(folder.glob("step_*.safetensors"), key=lambda path: int(path.stem.partition("_")[2]))
+            if not files:
+                return None
+            with suppress(OSError):
+                spoil(files[-1], how, chance)
+            return files[-1].name, _state(live.pid) in ("T", "t") and self.is_ours(live.wrapper)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(live.pid, signal.SIGCONT)
+
+
+def spoil(path: Path, how: str, chance: random.Random) -> None:
+    """Damage a checkpoint so that it can be seen."""
+    size = path.stat().st_size
+    if how == "truncated":
+        os.truncate(path, chance.randrange(size))
+        return
+    with path.open("r+b") as file:
+        if how == "flipped":
+            # Where the header begins. A flipped bit of a finite number is another finite number, which nobody can see.
+            file.seek(8)
+            (byte,) = file.read(1)
+            file.seek(8)
+            file.write(bytes([byte ^ (1 << chance.randrange(8))]))
+        else:
+            file.seek(size - 4 * chance.randint(1, 60))
+            file.write(struct.pack("<f", float("nan")))
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process as ps names it; empty: it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
