@@ -96,7 +96,9 @@ def test_signals_that_the_controller_ignores_or_blocks_are_not_those_of_the_job(
         [sys.executable, "-c", code + script, str(request.paths.folder)], usual=60, capture_output=True, check=True
     )
     forked.end(request)
-    assert [line.split()[1] for line in forked.log(request).splitlines()] == ["0" * 16, "0" * 16]
+    # The C library keeps signals 32 and 33 to itself: posix_spawn may leave them ignored, and nobody can change that.
+    masks = [int(line.split()[1], 16) & ~(0b11 << 31) for line in forked.log(request).splitlines()]
+    assert masks == [0, 0]
 
 
 def test_an_attempt_outlives_the_server_and_the_next_one_gets_a_new_server(forked: Attempts, tmp_path: Path) -> None:
