@@ -60,7 +60,7 @@ def why_never(site: Site, asked: Asked, partitions: Sequence[Partition]) -> str 
     known = {each.name: each for each in partitions}
     names = given.split(",") if given else [each.name for each in partitions if each.is_default]
     if missing := next((name for name in names if name not in known), None):
-        return f"has no partition {missing} (it has {', '.join(known)})"
+        return f"has no partition {missing} (it has {', '.join(sorted(known))})"
     reasons = [next(_reasons(site, asked, known[name]), None) for name in names]
     # Slurm takes the first of several partitions that can start the job.
     return None if None in reasons or not reasons else reasons[0]

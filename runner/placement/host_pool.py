@@ -15,6 +15,8 @@ from rung.runner.task_pool import Task
 
 # Other people may take a GPU at any time, so a report may be this old when a GPU is chosen by it.
 SURVEY_SECONDS = 5.0
+# So long nobody is placed while some hosts have not answered for the first time.
+FIRST_ANSWER_SECONDS = 5.0
 # What is told of hosts to others is not older than this.
 RECENT_SECONDS = 60.0
 # With less free disk a job cannot start: its files and its log go there.
@@ -39,6 +41,11 @@ class HostPool:
             old = self._context.steady() - self._surveyed_at.get(host.name, float("-inf")) >= SURVEY_SECONDS
             if old and not self._context.tasks.busy(key):
                 self._submit(key, host)
+
+    def awaits_first_answers(self) -> bool:
+        """Tell whether a host that was never seen may still answer in time: a job may ask for it first."""
+        unseen = [host for host in self._context.engines.hosts if host.name not in self._reports]
+        return bool(unseen) and self._context.lasting("first answers").seconds < FIRST_ANSWER_SECONDS
 
     def is_fresh(self, host: str) -> bool:
         """Tell whether the report of a host is new enough to choose a GPU by it."""

@@ -66,14 +66,17 @@ class Placer:
         return self._moving[job.id][0] == len(self._context.store.attempts(job.id))
 
     def results(self, waiting: Sequence[Job], jobs: Sequence[Job]) -> list[tuple[Job, PlacementResult]]:
-        """Return a result for every job of `waiting`; `jobs` are all active ones."""
+        """Return a result for every job of `waiting`, or only why they wait; `jobs` are all active ones."""
         if not waiting:
             return []
         self._host_pool.refresh()
         taken = {(lease.host, lease.gpu): lease.job_id for lease in self._context.store.leases()}
         requests = [self._waiting_job(job) for job in waiting]
         found = place(requests, self._views(jobs), taken, self._incompatible)
-        return [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
+        results = [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
+        if self._host_pool.awaits_first_answers():
+            return [(job, result) for job, result in results if isinstance(result, MustWait)]
+        return results
 
     def _or_refused(self, job: Job, result: PlacementResult) -> PlacementResult:
         """Return the result, or a refusal where every host that could take the job is a site that never will."""

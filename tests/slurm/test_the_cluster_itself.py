@@ -44,8 +44,9 @@ def test_an_urgent_job_pushes_another_one_out(cluster: Cluster) -> None:
     is_ready(cluster, long)
     urgent = cluster.submit("true", "--gres=gpu:a100:1", "--partition=urgent")
     assert cluster.ended(urgent)["JobState"] == "COMPLETED"
-    job = cluster.ended(long)
-    assert (job["JobState"], job["ExitCode"]) == ("PREEMPTED", "7:0")
+    assert cluster.ended(long)["JobState"] == "PREEMPTED"
+    # The exit code comes when its node has told the controller.
+    pace.until(lambda: cluster.ended(long)["ExitCode"] == "7:0", 60, "its exit code is known")
 
 
 def test_a_cancelled_job_is_told_to_end(cluster: Cluster) -> None:

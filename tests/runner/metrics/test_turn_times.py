@@ -72,6 +72,7 @@ def test_a_controller_tells_which_hosts_answered_it_lately(tmp_path: Path) -> No
         world.engine("far").away = True
         # No host has such a GPU, so the hosts are asked again and again.
         world.submit("a", "A100:1")
-        assert world.until(world.controller.hosts_answering) == {"near": True, "far": False}
+        world.until(lambda: len(world.controller.hosts_answering()) == 2)
+        assert world.controller.hosts_answering() == {"near": True, "far": False}
         world.pass_time(RECENT_SECONDS)
         assert world.controller.hosts_answering() == {}
