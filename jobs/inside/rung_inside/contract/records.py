@@ -45,7 +45,7 @@ REASONS = ("part_failed", "not_started", "python_too_old", "no_update", "isolate
 HANDS_REPORTED = "RUNG_HANDS_REPORTED"
 
 _last_reported: dict[str, Any] = {}
-# `held`: the records of a `together` block, until it ends; `speaks`: whether this process writes them.
+# `held`: the records of a `together` block, until it ends; `speaks`: whether this process writes them, once asked.
 _thread = threading.local()
 
 
@@ -107,7 +107,9 @@ def emit(kind: str, **values: Any) -> None:
     """Write one record, whole and at once, or with the others of a `together` block."""
     held = getattr(_thread, "held", None)
     if held is not None:
-        # Once for the block: asking torch takes longer than a record.
+        # Once for the block, if it has records: asking torch takes longer than a record.
+        if _thread.speaks is None:
+            _thread.speaks = is_first_rank()
         if _thread.speaks:
             held.append(line(kind, values) + "\n")
     elif is_first_rank():
@@ -128,7 +130,7 @@ def together() -> Iterator[None]:
     if getattr(_thread, "held", None) is not None:
         yield
         return
-    _thread.held, _thread.speaks = [], is_first_rank()
+    _thread.held, _thread.speaks = [], None
     try:
         yield
     finally:
@@ -171,8 +173,11 @@ def _write_to_log(text: str) -> bool:
     path = os.environ.get("RUNG_LOG")
     if not path:
         return False
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    # Not by `contextlib.suppress`, which takes three calls for each record.
+    try:  # noqa: SIM105
         sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
     try:
         # Never create it: a missing path belongs to another machine or container.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)

@@ -5,8 +5,6 @@ Events, and what their callbacks are given:
     forward(module, args, kwargs)   a root module is about to be called
     unanswered()                    many calls of root modules had no backward pass: the script leaves out batches
     backward(loss)                  the loss that backward starts from, without the scaler's scale
-    clipped(norm)                   gradients have been clipped; their norm before that, as a tensor
-    unscaled(optimizer)             the gradients of this optimizer are unscaled from now on
     before_update(optimizer)        the gradients are final: clipped, and about to be used
     updated(optimizer, skipped)     the update is over; skipped: True, False, or None if only the GPU knows
     loaded(path, state)             torch.load has read a file
@@ -26,10 +24,7 @@ from typing import Any
 from rung_inside.contract import asked_knobs
 from rung_inside.patching import on_exit, patch
 
-EVENTS = (
-    *("forward", "unanswered", "backward", "clipped", "unscaled", "before_update", "updated"),
-    *("loaded", "saved"),
-)
+EVENTS = ("forward", "unanswered", "backward", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
 # The callbacks that are called in a rehearsal too.
 _in_rehearsals: list[Callable[..., Any]] = []
@@ -115,14 +110,25 @@ class _UpdateCounter:
 count = _UpdateCounter()
 
 
-def begin_update(optimizer: Any) -> int:
-    """Count an update that this optimizer begins, and return its number over the whole run, from 1."""
-    if count.only() is optimizer:
-        count.updates += 1
-    else:
-        count.begin(optimizer)
-    first = count.first
-    return count.updates + (first_step() if first is None else first)
+class _Gradients:
+    """What is known of the gradients since the newest update; set by the hooks, without the calls that events cost."""
+
+    # Whether a scaler has unscaled them; before that their norm depends on the scale.
+    are_unscaled = False
+    # Their norm before they were clipped, as a tensor.
+    norm: Any = None
+
+    def forget(self) -> None:
+        self.are_unscaled, self.norm = False, None
+
+
+gradients = _Gradients()
+
+
+def clipped(norm: Any) -> None:
+    """Keep the norm of gradients that have been clipped, unless it depends on the scale."""
+    if gradients.are_unscaled or live_scaler() is None:
+        gradients.norm = norm
 
 
 def updates() -> int:
@@ -161,7 +167,8 @@ def live_scaler() -> Any:
     """Return the first scaler that is enabled, or None."""
     for reference in scalers.references:
         scaler = reference()
-        if scaler is not None and scaler.is_enabled():
+        # Not by `is_enabled()`: this runs several times in every update.
+        if scaler is not None and scaler._enabled:
             return scaler
     return None
 
@@ -174,6 +181,7 @@ class Rehearsal:
 
 def rehearse(is_on: bool) -> None:
     Rehearsal.is_on = is_on
+    gradients.forget()
 
 
 def is_rehearsing() -> bool:

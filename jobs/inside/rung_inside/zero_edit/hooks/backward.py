@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from rung_inside.patching import patch
@@ -14,22 +15,41 @@ _scaled: list[Any] = [None, None]
 
 def install(torch: Any) -> None:
     # Tensor.backward and the frameworks all call this.
-    patch.before(torch.autograd, "backward", _on_backward)
-    patch.after(_scaler_class(torch), "scale", _on_scale)
+    patch.around(torch.autograd, "backward", _publishing)
+    patch.around(_scaler_class(torch), "scale", _remembering)
 
 
 def _scaler_class(torch: Any) -> Any:
     return getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
-def _on_scale(scaled: Any, _scaler: Any, outputs: Any) -> None:
-    if scaled is not outputs and hasattr(outputs, "detach"):
-        _scaled[:] = [weakref.ref(scaled), outputs.detach()]
+def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `GradScaler.scale`, which remembers what it scaled."""
+
+    def scale(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        scaled = original(scaler, outputs, *args, **kwargs)
+        try:
+            if scaled is not outputs and hasattr(outputs, "detach"):
+                _scaled[:] = weakref.ref(scaled), outputs.detach()
+        except Exception as error:
+            patch.note_error(scale, error)
+        return scaled
+
+    return scale
 
 
-def _on_backward(tensors: Any = None, *_: Any, **__: Any) -> None:
-    loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-    if loss is None or not hasattr(loss, "numel") or loss.numel() != 1:
-        return
-    reference, true = _scaled
-    run_state.publish("backward", true if reference is not None and reference() is loss else loss)
+def _publishing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `torch.autograd.backward`, which publishes the loss first."""
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            tensors = args[0] if args else kwargs.get("tensors")
+            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            if loss is not None and hasattr(loss, "numel") and loss.numel() == 1:
+                reference, true = _scaled
+                run_state.publish("backward", true if reference is not None and reference() is loss else loss)
+        except Exception as error:
+            patch.note_error(backward, error)
+        return original(*args, **kwargs)
+
+    return backward

@@ -7,6 +7,7 @@ is, so that a step costs one extra call and not one for each layer. A module get
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ _thread = run_state.thread
 _torch_call = torch.nn.Module.__call__
 _asked = run_state.asked
 _patched: set[type] = set()
+# The root that was called last, as a weak reference: most scripts have only one.
+_newest: list[Callable[[], Any]] = [lambda: None]
 
 
 def install(_torch: Any) -> None:
@@ -63,6 +66,7 @@ def _add_root(module: Any) -> None:
     for other in run_state.models:
         if id(other) in parts:
             run_state.models.remove(other)
+            _newest[0] = lambda: None
     _patch_class(type(module))
     if _roots_are_known():
         _stop_watching()
@@ -86,8 +90,12 @@ def _patch_class(cls: Any) -> None:
 
 def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
     """Call a module; publish the call of a root, with its inputs and outputs in the precision asked."""
-    if getattr(_thread, "in_root", False) or module not in run_state.models:
+    if getattr(_thread, "in_root", False):
         return call(module, *args, **kwargs)
+    if _newest[0]() is not module:
+        if module not in run_state.models:
+            return call(module, *args, **kwargs)
+        _newest[0] = weakref.ref(module)
     _thread.in_root = True
     if not ((_asked and param_dtype.is_asked()) or fp16_places.has_places()):
         try:

@@ -27,8 +27,8 @@ def install(torch: Any) -> None:
     patch.after(cls, "__init__", _on_made)
     patch.wrap(cls, "load_state_dict", _load)
     patch.wrap(cls, "state_dict", _state)
-    patch.after(cls, "unscale_", _unscaled)
-    patch.wrap(cls, "step", _step)
+    patch.around(cls, "unscale_", _unscaling)
+    patch.around(cls, "step", _counting)
 
 
 def _on_made(_result: Any, scaler: Any, *_: Any, **__: Any) -> None:
@@ -68,40 +68,50 @@ def _state(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any)
     return dict(_disabled[scaler]) if scaler in _disabled else original(scaler, *args, **kwargs)
 
 
-def _unscaled(_result: Any, scaler: Any, optimizer: Any) -> None:
-    if scaler.is_enabled():
-        run_state.publish("unscaled", optimizer)
-        optimizer_step.on_unscaled(optimizer)
+def _unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `GradScaler.unscale_`, after which the norm of the gradients no longer depends on the scale."""
+
+    def unscale_(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scaler, optimizer, *args, **kwargs)
+        if scaler._enabled and not run_state.Rehearsal.is_on:
+            run_state.gradients.are_unscaled = True
+            if optimizer_step.in_progress:
+                patch.quietly(optimizer_step.on_unscaled, optimizer)
+        return result
+
+    return unscale_
 
 
-def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Step through the scaler, and count one update even if the scaler skips it."""
-    if not scaler.is_enabled() or run_state.Rehearsal.is_on:
-        return original(scaler, optimizer, *args, **kwargs)
-    try:
-        update = optimizer_step.begin_update(optimizer)
-    except Exception as error:
-        patch.note_error(optimizer_step.begin_update, error)
-        return original(scaler, optimizer, *args, **kwargs)
-    unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
-    try:
-        if _is_unscaled(scaler, optimizer):
-            update.prepare()
-        elif unscales_itself:
-            # It unscales in its own kernel, too late to clip.
-            if update.wants_clip():
-                scaler.unscale_(optimizer)
-            else:
+def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `GradScaler.step`, which counts one update even if the scaler skips it."""
+
+    def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not scaler._enabled or run_state.Rehearsal.is_on:
+            return original(scaler, optimizer, *args, **kwargs)
+        try:
+            update = optimizer_step.begin_update(optimizer)
+        except Exception as error:
+            patch.note_error(optimizer_step.begin_update, error)
+            return original(scaler, optimizer, *args, **kwargs)
+        unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
+        try:
+            stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
+            if stage is _unscaled_stage[0] or _is_unscaled(stage):
                 update.prepare()
-        return original(scaler, optimizer, *args, **kwargs)
-    finally:
-        update.end(known=not unscales_itself)
+            elif unscales_itself:
+                # It unscales in its own kernel, too late to clip.
+                if update.wants_clip():
+                    scaler.unscale_(optimizer)
+                else:
+                    update.prepare()
+            return original(scaler, optimizer, *args, **kwargs)
+        finally:
+            update.end(known=not unscales_itself)
+
+    return step
 
 
-def _is_unscaled(scaler: Any, optimizer: Any) -> bool:
-    stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
-    if stage is _unscaled_stage[0]:
-        return True
+def _is_unscaled(stage: Any) -> bool:
     # The name of an enum's value is slow to read.
     if str(getattr(stage, "name", stage)) != "UNSCALED":
         return False

@@ -20,7 +20,7 @@ from rung_inside.zero_edit.knobs import grad_clip, param_dtype
 from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_made, record_step, script_lr
 
 # The updates in progress, by optimizer.
-_in_progress: dict[int, Update] = {}
+in_progress: dict[int, Update] = {}
 # The optimizer of the newest update, as a weak reference: it is registered and wraps no other one.
 _newest: list[Callable[[], Any]] = [lambda: None]
 # The knobs that change what a step does.
@@ -38,7 +38,7 @@ def _made(_result: Any, optimizer: Any, *_: Any, **__: Any) -> None:
     register(optimizer)
     for cls in type(optimizer).__mro__:
         if "step" in cls.__dict__ and cls is not torch.optim.Optimizer:
-            patch.wrap(cls, "step", _step)
+            patch.around(cls, "step", _stepping)
 
 
 def register(optimizer: Any) -> None:
@@ -76,25 +76,22 @@ class Update:
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
-        number = run_state.begin_update(optimizer)
-        self.left_out = _asked.get("skip") is not None and _left_out(number)
-        self.stepping = False
+        self.left_out = self.stepping = self._prepared = False
         self.skipped = True
-        self._prepared = False
 
     def wants_clip(self) -> bool:
         return bool(patch.quietly(grad_clip.is_due, self.optimizer))
 
     def prepare(self) -> None:
         """Clip the unscaled gradients if that is due, and publish that they are final."""
-        if _asked.get("clip") is not None:
+        if _asked and _asked.get("clip") is not None:
             patch.quietly(grad_clip.clip, self.optimizer)
         if not self._prepared:
             self._prepared = True
             run_state.publish("before_update", self.optimizer)
 
     def end(self, *, known: bool = True) -> None:
-        _in_progress.pop(id(self.optimizer), None)
+        in_progress.pop(id(self.optimizer), None)
         run_state.publish("updated", self.optimizer, self.skipped if known else None)
 
 
@@ -108,13 +105,20 @@ def begin_update(optimizer: Any) -> Update:
             _newest[0] = weakref.ref(optimizer)
     if not script_lr:
         record_step(optimizer)
-    update = _in_progress[id(optimizer)] = Update(optimizer)
+    count = run_state.count
+    if count.only() is optimizer:
+        count.updates += 1
+    else:
+        count.begin(optimizer)
+    update = in_progress[id(optimizer)] = Update(optimizer)
+    if _asked:
+        update.left_out = _asked.get("skip") is not None and _left_out(run_state.step())
     return update
 
 
 def on_unscaled(optimizer: Any) -> None:
     """Clip now, for a scaler that unscales only in its own step."""
-    update = _in_progress.get(id(_innermost(optimizer))) if _in_progress else None
+    update = in_progress.get(id(_innermost(optimizer))) if in_progress else None
     if update is not None:
         update.prepare()
 
@@ -124,8 +128,27 @@ def _left_out(number: int) -> bool:
     return first.isdigit() and last.isdigit() and int(first) <= number <= int(last)
 
 
+def _stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `Optimizer.step`, which is an update, or a part of the one of a scaler or a wrapper optimizer."""
+
+    def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        update = in_progress.get(id(optimizer))
+        if update is None or update.stepping or _asked or args or kwargs:
+            return _step(original, optimizer, *args, **kwargs)
+        # The step of a scaler, without knobs: as `_run_step`, but without its calls.
+        update.stepping = True
+        try:
+            result = original(optimizer)
+            update.skipped = False
+            return result
+        finally:
+            update.stepping = False
+
+    return step
+
+
 def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    update = _in_progress.get(id(optimizer))
+    update = in_progress.get(id(optimizer))
     if (update is not None and update.stepping) or (_newest[0]() is not optimizer and _is_wrapper_optimizer(optimizer)):
         return original(optimizer, *args, **kwargs)
     if run_state.Rehearsal.is_on:

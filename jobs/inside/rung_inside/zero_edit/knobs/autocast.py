@@ -5,6 +5,7 @@ All forms (torch.autocast, torch.cuda.amp.autocast, as a context or a decorator)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def install(_torch: Any) -> None:
     cls = torch.autocast
     if run_state.asked_knob("precision") is not None:
         patch.after(cls, "__init__", _made)
-    patch.before(cls, "__enter__", _entered)
+    patch.around(cls, "__enter__", _entering)
     # For an autocast that was entered before, around the whole training.
     run_state.subscribe("forward", _forward)
 
@@ -39,15 +40,21 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
 
 
 def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
-    live[:] = found = precision.live_autocasts()
-    for dtype in found:
+    live[:] = precision.live_autocasts()
+    for dtype in live:
         if dtype is not None:
             _seen.add(dtype)
 
 
-def _entered(context: Any, *_: Any) -> None:
-    if context._enabled:
-        _seen.add(context.fast_dtype)
+def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `autocast.__enter__`, which records the dtype."""
+
+    def __enter__(context: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
+        if getattr(context, "_enabled", False):
+            _seen.add(context.fast_dtype)
+        return original(context, *args, **kwargs)
+
+    return __enter__
 
 
 def take_seen_dtype() -> Any:

@@ -15,16 +15,18 @@ from rung_inside.zero_edit.knobs import param_dtype
 # One update may clip each part of a model on its own.
 MOST_CLIPS = 1000
 _torch_clip = torch.nn.utils.clip_grad_norm_
-# Parameters clipped by the script since their last update; the bounds used, each with its first parameter.
 _asked = run_state.asked
+_gradients = run_state.gradients
+# Parameters clipped by the script since their last update; the bounds used, each with its first parameter.
 _clipped: set[int] = set()
 _used: list[tuple[float, int]] = []
 
 
 def install(_torch: Any) -> None:
     utils = torch.nn.utils
-    for name, around in (("clip_grad_norm_", _clip_norm), ("clip_grad_value_", _clip_value)):
-        patch.wrap(utils.clip_grad, name, around)
+    patch.around(utils.clip_grad, "clip_grad_norm_", _clipping)
+    patch.wrap(utils.clip_grad, "clip_grad_value_", _clip_value)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
         setattr(utils, name, getattr(utils.clip_grad, name))
 
 
@@ -36,18 +38,26 @@ def take_used_bound(optimizer: Any) -> Any:
     return bounds[-1] if bounds else "off"
 
 
-def _clip_norm(original: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-    bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
-    parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
-    try:
-        _record_clip(parameters, bound)
-    except Exception as error:
-        patch.note_error(_record_clip, error)
-    # In FP16 a norm above 65504 is inf, and all gradients become zero.
-    half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
-    norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
-    run_state.publish("clipped", norm)
-    return norm
+def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `clip_grad_norm_`, with the bound asked where that is tighter."""
+
+    def clip_grad_norm_(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
+        parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+        try:
+            _record_clip(parameters, bound)
+        except Exception as error:
+            patch.note_error(_record_clip, error)
+        # In FP16 a norm above 65504 is inf, and all gradients become zero.
+        half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
+        norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
+        if _gradients.are_unscaled:
+            _gradients.norm = norm
+        else:
+            run_state.clipped(norm)
+        return norm
+
+    return clip_grad_norm_
 
 
 def _is_plain_norm(norm_type: Any = 2.0, error_if_nonfinite: bool = False, _foreach: Any = None, **_: Any) -> bool:
@@ -94,7 +104,7 @@ def clip(optimizer: Any) -> None:
         bound = float(run_state.asked_knob("clip"))
         held = [each for each in _parameters(optimizer) if each.grad is not None]
         if held:
-            run_state.publish("clipped", _clip_half(held, bound) if _any_half(held) else _torch_clip(held, bound))
+            run_state.clipped(_clip_half(held, bound) if _any_half(held) else _torch_clip(held, bound))
             _used.append((bound, id(held[0])))
     if _clipped:
         _clipped.difference_update(map(id, _parameters(optimizer)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,14 +13,16 @@ EVERY = 8
 REPORTED = 4
 MOST_HELD = 256
 GPU = "cuda"
-# Loss, flag, norm and scale.
-MOST_NUMBERS = 4
-# Before these, the step and its source, which are no tensors.
-FIRST_NUMBER = 2
+# What may be on the GPU.
+COPIED = ("loss", "norm", "scale", "skipped")
+MOST_NUMBERS = len(COPIED)
 
 
-class Numbers(NamedTuple):
-    """The numbers of one update, on the host or as tensors on a GPU."""
+@dataclass
+class Numbers:
+    """The numbers of one update: on the host, or tensors on a GPU in whose place the numbers are put when they come."""
+
+    __slots__ = ("loss", "lr", "norm", "scale", "skipped", "source", "step")
 
     step: int
     # The optimizer that made it (courses.Source).
@@ -37,15 +39,15 @@ class AsyncReadback:
 
     def __init__(self) -> None:
         self._held: list[Numbers] = []
-        self._in_flight: list[list[Any]] = []
-        # How many numbers of those in flight are in the buffer.
-        self._copied = 0
+        # The updates whose numbers are being copied; and for each number in the buffer, where it belongs.
+        self.in_flight: list[Numbers] = []
+        self._places: list[tuple[Numbers, str]] = []
         self._buffer: Any = None
         self._event: Any = None
 
     @property
     def is_pending(self) -> bool:
-        return bool(self._held or self._in_flight)
+        return bool(self._held or self.in_flight)
 
     def add(self, numbers: Numbers) -> int:
         """Add one update, and return how many are held; `skipped` may be a flag on the GPU."""
@@ -56,65 +58,50 @@ class AsyncReadback:
 
     def send(self) -> None:
         """Start the copy of all held numbers to the host, after the current work of the GPU."""
-        if not self._held or self._in_flight:
+        if not self._held or self.in_flight:
             return
         device = self._held[-1].loss.device
         held, self._held = self._held, []
         if device.type != GPU:
             return
-        tensors: list[Any] = []
-        marked = [_marked(each, device, tensors) for each in held if each.loss.device == device]
+        held = [each for each in held if each.loss.device == device]
+        self._places, tensors = [], []
+        # Without a call for each update or number: together they would cost more than the copy.
+        for numbers in held:
+            for name in COPIED:
+                value = getattr(numbers, name)
+                if value is None or not isinstance(value, torch.Tensor):
+                    continue
+                if value.device != device or (value.ndim and value.numel() != 1):
+                    setattr(numbers, name, None)
+                    continue
+                # Nearly all are plain already.
+                tensors.append(value.detach().reshape(()) if value.ndim or value.requires_grad else value)
+                self._places.append((numbers, name))
         self._copy(torch.stack(tensors))
-        self._in_flight, self._copied = marked, len(tensors)
+        self.in_flight = held
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:
             self._buffer = torch.empty(MOST_NUMBERS * MOST_HELD, dtype=torch.float32, pin_memory=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._buffer[: len(numbers)].copy_(numbers, non_blocking=True)
+        self._buffer[: len(self._places)].copy_(numbers, non_blocking=True)
         self._event.record(torch.cuda.current_stream(numbers.device))
 
     def arrived(self) -> bool:
-        return bool(self._in_flight) and bool(self._event.query())
+        return bool(self.in_flight) and bool(self._event.query())
 
     def wait(self) -> None:
-        if self._in_flight:
+        if self.in_flight:
             self._event.synchronize()
 
     def take(self) -> list[Numbers]:
         """Return the updates that have arrived, oldest first, with numbers of the host."""
-        in_flight, self._in_flight = self._in_flight, []
-        if not in_flight:
+        arrived, self.in_flight = self.in_flight, []
+        if not arrived:
             return []
-        values = iter(self._buffer[: self._copied].tolist())
-        return [_on_host(each, values) for each in in_flight]
-
-
-# Stands for a number that is in the buffer.
-_COPIED = object()
-
-
-def _marked(numbers: Numbers, device: Any, tensors: list[Any]) -> list[Any]:
-    """Return the numbers with a mark in place of those that are copied, which are added to `tensors`."""
-    values = list(numbers)
-    for index in range(FIRST_NUMBER, len(values)):
-        value = values[index]
-        if isinstance(value, torch.Tensor) and value.device == device and value.numel() == 1:
-            # Nearly all are plain already, and two calls of torch for each of them were half of the work here.
-            is_plain = value.dim() == 0 and not value.requires_grad
-            tensors.append(value if is_plain else value.detach().reshape(()))
-            values[index] = _COPIED
-    return values
-
-
-def _on_host(values: list[Any], copied: Iterator[float]) -> Numbers:
-    """Return the numbers with those that were copied, and without those that are still on a GPU."""
-    for index in range(FIRST_NUMBER, len(values)):
-        value = values[index]
-        if value is _COPIED:
-            values[index] = next(copied)
-        elif isinstance(value, torch.Tensor):
-            values[index] = None
-    if values[-1] is not None:
-        values[-1] = bool(values[-1])
-    return Numbers(*values)
+        values = iter(self._buffer[: len(self._places)].tolist())
+        for numbers, name in self._places:
+            value = next(values)
+            setattr(numbers, name, bool(value) if name == "skipped" else value)
+        return arrived

@@ -18,10 +18,12 @@ class NormSampler:
     def __init__(self) -> None:
         self._newest = -EVERY
 
+    def is_due(self, number: int) -> bool:
+        """Return whether the norm of this update is to be computed."""
+        return not 0 <= number - self._newest < EVERY and is_due(number)
+
     def norm(self, optimizer: Any, number: int) -> Any:
-        """Return the norm of an optimizer's gradients as a tensor on their device, or None if it is not due."""
-        if 0 <= number - self._newest < EVERY or not is_due(number):
-            return None
+        """Return the norm of an optimizer's gradients as a tensor on their device."""
         self._newest = number
         return _norm(optimizer)
 

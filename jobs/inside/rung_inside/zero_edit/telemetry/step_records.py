@@ -29,6 +29,8 @@ HOST = "cpu"
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
+_gradients = run_state.gradients
+
 
 class StepRecorder:
     """Collects the numbers of each update and writes the records that are due."""
@@ -39,14 +41,13 @@ class StepRecorder:
         self.sampler = NormSampler()
         self.loss: float | None = None
         self.pending: Any = None
-        self.norm: Any = None
         self._lr: float | None = None
         self._in_update = False
-        # Before the gradients are unscaled, their norm depends on the scale.
-        self._is_unscaled = False
         # The newest updates that were not reported; the last one of a run is.
         self._unreported: deque[Numbers] = deque(maxlen=RUN_UP)
         self._newest_was_good = True
+        # The optimizer of the newest update, if that was good, and nothing is held back that another one could change.
+        self._steady: courses.Source | None = None
         # Updates of optimizers that may take turns with the others or begin a new course.
         self._held: list[Numbers] = []
         self._left_out = _range(run_state.asked_knob("skip"))
@@ -69,34 +70,39 @@ class StepRecorder:
             self._report_run_up()
             replay.on_nonfinite_loss(run_state.step() + 1)
 
-    def unscaled(self, _optimizer: Any) -> None:
-        self._is_unscaled = True
-
-    def clipped(self, norm: Any) -> None:
-        if self._is_unscaled or run_state.live_scaler() is None:
-            self.norm = norm
-
     def before_update(self, optimizer: Any) -> None:
         self._in_update = True
-        self._lr = _largest_lr(optimizer)
-        wanted = self.norm is None and self.courses.is_reporting(self.courses.source(optimizer))
-        if wanted and (self._is_unscaled or run_state.live_scaler() is None):
-            self.norm = self.sampler.norm(optimizer, self.courses.number_of(run_state.step()))
+        groups = optimizer.param_groups
+        lr = groups[0].get("lr") if len(groups) == 1 else _largest_lr(groups)
+        self._lr = lr if type(lr) is float else _number(lr)
+        if _gradients.norm is None:
+            self._sample_norm(optimizer)
+
+    def _sample_norm(self, optimizer: Any) -> None:
+        number = self.courses.number_of(run_state.step())
+        if not (self.sampler.is_due(number) and self.courses.is_reporting(self.courses.source(optimizer))):
+            return
+        if _gradients.are_unscaled or run_state.live_scaler() is None:
+            _gradients.norm = self.sampler.norm(optimizer, number)
 
     # What happens after it.
 
     def updated(self, optimizer: Any, skipped: bool | None) -> None:
-        step, source = run_state.step(), self.courses.source(optimizer)
+        count, source = run_state.count, self._steady
+        step = run_state.step() if count.first is None else count.first + count.updates
+        if source is None or source.optimizer() is not optimizer:
+            source = self.courses.source(optimizer)
         is_left_out = step in self._left_out  # by the skip knob, not for its numbers
         known = None if is_left_out else skipped
         if self.pending is not None:
             flag = None if is_left_out or skipped is not None else _found_inf(optimizer)
             self._submit(step, source, known if flag is None else flag)
         elif self.loss is not None or skipped:
-            norm, scale = _number(self.norm), _number(_scale())
-            self._take(Numbers(step, source, self.loss, self._used_lr(), norm, scale, known))
-        self.loss = self.pending = self.norm = None
-        self._in_update = self._is_unscaled = False
+            norm, scale = _number(_gradients.norm), _number(getattr(run_state.live_scaler(), "_scale", None))
+            lr = self._used_lr() if run_state.asked else self._lr
+            self._take(Numbers(step, source, self.loss, lr, norm, scale, known))
+        self.loss = self.pending = _gradients.norm = None
+        self._in_update = _gradients.are_unscaled = False
 
     def _used_lr(self) -> float | None:
         # Without an lr asked the factor is 1.
@@ -113,11 +119,13 @@ class StepRecorder:
         is_due = report_rate.is_due(number)
         norm = scale = None
         if is_due:
-            norm, scale = self.norm, _scale()
+            # On its device, without waiting for it.
+            norm, scale = _gradients.norm, getattr(run_state.live_scaler(), "_scale", None)
             # The scaler changes its scale in place, perhaps before the copy.
             scale = scale.clone() if isinstance(scale, torch.Tensor) else None
-        held = self.readback.add(Numbers(step, source, self.pending, self._used_lr(), norm, scale, skipped))
-        if self.readback.arrived():
+        lr = self._used_lr() if run_state.asked else self._lr
+        held = self.readback.add(Numbers(step, source, self.pending, lr, norm, scale, skipped))
+        if self.readback.in_flight and self.readback.arrived():
             self._take_received()
         if held >= EVERY or (is_due and (number <= AT_ONCE or held >= REPORTED)):
             self.readback.send()
@@ -134,6 +142,20 @@ class StepRecorder:
 
     def _take(self, numbers: Numbers) -> None:
         """Take the numbers of one update, in order, and report what is due."""
+        loss, norm = numbers.loss, numbers.norm
+        is_good = (loss is None or math.isfinite(loss)) and (norm is None or math.isfinite(norm))
+        if is_good and numbers.source is self._steady and not numbers.skipped:
+            # As `_take_any`, which has nothing else to do where the update before was good too.
+            if report_rate.is_due(numbers.step - (self.courses.start or 0)):
+                self._emit_due(numbers)
+            else:
+                self._unreported.append(numbers)
+        else:
+            self._take_any(numbers)
+
+    def _take_any(self, numbers: Numbers) -> None:
+        """Take the numbers of any update: of a new optimizer, of a bad update, or after one."""
+        self._steady = None
         place = self.courses.place(numbers.source, numbers.step)
         if place == courses.REPORTED and not self._held:
             self._report_if_due(numbers)
@@ -165,11 +187,15 @@ class StepRecorder:
         replay.on_update(numbers.step, skipped=skipped)
         bad = skipped or _is_bad(numbers)
         self._newest_was_good = not bad
+        self._steady = None if bad else numbers.source
         if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=bad):
-            self._unreported.clear()
-            _emit(numbers)
+            self._emit_due(numbers)
         else:
             self._unreported.append(numbers)
+
+    def _emit_due(self, numbers: Numbers) -> None:
+        self._unreported.clear()
+        _emit(numbers)
 
     def _report_run_up(self) -> None:
         """Report the updates before the first bad number, before its own record."""
@@ -197,23 +223,14 @@ class StepRecorder:
             self._unreported.clear()
         if self.loss is not None and not math.isfinite(self.loss):
             # The script ended between a backward pass and its update.
-            norm, scale = _number(self.norm), _number(_scale())
+            norm, scale = _number(_gradients.norm), _number(getattr(run_state.live_scaler(), "_scale", None))
             _emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
             self.loss = None
 
 
-def _largest_lr(optimizer: Any) -> float | None:
+def _largest_lr(groups: Any) -> float | None:
     """Return the largest learning rate of an optimizer's groups; others may be frozen or smaller by design."""
-    groups = optimizer.param_groups
-    if len(groups) == 1:
-        lr = groups[0].get("lr")
-        return lr if type(lr) is float else _number(lr)
     return max((lr for group in groups if (lr := _number(group.get("lr"))) is not None), default=None)
-
-
-def _scale() -> Any:
-    """Return the scale of the live scaler on its device, without waiting for it."""
-    return getattr(run_state.live_scaler(), "_scale", None)
 
 
 def _can_wait(loss: Any) -> bool:
@@ -270,6 +287,6 @@ recorder = StepRecorder()
 
 
 def install(_torch: Any) -> None:
-    for event in ("unanswered", "backward", "unscaled", "clipped", "before_update", "updated"):
+    for event in ("unanswered", "backward", "before_update", "updated"):
         run_state.subscribe(event, getattr(recorder, event))
     on_exit.on_end(recorder.finish)
