@@ -60,15 +60,15 @@ def _measure(size: Size, *, is_last: bool) -> None:
     torch.manual_seed(0)
     began = time.perf_counter()
     with records_in_a_file() as lines:
-        training = _training(size)
-        _run(training.step, 60)
-        one = _run(training.step, STEPS) / STEPS
+        trained = training(size)
+        run(trained.step, 60)
+        one = run(trained.step, STEPS) / STEPS
         left = BUDGET / len(SIZES) - (time.perf_counter() - began)
         pairs = max(8, min(MOST_PAIRS, int(left / (2.05 * (STEPS + SETTLE) * one))))
-        times = in_turns(Switch(training.model), training.step, lambda: _run(training.step, STEPS), pairs)
+        times = in_turns(Switch(trained.model), trained.step, lambda: run(trained.step, STEPS), pairs)
         records = sum(line.startswith("rung| step") for line in lines())
         # Only now: a replay leaves a hook behind.
-        bad = _spoil(training, lines) if is_last else []
+        bad = _spoil(trained, lines) if is_last else []
     if not records or (is_last and not bad):
         sys.exit("rung: nothing was reported: zero-edit was not on")
     share, low, high = overhead(times)
@@ -81,16 +81,16 @@ def _measure(size: Size, *, is_last: bool) -> None:
         print(f"the first record with a loss that is not finite: {bad[0]}")
 
 
-def _spoil(training: Training, lines: Callable[[], list[str]]) -> list[str]:
+def _spoil(trained: Training, lines: Callable[[], list[str]]) -> list[str]:
     """Train a few steps on data that are not finite, and return their records."""
     before = len(lines())
-    training.data[0, 0, 0] = float("nan")
+    trained.data[0, 0, 0] = float("nan")
     # Later in a course up to eight updates share a copy, which is read at the next one.
-    _run(training.step, 12)
+    run(trained.step, 12)
     return [line for line in lines()[before:] if "loss=nan" in line or line.startswith("rung| replay")]
 
 
-def _training(size: Size) -> Training:
+def training(size: Size) -> Training:
     import torch
 
     width = size.width
@@ -113,12 +113,12 @@ def _training(size: Size) -> Training:
         scaler.update()
 
     for _ in range(4):
-        took = min(_run(step, 4) / 4 for _ in range(2))
+        took = min(run(step, 4) / 4 for _ in range(2))
         batches[0] = max(1, min(256, round(batches[0] * size.step / took)))
     return Training(step, model, data)
 
 
-def _run(step: Callable[[], None], steps: int) -> float:
+def run(step: Callable[[], None], steps: int) -> float:
     import torch
 
     torch.cuda.synchronize()

@@ -33,7 +33,7 @@ def main(options: Sequence[str] = ()) -> None:
         report(name, times, records)
 
 
-def training(amp: bool) -> tuple[Callable[[], None], object]:
+def training(amp: bool, step_time: float = STEP) -> tuple[Callable[[], None], object]:
     """Return one step of a small transformer's training, as a stranger would write it, and its model."""
     import torch
 
@@ -54,15 +54,15 @@ def training(amp: bool) -> tuple[Callable[[], None], object]:
         scaler.step(optimizer)
         scaler.update()
 
-    _fit(step, sizes)
+    _fit(step, sizes, step_time)
     return step, model
 
 
-def _fit(step: Callable[[], None], sizes: list[int]) -> None:
+def _fit(step: Callable[[], None], sizes: list[int], step_time: float) -> None:
     """Choose the batch so that a step takes about as long as wanted."""
     for _ in range(4):
         took = median([block(step, 1) for _ in range(7)])
-        sizes[0] = max(1, min(4096, round(sizes[0] * STEP / took)))
+        sizes[0] = max(1, min(4096, round(sizes[0] * step_time / took)))
 
 
 def block(step: Callable[[], None], steps: int = STEPS) -> float:

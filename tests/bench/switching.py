@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-INSIDE = Path(__file__).parents[2] / "jobs" / "inside"
+# That of another version where two are compared.
+INSIDE = Path(os.environ.get("RUNG_BENCH_INSIDE") or Path(__file__).parents[2] / "jobs" / "inside")
 ROUNDS_OF_CHANCE = 400
 # Steps after a switch that are not timed.
 SETTLE = 3
@@ -92,10 +93,14 @@ def records_in_a_file() -> Iterator[Callable[[], list[str]]]:
 
 
 def in_turns(
-    switch: Switch, step: Callable[[], None], block: Callable[[], float], pairs: int
+    switch: Switch,
+    step: Callable[[], None],
+    block: Callable[[], float],
+    pairs: int,
+    chance: random.Random | None = None,
 ) -> list[tuple[float, float]]:
     """Return the times of a block with and without, in pairs; which of the two comes first is left to chance."""
-    chance, times = random.Random(1), []
+    chance, times = chance or random.Random(1), []
     for _ in range(pairs):
         with_us = without = 0.0
         for on in chance.sample([True, False], 2):

@@ -8,19 +8,18 @@ python counted.py    writes {"cpu reported": {"python": calls, "torch": calls on
 import json
 import pathlib
 import sys
-from types import SimpleNamespace
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[5]))
 from tests.bench.switching import Switch, records_in_a_file, start
 
 start()
 import torch  # noqa: E402
+from as_from_a_gpu import copies, read_as_from_a_gpu  # noqa: E402
 
 # A multiple of all that happens every so many updates, up to that of the widest reports.
 COUNTED = 64
 BEFORE = 80
 LONG = 20_000
-COPIES = [0]
 TENSORS = ("Tensor.", "TensorBase.", "_VariableFunctionsClass.")
 
 
@@ -40,20 +39,6 @@ class Counter:
             step()
         sys.setprofile(None)
         return self.python, self.torch
-
-
-def read_as_from_a_gpu():
-    """Let the numbers go the way of those on a GPU; only the pinned memory is plain, and has arrived at once."""
-    from rung_inside.zero_edit.telemetry import async_readback, step_records
-
-    def copy(readback, numbers):
-        COPIES[0] += 1
-        if readback._buffer is None:
-            readback._buffer = torch.empty(async_readback.MOST_NUMBERS * async_readback.MOST_HELD)
-            readback._event = SimpleNamespace(query=lambda: True, synchronize=lambda: None)
-        readback._buffer[: len(numbers)].copy_(numbers)
-
-    step_records.HOST, async_readback.GPU, async_readback.AsyncReadback._copy = "none", "cpu", copy
 
 
 def training():
@@ -88,9 +73,9 @@ def main():
                 switch = switch or Switch(model)
                 if kind == "long":
                     recorder.courses.start -= LONG
-                before, COPIES[0] = len(lines()), 0
+                before, copies[0] = len(lines()), 0
                 ours = Counter().of(step)
-                told = {"records": len(lines()) - before, "copies": COPIES[0]}
+                told = {"records": len(lines()) - before, "copies": copies[0]}
                 switch.turn(on=False)
                 own = Counter().of(step)
                 switch.turn(on=True)

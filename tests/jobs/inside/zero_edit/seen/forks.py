@@ -15,18 +15,21 @@ warnings.simplefilter("ignore")
 import torch  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import as_from_a_gpu  # noqa: E402
 import silent  # noqa: E402
 
 
 def train(function, variables, folder):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    with_us = variables.pop("RUNG_MODE", "zero-edit")
+    with_us, as_on_a_gpu = variables.pop("RUNG_MODE", "zero-edit"), variables.pop("AS_ON_A_GPU", "")
     variables = {name: value.replace("FOLDER", str(folder)) for name, value in variables.items()}
     os.environ.update({"RUNG_KNOBS": "{}", "RUNG_CHECKPOINT_DIR": str(folder), "RUNG_MODE": with_us, **variables})
     from rung_inside import zero_edit
 
     zero_edit.start()
+    if as_on_a_gpu:
+        as_from_a_gpu.read_as_from_a_gpu()
     result = getattr(silent, function)(folder)
     (folder / "got").write_text(json.dumps(result))
 

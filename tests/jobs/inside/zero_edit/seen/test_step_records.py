@@ -17,6 +17,8 @@ INSIDE = HERE.parents[4] / "jobs" / "inside"
 LEAN = HERE.parents[3] / "lean"
 ASKED = {"RUNG_CHECKPOINT": "FOLDER/asked.pt", "RUNG_CHECKPOINT_STEP": "50"}
 
+AS_ON_A_GPU = ("plain", "quick", "second_is_nan", "taking_turns", "one_infinite_batch", "closures")
+
 CASES = {
     "plain": ("plain", {}),
     "accumulating": ("accumulating", {}),
@@ -47,6 +49,7 @@ CASES = {
     "from scratch": ("resuming", {}),
     "one_cycle": ("one_cycle", {}),
     "one_cycle lower": ("one_cycle", {"RUNG_KNOBS": '{"lr": 0.002}'}),
+    **{f"{name} on a GPU": (name, {"AS_ON_A_GPU": "1"}) for name in AS_ON_A_GPU},
     "lr asked": ("plain", {"RUNG_KNOBS": '{"lr": 0.001}'}),
 }
 
@@ -158,6 +161,12 @@ def test_a_long_run_is_reported_by_the_number_of_its_updates_and_its_nan_at_once
 def test_the_records_do_not_depend_on_how_long_an_update_takes(done):
     assert done["paced"]["output"] == done["slowly_paced"]["output"]
     assert len(records(done["paced"], "step")) == 100
+
+
+@pytest.mark.parametrize("name", AS_ON_A_GPU)
+def test_numbers_that_are_read_later_make_the_same_records(done, name):
+    assert records(done[f"{name} on a GPU"], "step") == records(done[name], "step")
+    assert done[f"{name} on a GPU"]["result"] == done[name]["result"]
 
 
 def test_a_skipped_update_is_reported_with_its_scale(done):
