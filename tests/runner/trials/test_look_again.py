@@ -61,7 +61,7 @@ def test_the_run_goes_on_as_it_is_where_a_lower_lr_is_no_better(world: World) ->
     rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
     assert [(row["rung"], row["verdict"]) for row in rows[-1]["table"]] == [
         ("as it is", "won"),
-        ("lower_lr x0.3", "behind at half of the window"),
+        ("lower_lr x0.3", "clearly behind"),
     ]
 
 
