@@ -130,7 +130,7 @@ def test_a_fault_after_a_look_lowers_the_lr_that_won_it(world: World) -> None:
     world.until(lambda: world.last(job).number > number)
     trial = world.last(job).trial
     assert trial is not None
-    assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.001, 0.0001}
+    assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.003, 0.001}
 
 
 def finished_at_a_look(world: World, *, sent: bool) -> str:
