@@ -9,8 +9,8 @@ from typing import Any
 from rung.jobs.model.knobs import Knobs
 
 AS_IT_IS = "as it is"
-# How a trial ends that Rung stopped at half of its window, and one that came to the end of it.
-BEHIND = "behind at half of the window"
+# How a trial ends that Rung stopped before the end of its window, and one that came to it.
+BEHIND = "clearly behind"
 SURVIVED = "survived"
 
 

@@ -5,7 +5,9 @@ The rules of recovery/decide name the candidates and their order; which of them 
 
 from __future__ import annotations
 
-from rung.jobs.job import Job
+from collections.abc import Sequence
+
+from rung.jobs.job import Attempt, Job
 from rung.jobs.model.knobs import Knobs, RungName
 from rung.jobs.model.trial import Candidate
 from rung.jobs.spec.recovery_spec import RungSpec
@@ -18,16 +20,28 @@ from rung.recovery.decide.rungs import LR_FACTOR
 # Four steps to a tenth: public scripts were met whose lr was a thousand times too high, and one step more shows that
 # the right one is reached.
 LOWEST_LR_SHARE = 1e-4
+# An lr that trials chose among tenths is too high by less than a tenth, where it fails after all: a small GPT took one
+# that was three times too high during its warm-up, and a tenth of that ended 26 % worse than the right one.
+AFTER_TENTHS = 0.3
 
 
-def candidates(job: Job, climb: Climb, most: int) -> list[Candidate]:
+def candidates(job: Job, climb: Climb, most: int, attempts: Sequence[Attempt] = ()) -> list[Candidate]:
     """Return the candidates, the most likely first: at most `most` of them."""
     found: list[Candidate] = []
+    chosen = climb.context.now.lr is not None and climb.context.now.lr in lr_chosen_by_trials(attempts)
     for step, knobs in _options(job, climb):
-        found.append(Candidate(step.rung.value, knobs, _lr_share(step, climb, knobs)))
-        lower = lower_lr(found[-1]) if not step.values else None
-        found += [lower] if lower is not None else []
+        candidate = Candidate(step.rung.value, knobs, _lr_share(step, climb, knobs))
+        both = (
+            (times_lr(candidate, AFTER_TENTHS / LR_FACTOR), candidate) if chosen else (candidate, lower_lr(candidate))
+        )
+        found += [each for each in both if each is not None] if not step.values else [candidate]
     return found[:most]
+
+
+def lr_chosen_by_trials(attempts: Sequence[Attempt]) -> set[float]:
+    """Return the learning rates that have won trials."""
+    won = [each.trial.candidate for each in attempts if each.trial is not None and each.trial.won]
+    return {each.knobs.lr for each in won if each.rung == RungName.LOWER_LR and each.knobs.lr is not None}
 
 
 def _options(job: Job, climb: Climb) -> list[tuple[RungSpec, Knobs]]:

@@ -70,7 +70,7 @@ def decide_with_trials(
     decision = decide(job, attempts, checkpoints, gpu, other_hosts, ledger)
     if not isinstance(decision, Relaunch) or open_trials(attempts):
         return decision
-    planned = plan_trials(job, climb_of(job, attempts, gpu, ledger), decision)
+    planned = plan_trials(job, climb_of(job, attempts, gpu, ledger), decision, attempts)
     if isinstance(planned, Trial):
         first = first_trial(attempts, planned, decision.checkpoint if planned.start else None)
         return replace(first, avoid=decision.avoid, skipped=decision.skipped, undone=decision.undone)
@@ -128,14 +128,22 @@ def most_trials(job: Job) -> int:
     return asked.candidates if asked is not None else 0
 
 
-def begins_anew(about: Attempt, trial: Trial) -> bool:
+def begins_anew(about: Attempt, trial: Trial, attempts: Sequence[Attempt]) -> bool:
     """Return whether a lower lr that wins a look begins from scratch, though its trial began from a checkpoint.
 
     A young run has little to lose, and its state may be spoiled: a small GPT that had run for 600 steps with ten times
     the right lr never came back to the healthy loss.
     """
-    young = about.level_at is not None and about.level_at <= EARLY and about.resume_point == 0
+    young = about.level_at is not None and about.level_at <= EARLY and _is_from_scratch(about, attempts)
     return young and trial.start > 0 and trial.candidate.rung == RungName.LOWER_LR
+
+
+def _is_from_scratch(run: Attempt, attempts: Sequence[Attempt]) -> bool:
+    """Return whether a run began from scratch, or goes on from a trial that did."""
+    if run.resume_point == 0:
+        return True
+    source = run.checkpoint_from[1] if run.checkpoint_from is not None else None
+    return any(each.trial is not None and each.trial.start == 0 and each.residence == source for each in attempts)
 
 
 def _fresh(trial: Trial, index: int) -> Trial:

@@ -17,13 +17,15 @@ from rung.recovery.trials.compare import Comparison, Readings, compare, level
 # with a tenth of the right lr, and then learned nothing. So a lower one wins against a higher one only beyond this, and
 # against the run as it is too, unless its loss has jumped: such a run is not level.
 LOWER_LR_LEAD = 0.05
+# Where a trial is compared while it runs, as shares of the steps beyond the fault: from half of them on.
+COMPARED_AT = (0.5, 0.625, 0.75, 0.875)
 
 
 class Progress(StrEnum):
     """What happens to a trial now."""
 
     GOES_ON = "goes_on"  # its window is not over
-    BEHIND = "behind"  # clearly worse than another one at half of the window
+    BEHIND = "behind"  # clearly worse than another one, at half of the window or later
     LEADS = "leads"  # its window is over, and no other one is better
     OVER = "over"  # its window is over, and another one is better
 
@@ -69,9 +71,10 @@ def is_better(one: Trial, other: Trial, *, other_jumped: bool = False) -> bool:
 
 def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attempt]) -> Progress:
     """Return what happens to a running trial that has come to `step`, beside the trials that are over."""
-    half = trial.fault_step + (trial.until - trial.fault_step) // 2
-    # Also if it is at its end by now: a slow reader must come to the same decision as a quick one.
-    if step >= half and any(_is_behind(trial, readings, each, half) for each in survivors(others)):
+    beyond = trial.until - trial.fault_step
+    marks = [mark for share in COMPARED_AT if (mark := trial.fault_step + int(share * beyond)) <= step]
+    # Also those that it has long passed: a slow reader must come to the same decision as a quick one.
+    if any(_is_behind(trial, readings, each, mark) for mark in marks for each in survivors(others)):
         return Progress.BEHIND
     if step < trial.until:
         return Progress.GOES_ON
@@ -80,11 +83,11 @@ def progress(trial: Trial, readings: Readings, step: int, others: Sequence[Attem
     return Progress.LEADS if _leads(replace(trial, readings=tuple(readings)), others) else Progress.OVER
 
 
-def _is_behind(trial: Trial, readings: Readings, other: Attempt, half: int) -> bool:
+def _is_behind(trial: Trial, readings: Readings, other: Attempt, mark: int) -> bool:
     assert other.trial is not None
     if trial.start == 0 and _has_lower_lr(trial, other.trial):
         return False  # from scratch, a lower lr is behind at first, and may be ahead at the end of the window
-    found = compare(readings, other.trial.readings, trial.fault_step, half)
+    found = compare(readings, other.trial.readings, trial.fault_step, mark)
     return found is not None and found.is_far_higher
 
 

@@ -95,7 +95,7 @@ def look_again(
     planned = Trial(line[-1].number, 0, (candidate,), found.step, found.step, level_at, bound)
     decision = first_trial(attempts, planned, found)
     assert decision.trial is not None
-    may_go_on = decision.trial.may_go_on and not begins_anew(line[-1], planned)
+    may_go_on = decision.trial.may_go_on and not begins_anew(line[-1], planned, attempts)
     return replace(decision, trial=replace(decision.trial, may_go_on=may_go_on))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -33,7 +34,7 @@ class NoTrials:
     why: str = ""
 
 
-def plan_trials(job: Job, climb: Climb, decision: Relaunch) -> Trial | NoTrials:
+def plan_trials(job: Job, climb: Climb, decision: Relaunch, attempts: Sequence[Attempt]) -> Trial | NoTrials:
     """Return the first of the trials for a fault, in place of the rung that the rules would take."""
     asked, last = job.spec.recovery.trials, climb.context.attempts[-1]
     if asked is None or decision.rung is None or climb.root.kind not in TRIED:
@@ -44,7 +45,7 @@ def plan_trials(job: Job, climb: Climb, decision: Relaunch) -> Trial | NoTrials:
     why = _why_not(job, last)
     if why:
         return NoTrials(why)
-    found = candidates(job, climb, asked.candidates)
+    found = candidates(job, climb, asked.candidates, attempts)
     fault_step = _fault_step(climb, last)
     start = decision.checkpoint.step if decision.checkpoint and fault_step > FIRST_STEPS else 0
     planned = _within_cost(asked, found, (start, fault_step), last)

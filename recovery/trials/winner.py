@@ -31,7 +31,7 @@ def launch_winner(attempts: Sequence[Attempt], winner: Attempt, found: Sequence[
         return Relaunch(None, candidate.knobs, choice.checkpoint, f"{why}; {choice.because}", left_alone=left_alone)
     rung = RungName(candidate.rung) if candidate.rung else None
     about = next(each for each in attempts if each.number == winner.trial.about)
-    if begins_anew(about, winner.trial):
+    if begins_anew(about, winner.trial, attempts):
         return Relaunch(rung, candidate.knobs, None, f"{why}; it is early in the run, so it begins from scratch")
     own = [each for each in found if isinstance(each, Checkpoint) and each.verdict in SOUND]
     newest = max((each for each in own if each.step > winner.trial.start), key=lambda each: each.step, default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.gauntlet.case import CASES, Case
 from tests.gauntlet.families import FAMILIES
+from tests.gauntlet.fifth_list import FIFTH
 from tests.gauntlet.fourth_list import FOURTH
 from tests.gauntlet.fresh import FRESH
 from tests.gauntlet.scripts import SINGLE
@@ -13,7 +14,7 @@ from tests.gauntlet.third_list import THIRD
 # The cases import these files; Python finds them in the folder of the script.
 SHARED = tuple(CASES / f"{name}.py" for name in ("case", "options", "tasks", "tuned"))
 SIDES = ("tune", "blind")
-CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *SECOND, *THIRD, *FOURTH, *FRESH)
+CATALOG: tuple[Case, ...] = (*SINGLE, *FAMILIES, *SECOND, *THIRD, *FOURTH, *FIFTH, *FRESH)
 
 
 def chosen(

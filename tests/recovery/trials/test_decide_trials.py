@@ -81,6 +81,20 @@ def test_a_lower_lr_is_tried_while_the_lowest_fails_and_nothing_is_a_cure() -> N
     assert winner(*over).rung == "raise_clip"
 
 
+def test_a_lower_lr_comes_before_other_rungs_where_the_lower_of_two_is_better_and_neither_learns() -> None:
+    lower = tried(launched(), 2, NO_CURE)
+    worse = [tried(launched(lower), 3, 9.0, FAILED), tried(launched(lower), 3, 9.0, behind=True)]
+    worse.append(tried(launched(lower), 3, 4.0))
+    for higher in worse:
+        assert label(launched(lower, higher)) == "lower_lr x0.001"
+    # Where the lr makes no difference, where a trial learns, and where the run had learned, it is not the lr.
+    assert label(launched(lower, tried(launched(lower), 3, NO_CURE))) == "raise_clip"
+    assert label(launched(lower, tried(launched(lower), 3, 9.0, a_fault(F.INFRA_FAULT, 30)))) == "lower_lr x0.1"
+    learned = replace(FIRST, healthy_loss=1.0)
+    found = next_trial(JOB, [learned, lower, worse[0]], None)
+    assert isinstance(found, Relaunch) and label(found) == "raise_clip"
+
+
 def test_while_a_lower_lr_wins_a_lower_one_still_is_tried() -> None:
     over = [tried(launched(), 2, CURE)]
     over.append(tried(launched(*over), 3, 4.0))

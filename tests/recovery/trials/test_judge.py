@@ -39,11 +39,21 @@ def test_a_trial_that_is_clearly_behind_at_half_of_the_window_is_stopped() -> No
     assert progress(trial, caught_up, 150, [one]) is Progress.BEHIND
 
 
-def test_what_comes_after_half_of_the_window_does_not_stop_a_trial_before_its_end() -> None:
+def test_a_trial_that_falls_behind_after_half_of_the_window_is_stopped_at_the_next_mark() -> None:
+    one = tried(launched(), 2, 1.0)
+    trial = trial_of(launched(one))
+    late = [*level_of(1.0, trial, 100), *((step, 9.0) for step in range(101, 151))]
+    # Of the steps beyond the fault at step 50, the marks are 100, 112, 125 and 137.
+    assert progress(trial, late, 124, [one]) is Progress.GOES_ON
+    assert progress(trial, late, 125, [one]) is Progress.BEHIND
+    assert progress(trial, late, 150, [one]) is Progress.BEHIND
+
+
+def test_what_comes_between_two_marks_stops_no_trial() -> None:
     """So that it does not matter when the controller looks."""
     one = tried(launched(), 2, 1.0)
     trial = trial_of(launched(one))
-    late = [*level_of(1.0, trial, 100), *((step, 9.0) for step in range(101, 150))]
+    late = [*level_of(1.0, trial, 137), *((step, 1e6) for step in range(138, 150))]
     assert progress(trial, late, 149, [one]) is Progress.GOES_ON
 
 
@@ -59,7 +69,7 @@ def test_a_trial_leads_if_no_other_is_better() -> None:
     trial = trial_of(launched(*over))
     assert progress(trial, level_of(1.0, trial, 150), 150, over) is Progress.LEADS
     assert progress(trial, level_of(2.96, trial, 150), 150, over) is Progress.LEADS
-    ends_higher = [*level_of(2.96, trial, 100), *((step, 3.5) for step in range(101, 151))]
+    ends_higher = [*level_of(2.96, trial, 100), *((step, 3.01) for step in range(101, 151))]
     assert progress(trial, ends_higher, 150, over) is Progress.OVER
 
 

@@ -163,6 +163,25 @@ def test_a_lower_lr_that_is_better_wins() -> None:
     assert "it is early in the run, so it begins from scratch" in anew.because
 
 
+def test_a_run_that_goes_on_from_a_trial_from_scratch_is_as_young_as_one_from_scratch() -> None:
+    """A CNN went on from step 100 of a trial with ten times the right lr, and a look lowered it too late."""
+    attempts = looked(0.8)
+    first = decide_with_trials(JOB, attempts[:1], [], None)
+    assert isinstance(first, Relaunch) and first.trial is not None and first.trial.start == 0
+    won = tried(first, 2, 1.0)
+    there = replace(attempts[1], number=3, resumed_from="step_100.pt", resumed_step=100, planned_step=100)
+    goes_on = replace(there, checkpoint_from=("localhost", won.residence), trial=None)
+    trial = attempts[2].trial
+    assert trial is not None
+    look = replace(attempts[2], number=4, trial=replace(trial, about=3))
+    anew = launch_winner([attempts[0], won, goes_on, look], look, [a_checkpoint(440)])
+    assert anew.checkpoint is None and "it begins from scratch" in anew.because
+    # One that goes on from a checkpoint of a healthy run has more to lose.
+    resumed = replace(goes_on, checkpoint_from=("localhost", 1))
+    kept = launch_winner([attempts[0], won, resumed, look], look, [a_checkpoint(440)])
+    assert kept.checkpoint == a_checkpoint(440)
+
+
 def test_a_run_that_is_no_longer_young_goes_on_from_the_trial_that_won() -> None:
     attempts = stopped(at=1500)
     look = look_again(JOB, attempts, [a_checkpoint(1390)], None)

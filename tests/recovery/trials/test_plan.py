@@ -47,6 +47,25 @@ def test_without_a_diagnosis_a_run_that_has_learned_nothing_lowers_its_lr_first(
     assert labels(planned(job, replace(unlearned, healthy_loss=1.0)))[0] == "raise_clip"
 
 
+def test_an_lr_that_trials_have_chosen_is_lowered_to_three_tenths_too() -> None:
+    job = a_job_with_trials()
+    first = faulty(job, 20)
+    trial = planned(job, first)
+    assert trial.candidate.label == "lower_lr x0.01"
+    lowered = an_attempt(2, trial.candidate.knobs, None, rung="lower_lr")
+    won = replace(lowered, trial=replace(trial, verdict="survived", won=True), residence=2)
+    later = replace(faulty(job, 250), number=3, rung="lower_lr", asked=trial.candidate.knobs)
+    found = planned(job, first, won, later)
+    assert labels(found) == ["lower_lr x0.3", "lower_lr x0.1"]
+    assert found.candidate.label == "lower_lr x0.1"
+    assert found.candidates[0].knobs.lr == pytest.approx(0.3 * (trial.candidate.knobs.lr or 0))
+    # One that has not won its trials, or another lr than the one that has.
+    lost = replace(won, trial=replace(trial, verdict="survived"))
+    other = replace(later, asked=later.asked.but(lr=5e-4))
+    for attempts in ((first, lost, later), (first, won, other)):
+        assert labels(planned(job, *attempts))[:2] == ["lower_lr x0.1", "lower_lr x0.01"]
+
+
 def test_the_trials_of_a_fault_in_the_first_steps_begin_from_scratch() -> None:
     """A checkpoint of a small GPT from before its fault held Adam's state after an enormous gradient."""
     job = a_job_with_trials()

@@ -61,7 +61,7 @@ def test_the_run_goes_on_as_it_is_where_a_lower_lr_is_no_better(world: World) ->
     rows = [event.data for event in world.store.events(job) if event.kind == "trials"]
     assert [(row["rung"], row["verdict"]) for row in rows[-1]["table"]] == [
         ("as it is", "won"),
-        ("lower_lr x0.3", "behind at half of the window"),
+        ("lower_lr x0.3", "clearly behind"),
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_fault_after_a_look_lowers_the_lr_that_won_it(world: World) -> None:
     world.until(lambda: world.last(job).number > number)
     trial = world.last(job).trial
     assert trial is not None
-    assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.001, 0.0001}
+    assert {each.knobs.lr for each in trial.candidates if each.rung == "lower_lr"} == {0.003, 0.001}
 
 
 def finished_at_a_look(world: World, *, sent: bool) -> str:

@@ -62,9 +62,7 @@ def job(home: Path) -> str:
     home.mkdir(mode=0o700)
     store = Store(home / "rung.db")
     fault = Fault(FaultKind.NAN_LOSS, "loss: nan", step=520)
-    trial = Trial(
-        1, 0, (Candidate("lower_lr", Knobs(), 0.1),), 500, 520, 600, 99, verdict="behind at half of the window"
-    )
+    trial = Trial(1, 0, (Candidate("lower_lr", Knobs(), 0.1),), 500, 520, 600, 99, verdict="scale_collapse at step 560")
     times = {"started_at": 1000.0, "ended_at": 4000.0}
     with store.transaction():
         job = store.add_job(JobSpec(name="a" * 40, run=("x",)), home, at=1.0)
@@ -95,7 +93,7 @@ def test_every_attempt_is_a_line_of_at_most_80_columns(job: str, home: Path) -> 
     assert "\x1b" not in lines[2] and lines[2].startswith("finished and so on")
     first, second, third = (re.sub(r" {2,}", "  ", line).split("  ") for line in lines[5:8])
     assert (first[0], first[2:5]) == ("1", ["50m00s", "1-520", f"█▄{BAD}"]) and first[5] == "✗ nan_loss at 520"
-    assert second[3:] == ["↻500-560", "▄▄▄", "trial lower_lr x0.1 behind at hal…"]
+    assert second[3:] == ["↻500-560", "▄▄▄", "trial lower_lr x0.1 scale_collaps…"]
     assert third[3:] == ["↻500-123456789", "▂▁▁", "lower_lr ✓ recovered"]
 
 
