@@ -5,8 +5,6 @@ What a line means is said in logs/line_reader.py alone. A plan gives the same re
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from rung.recovery.logs.line_reader import read
 from rung.recovery.logs.reading import Reading
 from rung.recovery.shapes.learn import learn
@@ -38,9 +36,8 @@ class ShapeStore:
 
     def put(self, key: bytes, shape: Shape) -> None:
         if len(self.shapes) >= MOST_SHAPES:
-            # Another thread may put one at the same moment; then the next one makes room.
-            with suppress(RuntimeError, KeyError, StopIteration):
-                del self.shapes[next(iter(self.shapes))]
+            # A copy, because another thread may put one at the same moment.
+            self.shapes.pop(next(iter(list(self.shapes))), None)
         self.shapes[key] = shape
 
 
