@@ -23,7 +23,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("detect", "decide"),
         ("ledger", "nodes"),
         ("monitors", "series"),
-        ("signatures",),
+        ("signatures", "shapes"),
         ("logs",),
     ],
     "recovery/doctor": [("job_draft",), (".",), ("rules",), ("analysis",)],

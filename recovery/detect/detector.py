@@ -25,6 +25,7 @@ from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
 from rung.recovery.monitors.loss_scale import Backoff, read_backoff
+from rung.recovery.shapes.recall import KnownLines
 from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.search import Match, is_first_hand, search
@@ -58,13 +59,15 @@ class Detector:
         self._builder = FaultBuilder()
         self._numbers = NumericFaults(warning, self._candidates, self._builder, warns_after)
         self._unwrapper = Unwrapper()
-        self._reader = LineReader()
+        self._read_alone = KnownLines().read
+        self._reader = LineReader(self._read_alone)
         self._tail = Tail()
         self._last_exception = LastException()
 
     def outside(self) -> dict[str, object]:
-        """Return what is no part of the state of reading, by name: the settings, and who takes the numbers."""
-        return {"rules": self._rules, "warning": self._warning, "on_numbers": self._on_numbers}
+        """Return what is no part of the state of reading, by name: settings, who takes the numbers, known shapes."""
+        settings = {"rules": self._rules, "warning": self._warning}
+        return {**settings, "on_numbers": self._on_numbers, "read_alone": self._read_alone}
 
     @property
     def history(self) -> LossHistory:

@@ -52,6 +52,13 @@ def read_free_text(text: str) -> Reading | None:
     return line.reading()
 
 
+def find_named_numbers(text: str) -> list[tuple[str, str]]:
+    """Return every number of a line that has a name."""
+    line = _Line(text)
+    line.find_numbers()
+    return line.pairs
+
+
 def read_pairs(pairs: list[tuple[str, str]], text: str) -> Reading | None:
     """Return the reading for numbers whose names are known already, such as the cells of a table row."""
     line = _Line(text)
@@ -62,11 +69,13 @@ def read_pairs(pairs: list[tuple[str, str]], text: str) -> Reading | None:
 class _Line:
     """Collects the numbers of one line by their role."""
 
-    __slots__ = ("_loss_terms", "_step_rank", "found", "lower", "speed", "step", "text", "values")
+    __slots__ = ("_loss_terms", "_step_rank", "found", "lower", "pairs", "speed", "step", "text", "values")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = text.lower()
+        # All numbers with their names, as they are printed.
+        self.pairs: list[tuple[str, str]] = []
         self.values: dict[str, float] = {}
         self.found: dict[Role, tuple[str, float]] = {}
         self.speed: dict[str, float] = {}
@@ -89,6 +98,7 @@ class _Line:
             self.sort(find_columns(text))
 
     def sort(self, pairs: list[tuple[str, str]]) -> None:
+        self.pairs += pairs
         for name, raw in pairs:
             value, what = float(raw), role(name)
             if what is _STEP:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 
 from rung.jobs.model.saturation import read_saturation
-from rung.recovery.logs.free_text import read_free_text
+from rung.recovery.logs.free_text import find_named_numbers, read_free_text
 from rung.recovery.logs.metric_names import Role, role
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
@@ -53,7 +54,9 @@ class LineReader:
     their losses, those of the lowest rank are the curve.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read_alone: Callable[[str], Reading | None] | None = None) -> None:
+        """`read_alone`: reads a line for itself, as `read` below does."""
+        self._read_alone = read_alone or read
         self._tables = Tables()
         self._has_loss = self._has_score = False
         self._lone_scale: tuple[str, float] | None = None
@@ -62,8 +65,8 @@ class LineReader:
     def read(self, text: str) -> Reading | None:
         """Return the numbers a line reports, or None when it reports nothing."""
         if MARK in text:
-            return read(text)
-        reading = self._tables.read(without_rank(text)) or read(text)
+            return self._read_alone(text)
+        reading = self._tables.read(without_rank(text)) or self._read_alone(text)
         if reading is None:
             return None
         if reading.loss is not None and self._is_of_another_rank(text, reading):
@@ -115,6 +118,14 @@ def read(text: str) -> Reading | None:
         return None
     plain = without_rank(text[:MAX_READ])
     return None if _SETTINGS.match(plain) else read_free_text(plain)
+
+
+def named_numbers(text: str) -> list[tuple[str, str]]:
+    """Return every number of a line that has a name, as it is printed, whether it is part of the reading or not."""
+    if MARK in text:
+        match = _RECORD.search(text)
+        return FIELD.findall(text, match.end()) if match else []
+    return find_named_numbers(without_rank(text[:MAX_READ]))
 
 
 def without_rank(text: str) -> str:

@@ -23,6 +23,8 @@ _NUMBER = re.compile(
 )
 _GAP = re.compile(r" {2,}")
 _TWO_WORDS = re.compile(r"\b(train|training|val|valid|validation|test|eval) (loss)\b", re.IGNORECASE)
+# A word that begins with a digit, and so is no name; most lines with a loss have one.
+_HAS_NUMBER = re.compile(r"(?<!\S)[0-9]")
 # Columns that may hold anything.
 _UNKNOWN = frozenset({Role.OTHER, Role.FUNCTION})
 # Ultralytics: the epoch of all epochs.
@@ -62,7 +64,7 @@ def _read_header(text: str) -> Header | None:
     if not ("loss" in text or "Loss" in text) or "=" in text or ":" in text or len(text) > MAX_ROW:
         return None
     for separator in (",", "|", "\u2502", None):
-        if separator is not None and separator not in text:
+        if _HAS_NUMBER.search(text) if separator is None else separator not in text:
             continue
         names = _cells(text, separator)
         if 2 <= len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):

@@ -19,13 +19,17 @@ class EarlyWarningMonitor:
     @property
     def active(self) -> bool:
         """Return whether what was warned of still goes on."""
-        return any(monitor and monitor.active for monitor in (self._divergence, self._blow_up))
+        # Asked for with every reading.
+        if self._divergence is None or self._blow_up is None:
+            return False
+        return self._divergence.active or self._blow_up.active
 
     def see(self, step: int | None, reading: Reading) -> DivergenceWarning | None:
         """Take one reading; return the warning that it completes."""
         if self._divergence is None or self._blow_up is None:
             return None
-        self._negative_term |= any(reading.values.get(name, 0.0) < 0.0 for name in reading.loss_terms)
+        if reading.loss_terms:
+            self._negative_term |= any(reading.values.get(name, 0.0) < 0.0 for name in reading.loss_terms)
         warned = self._divergence.see(step, reading)
         blow_up = None if reading.loss is None else self._blow_up.see(step, reading.loss_name, reading.loss)
         return _warning_of(blow_up) if blow_up else warned

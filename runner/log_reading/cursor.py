@@ -27,8 +27,8 @@ MOST_BYTES = 16 << 20
 PRIVATE = 0o600
 # What decides how a log is read. A change in any of these files makes all cursors void.
 _READERS = (
-    *("recovery/detect", "recovery/logs", "recovery/monitors", "recovery/signatures", "recovery/series"),
-    *("jobs/model", "jobs/spec", "runner/log_reading", "runner/series", "runner/files"),
+    *("recovery/detect", "recovery/logs", "recovery/monitors", "recovery/shapes", "recovery/signatures"),
+    *("recovery/series", "jobs/model", "jobs/spec", "runner/log_reading", "runner/series", "runner/files"),
 )
 
 

@@ -45,6 +45,18 @@ with open(sys.argv[1], "a") as times:
 # A job that prints a line every few seconds. A shell, because a thousand Pythons would be the measurement.
 PRINTING = "i=0; while :; do i=$((i+1)); echo step $i loss 0.5; sleep {seconds}; done"
 
+# A job that prints so many lines a second, ten times a second; little of Python is loaded for it.
+CHATTY = """
+import os, time
+step, began = 0, time.monotonic()
+while True:
+    steps = range(step, step + {count})
+    line = b"step %d loss %.4f lr 1e-4 grad_norm %.3f\\n"
+    os.write(1, b"".join(line % (n, 2 + n % 7 / 10, 1 + n % 3 / 10) for n in steps))
+    step += {count}
+    time.sleep(max(0.0, began + step / {rate} - time.monotonic()))
+"""
+
 
 class Home:
     """A home of its own with a real controller."""
@@ -75,6 +87,14 @@ class Home:
         words = Path(f"/proc/{self.controller.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
+    def lines_read(self) -> int:
+        """Return how many steps of all jobs the controller has read; each is a line."""
+        store = self.store()
+        try:
+            return sum(store.attempts(job.id)[-1].furthest_step or 0 for job in store.jobs(active=True))
+        finally:
+            store.close()
+
     def memory(self) -> int:
         assert self.controller is not None
         status = Path(f"/proc/{self.controller.pid}/status").read_text(encoding="utf-8")
@@ -104,10 +124,11 @@ def main(options: Sequence[str] = ()) -> None:
     faults = int(asked.get("--faults", "40"))
     sizes = [int(word) for word in asked.get("--jobs", "100,300").split(",") if word]
     print("controller on this machine, one process a job")
-    for beside in (0, int(asked.get("--beside", "50"))):
+    for beside in (0, int(asked.get("--beside", "50"))) if faults else ():
         _with_home(lambda home, beside=beside: latency(home, beside, faults))
+    rate, seconds = float(asked.get("--lines-per-second", "0.2")), float(asked.get("--seconds", "30"))
     for jobs in sizes:
-        _with_home(lambda home, jobs=jobs: load(home, jobs, float(asked.get("--seconds", "30"))))
+        _with_home(lambda home, jobs=jobs: load(home, jobs, rate, seconds))
 
 
 def _with_home(measure: Callable[[Home], None]) -> None:
@@ -120,10 +141,11 @@ def _with_home(measure: Callable[[Home], None]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def printers(home: Home, jobs: int, seconds: float) -> None:
-    """Submit jobs that print, and wait until all of them run."""
-    script = PRINTING.format(seconds=seconds)
-    file = home.job_file("printer", ["sh", "-c", script], recovery={"stalled": "off"})
+def printers(home: Home, jobs: int, rate: float) -> None:
+    """Submit jobs that print so many lines a second, and wait until all of them run."""
+    script = CHATTY.format(count=max(1, round(rate / 10)), rate=rate)
+    run = ["sh", "-c", PRINTING.format(seconds=1 / rate)] if rate <= 1 else [sys.executable, "-I", "-S", "-c", script]
+    file = home.job_file("printer", run, recovery={"stalled": "off"})
     home.rung("launch", str(file))
     store = home.store()
     if jobs > 1:
@@ -141,16 +163,19 @@ def _count(store: Store) -> int:
     return sum(job.state is JobState.RUNNING for job in store.jobs(active=True))
 
 
-def load(home: Home, jobs: int, seconds: float) -> None:
+def load(home: Home, jobs: int, rate: float, seconds: float) -> None:
     home.start()
-    printers(home, jobs, 5)
+    printers(home, jobs, rate)
     time.sleep(10)
-    before, began = home.cpu(), time.monotonic()
+    before, read, began = home.cpu(), home.lines_read(), time.monotonic()
     time.sleep(seconds)
-    share = (home.cpu() - before) / (time.monotonic() - began)
+    passed = time.monotonic() - began
+    share, lines = (home.cpu() - before) / passed, (home.lines_read() - read) / passed
+    # On a busy machine it reads fewer than are printed.
+    each = f", {1e6 * share / lines:.0f} microseconds a line, {lines:.0f} lines a second read" if rate > 1 else ""
     print(
-        f"  {jobs} jobs with a line every 5 s: {100 * share:.1f} % of a core, {home.memory() / 1e6:.0f} MB, "
-        f"longest turn since the start {home.longest_turn():.2f} s"
+        f"  {jobs} jobs with {rate:g} lines a second: {100 * share:.1f} % of a core{each}, "
+        f"{home.memory() / 1e6:.0f} MB, longest turn since the start {home.longest_turn():.2f} s"
     )
 
 
@@ -158,7 +183,7 @@ def latency(home: Home, beside: int, faults: int) -> None:
     """Let jobs fail one after the other, and print the time from the fault to the next process."""
     home.start()
     if beside:
-        printers(home, beside, 5)
+        printers(home, beside, 0.2)
     script = home.folder / "failing.py"
     script.write_text(FAILING, encoding="utf-8")
     recovery = {"ladder": ["lower_lr"], "trials": "off"}
