@@ -70,6 +70,7 @@ def _summary(job: Job, attempts: Sequence[Attempt], rows: Sequence[dict[str, Any
         "steps_made": sum(row["steps_made"] for row in rows),
         "steps_lost": sum(row["steps_lost"] for row in rows),
         "gpus": max((len(attempt.gpus) for attempt in attempts), default=0),
+        "gpus_asked": next((each.gpus_asked for each in reversed(attempts) if each.gpus_asked), None),
         "gpu_seconds": round(sum(row["gpu_seconds"] for row in rows), 1),
         "submitted": iso_utc(job.created_at),
         "ended": iso_utc(job.updated_at) if job.ended else None,
