@@ -112,8 +112,8 @@ def with_start(attempt: Attempt, observation: Observation, asked: Asked | None, 
     if attempt.engine.placed_by is not PlacedBy.SITE:
         return begun
     # Without a node there was nobody who could have shown them.
-    wanted = asked.gpu_text if asked and observation.node else None
-    return replace(begun, node=observation.node, gpus=observation.gpus, gpus_asked=wanted)
+    wanted, nodes = (asked.gpu_text if observation.node else None, asked.nodes) if asked else (None, 1)
+    return replace(begun, node=observation.node, nodes=nodes, gpus=observation.gpus, gpus_asked=wanted)
 
 
 def with_end(attempt: Attempt, observation: Observation, *, stopped: bool, at: float) -> Attempt:

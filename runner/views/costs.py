@@ -39,8 +39,13 @@ def _span(attempt: Attempt, until: float) -> tuple[float, float] | None:
 
 
 def gpu_seconds(attempt: Attempt, until: float) -> float:
-    """Return the seconds that an attempt ran, times the GPUs that it leased."""
-    return round((seconds_run(attempt, until) or 0.0) * len(attempt.gpus), 1)
+    """Return the seconds that an attempt ran, times the GPUs that it had."""
+    return round((seconds_run(attempt, until) or 0.0) * gpu_count(attempt), 1)
+
+
+def gpu_count(attempt: Attempt) -> int:
+    """Return how many GPUs an attempt had: every node of a site gives it as many as the first one."""
+    return len(attempt.gpus) * attempt.nodes
 
 
 def steps_made(attempt: Attempt) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rung.jobs.job import Outcome
-from rung.jobs.model.engine import DOCKER, ENGINES, EndedBy, EngineKind, PlacedBy
+from rung.jobs.model.engine import DOCKER, ENGINES, Ask, EndedBy, EngineKind, PlacedBy
 from tests.support.pretend import Build, World
 
 SITE = replace(DOCKER, name="site", placed_by=PlacedBy.SITE)
@@ -42,9 +42,19 @@ def test_what_the_site_was_asked_for_is_kept_beside_what_its_node_reports(world:
     job = world.submit("a", "A100:2")
     world.until(lambda: world.is_running(job))
     assert (world.last(job).gpus_asked, bool(world.last(job).gpus)) == ("A100:2", reports)
+    assert world.last(job).nodes == 1
     other = world.submit("b")
     world.until(lambda: world.is_running(other))
     assert world.last(other).gpus_asked is None
+
+
+def test_the_nodes_of_an_attempt_are_kept(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    able = replace(SITE, can_do=SITE.can_do | {Ask.NODES})
+    monkeypatch.setitem(ENGINES, SITE.name, able)  # type: ignore[arg-type]
+    world = on_engine(build, able)
+    job = world.submit("a", "A100", resources={"nodes": 3})
+    world.until(lambda: world.is_running(job))
+    assert (world.last(job).nodes, world.last(job).gpus_asked) == (3, "A100:1 on each of 3 nodes")
 
 
 def test_a_relaunch_asks_anew_and_may_get_another_node(world: World) -> None:

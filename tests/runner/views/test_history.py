@@ -259,6 +259,10 @@ def test_what_a_site_was_asked_for_is_said_where_its_node_reports_no_gpu(store: 
     if card:
         assert "attempt 1 on lab, node n1 (NVIDIA A100-SXM4-40GB)\n" in text
         assert "0 lost, 7 GPU-seconds\n" in text and unseen not in text
+        with store.transaction():
+            store.put_attempt(replace(store.attempts(job.id)[0], nodes=3))
+        whole = history(store, job, HomePaths(Path("/h")), 9.0)["summary"]
+        assert (whole["gpus"], whole["gpu_seconds"]) == (3, 21.0)
     else:
         assert text.startswith(f"far-1  QUEUED  2 attempts, 7s, 0 steps made, 0 lost, {unseen}\n")
         assert f"attempt 1 on lab, node n1 ({unseen})\n" in text
