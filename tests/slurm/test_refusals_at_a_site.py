@@ -48,6 +48,23 @@ def test_what_the_survey_knows_is_refused_before_anything_is_submitted(
     lab.control()
     assert failed(lab, job).startswith(why)
     assert lab.attempts(job) == [] and not any(job in each["name"] for each in lab.batch_jobs())
+    # From now on it is known, and a launch refuses it by itself.
+    said = lab.rung("launch", lab.folder / "beyond.yaml", expect=2)
+    assert said.startswith(f"rung: beyond: no host of the list can ever run it: {why}") and said.count("\n") == 1
+    assert [each.id for each in lab.store(lambda store: store.jobs())] == [job]
+
+
+def test_what_rung_hosts_has_seen_is_refused_at_the_launch(lab: SiteLab) -> None:
+    lab.submit("first", run=STEP)
+    assert "4 a100, 2 p100, 2 titanrtx" in lab.rung("hosts")
+    # The launch asks nobody.
+    lab.cluster.kill_controller()
+    try:
+        (lab.folder / "first.yaml").write_text("name: first\nrun: 'true'\nslurm: {partition: none}\nworkdir: first\n")
+        said = lab.rung("launch", lab.folder / "first.yaml", expect=2)
+    finally:
+        lab.cluster.start_controller()
+    assert "lab has no partition none (it has gpu, urgent)" in said
 
 
 def test_what_only_sbatch_knows_is_refused_once_in_its_words(lab: SiteLab) -> None:
