@@ -89,7 +89,7 @@ def test_the_commands_of_the_page_lead_to_a_recovery_on_the_cluster(user: SiteLa
     shown = typed(user, commands()[:1])
     assert re.search(r"^lab +slurm\S* [0-9].* 4 a100, 2 p100, 2 titanrtx$", shown, re.MULTILINE), shown
     (host,) = json.loads(typed(user, [look]))
-    assert [each["name"] for each in host["site"]["partitions"]] == ["gpu", "urgent"]
+    assert {each["name"] for each in host["site"]["partitions"]} == {"gpu", "urgent"}
     typed(user, [there, init])
     _, asked = blocks("yaml")
     with (user.folder / PROJECT / "job.yaml").open("a") as file:
