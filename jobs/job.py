@@ -171,6 +171,10 @@ class Attempt:
     engine: EngineKind = PROCESS
     # The machine that a site chose for it; None: Rung chose, or it has not started.
     node: str | None = None
+    # The GPUs that its site was asked for, such as `A100:1`; None: none, or Rung leases them itself.
+    gpus_asked: str | None = None
+    # On how many nodes of its site it runs. `gpus` are those of the first one.
+    nodes: int = 1
     # What ended it, where its engine can tell; None: it cannot, or Rung did.
     ended_by: EndedBy | None = None
     # The step from which on the curves of attempts before it do not count, where that is not the planned step.

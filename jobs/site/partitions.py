@@ -5,8 +5,9 @@ It refuses only what no free node and no patience can change; whatever is doubtf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rung.jobs.site.settings import Asked, Site
 from rung.jobs.site.times import text_of
@@ -40,6 +41,14 @@ class Partition:
     is_default: bool = False
     time: int | None = None
     most_nodes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Partition:
+        nodes = (Nodes(each["count"], tuple((k, n) for k, n in each["gpus"]), each["cpus"]) for each in data["nodes"])
+        return cls(**{**data, "nodes": tuple(nodes)})
 
     @property
     def size(self) -> int:

@@ -90,6 +90,14 @@ class Asked:
     qos: str | None = None
     options: tuple[str, ...] = ()
 
+    @property
+    def gpu_text(self) -> str | None:
+        """Return the GPUs as a job file writes them, and on how many nodes; None: it asks for none."""
+        kind = self.gpu or f"GPU{'s' if self.gpus > 1 else ''}"
+        many = f"{kind}:{self.gpus}" if self.gpu else f"{self.gpus} {kind}"
+        on = f" on each of {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{many}{on}" if self.gpus else None
+
     def cpus_at(self, site: Site) -> int | None:
         """Return the CPUs on each node; None: what the site gives by itself."""
         return self.cpus or ((site.cpus_per_gpu or 0) * self.gpus or None)

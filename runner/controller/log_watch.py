@@ -15,6 +15,7 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.hands import SILENT
+from rung.jobs.site.settings import Asked
 from rung.jobs.spec.job_spec import Success
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.metric_names import is_setting
@@ -105,11 +106,14 @@ def with_fault(attempt: Attempt, fault: Fault, watch: LogWatch) -> Attempt:
     )
 
 
-def with_start(attempt: Attempt, observation: Observation, at: float) -> Attempt:
-    """Return an attempt with its start, and with the node and the GPUs that a site has given it."""
+def with_start(attempt: Attempt, observation: Observation, asked: Asked | None, at: float) -> Attempt:
+    """Return an attempt with its start: at a site with the node and the GPUs that it got, and what was asked for."""
     begun = replace(attempt, started_at=observation.started_at or at)
-    by_site = attempt.engine.placed_by is PlacedBy.SITE
-    return replace(begun, node=observation.node, gpus=observation.gpus) if by_site else begun
+    if attempt.engine.placed_by is not PlacedBy.SITE:
+        return begun
+    # Without a node there was nobody who could have shown them.
+    wanted, nodes = (asked.gpu_text if observation.node else None, asked.nodes) if asked else (None, 1)
+    return replace(begun, node=observation.node, nodes=nodes, gpus=observation.gpus, gpus_asked=wanted)
 
 
 def with_end(attempt: Attempt, observation: Observation, *, stopped: bool, at: float) -> Attempt:

@@ -173,7 +173,7 @@ class Supervisor:
         """Act on an attempt that runs or has ended."""
         view, observation = self._view(job, attempt), look.observation
         if attempt.started_at is None:
-            attempt = log_watch.with_start(attempt, observation, self._context.now())
+            attempt = log_watch.with_start(attempt, observation, view.request.asked, self._context.now())
             transitions.started(self._context.store, attempt, view.request.argv)
         if observation.presence is Presence.RUNNING:
             if not attempt.is_remote and not self.glance.knows(job.id, attempt.number):

@@ -10,6 +10,7 @@ from rung.jobs.model.host import Host
 from rung.jobs.site.partitions import Partition
 from rung.runner.context import Context, Lasting
 from rung.runner.hosts.survey import GpuState, Report
+from rung.runner.launch.known_sites import keep_sites
 from rung.runner.placement.scheduler import HostView, Slot
 from rung.runner.task_pool import Task
 
@@ -93,6 +94,7 @@ class HostPool:
         else:
             self._context.over(("host away", host.name))
             self._gpus[host.name] = report.gpus
+            keep_sites(self._context.store, [report], at=self._context.now())
 
     def _view(self, host: Host, load: int) -> HostView:
         report = self._reports.get(host.name)

@@ -16,11 +16,12 @@ from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.model.state import JobState
-from rung.jobs.site.partitions import why_never
+from rung.jobs.site.partitions import Partition, why_never
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.launch.engine_fit import why_unfit
+from rung.runner.launch.known_sites import why_nowhere
 from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import BadGpus, with_place
 from rung.runner.placement.host_pool import HostPool
@@ -82,15 +83,14 @@ class Placer:
         """Return the result, or a refusal where every host that could take the job is a site that never will."""
         if not isinstance(result, MustWait):
             return result
-        able = [host for host in self._context.engines.hosts if host.takes(image=job.spec.image is not None)]
-        why = [(host.name, self._why_never(job, host)) for host in able if why_unfit(job.spec, host) is None]
-        if not why or None in dict(why).values():
-            return result
-        return Refused(job.id, "; ".join(f"{name} {never}" for name, never in why))
+        why = why_nowhere(job.spec, self._context.engines.hosts, self._partitions)
+        return Refused(job.id, why) if why else result
+
+    def _partitions(self, host: Host) -> Sequence[Partition]:
+        return self._host_pool.partitions(host.name)
 
     def _why_never(self, job: Job, host: Host) -> str | None:
-        partitions = self._host_pool.partitions(host.name)
-        return why_never(host.site, asked_of(job.spec), partitions) if host.site else None
+        return why_never(host.site, asked_of(job.spec), self._partitions(host)) if host.site else None
 
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""

@@ -20,6 +20,7 @@ from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.engines.docker.container_config import planned_config
 from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import HERE
+from rung.runner.launch.known_sites import refuse_nowhere
 from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import mark
 from rung.runner.placement.host_pool import view_of
@@ -57,8 +58,10 @@ class LaunchPreview:
         job_id = make_id(spec.name, sequence)
         self._slot = None if spec.is_remote else preview_slot(spec, job_id, store, environ)
         if self._slot is None:
-            now = time.time()
-            views = mark([view_of(report) for report in survey()], store.bad_places(now) if store else (), now)
+            now, reports = time.time(), survey()
+            found = {report.host: report.partitions for report in reports}
+            refuse_nowhere(spec, [*found], found.__getitem__, "now")
+            views = mark([view_of(report) for report in reports], store.bad_places(now) if store else (), now)
             placement = self._place(job_id, views, leases_of(store) if store else {})
         else:
             placement, self._waits = Placement(HERE.name, self._slot.gpus, engine=HERE.engine), self._slot.waits

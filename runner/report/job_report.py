@@ -18,6 +18,7 @@ from rung.runner.report.checkpoint_list import known_checkpoints
 from rung.runner.report.curves import job_figure, read_series
 from rung.runner.report.summary import percent, share_again, summary_line
 from rung.runner.state.store import Store
+from rung.runner.views.costs import gpu_cost, gpu_names, unseen_gpus
 from rung.runner.views.history import history
 from rung.runner.views.story import duration, whole_story
 from rung.runner.views.tables import end_text
@@ -83,6 +84,8 @@ def totals(data: Data) -> list[tuple[str, str]]:
     ]
     if summary["gpus"]:
         rows.append(("GPU-hours", f"{summary['gpu_seconds'] / 3600:.3g}"))
+    elif unseen := unseen_gpus(summary):
+        rows.append(("GPUs", unseen))
     return rows
 
 
@@ -110,7 +113,7 @@ def _value(value: Any, nothing: str) -> str:
 
 def _facts(row: Data) -> Iterator[tuple[str, str]]:
     """Yield when an attempt ran, where it resumed, how far it got and how it ended."""
-    gpus = ", ".join(gpu["name"] for gpu in row["gpus"])
+    gpus = gpu_names(row)
     where = f"{row['host']}, node {row['node']}" if row["node"] else row["host"]
     yield "host", f"{where} ({gpus})" if gpus else where
     if row["image"]:
@@ -120,7 +123,7 @@ def _facts(row: Data) -> Iterator[tuple[str, str]]:
     resumed = f", resumed at step {row['resumed_step']}" if row["resumed_step"] is not None else ""
     yield "checkpoint", f"{row['resumed_from']}{resumed}" if row["resumed_from"] else "none: from scratch"
     yield "reached", f"step {_value(row['furthest_step'], 'not known')}, loss {_value(row['loss'], 'not known')}"
-    yield "cost", f"{row['steps_made']} steps made, {row['steps_lost']} run again, {row['gpu_seconds']:.0f} GPU-seconds"
+    yield "cost", f"{row['steps_made']} steps made, {row['steps_lost']} run again, {gpu_cost(row)}"
     for name, value in row["metrics"].items():
         yield name, _value(value, "not known")
     for name in ("not_resumed", "not_whole"):

@@ -112,7 +112,7 @@ def _lost(rows: Sequence[Data]) -> str:
     made, lost = (sum(row[name] for row in rows) for name in ("steps_made", "steps_lost"))
     if not made:
         return "no steps were made"
-    gpu = sum((row["seconds_lost"] or 0.0) * len(row["gpus"]) for row in rows) / 3600
+    gpu = sum((row["seconds_lost"] or 0.0) * len(row["gpus"]) * row["nodes"] for row in rows) / 3600
     hours = f", {gpu:.3g} GPU-hours" if any(row["gpus"] for row in rows) else ""
     return f"{lost:,} of {made:,} steps run again ({percent(lost / made)}){hours}"
 

@@ -34,6 +34,7 @@ from rung.runner.launch import submit
 from rung.runner.launch.file_values import with_file_values
 from rung.runner.launch.grid import Combination
 from rung.runner.launch.job_file import JobFile
+from rung.runner.launch.known_sites import keep_sites_of_home, refuse_never
 from rung.runner.launch.shell_python import find_python, recorded_python, with_python
 from rung.runner.launch.submit import Beginning
 from rung.runner.notify.settings import read_settings, refuse_unknown_targets
@@ -54,8 +55,7 @@ class Session(OpenHome):
 
     def submit(self, spec: JobSpec, origin: Path, file: Path | None = None, start: str | None = None) -> Job:
         """Queue a job; `start` is JOB[@STEP], the checkpoint of another job that it begins at."""
-        submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
-        refuse_unknown_targets(spec, self.paths)
+        self._refuse(spec, origin)
         about: dict[str, Any] = {**({"file": str(file)} if file else {}), **recorded_python(spec, os.environ)}
         with self._beginning(start, [spec]) as found:
             beginning = replace(found, about={**about, **found.about})
@@ -66,10 +66,19 @@ class Session(OpenHome):
     ) -> tuple[str, list[Job]]:
         """Queue a job for each combination, all or none, at most `at_once` of which run at the same time."""
         for each in combinations:
-            submit.refuse_impossible(each.spec, file.parent, lambda: find_hosts(os.environ))
-            refuse_unknown_targets(each.spec, self.paths)
+            self._refuse(each.spec, file.parent)
         with self._beginning(start, [each.spec for each in combinations]) as beginning:
             return submit.submit_grid(self.store, combinations, file, at_once, at=time.time(), beginning=beginning)
+
+    def _refuse(self, spec: JobSpec, origin: Path) -> None:
+        """Refuse a job that could never run, or whose notifications could not be sent."""
+        submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+        self.refuse_never(spec)
+        refuse_unknown_targets(spec, self.paths)
+
+    def refuse_never(self, spec: JobSpec) -> None:
+        """Refuse a job that no site can ever run, by what is known of the sites; none is asked."""
+        refuse_never(spec, lambda: find_hosts(os.environ), self.store, time.time())
 
     @contextmanager
     def _beginning(self, start: str | None, specs: Sequence[JobSpec]) -> Iterator[Beginning]:
@@ -96,8 +105,9 @@ class Session(OpenHome):
         pairs = dict(_parse_setting(text) for text in settings)
         edited = JobFile.load(file, self.store.settings_of(job.id)) if file is not None else None
         if edited is not None:
-            submit.refuse_impossible(edited.spec, edited.origin, lambda: find_hosts(os.environ))
-            refuse_unknown_targets(edited.spec, self.paths)
+            self._refuse(edited.spec, edited.origin)
+        elif not job.refused:
+            self.refuse_never(job.spec)
         with using(self.paths):
             submit.retry(self.store, job, pairs, edited, give_up_hosts=give_up_hosts, at=time.time())
         return self.store.job(job.id)
@@ -253,6 +263,7 @@ def check(file: Path | None) -> list[CheckResult]:
     reports: list[Report] = []
     try:
         reports = survey_hosts(health_command(quick=False))
+        keep_sites_of_home(paths, reports, at=time.time())
         found += [finding for report in reports for finding in check_host(report)]
     except InventoryError as error:
         found += [CheckResult(False, problem) for problem in error.problems]

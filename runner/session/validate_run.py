@@ -54,6 +54,7 @@ def request_validation(session: Session, subject: Subject, metric: str | None, *
     """Write the validation, or return the one of the same job that runs or is decided."""
     spec, origin = subject.spec, subject.origin
     submit.refuse_impossible(spec, origin, lambda: find_hosts(os.environ))
+    session.refuse_never(spec)
     spec = with_file_values(spec, origin / spec.workdir)
     refuse_useless(spec, metric)
     name = metric or spec.validated_metric

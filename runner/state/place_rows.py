@@ -1,10 +1,14 @@
-"""Reads where attempts ended lately, and keeps what a person gave another chance, as a part of the store."""
+"""Reads where attempts ended lately, and keeps what is known of hosts, as a part of the store.
+
+That is what a person gave another chance, and what the last survey of each site has shown.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rung.jobs.job import Attempt
@@ -17,9 +21,17 @@ if TYPE_CHECKING:
 # Faults are looked for among so many of the newest events, and so many attempts are read: both take milliseconds.
 NEWEST_EVENTS = 10_000
 NEWEST_ATTEMPTS = 1000
-CLEARED = "cleared "
+CLEARED, SURVEYED = "cleared ", "surveyed "
 
 Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class KeptSurvey:
+    """What the last survey of a site has shown, and when."""
+
+    at: float
+    data: Mapping[str, Any]
 
 
 class PlaceRows:
@@ -71,8 +83,23 @@ class PlaceRows:
 
         return find_bad_places(self.ended_lately(), now, self.cleared_places())
 
+    def site_surveys(self) -> dict[str, KeptSurvey]:
+        """Return the last survey of each site, by its name."""
+        rows = self._rows("SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", len(SURVEYED), SURVEYED)
+        return dict(self._decode(lambda row: (row["key"].removeprefix(SURVEYED), _survey(row["value"])), rows))
+
     # Writing, inside a transaction
 
     def clear_place(self, name: str, *, at: float) -> None:
         """Write that what happened on a host, a node or a GPU up to now does not count any more."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{CLEARED}{name}", repr(at)))
+
+    def keep_survey(self, name: str, data: Mapping[str, Any], *, at: float) -> None:
+        """Write what the survey of a site has shown, in place of the one before."""
+        text = json.dumps({"at": at, "data": data}, allow_nan=False)
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{SURVEYED}{name}", text))
+
+
+def _survey(text: str) -> KeptSurvey:
+    kept = json.loads(text)
+    return KeptSurvey(float(kept["at"]), dict(kept["data"]))

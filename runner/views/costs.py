@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rung.jobs.job import Attempt, Job, Outcome
 
@@ -38,8 +39,13 @@ def _span(attempt: Attempt, until: float) -> tuple[float, float] | None:
 
 
 def gpu_seconds(attempt: Attempt, until: float) -> float:
-    """Return the seconds that an attempt ran, times the GPUs that it leased."""
-    return round((seconds_run(attempt, until) or 0.0) * len(attempt.gpus), 1)
+    """Return the seconds that an attempt ran, times the GPUs that it had."""
+    return round((seconds_run(attempt, until) or 0.0) * gpu_count(attempt), 1)
+
+
+def gpu_count(attempt: Attempt) -> int:
+    """Return how many GPUs an attempt had: every node of a site gives it as many as the first one."""
+    return len(attempt.gpus) * attempt.nodes
 
 
 def steps_made(attempt: Attempt) -> int:
@@ -69,3 +75,23 @@ def seconds_lost(attempt: Attempt, after: Attempt | None, lost: int) -> float | 
         done = max(1, attempt.furthest_step - attempt.first_step)
         spent = lost * (attempt.ended_at - attempt.progress_at) / done
     return round(max(0.0, spent) + max(0.0, after.progress_at - attempt.ended_at), 1)
+
+
+# Of a history, as text
+
+
+def gpu_cost(cost: Mapping[str, Any]) -> str:
+    """Return the GPU-seconds of an attempt or of a whole job, or why there are none."""
+    if cost["gpus"]:
+        return f"{cost['gpu_seconds']:.0f} GPU-seconds"
+    return unseen_gpus(cost) or "no GPU leased"
+
+
+def gpu_names(attempt: Mapping[str, Any]) -> str:
+    """Return the names of the GPUs of an attempt, or that its node shows none of those that were asked for."""
+    return ", ".join(gpu["name"] for gpu in attempt["gpus"]) or unseen_gpus(attempt) or ""
+
+
+def unseen_gpus(cost: Mapping[str, Any]) -> str | None:
+    """Return what a site was asked for where its node reports no GPU; None: nothing, or GPUs were seen."""
+    return f"{cost['gpus_asked']} asked; the node reports none" if cost["gpus_asked"] and not cost["gpus"] else None

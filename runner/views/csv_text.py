@@ -23,7 +23,7 @@ ATTEMPTS = (
     *("job", "name", "attempt", "host", "gpus", "image", "rung", "trial", "by_person", "because", "after_fault"),
     *("resumed_from", "resumed_step", "first_step", "furthest_step", "total_steps", "steps_made", "steps_lost"),
     *("fault", "fault_step", "evidence", "outcome", "exit_code", "verdict", "verdict_why", "loss", "started", "ended"),
-    *("seconds", "seconds_lost", "gpu_seconds", "log", *(f"asked_{name}" for name in KNOB_NAMES)),
+    *("seconds", "seconds_lost", "gpu_seconds", "log", *(f"asked_{name}" for name in KNOB_NAMES), "gpus_asked"),
 )
 
 

@@ -15,6 +15,7 @@ from rung.runner.state.codec import attempt_to_dict, finite_or_text
 from rung.runner.state.store import Store
 from rung.runner.views.costs import (
     busy_seconds,
+    gpu_count,
     gpu_seconds,
     runs_until,
     seconds_lost,
@@ -69,7 +70,8 @@ def _summary(job: Job, attempts: Sequence[Attempt], rows: Sequence[dict[str, Any
         "seconds": busy_seconds(attempts, until),
         "steps_made": sum(row["steps_made"] for row in rows),
         "steps_lost": sum(row["steps_lost"] for row in rows),
-        "gpus": max((len(attempt.gpus) for attempt in attempts), default=0),
+        "gpus": max(map(gpu_count, attempts), default=0),
+        "gpus_asked": next((each.gpus_asked for each in reversed(attempts) if each.gpus_asked), None),
         "gpu_seconds": round(sum(row["gpu_seconds"] for row in rows), 1),
         "submitted": iso_utc(job.created_at),
         "ended": iso_utc(job.updated_at) if job.ended else None,

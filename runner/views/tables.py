@@ -18,6 +18,7 @@ from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import OFF, no_value_text
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
+from rung.runner.views.costs import gpu_cost, gpu_names
 from rung.runner.views.times import duration_text, local_time
 
 # What is said of an attempt: a label, the text, and its colour on a terminal.
@@ -116,8 +117,7 @@ def whole_cost(summary: Mapping[str, Any]) -> str:
 def cost_text(cost: Mapping[str, Any], seconds_lost: float | None = None) -> str:
     """Return steps made, steps lost and GPU-seconds."""
     until_further = f" ({seconds_lost:g} s)" if seconds_lost else ""
-    gpu = f"{cost['gpu_seconds']:.0f} GPU-seconds" if cost["gpus"] else "no GPU leased"
-    return f"{cost['steps_made']} steps made, {cost['steps_lost']} lost{until_further}, {gpu}"
+    return f"{cost['steps_made']} steps made, {cost['steps_lost']} lost{until_further}, {gpu_cost(cost)}"
 
 
 def time_facts(attempt: Mapping[str, Any]) -> list[Fact]:
@@ -157,7 +157,7 @@ def _attempt_text(attempt: Mapping[str, Any], *, diff: bool, zero_edit: bool) ->
 
 def attempt_title(attempt: Mapping[str, Any]) -> str:
     """Return which attempt it is, where it ran, and the rung that it was launched with."""
-    gpus = f" ({', '.join(gpu['name'] for gpu in attempt['gpus'])})" if attempt["gpus"] else ""
+    gpus = f" ({names})" if (names := gpu_names(attempt)) else ""
     node = f", node {attempt['node']}" if attempt["node"] else ""
     title = clean(f"attempt {attempt['number']} on {attempt['host']}{node}{gpus}")
     return (

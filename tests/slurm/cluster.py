@@ -213,7 +213,7 @@ class Cluster:
         here, nodes, gres = socket.gethostname().split(".")[0], [], ["AutoDetect=off"]
         for node, port in zip(NODES, ports[1:], strict=True):
             nodes.append(
-                f"NodeName={node.name} NodeHostname={here} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=4000 "
+                f"NodeName={node.name} NodeHostname={here} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000 "
                 f"Gres=gpu:{node.gpu}:{node.gpus} Feature={node.gpu}"
             )
             gres.append(f"NodeName={node.name} Name=gpu Type={node.gpu} File={self._devices(node)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rung.jobs.model.engine import SLURM, EndedBy
 from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
-from rung.jobs.site.settings import Site
+from rung.jobs.site.settings import Asked, Site
 from rung.runner.engines.slurm.engine import SlurmEngine
 from rung.runner.hosts.local_remote import LocalRemote
 from rung.runner.seams.engine import Container, Observation, Presence, Request
@@ -145,6 +146,26 @@ def test_a_lost_answer_never_makes_a_second_submission(lab: SiteLab) -> None:
     assert remote.submitted == 1
     assert paths.log.read_text() == "once\n"
     assert len([each for each in lab.batch_jobs() if "lost-1" in each["name"]]) == 1
+
+
+def test_a_check_gets_the_memory_of_its_job_and_says_when_that_is_too_little(lab: SiteLab) -> None:
+    engine = SlurmEngine(LocalRemote("lab", lab.env), "abc", Site(folder=str(lab.folder / "shared"), poll=1))
+    (lab.folder / "work").mkdir()
+    # The cluster gives a job 100 MB that asks for none.
+    takes = [sys.executable, "-c", "import time; held = b'x' * (300 << 20); time.sleep(5); print(len(held))"]
+
+    def check(memory: int) -> tuple[int, str, str]:
+        paths = AttemptPaths(lab.folder / "home" / "jobs" / "check-1" / "attempts" / "1")
+        where = Path("/rung/work"), {}, paths, Path("/rung/job/checkpoints")
+        there = {"container": Container(""), "source": lab.folder / "work"}
+        return engine.run(takes, Request("check-1", 1, ("x",), *where, **there, asked=Asked(memory=memory)), 60.0)
+
+    try:
+        assert check(900 << 20)[:2] == (0, f"{300 << 20}\n")
+        with pytest.raises(HostUnreachable, match=r"^lab: a short job did not run there: .*[Ee]xceeded .*memory limit"):
+            check(50 << 20)
+    finally:
+        engine.close()
 
 
 def _observed(engine: SlurmEngine, paths: AttemptPaths) -> Observation:

@@ -48,6 +48,23 @@ def test_what_the_survey_knows_is_refused_before_anything_is_submitted(
     lab.control()
     assert failed(lab, job).startswith(why)
     assert lab.attempts(job) == [] and not any(job in each["name"] for each in lab.batch_jobs())
+    # From now on it is known, and a launch refuses it by itself.
+    said = lab.rung("launch", lab.folder / "beyond.yaml", expect=2)
+    assert said.startswith(f"rung: beyond: no host of the list can ever run it: {why}") and said.count("\n") == 1
+    assert [each.id for each in lab.store(lambda store: store.jobs())] == [job]
+
+
+def test_what_rung_hosts_has_seen_is_refused_at_the_launch(lab: SiteLab) -> None:
+    lab.submit("first", run=STEP)
+    assert "4 a100, 2 p100, 2 titanrtx" in lab.rung("hosts")
+    # The launch asks nobody.
+    lab.cluster.kill_controller()
+    try:
+        (lab.folder / "first.yaml").write_text("name: first\nrun: 'true'\nslurm: {partition: none}\nworkdir: first\n")
+        said = lab.rung("launch", lab.folder / "first.yaml", expect=2)
+    finally:
+        lab.cluster.start_controller()
+    assert "lab has no partition none (it has gpu, urgent)" in said
 
 
 def test_what_only_sbatch_knows_is_refused_once_in_its_words(lab: SiteLab) -> None:
@@ -97,6 +114,7 @@ def test_the_words_of_sbatch_are_understood(cluster: Cluster, tmp_path: Path, op
 
 
 def test_a_survey_has_the_partitions_of_the_cluster(cluster: Cluster) -> None:
-    first, second = ask_site(LocalRemote("lab", cluster.env())).partitions
+    # In another order after its controller has been killed.
+    first, second = sorted(ask_site(LocalRemote("lab", cluster.env())).partitions, key=lambda each: each.name)
     assert (first.name, first.is_default, first.size, first.time, first.most_nodes) == ("gpu", True, 3, 86_400, None)
     assert first.gpus == {"a100": 4, "p100": 2, "titanrtx": 2} and second.name == "urgent" and not second.is_default

@@ -250,8 +250,9 @@ class World:
 
     def submit(self, name: str, *requests: Any, **fields: Any) -> str:
         recovery = {"infra_retries": 5, **fields.pop("recovery", {})}
+        resources = {"gpu": list(requests), **fields.pop("resources", {})}
         spec = {"name": name, "run": "x", "image": IMAGE, "recovery": recovery, **fields}
-        job_spec = JobSpec.model_validate({**spec, "resources": {"gpu": list(requests)}})
+        job_spec = JobSpec.model_validate({**spec, "resources": resources})
         return submit(self.store, job_spec, self.folder, at=self.now).id
 
     def engine(self, host: str) -> PretendEngine:

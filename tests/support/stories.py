@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 from rung.jobs.job import Attempt
 from rung.jobs.model.engine import EndedBy, EngineKind
 
@@ -61,3 +63,36 @@ class Stories:
         assert cured.furthest_step == 200
         log = place.log(job, 2)
         assert all(line.startswith("rung| ") for line in log.splitlines()), log[:2000]
+
+    @pytest.mark.long
+    def test_a_relaunch_steps_over_poisoned_checkpoints_and_proves_its_step(self, place: Place) -> None:
+        _, (first, second) = place.run(
+            "poisoned",
+            FLOW / "trainings" / "regression.py",
+            run="python train.py --flaw weights_nan --lr {lr} --precision {precision} --dir {checkpoint_dir} "
+            "--resume {checkpoint} --log-every 80 --steps 160",
+            knobs={"lr": 0.05},
+            recovery={"ladder": ["fp32"], "trials": "off"},
+        )
+        # The weights are NaN from step 41 on, and the log shows it at step 80.
+        assert first.fault is not None and (first.fault.kind, first.fault.step) == ("nan_loss", 80)
+        assert (second.rung, second.resumed_from, second.resumed_step) == ("fp32", "step_40.pt", 40)
+        poisoned = ", ".join(f"step_{step}.pt is poisoned" for step in (70, 60, 50))
+        assert f"stepped over: {poisoned}" in second.because
+        assert (second.furthest_step, second.not_resumed) == (160, None)
+
+    @pytest.mark.long
+    def test_a_script_that_never_saves_goes_on_from_what_rung_has_saved(self, place: Place) -> None:
+        _, (first, second) = place.run(
+            "unsaved",
+            FLOW / "trainings" / "never_saves.py",
+            run="python train.py",
+            knobs={"mode": "zero-edit"},
+            checkpoint={"by": "rung", "every": 10},
+            recovery={"ladder": [{"raise_clip": [1.0]}], "trials": "off", "early_warning": "off"},
+        )
+        assert first.fault is not None and first.fault.kind == "nan_loss"
+        assert (second.rung, second.effective["clip"]) == ("raise_clip", 1.0)
+        assert (second.resumed_from, second.planned_step) == ("rung-step-40.pt", 40)
+        assert (second.resumed_step, second.first_step, second.furthest_step) == (40, 41, 120)
+        assert (second.not_resumed, second.not_whole) == (None, None)

@@ -48,10 +48,14 @@ def _reports(bad: list[BadPlace]) -> list[Report]:
     """Return the reports of the hosts; this machine is one of them while one of its GPUs is avoided."""
     from rung.runner.hosts.health import health_command
     from rung.runner.hosts.this_machine import HERE, survey_here
+    from rung.runner.launch.known_sites import keep_sites_of_home
     from rung.runner.session.session import survey_hosts
+    from rung.runner.state.home import find_home
 
     here = [survey_here(os.environ)] if any(each.place.host == HERE.name for each in bad) else []
-    return [*here, *survey_hosts(health_command(quick=True))]
+    there = survey_hosts(health_command(quick=True))
+    keep_sites_of_home(find_home(os.environ), there, at=time.time())
+    return [*here, *there]
 
 
 def _bad_places(now: float) -> list[BadPlace]:

@@ -16,13 +16,17 @@ from rung.runner.engines.on_host.layout import wanted_of
 from rung.runner.engines.slurm.site_paths import SitePaths, on_site
 from rung.runner.seams.engine import Container, Request
 
-# Our code comes before what the node or the image has.
-WITH_INSIDE = 'PYTHONPATH=$1${PYTHONPATH:+:$PYTHONPATH}; export PYTHONPATH; shift; exec "$@"'
+# Our code comes before what the node or the image has. Several jobs share its folder, and it is compared with what was
+# sent, so Python must not write its bytecode there.
+WITH_INSIDE = (
+    "PYTHONPATH=$1${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=${PYTHONDONTWRITEBYTECODE:-1}; "
+    'export PYTHONPATH PYTHONDONTWRITEBYTECODE; shift; exec "$@"'
+)
 # A container tool gets all variables of the job in this one, and the shell in the container unpacks it: a variable of
 # the job that the tool itself reads would be a way out of the container.
 PACKED = "RUNG_ENVIRONMENT"
 UNPACK = f'eval "${PACKED}"; unset {PACKED}; '
-# A short command needs no GPU, and little of anything else.
+# A short command needs no GPU and one CPU; memory as much as the job, because the check of a checkpoint loads it.
 SHORT = Asked(cpus=1, time=3600)
 
 
@@ -55,9 +59,8 @@ def batch_words(site: Site, request: Request, paths: SitePaths, name: str) -> tu
 
 def short_words(site: Site, request: Request, paths: SitePaths) -> tuple[list[str], list[str]]:
     """Return a short command as it is started on a node, and the options of sbatch for it."""
-    asked = replace(
-        SHORT, partition=_asked(request).partition, account=_asked(request).account, qos=_asked(request).qos
-    )
+    job = _asked(request)
+    asked = replace(SHORT, partition=job.partition, account=job.account, qos=job.qos, memory=job.memory)
     try:
         return _command(site, replace(request, asked=asked), paths), [
             f"--export-file={NO_VARIABLES}",

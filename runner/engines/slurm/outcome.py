@@ -50,7 +50,7 @@ def observe(batch: BatchJob | None, record: SiteRecord, host: str, *, stopped: b
         if stopped and not record.began:
             return Observation(Presence.ENDED, None, signal.SIGTERM, "stopped before the command ran")
         return _lost(batch, record)
-    if batch.phase is Phase.RUNNING and record.began:
+    if batch.phase is Phase.RUNNING and record.began and not record.prepares:
         node = record.node or batch.nodes or None
         return Observation(Presence.RUNNING, started_at=record.started_at, node=node, gpus=record.gpus)
     why = f" ({batch.reason})" if batch.reason and batch.phase is Phase.WAITING else ""
@@ -104,4 +104,5 @@ def _lost(batch: BatchJob | None, record: SiteRecord) -> Observation:
         detail = f"{WORDS[by]}, and it left no completion record"
     node = record.node or (batch.nodes if batch else "") or None
     by = None if by is EndedBy.ITSELF else by
-    return Observation(Presence.LOST, detail=detail, started_at=record.started_at, ended_by=by, node=node)
+    started_at, gpus = record.started_at, record.gpus
+    return Observation(Presence.LOST, detail=detail, started_at=started_at, ended_by=by, node=node, gpus=gpus)

@@ -20,7 +20,10 @@ cd "$1"
 seconds=$2
 shift 2
 timeout "$seconds" sbatch --wait "$@" >/dev/null 2>said || :
-if [ -f code ]; then echo "code $(head -c 20 code)"; else echo "none $(tail -n 1 said | head -c 300)"; fi
+if [ -f code ]; then echo "code $(head -c 20 code)"; exit; fi
+# What sbatch says, or else what the node says in the log: that it took too much memory.
+[ -s said ] || [ ! -f log ] || tail -n 1 log >said
+echo "none $(tail -n 1 said | head -c 300)"
 """
 PLACE_SCRIPT = 'umask 077; mkdir -p -- "$1"'
 CLEAR_SCRIPT = 'scancel --name="$1" >/dev/null 2>&1; rm -rf -- "$2"'
@@ -57,7 +60,7 @@ class ShortJobs:
                 files.write(f"{place}/environment", [job.environment], 0o600)
             said = self._submit(place, limit, [*words, job.script, place, *job.words])
             if not said.startswith("code "):
-                why = clean(said.removeprefix("none ")).strip() or f"it got no place in {limit:.0f} s"
+                why = clean(said.removeprefix("none")).strip() or f"it got no place in {limit:.0f} s"
                 raise HostUnreachable(f"{self._account.name}: a short job did not run there: {why}")
             return int(said.removeprefix("code ")), self._read(f"{place}/out"), self._read(f"{place}/err")
         except ValueError:

@@ -27,7 +27,7 @@ while IFS= read -r folder; do
   if plain "$folder/done.json"; then word=done text=$(head -c 600 "$folder/done.json")
   elif [ -e "$folder/done.json" ] || [ -L "$folder/done.json" ]; then word=strange text=
   elif plain "$folder/began"; then word=began text=$(head -c 600 "$folder/began")
-  elif [ -d "$folder/claim" ]; then word=began text=
+  elif [ -d "$folder/claim" ]; then word=claimed text=
   else word=none text=
   fi
   printf '%s %s %s\\n' "$word" "${size:--}" "$(printf %s "$text" | tr '\\n' ' ')"
@@ -36,7 +36,7 @@ while IFS= read -r folder; do
 done
 echo complete
 """
-LINE = re.compile(r"(done|strange|began|none) (-|[0-9]{1,16}) (.*)", re.DOTALL)
+LINE = re.compile(r"(done|strange|began|claimed|none) (-|[0-9]{1,16}) (.*)", re.DOTALL)
 BEGAN = re.compile(r"([0-9]{0,12}) ([0-9]{1,12}) (\S{0,200})\s*")
 # Exit codes, and the seconds in which an end may be: until the year 9999.
 CODES, SECONDS = range(-(1 << 31), 1 << 32), range(253402300800)
@@ -58,6 +58,8 @@ class SiteRecord:
     # None: there is no log yet.
     log_size: int | None = None
     gpus: tuple[Gpu, ...] = ()
+    # Its wrapper still prepares the start: it has not asked for the GPUs yet.
+    prepares: bool = False
 
     @property
     def done(self) -> bool:
@@ -90,6 +92,8 @@ def _parse_line(line: str) -> SiteRecord:
     log_size = int(size) if size != "-" else None
     if word == "none":
         return SiteRecord(log_size=log_size)
+    if word == "claimed":
+        return SiteRecord(True, prepares=True, log_size=log_size)
     if word == "began":
         said = BEGAN.fullmatch(text)
         started_at, node = (float(said[2]), clean(said[3]) or None) if said else (None, None)

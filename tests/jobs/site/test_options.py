@@ -202,3 +202,17 @@ def test_whatever_the_values_are_none_becomes_another_option(asked: Asked, site:
             assert all(matches), options
             further = {match[1] for match in matches if match} - usual
             assert further <= JOB_OPTIONS or not any(own.startswith(each) for each in further for own in OWN_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (Asked(), None),
+        (Asked(gpus=1, gpu="A100"), "A100:1"),
+        (Asked(gpus=1), "1 GPU"),
+        (Asked(gpus=4), "4 GPUs"),
+        (Asked(gpus=4, gpu="A100", nodes=2), "A100:4 on each of 2 nodes"),
+    ],
+)
+def test_the_gpus_that_are_asked_for_as_text(asked: Asked, text: str | None) -> None:
+    assert asked.gpu_text == text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rung.jobs.job import Outcome
-from rung.jobs.model.engine import DOCKER, ENGINES, EndedBy, EngineKind, PlacedBy
+from rung.jobs.model.engine import DOCKER, ENGINES, Ask, EndedBy, EngineKind, PlacedBy
 from tests.support.pretend import Build, World
 
 SITE = replace(DOCKER, name="site", placed_by=PlacedBy.SITE)
@@ -35,6 +35,28 @@ def test_the_node_and_the_gpus_are_kept_in_the_history_and_nothing_is_leased(wor
     assert world.engine("cluster").requests[f"{job}/1"].container.gpus == ()
 
 
+@pytest.mark.parametrize("reports", [True, False])
+def test_what_the_site_was_asked_for_is_kept_beside_what_its_node_reports(world: World, reports: bool) -> None:
+    if not reports:
+        world.engine("cluster").gpus = ()
+    job = world.submit("a", "A100:2")
+    world.until(lambda: world.is_running(job))
+    assert (world.last(job).gpus_asked, bool(world.last(job).gpus)) == ("A100:2", reports)
+    assert world.last(job).nodes == 1
+    other = world.submit("b")
+    world.until(lambda: world.is_running(other))
+    assert world.last(other).gpus_asked is None
+
+
+def test_the_nodes_of_an_attempt_are_kept(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    able = replace(SITE, can_do=SITE.can_do | {Ask.NODES})
+    monkeypatch.setitem(ENGINES, SITE.name, able)  # type: ignore[arg-type]
+    world = on_engine(build, able)
+    job = world.submit("a", "A100", resources={"nodes": 3})
+    world.until(lambda: world.is_running(job))
+    assert (world.last(job).nodes, world.last(job).gpus_asked) == (3, "A100:1 on each of 3 nodes")
+
+
 def test_a_relaunch_asks_anew_and_may_get_another_node(world: World) -> None:
     job = world.submit("a", "A100", recovery={"infra_retries": 1})
     world.until(lambda: world.is_running(job))
@@ -51,6 +73,7 @@ def test_an_engine_whose_gpus_rung_chooses_changes_nothing_about_them(build: Bui
     job = world.submit("a", "A100")
     world.until(lambda: world.is_running(job))
     assert world.last(job).node is None and world.leases() == {"GPU-a": f"{job}/1"}
+    assert world.last(job).gpus_asked is None
 
 
 def test_a_job_goes_to_the_host_whose_engine_can_do_what_it_asks(build: Build) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from rung.jobs.model.engine import SLURM
+from rung.jobs.model.errors import UsageError
 from rung.jobs.model.host import Host
+from rung.jobs.model.paths import HomePaths
 from rung.jobs.site.partitions import Nodes, Partition
 from rung.jobs.site.settings import Site, Start
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.hosts.survey import Report
+from rung.runner.preflight.dry_run import LaunchPreview
 from rung.runner.preflight.fit import check_fit
 from rung.runner.preflight.site_preview import site_lines
 
@@ -43,3 +50,16 @@ def test_a_site_without_the_gpu_could_not_run_the_job_and_says_what_it_has() -> 
     )
     ((good, message),) = found({"capability": ">=8.0"})
     assert not good and "capability" in message
+
+
+def test_a_dry_run_refuses_what_no_site_can_ever_run(tmp_path: Path) -> None:
+    lab = Host("lab", "lab", engine=SLURM, site=Site())
+    report = Report(lab, engine="slurm 22.05", partitions=(Partition("gpu", (Nodes(1),), is_default=True),))
+
+    def preview(partition: str) -> LaunchPreview:
+        spec = JobSpec.model_validate({"name": "a", "run": "x", "slurm": {"partition": partition}})
+        return LaunchPreview(spec, tmp_path, HomePaths(tmp_path / "home"), {}, lambda: [report])
+
+    assert preview("gpu").host == "lab"
+    with pytest.raises(UsageError, match=r"^a: no host of the list can ever run it: lab has no partition none "):
+        preview("none")

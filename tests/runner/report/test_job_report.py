@@ -127,6 +127,19 @@ def test_the_first_line_says_how_it_went_and_only_what_is_known(store: Store, re
     assert summary_line(history(store, plain, HomePaths(home), 5.0)) == "plain is queued: 0 steps in 0s"
 
 
+def test_the_page_of_a_job_says_what_a_site_was_asked_for_where_its_node_reports_no_gpu(
+    store: Store, home: Path
+) -> None:
+    with store.transaction():
+        job = store.add_job(JobSpec.model_validate({"name": "far", "run": "x"}), Path("/"), at=900.0)
+        store.put_attempt(attempt(job, 1, gpus=(), node="n1", gpus_asked="A100:1"))
+    text = check_page(job_page(store, job, HomePaths(home), 5000.0)).text
+    unseen = "A100:1 asked; the node reports none"
+    # In the costs of the job, and as the place and the cost of the attempt.
+    assert text.count(unseen) == 3 and f"h1, node n1 ({unseen})" in text
+    assert "GPU-seconds" not in text and "GPU-hours" not in text
+
+
 def test_the_page_of_a_job_shows_everything_and_runs_nothing(store: Store, recovered: Job, home: Path) -> None:
     text = job_page(store, recovered, HomePaths(home), 5000.0)
     page = check_page(text)

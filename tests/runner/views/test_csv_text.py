@@ -29,7 +29,7 @@ FIRST_ATTEMPTS = (
     "job,name,attempt,host,gpus,image,rung,trial,by_person,because,after_fault,resumed_from,resumed_step,first_step,"
     "furthest_step,total_steps,steps_made,steps_lost,fault,fault_step,evidence,outcome,exit_code,verdict,verdict_why,"
     "loss,started,ended,seconds,seconds_lost,gpu_seconds,log,asked_lr,asked_clip,asked_growth_interval,asked_precision,"
-    "asked_batch,asked_accumulation,asked_params,asked_skip,asked_constants,asked_fp32_modules,asked_matmul"
+    "asked_batch,asked_accumulation,asked_params,asked_skip,asked_constants,asked_fp32_modules,asked_matmul,gpus_asked"
 )
 
 

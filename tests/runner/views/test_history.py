@@ -216,7 +216,8 @@ def test_the_first_line_sums_the_job_up(timed: Job, store: Store) -> None:
     data = history(store, timed, HomePaths(Path("/h")), 140.0)
     assert data["summary"] == {
         "result": "LAUNCHING", "attempts": 3, "trials": 0, "interruptions": 0, "seconds": 120.0, "steps_made": 620,
-        "steps_lost": 620, "gpus": 2, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z", "ended": None,
+        "steps_lost": 620, "gpus": 2, "gpus_asked": None, "gpu_seconds": 240.0, "submitted": "1970-01-01T00:00:00Z",
+        "ended": None,
     }  # fmt: skip
     first, second, *_ = click.unstyle(history_text(data, diff=False)).splitlines()
     assert first == "timed-1  LAUNCHING  3 attempts, 2m00s, 620 steps made, 620 lost, 240 GPU-seconds"
@@ -240,6 +241,33 @@ def test_trials_and_attempts_without_a_gpu_are_named_in_the_sum(store: Store) ->
         store.put_attempt(Attempt(job.id, 2, "h", Knobs(lr=0.01), "lower_lr", "a trial", trial=trial))
     text = click.unstyle(history_text(history(store, job, HomePaths(Path("/h")), 9.0), diff=False))
     assert text.startswith("tried-1  QUEUED  2 attempts, 1 of them trials, 0s, 0 steps made, 0 lost, no GPU leased\n")
+
+
+@pytest.mark.parametrize("card", [None, Gpu("NVIDIA A100-SXM4-40GB", (8, 0))])
+def test_what_a_site_was_asked_for_is_said_where_its_node_reports_no_gpu(store: Store, card: Gpu | None) -> None:
+    at_site = {"node": "n1", "gpus_asked": "A100:1", "gpus": (card,) if card else ()}
+    with store.transaction():
+        job = store.add_job(JobSpec(name="far", run=("x",)), Path("/"), at=1.0)
+        store.put_attempt(
+            Attempt(job.id, 1, "lab", Knobs(), None, "", by_person=True, started_at=2.0, ended_at=9.0, **at_site)
+        )
+        store.put_attempt(Attempt(job.id, 2, "lab", Knobs(), None, "", by_person=True))
+    data = history(store, job, HomePaths(Path("/h")), 9.0)
+    assert [each["gpus_asked"] for each in (data["summary"], *data["attempts"])] == ["A100:1", "A100:1", None]
+    text = click.unstyle(history_text(data, diff=False))
+    unseen = "A100:1 asked; the node reports none"
+    if card:
+        assert "attempt 1 on lab, node n1 (NVIDIA A100-SXM4-40GB)\n" in text
+        assert "0 lost, 7 GPU-seconds\n" in text and unseen not in text
+        with store.transaction():
+            store.put_attempt(replace(store.attempts(job.id)[0], nodes=3))
+        whole = history(store, job, HomePaths(Path("/h")), 9.0)["summary"]
+        assert (whole["gpus"], whole["gpu_seconds"]) == (3, 21.0)
+    else:
+        assert text.startswith(f"far-1  QUEUED  2 attempts, 7s, 0 steps made, 0 lost, {unseen}\n")
+        assert f"attempt 1 on lab, node n1 ({unseen})\n" in text
+        assert f"cost        0 steps made, 0 lost, {unseen}\n" in text
+        assert "no GPU leased" not in text
 
 
 def test_a_knob_without_a_value_is_not_set_or_off(timed: Job, store: Store) -> None:

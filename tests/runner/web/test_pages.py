@@ -183,6 +183,14 @@ def test_a_job_shows_attempts_trials_checkpoints_and_the_way_to_its_fault(
     assert log.count('class="line fault"') == 1
 
 
+def test_a_job_whose_node_reports_no_gpu_shows_what_was_asked_for(client: TestClient, web_home: WebHome) -> None:
+    job = web_home.add("far", JobState.RUNNING)
+    web_home.attempt(job, 1, host="lab", node="n1", gpus=(), gpus_asked="A100:1")
+    text = shown(client, "/jobs/far-1")
+    assert "0 lost, A100:1 asked; the node reports none" in text
+    assert "attempt 1 on lab, node n1 (A100:1 asked; the node reports none)" in text
+
+
 def test_hosts_show_who_uses_them(web_home: WebHome, client: TestClient, wait_until: Callable[..., None]) -> None:
     wait_until(lambda: "Asked" in shown(client, "/hosts"))
 

@@ -17,7 +17,7 @@ import pytest
 
 from rung.jobs.model.paths import HostPaths
 from rung.jobs.site.settings import Site, Start
-from rung.runner.engines.slurm.batch import UNPACK, environment
+from rung.runner.engines.slurm.batch import UNPACK, WITH_INSIDE, environment
 from rung.runner.engines.slurm.site_paths import SitePaths
 from rung.runner.files.inside import INSIDE
 from tests import pace
@@ -77,6 +77,20 @@ def test_a_command_runs_once_with_its_secrets_and_its_end_is_recorded(batch: Bat
     assert pace.wait(again, 30) == 125
     assert batch.log().endswith("rung: this attempt has been started before; it runs once\n")
     assert batch.done() == done
+
+
+@every_shell
+def test_python_writes_nothing_into_the_folder_of_our_code(shell: list[str], tmp_path: Path) -> None:
+    """Several jobs share it, and what was changed there is removed and sent anew."""
+    (tmp_path / "inside").mkdir()
+    for name in ("sitecustomize", "ours"):
+        (tmp_path / "inside" / f"{name}.py").write_text("")
+    command = [sys.executable, "-c", "import ours, sys; print(ours.__file__, sys.path[2])"]
+    env = {**os.environ, "PYTHONPATH": "/theirs"}
+    words = [*shell, "-c", WITH_INSIDE, "rung", str(tmp_path / "inside"), *command]
+    printed = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    assert printed.split() == [str(tmp_path / "inside" / "ours.py"), "/theirs"]
+    assert sorted(path.name for path in (tmp_path / "inside").iterdir()) == ["ours.py", "sitecustomize.py"]
 
 
 @every_shell

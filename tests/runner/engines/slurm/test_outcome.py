@@ -58,6 +58,12 @@ def test_a_job_that_has_begun_runs_on_its_node() -> None:
     assert seen(job("RUNNING"), BEGAN) == Observation(Presence.RUNNING, started_at=100.0, node="turing")
 
 
+def test_a_job_whose_wrapper_still_asks_for_the_gpus_begins_and_shows_no_gpus_yet() -> None:
+    found = seen(job("RUNNING"), parse_record("claimed - "))
+    assert (found.presence, found.detail) == (Presence.WAITING, "batch job 5 begins on turing")
+    assert seen(None, parse_record("claimed - ")).presence is Presence.LOST
+
+
 @pytest.mark.parametrize(
     ("state", "record", "code", "sent", "by"),
     [
@@ -130,6 +136,7 @@ def test_the_gpus_of_the_node_are_those_that_its_driver_lists(tmp_path: Path) ->
     paths = AttemptPaths(tmp_path)
     write_done(paths, ended)
     assert ended.gpus == (gpu,) and read_done(paths) == ended
+    assert seen(job("NODE_FAIL"), record).gpus == (gpu,)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +144,7 @@ def test_the_gpus_of_the_node_are_those_that_its_driver_lists(tmp_path: Path) ->
     [
         ("none - ", SiteRecord()),
         ("none 12 ", SiteRecord(log_size=12)),
+        ("claimed - ", SiteRecord(True, prepares=True)),
         ("began - ", SiteRecord(True)),
         ("began 5 17 1763445600 turing ", SiteRecord(True, 1763445600.0, "turing", log_size=5)),
         (
