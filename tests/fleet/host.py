@@ -22,6 +22,7 @@ from tests.fleet.patience import run, wait_for
 IMAGE = "fleet/host"
 REGISTRY = "registry.fleet"
 ACCOUNT = "rung"
+SHARED = "/srv/shared"
 # Without the capabilities that a virtual machine may lack; --privileged would need all of them.
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
@@ -120,6 +121,8 @@ class Host(Machine):
 
     folder: Path
     gpus: int = 1
+    # A folder here that all hosts of a fleet have as SHARED, on none of their disks.
+    shared: Path | None = None
 
     @property
     def work(self) -> Path:
@@ -149,12 +152,14 @@ class Host(Machine):
     def boot(self) -> None:
         """Create the host and wait until it serves."""
         volumes = {"docker": "/var/lib/docker", "etc": "/etc/fleet", "work": f"/home/{ACCOUNT}"}
+        shared = [f"--volume={self.shared}:{SHARED}"] if self.shared else []
         registry = self.address.rpartition(".")[0] + ".2"
         self.create(
             *(f"--cap-add={name}" for name in CAPABILITIES),
             *(f"--security-opt={name}=unconfined" for name in ("seccomp", "systempaths")),
             *("--device-cgroup-rule=a *:* rwm", *own_groups()),
             *(f"--volume={self.folder / here}:{there}" for here, there in volumes.items()),
+            *shared,
             *("--tmpfs=/run", "--tmpfs=/tmp", f"--add-host={REGISTRY}:{registry}", IMAGE),
         )
         self.wait_until_ready()
@@ -192,10 +197,14 @@ class Host(Machine):
 
     def restart_sshd(self) -> None:
         """Restart sshd and end every session, as a crash would; Debian's own restart leaves sessions alone."""
-        self.run("pkill", "-KILL", "-x", "sshd", check=False)
-        wait_for(lambda: not self.run("pgrep", "-x", "sshd", check=False), f"the end of sshd on {self.name}")
+        self.kill_sshd()
         self.run("/usr/sbin/sshd")
         wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
+
+    def kill_sshd(self) -> None:
+        """Kill sshd and every session."""
+        self.run("pkill", "-KILL", "-x", "sshd", check=False)
+        wait_for(lambda: not self.run("pgrep", "-x", "sshd", check=False), f"the end of sshd on {self.name}")
 
     def change_host_key(self) -> None:
         """Give the host another key, like a reinstalled or a false host."""
