@@ -28,6 +28,7 @@ class DockerJobs(ProcessJobs):
 
     # A host takes any number of jobs without a GPU.
     most_at_once = 10_000
+    jobs_at_once = 6
 
     def __init__(self, fleet: Fleet, folder: Path, home: Path, mark: str) -> None:
         super().__init__(fleet.shared / mark, home, mark)
@@ -54,7 +55,7 @@ class DockerJobs(ProcessJobs):
             "workdir": work.name,
             "volumes": [f"{SHARED}/{self._mark}:{IN_CONTAINER}"],
             "run": ["python3", TRAINING.name, "--plan", "plan.json", "--ledger", f"{IN_CONTAINER}/{name}.ledger"],
-            "checkpoint": {"mirror_every": chance.choice((1, 600))},
+            "checkpoint": {"mirror_every": chance.choice((5, 600, 600))},
             # Some jobs move while their host is away, most wait for it.
             "recovery": {"host_lost_after": chance.choice(("10s", "30m", "30m"))},
         }

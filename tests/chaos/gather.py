@@ -120,7 +120,7 @@ def ask(lab: Lab, *words: str) -> bytes:
 
 
 def _processes(lab: Lab) -> Iterator[str]:
-    for pid in lab.process_jobs.all_processes():
+    for pid in lab.runs.all_processes():
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         yield f"pid {pid}: {command[:200]}"
 

@@ -35,8 +35,9 @@ class Live:
 class ProcessJobs:
     """Finds, kills and freezes the processes of jobs, and damages their files."""
 
-    # How many jobs without a GPU may run at once.
+    # How many jobs without a GPU may run at once, and how many jobs are under way while faults are injected.
     most_at_once = MOST_AT_ONCE
+    jobs_at_once = 8
 
     def __init__(self, ledgers: Path, home: Path, mark: str) -> None:
         self.ledgers, self._home, self._mark = ledgers, home, mark

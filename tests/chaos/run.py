@@ -19,8 +19,6 @@ from tests.chaos.invariants import Violation, violations
 from tests.chaos.lab import Journal, Lab
 from tests.fleet.fleet import Fleet
 
-# So many jobs are under way while faults are injected.
-JOBS_AT_ONCE = 8
 # The longest time in which nothing at all happens before a job counts as stuck; on a slow machine it is longer.
 PATIENCE = 180.0
 
@@ -64,7 +62,7 @@ def run(folder: Path, wanted: Wanted, *, keep: bool = True) -> Result:
 def _disturb(lab: Lab, wanted: Wanted, begun: float) -> None:
     chance, until = random.Random(f"{wanted.seed} faults"), begun + (wanted.seconds or math.inf)
     targets = random.Random(f"{wanted.seed} targets")
-    injector = HostInjector(lab, targets, wanted.fleet) if wanted.fleet else Injector(lab, targets)
+    injector = HostInjector(lab, targets, fleet=wanted.fleet) if wanted.fleet else Injector(lab, targets)
     kind = random_kinds(chance, injector.kinds())
     try:
         while lab.journal.faults.total() < wanted.faults and time.monotonic() < until:
@@ -80,7 +78,7 @@ def _keep_jobs_coming(lab: Lab) -> None:
     coming = sum(command.code is None and command.words[0] == "launch" for command in lab.journal.commands)
     active = sum(state not in ENDED for state in lab.states().values())
     # The store may be locked or full, so there is a bound that does not depend on it.
-    if active + coming < JOBS_AT_ONCE and coming < 2:
+    if active + coming < lab.runs.jobs_at_once and coming < 2:
         lab.launch()
 
 
