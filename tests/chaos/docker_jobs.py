@@ -75,7 +75,8 @@ class DockerJobs(ProcessJobs):
                     env = _environment(pid)
                     where = self._host_of(pid)
                     found.append(Live(env["RUNG_JOB"], int(env["RUNG_ATTEMPT"]), pid, _first_of_container(pid), where))
-        return [live for live in found if live.host not in self.frozen]
+        begun = {(run.start["job"], run.attempt) for run in self.unended()}
+        return [live for live in found if live.host not in self.frozen and (live.job_id, live.attempt) in begun]
 
     def _host_of(self, pid: int) -> str:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")

@@ -17,8 +17,9 @@ from tests.chaos.training import sum_of
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 # Names that files have only while they are written.
 DRAFT = re.compile(r"\.draft|claim\.\d+|request\.\d+|\.copy$|\.tmp$|\.part$|\.new$")
-# What Rung says in the log of a job on a host about a removed container, and about a full disk there.
-OWN_LINE = re.compile(rb"rung: (this log may lack its last lines|the (record|checkpoint folder) .* cannot be)")
+# What Rung says in the log of a job on a host: that it lacks its end, and what a full disk there has kept it from.
+LACKS_ITS_END = re.compile(rb"rung: (this log may lack its last lines|the host cannot read the rest of this log)")
+OWN_LINE = re.compile(LACKS_ITS_END.pattern + rb"|rung: the (record|checkpoint folder) .* cannot be")
 # A training that is killed leaves the draft of its own checkpoint.
 OWN_DRAFT = re.compile(r"^\.draft-\d+$")
 
@@ -107,7 +108,7 @@ def _told(lab: Lab, job_id: str, attempt: dict[str, Any], history: dict[str, Any
         shown = tuple(line for line in text if not line.startswith("garbage ") and not OWN_LINE.match(line.encode()))
     fault = attempt["fault"]["kind"] if attempt["fault"] else None
     kept = tuple(line for line in lines if line not in garbage and not OWN_LINE.match(line))
-    incomplete = any(line.startswith(b"rung: this log may lack its last lines") for line in lines)
+    incomplete = any(LACKS_ITS_END.match(line) for line in lines)
     about = attempt["number"], attempt["outcome"], fault, attempt["resumed_from"]
     return Told(*about, kept, shown, bool(attempt.get("host_lost")), incomplete)
 

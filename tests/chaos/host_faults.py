@@ -44,7 +44,13 @@ def shut_down(host: Host) -> None:
 
 def answer_nothing(action: str, host: Host) -> None:
     """Let what comes in arrive, and let nothing out; or end that."""
-    host.run("iptables", "-w", action, "OUTPUT", "-o", "eth0", "-j", "DROP")
+    host.run("iptables", "-w", action, "OUTPUT", "-s", host.address, "-j", "DROP")
+
+
+def shape_link(action: str, host: Host) -> None:
+    """Make the link slow, or end that. A link that was cut has another name afterwards."""
+    dev = host.run("ip", "-oneline", "-4", "address", "show", "to", host.address).split()[1]
+    host.run("tc", "qdisc", action, "dev", dev, "root", *SLOW)
 
 
 def start_engine(host: Host, *flags: str) -> None:
@@ -72,16 +78,16 @@ HOST_FAULTS = {
     "link cut": HostFault(CUT, Machine.cut, Machine.reconnect),
     "link flapping": HostFault(CUT, flap, nothing),
     "link one-way": HostFault(CUT, partial(answer_nothing, "-I"), partial(answer_nothing, "-D")),
-    "link slow": HostFault(
-        CUT,
-        lambda host: host.run("tc", "qdisc", "add", "dev", "eth0", "root", *SLOW),
-        lambda host: host.run("tc", "qdisc", "del", "dev", "eth0", "root"),
-    ),
+    "link slow": HostFault(CUT, partial(shape_link, "add"), partial(shape_link, "del")),
     "engine killed": HostFault(ENGINE_KILLED, Host.kill_engine, start_engine),
     "engine killed, containers stay": HostFault(
         ENGINE_KILLED, Host.kill_engine, lambda host: start_engine(host, "--live-restore")
     ),
-    "sshd killed": HostFault(LOGIN_KILLED, Host.kill_sshd, lambda host: host.run("/usr/sbin/sshd")),
+    "sshd killed": HostFault(
+        LOGIN_KILLED,
+        lambda host: host.run("pkill", "-KILL", "-x", "sshd", check=False),
+        lambda host: host.run("/usr/sbin/sshd"),
+    ),
 }
 
 

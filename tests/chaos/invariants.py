@@ -103,8 +103,9 @@ def _end_may_be_unknown(job: JobEvidence, run: Run) -> bool:
 
 
 def _finished(job: JobEvidence, run: Run) -> bool:
-    """Tell whether a process made all steps in good health."""
+    """Tell whether a process made all steps in good health, or found them made."""
     made = any(line.startswith(b"step %d/" % job.steps) for line in run.lines)
+    made = made or (run.start["resumed"] or {}).get("step") == job.steps
     return run.code == 0 and made and not any(b"loss nan" in line for line in run.lines)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import pace
-from tests.chaos.ledger import read_ledger, runs_of
+from tests.chaos.ledger import Run, read_ledger, runs_of
 from tests.chaos.random_jobs import MARK, TRAINING
 
 PATIENCE = 60.0
@@ -83,14 +83,17 @@ class ProcessJobs:
 
     def live(self) -> list[Live]:
         """Return the attempts that run now, by the ledgers and the processes themselves."""
+        starts = (run.start for run in self.unended())
+        found = (Live(each["job"], each["attempt"], each["pid"], each["owner"]) for each in starts)
+        return [live for live in found if self.is_ours(live.pid)]
+
+    def unended(self) -> list[Run]:
+        """Return the last process of each job, unless it has come to its end."""
         found = []
         for path in sorted(self.ledgers.glob("*.ledger")):
             # A job that writes just now may have written half a line.
             with suppress(ValueError):
-                runs = runs_of(read_ledger(path))
-                if runs and runs[-1].code is None and self.is_ours(runs[-1].pid):
-                    start = runs[-1].start
-                    found.append(Live(start["job"], start["attempt"], start["pid"], start["owner"]))
+                found += [run for run in runs_of(read_ledger(path))[-1:] if run.code is None]
         return found
 
     def is_ours(self, pid: int) -> bool:

@@ -18,7 +18,7 @@ from tests import pace
 from tests.chaos import report
 from tests.chaos import run as chaos_run
 from tests.chaos.evidence import DISK_FULL, JOB_KILLED, WRAPPER_KILLED, Evidence, JobEvidence, Told
-from tests.chaos.example import FIRST, FIRST_LOG, LAST, LEDGER, edited, found, job, start
+from tests.chaos.example import FIRST, FIRST_LOG, LAST, LEDGER, SUM, edited, found, job, start
 from tests.chaos.invariants import CHECKS, JOB_CHECKS, Violation
 from tests.chaos.lab import Journal, Lab
 from tests.chaos.ledger import read_ledger, runs_of
@@ -69,6 +69,12 @@ JOB_CASES = {
     ),
     "attempt 2 did not get its secret": job(edited(6, secret="")),
 }
+
+
+def test_a_run_that_resumes_at_its_last_step_has_finished() -> None:
+    ledger = [*LEDGER[:6], start(7, 11, 2, {"file": "step_3", "step": 3, "sum": SUM}), LEDGER[9]]
+    ledger[2] = {**ledger[2], "file": "step_3", "step": 3}
+    assert found(job(ledger, (FIRST, replace(LAST, resumed_from="step_3", log=(), shown=None)))) == []
 
 
 @pytest.mark.parametrize("what", JOB_CASES)

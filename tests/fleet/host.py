@@ -197,14 +197,10 @@ class Host(Machine):
 
     def restart_sshd(self) -> None:
         """Restart sshd and end every session, as a crash would; Debian's own restart leaves sessions alone."""
-        self.kill_sshd()
-        self.run("/usr/sbin/sshd")
-        wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
-
-    def kill_sshd(self) -> None:
-        """Kill sshd and every session."""
         self.run("pkill", "-KILL", "-x", "sshd", check=False)
         wait_for(lambda: not self.run("pgrep", "-x", "sshd", check=False), f"the end of sshd on {self.name}")
+        self.run("/usr/sbin/sshd")
+        wait_for(lambda: self.is_cut() or self.serves(22), f"sshd on {self.name}")
 
     def change_host_key(self) -> None:
         """Give the host another key, like a reinstalled or a false host."""
