@@ -21,7 +21,7 @@ NUMBER ?= 1
 HOSTS ?= 3
 GPUS ?= 1
 DOCKER ?= docker
-PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET FAULTS SEED LASTING KEEP
+PASSED := NUMBER HOSTS GPUS GPU BASE WITH WHEELS TAG DOCKER BUILD_FLAGS LIMIT ADMIN HOST VARS TAGS CHECK GPU_RESET FAULTS SEED LASTING KEEP ENGINE
 # Bash counts in a variable SECONDS of its own.
 override SECONDS := $(value SECONDS)
 LASTING := $(SECONDS)
@@ -130,8 +130,9 @@ bench: setup system ## Measure the speed of the detector, of opening curves, of 
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 
-chaos: setup ## Inject random faults while random jobs run, and check the invariants: make chaos [FAULTS=200] [SEED=n] [SECONDS=s] [KEEP=folder]
-	@words=($${FAULTS:+--faults "$$FAULTS"} $${SEED:+--seed "$$SEED"} $${LASTING:+--seconds "$$LASTING"} $${KEEP:+--keep "$$KEEP"}); \
+chaos: setup $(if $(filter docker,$(ENGINE)),system) ## Inject random faults while random jobs run, and check the invariants: make chaos [ENGINE=docker] [FAULTS=200] [SEED=n] [SECONDS=s] [KEEP=folder]
+	@words=($${ENGINE:+--engine "$$ENGINE"} $${FAULTS:+--faults "$$FAULTS"} $${SEED:+--seed "$$SEED"} $${LASTING:+--seconds "$$LASTING"} $${KEEP:+--keep "$$KEEP"}); \
+	[ "$${ENGINE:-}" != docker ] || words+=(--hosts "$$HOSTS"); \
 	python -m tests.chaos "$${words[@]}"
 
 gauntlet: setup ## Compare Rung with restarts, FP32 from the start and a blind ladder on real failing trainings: make gauntlet [CASES="name name"]

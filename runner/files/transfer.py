@@ -76,7 +76,7 @@ def remote_files(files: Files, folder: str) -> list[tuple[str, RemoteFile]]:
 
 
 def _fetch_file(remote: Remote, source: str, draft: Path, found: FileEntry | RemoteFile, on_bytes: OnBytes) -> None:
-    ours = _receive(remote, source, draft, found.size, on_bytes)
+    ours = _receive(remote, source, draft, found, on_bytes)
     _check_checksums(remote, source, ours, remote_checksum(remote, source))
     os.utime(draft, (found.written_at, found.written_at))
 
@@ -88,8 +88,8 @@ def clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _receive(remote: Remote, source: str, draft: Path, size: int, on_bytes: OnBytes) -> str:
-    digest, offset = hashlib.sha256(), 0
+def _receive(remote: Remote, source: str, draft: Path, found: FileEntry | RemoteFile, on_bytes: OnBytes) -> str:
+    digest, offset, size = hashlib.sha256(), 0, found.size
     made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with _naming(source), remote.files() as files, os.fdopen(made, "wb") as file:
         while offset < size and (chunk := files.read(source, offset, min(CHUNK, size - offset))):
@@ -99,6 +99,10 @@ def _receive(remote: Remote, source: str, draft: Path, size: int, on_bytes: OnBy
             on_bytes(len(chunk))
         file.flush()
         os.fsync(file.fileno())
+        there = files.stat(source)
+    if there is not None and int(there.written_at) != int(found.written_at):
+        # A verdict belongs to the file that was listed. The copy of another one must not get it.
+        raise EngineError(f"{remote.name}: {source} was changed while it was copied; it is tried again")
     return digest.hexdigest()
 
 

@@ -9,6 +9,14 @@ from tests.chaos.ledger import Run
 
 # What the harness can do to one attempt.
 JOB_KILLED, WRAPPER_KILLED, DISK_FULL, DAMAGED_LATE = "job_killed", "wrapper_killed", "disk_full", "damaged_late"
+CONTAINER_KILLED, CONTAINER_REMOVED = "container_killed", "container_removed"
+# What it can do to the host of an attempt.
+POWER_LOST, ENGINE_KILLED, HOST_DISK_FULL = "power_lost", "engine_killed", "host_disk_full"
+FROZEN, CUT, LOGIN_KILLED = "frozen", "cut", "login_killed"
+# Those that may end an attempt before it has recorded its end.
+ENDS_IT = (WRAPPER_KILLED, DISK_FULL, CONTAINER_KILLED, CONTAINER_REMOVED, POWER_LOST, ENGINE_KILLED, HOST_DISK_FULL)
+# Those while which nobody can ask the host about it.
+AWAY = (POWER_LOST, ENGINE_KILLED, FROZEN, CUT, LOGIN_KILLED)
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,9 @@ class Told:
     # The lines of its log, without those that the harness put there; those of `rung logs`, None: not asked.
     log: tuple[bytes, ...] = ()
     shown: tuple[str, ...] | None = None
+    # Whether Rung gave it up with its host, and whether its log says that it may lack its last lines.
+    host_lost: bool = False
+    incomplete: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,9 +53,15 @@ class JobEvidence:
     steps: int = 0
     # What the harness did to each attempt.
     injected: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    # The exit codes that the wrappers on hosts have recorded, by attempt.
+    recorded: Mapping[int, int] = field(default_factory=dict)
 
     def was(self, attempt: int, *kinds: str) -> bool:
         return bool(self.injected.get(attempt, frozenset()) & set(kinds))
+
+    def was_lost(self, attempt: int) -> bool:
+        """Tell whether Rung gave an attempt up with its host, and its host was away."""
+        return self.was(attempt, *AWAY) and any(told.host_lost for told in self.attempts if told.number == attempt)
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,7 @@ class Evidence:
     # What is left, each as one line for a person.
     leases: tuple[str, ...] = ()
     processes: tuple[str, ...] = ()
+    on_hosts: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     # Controllers that ended by themselves, and whether all jobs came to their end.

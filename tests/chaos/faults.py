@@ -10,9 +10,10 @@ import random
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 from tests import pace
 from tests.chaos.evidence import JOB_KILLED, WRAPPER_KILLED
@@ -22,14 +23,16 @@ from tests.chaos.process_jobs import Live
 PATIENCE = 120.0
 # So many commands of people run at once.
 MOST_COMMANDS = 4
-# The longest wait for something that a fault can happen to, in seconds on a fast machine.
-LONGEST_WAIT = 3.0
 LOOKS = (("queue", "--json"), ("queue",), ("history",), ("logs",), ("checkpoints",), ("report",))
 
 
 @dataclass
 class Injector:
     """Injects faults. Those that last end by themselves after a while: `tick` sees to it."""
+
+    # The longest wait for something that a fault can happen to, and between two faults, in seconds on a fast machine.
+    longest_wait: ClassVar[float] = 3.0
+    longest_pause: ClassVar[float] = 0.8
 
     lab: Lab
     chance: random.Random
@@ -39,12 +42,16 @@ class Injector:
     _locked: bool = False
     _full: bool = False
 
+    def kinds(self) -> Kinds:
+        """Return the kinds of faults, each with how often it comes."""
+        return KINDS
+
     def tick(self) -> None:
         """End the faults that have lasted long enough, and have a controller."""
-        due = [end for at, end in self._ends if at <= time.monotonic()]
-        self._ends = [(at, end) for at, end in self._ends if end not in due]
-        for end in due:
-            end()
+        due = [each for each in self._ends if each[0] <= time.monotonic()]
+        for each in due:
+            self._ends.remove(each)
+            each[1]()
         if time.monotonic() >= self._start_at:
             self.lab.attend()
         self.lab.is_attended()
@@ -57,7 +64,7 @@ class Injector:
 
     def tick_until(self, condition: Callable[[], object]) -> bool:
         """Let time pass until something is so; False: it was not so for long."""
-        until = time.monotonic() + LONGEST_WAIT * max(self.lab.slowness, 1.0)
+        until = time.monotonic() + self.longest_wait * max(self.lab.slowness, 1.0)
         while not condition():
             if time.monotonic() > until:
                 return False
@@ -66,13 +73,13 @@ class Injector:
         return True
 
     def end_all(self) -> None:
-        for _, end in self._ends:
-            end()
-        self._ends, self._start_at = [], 0.0
+        while self._ends:
+            self._ends.pop(0)[1]()
+        self._start_at = 0.0
 
     def inject(self, kind: str) -> bool:
         """Inject a fault of this kind, and count it; False: there was nothing that it could happen to."""
-        done = bool(FAULTS[kind](self))
+        done = bool(self.kinds()[kind][1](self))
         self.lab.journal.faults[kind] += done
         self.lab.note(kind if done else f"{kind}: nothing to do it to")
         return done
@@ -165,16 +172,16 @@ class Injector:
         found: list[Live] = []
 
         def look() -> bool:
-            found[:] = filter(fits, self.lab.process_jobs.live())
+            found[:] = filter(fits, self.lab.runs.live())
             return bool(found)
 
         return self.chance.choice(found) if self.tick_until(look) else None
 
     def kill_job(self) -> bool:
-        return self._kill(JOB_KILLED, self.lab.process_jobs.kill_job)
+        return self._kill(JOB_KILLED, self.lab.runs.kill_job)
 
     def kill_wrapper(self) -> bool:
-        return self._kill(WRAPPER_KILLED, self.lab.process_jobs.kill_wrapper)
+        return self._kill(WRAPPER_KILLED, self.lab.runs.kill_wrapper)
 
     def _kill(self, kind: str, kill: Callable[[Live], bool]) -> bool:
         target = self._target()
@@ -185,8 +192,8 @@ class Injector:
         return True
 
     def damage(self, how: str) -> bool:
-        target = self._target(self.lab.process_jobs.has_checkpoint)
-        damaged = self.lab.process_jobs.damage(target, how, self.chance) if target else None
+        target = self._target(self.lab.runs.has_checkpoint)
+        damaged = self.lab.runs.damage(target, how, self.chance) if target else None
         if target is None or damaged is None:
             return False
         name, in_time = damaged
@@ -199,9 +206,9 @@ class Injector:
         target = self._target()
         noise = bytes(self.chance.choice([0, 27, *range(128, 256)]) for _ in range(60))
         line = b"garbage %d " % len(self.lab.journal.garbage) + noise + b"\n"
-        if target is None or not self.lab.process_jobs.append_to_log(target, line):
+        if target is None or not self.lab.runs.append_to_log(target, line):
             return False
-        self.lab.journal.garbage.add(line)
+        self.lab.journal.garbage.add(self.lab.runs.as_logged(line))
         return True
 
     # People
@@ -232,28 +239,28 @@ class Injector:
 
 
 STATES = ("QUEUED", "LAUNCHING", "RUNNING", "RECOVERING", "STOPPING", "SUCCEEDED", "FAILED", "CANCELLED")
-FAULTS: dict[str, Callable[[Injector], bool]] = {
-    "controller killed": Injector.kill_controller,
-    "controller stopped": Injector.stop_controller,
-    "two controllers": Injector.start_two_controllers,
-    "disk full": Injector.fill_disk,
-    "store locked": Injector.lock_store,
-    "job killed": Injector.kill_job,
-    "wrapper killed": Injector.kill_wrapper,
-    "checkpoint truncated": lambda injector: injector.damage("truncated"),
-    "checkpoint flipped": lambda injector: injector.damage("flipped"),
-    "checkpoint poisoned": lambda injector: injector.damage("poisoned"),
-    "garbage in a log": Injector.garble_log,
-    "person cancels": Injector.cancel,
-    "person retries": Injector.retry,
-    "person looks": Injector.look,
-    "person prunes": Injector.prune,
-    "person launches": Injector.launch,
+# How often each kind comes, and what it does.
+Kinds = Mapping[str, tuple[int, Callable[[Any], bool]]]
+KINDS: Kinds = {
+    "controller killed": (8, Injector.kill_controller),
+    "controller stopped": (3, Injector.stop_controller),
+    "two controllers": (2, Injector.start_two_controllers),
+    "disk full": (3, Injector.fill_disk),
+    "store locked": (3, Injector.lock_store),
+    "job killed": (5, Injector.kill_job),
+    "wrapper killed": (5, Injector.kill_wrapper),
+    "checkpoint truncated": (3, lambda injector: injector.damage("truncated")),
+    "checkpoint flipped": (3, lambda injector: injector.damage("flipped")),
+    "checkpoint poisoned": (3, lambda injector: injector.damage("poisoned")),
+    "garbage in a log": (3, Injector.garble_log),
+    "person cancels": (2, Injector.cancel),
+    "person retries": (4, Injector.retry),
+    "person looks": (3, Injector.look),
+    "person prunes": (2, Injector.prune),
+    "person launches": (1, Injector.launch),
 }
-# How often each comes, in the same order.
-WEIGHTS = (8, 3, 2, 3, 3, 5, 5, 3, 3, 3, 3, 2, 4, 3, 2, 1)
 
 
-def random_kinds(chance: random.Random) -> Callable[[], str]:
+def random_kinds(chance: random.Random, kinds: Kinds) -> Callable[[], str]:
     """Return a function that returns the kind of the next fault."""
-    return lambda: chance.choices(list(FAULTS), WEIGHTS)[0]
+    return lambda: chance.choices(list(kinds), [weight for weight, _ in kinds.values()])[0]

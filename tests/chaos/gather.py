@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.evidence import DAMAGED_LATE, DISK_FULL, WRAPPER_KILLED, Evidence, JobEvidence, Told
-from tests.chaos.lab import MOST_AT_ONCE, RUNG, Lab
-from tests.chaos.ledger import read_ledger, runs_of
+from tests.chaos.lab import RUNG, Lab
+from tests.chaos.ledger import Record, Run, read_ledger, runs_of
 from tests.chaos.training import sum_of
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 # Names that files have only while they are written.
 DRAFT = re.compile(r"\.draft|claim\.\d+|request\.\d+|\.copy$|\.tmp$|\.part$|\.new$")
+# What Rung says in the log of a job on a host: that it lacks its end, and what a full disk there has kept it from.
+LACKS_ITS_END = re.compile(rb"rung: (this log may lack its last lines|the host cannot read the rest of this log)")
+OWN_LINE = re.compile(LACKS_ITS_END.pattern + rb"|rung: the (record|checkpoint folder) .* cannot be")
 # A training that is killed leaves the draft of its own checkpoint.
 OWN_DRAFT = re.compile(r"^\.draft-\d+$")
 
@@ -25,10 +28,11 @@ def gather(lab: Lab) -> Evidence:
     ids = {name: job_id for job_id, name in lab.read("SELECT id, name FROM jobs")}
     return Evidence(
         jobs=tuple(_job(lab, name, file, ids.get(name)) for name, file in lab.jobs),
-        most_at_once=MOST_AT_ONCE,
+        most_at_once=lab.runs.most_at_once,
         secret=sum_of(lab.token.encode()),
         leases=tuple(" ".join(map(str, row)) for row in lab.read("SELECT gpu, job_id, attempt FROM leases")),
         processes=tuple(_processes(lab)),
+        on_hosts=(*lab.runs.leftovers(), *(f"attempt that was given up: {each}" for each in lab.given_up())),
         drafts=tuple(_drafts(lab)),
         secrets=tuple(_secrets(lab)),
         controllers=tuple(lab.journal.controllers),
@@ -39,7 +43,7 @@ def gather(lab: Lab) -> Evidence:
 def _job(lab: Lab, name: str, file: Path, job_id: str | None) -> JobEvidence:
     commands = [command for command in lab.journal.commands if command.job in (name, job_id)]
     launched = any(command.words[0] == "launch" and command.code == 0 for command in commands)
-    runs = tuple(runs_of(read_ledger(file.with_suffix(".ledger"))))
+    runs = tuple(_runs(lab, name))
     steps = json.loads(file.with_suffix(".json").read_bytes())["steps"]
     if job_id is None:
         return JobEvidence(name, None, launched=launched, runs=runs, steps=steps)
@@ -57,7 +61,24 @@ def _job(lab: Lab, name: str, file: Path, job_id: str | None) -> JobEvidence:
         runs=runs,
         steps=steps,
         injected={attempt["number"]: _injected(lab, job_id, attempt) for attempt in history["attempts"]},
+        recorded=_recorded(lab, job_id, [attempt["number"] for attempt in history["attempts"]]),
     )
+
+
+def _runs(lab: Lab, name: str) -> list[Run]:
+    """Return the processes of a job; what they printed as a log has it."""
+    return runs_of([_as_logged(lab, record) for record in read_ledger(lab.runs.ledger(name))])
+
+
+def _as_logged(lab: Lab, record: Record) -> Record:
+    if record["kind"] != "line":
+        return record
+    return {**record, "text": lab.runs.as_logged(record["text"].encode("latin-1")).decode("latin-1")}
+
+
+def _recorded(lab: Lab, job_id: str, attempts: list[int]) -> dict[int, int]:
+    codes = {number: lab.runs.recorded_code(job_id, number) for number in attempts}
+    return {number: code for number, code in codes.items() if code is not None}
 
 
 def _injected(lab: Lab, job_id: str, attempt: dict[str, Any]) -> frozenset[str]:
@@ -65,10 +86,14 @@ def _injected(lab: Lab, job_id: str, attempt: dict[str, Any]) -> frozenset[str]:
     kinds = set(journal.attempts.get((job_id, number), ()))
     if number >= journal.damaged_late.get(job_id, number + 1):
         kinds.add(DAMAGED_LATE)
+    kinds |= {DISK_FULL for first, last in journal.full if _ran_then(attempt, first, last)}
+    there = [each for each in journal.hosts if each[0] == attempt.get("host")]
+    return frozenset(kinds | {kind for _, kind, first, last in there if _ran_then(attempt, first, last)})
+
+
+def _ran_then(attempt: dict[str, Any], first: float, last: float) -> bool:
     started, ended = attempt["started_at"], attempt["ended_at"]
-    if any((started is None or started <= last) and (ended is None or ended >= first) for first, last in journal.full):
-        kinds.add(DISK_FULL)
-    return frozenset(kinds)
+    return (started is None or started <= last) and (ended is None or ended >= first)
 
 
 def _told(lab: Lab, job_id: str, attempt: dict[str, Any], history: dict[str, Any]) -> Told:
@@ -80,10 +105,12 @@ def _told(lab: Lab, job_id: str, attempt: dict[str, Any], history: dict[str, Any
     # One call takes a second: the newest log of each job is asked for.
     if attempt is history["attempts"][-1] and lines:
         text = ask(lab, "logs", job_id).decode("utf-8", "replace").split("\n")[:-1]
-        shown = tuple(line for line in text if not line.startswith("garbage "))
+        shown = tuple(line for line in text if not line.startswith("garbage ") and not OWN_LINE.match(line.encode()))
     fault = attempt["fault"]["kind"] if attempt["fault"] else None
-    kept = tuple(line for line in lines if line not in garbage)
-    return Told(attempt["number"], attempt["outcome"], fault, attempt["resumed_from"], kept, shown)
+    kept = tuple(line for line in lines if line not in garbage and not OWN_LINE.match(line))
+    incomplete = any(LACKS_ITS_END.match(line) for line in lines)
+    about = attempt["number"], attempt["outcome"], fault, attempt["resumed_from"]
+    return Told(*about, kept, shown, bool(attempt.get("host_lost")), incomplete)
 
 
 def ask(lab: Lab, *words: str) -> bytes:
@@ -94,7 +121,7 @@ def ask(lab: Lab, *words: str) -> bytes:
 
 
 def _processes(lab: Lab) -> Iterator[str]:
-    for pid in lab.process_jobs.all_processes():
+    for pid in lab.runs.all_processes():
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         yield f"pid {pid}: {command[:200]}"
 
@@ -114,6 +141,7 @@ def _is_reserved(lab: Lab, path: Path) -> bool:
 
 
 def _secrets(lab: Lab) -> Iterator[str]:
-    for path in lab.home.rglob("*"):
-        if path.is_file() and lab.token.encode() in path.read_bytes():
-            yield str(path.relative_to(lab.home))
+    for place in (lab.home, *lab.runs.places_of_secrets()):
+        for path in place.rglob("*"):
+            if path.is_file() and not path.is_symlink() and lab.token.encode() in path.read_bytes():
+                yield str(path.relative_to(place.parent))

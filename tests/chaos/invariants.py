@@ -7,7 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.chaos.evidence import DAMAGED_LATE, DISK_FULL, JOB_KILLED, WRAPPER_KILLED, Evidence, JobEvidence, Told
+from tests.chaos.evidence import (
+    CONTAINER_KILLED,
+    CONTAINER_REMOVED,
+    DAMAGED_LATE,
+    DISK_FULL,
+    ENDS_IT,
+    ENGINE_KILLED,
+    HOST_DISK_FULL,
+    JOB_KILLED,
+    POWER_LOST,
+    WRAPPER_KILLED,
+    Evidence,
+    JobEvidence,
+    Told,
+)
 from tests.chaos.ledger import Run
 
 # Which faults Rung may name where the ledger says that one was printed, or the journal that something was done.
@@ -22,6 +36,11 @@ CAUSES = {
     WRAPPER_KILLED: {"infra_fault", "unknown_exit"},
     DISK_FULL: {"infra_fault", "unknown_exit"},
     DAMAGED_LATE: {"unknown_exit"},
+    CONTAINER_KILLED: {"infra_fault"},
+    CONTAINER_REMOVED: {"infra_fault"},
+    POWER_LOST: {"infra_fault"},
+    ENGINE_KILLED: {"infra_fault"},
+    HOST_DISK_FULL: {"infra_fault"},
 }
 
 
@@ -45,7 +64,8 @@ def violations(evidence: Evidence) -> list[Violation]:
 
 def one_process_at_a_time(job: JobEvidence) -> Found:
     for before, after in pairwise(job.runs):
-        if before.last > after.first:
+        # What is given up with its host may go on there, and does not count.
+        if before.last > after.first and not job.was_lost(before.attempt):
             yield Violation(f"attempt {after.attempt} began while attempt {before.attempt} still ran", job.name)
 
 
@@ -63,7 +83,7 @@ def state_is_true(job: JobEvidence) -> Found:
     finished = last is not None and _finished(job, last)
     if job.state == "SUCCEEDED" and not finished:
         yield Violation("is SUCCEEDED, and its last process did not make all steps", job.name)
-    if job.state == "FAILED" and finished and last and not job.was(last.attempt, WRAPPER_KILLED, DISK_FULL):
+    if job.state == "FAILED" and finished and last and not _end_may_be_unknown(job, last):
         yield Violation("is FAILED, and its last process made all steps", job.name)
     if job.state == "CANCELLED" and not job.cancels:
         yield Violation("is CANCELLED, and nobody cancelled it", job.name)
@@ -71,13 +91,21 @@ def state_is_true(job: JobEvidence) -> Found:
 
 def finished_is_not_run_again(job: JobEvidence) -> Found:
     for run, after in pairwise(job.runs):
-        if _finished(job, run) and not job.was(run.attempt, WRAPPER_KILLED, DISK_FULL) and not job.cancels:
+        if _finished(job, run) and not _end_may_be_unknown(job, run) and not job.cancels:
             yield Violation(f"attempt {after.attempt} began after attempt {run.attempt} had finished", job.name)
 
 
+def _end_may_be_unknown(job: JobEvidence, run: Run) -> bool:
+    """Tell whether Rung may not know how a process ended. A record on the host proves it, whatever happened there."""
+    if job.was_lost(run.attempt):
+        return True
+    return run.attempt not in job.recorded and job.was(run.attempt, *ENDS_IT)
+
+
 def _finished(job: JobEvidence, run: Run) -> bool:
-    """Tell whether a process made all steps in good health."""
+    """Tell whether a process made all steps in good health, or found them made."""
     made = any(line.startswith(b"step %d/" % job.steps) for line in run.lines)
+    made = made or (run.start["resumed"] or {}).get("step") == job.steps
     return run.code == 0 and made and not any(b"loss nan" in line for line in run.lines)
 
 
@@ -96,7 +124,8 @@ def each_attempt_started_once(job: JobEvidence) -> Found:
 
 def _may_have_no_process(job: JobEvidence, told: Told) -> bool:
     """Tell whether an attempt may have ended before its process wrote a word."""
-    return bool(told.outcome == "cancelled" and job.cancels) or job.was(told.number, WRAPPER_KILLED, DISK_FULL)
+    cancelled = told.outcome == "cancelled" and job.cancels
+    return bool(cancelled) or job.was(told.number, *ENDS_IT) or job.was_lost(told.number)
 
 
 def no_line_lost_or_doubled(job: JobEvidence) -> Found:
@@ -105,7 +134,7 @@ def no_line_lost_or_doubled(job: JobEvidence) -> Found:
         told = logs.get(run.attempt)
         if told is None:
             continue
-        if not _is_all(list(told.log), run):
+        if not _is_all(list(told.log), run) and not _may_lack_its_end(job, told, run):
             yield Violation(
                 f"the log of attempt {run.attempt} is not what it printed: {_difference(told, run)}", job.name
             )
@@ -119,6 +148,18 @@ def _is_all(log: list[bytes], run: Run) -> bool:
     if any(run.of("unwritten")):
         return log[: len(lines) - 1] == lines[:-1] and len(log) <= len(lines)
     return log == lines or (run.code is None and log == lines[:-1])
+
+
+def _may_lack_its_end(job: JobEvidence, told: Told, run: Run) -> bool:
+    """Tell whether a log holds the first lines of a process, and no more of them may have reached Rung.
+
+    An engine loses what it has not written yet when it is killed or its power is lost. Nobody can read the log of a
+    container that was removed, and then Rung says so.
+    """
+    if list(told.log) != run.lines[: len(told.log)]:
+        return False
+    removed = job.was(told.number, CONTAINER_REMOVED) and told.incomplete
+    return removed or job.was(told.number, POWER_LOST, ENGINE_KILLED) or job.was_lost(told.number)
 
 
 def _difference(told: Told, run: Run) -> str:
@@ -172,7 +213,9 @@ def no_false_cause(job: JobEvidence) -> Found:
             continue
         run = runs.get(told.number)
         shown = (run.faults if run else set()) | set(job.injected.get(told.number, ()))
-        allowed = set().union(*(CAUSES[kind] for kind in shown)) if shown else set()
+        allowed = set().union(*(CAUSES.get(kind, set()) for kind in shown))
+        if job.was_lost(told.number):
+            allowed.add("infra_fault")
         if told.fault not in allowed:
             happened = ", ".join(sorted(shown)) or "nothing"
             yield Violation(
@@ -211,6 +254,7 @@ def nothing_is_left(evidence: Evidence) -> Found:
     left = {
         "a lease is left": evidence.leases,
         "a process is left": evidence.processes,
+        "something is left on a host": evidence.on_hosts,
         "a draft of a file is left": evidence.drafts,
         "the value of a secret is in a file": evidence.secrets,
         "a controller ended by itself": evidence.controllers,

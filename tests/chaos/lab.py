@@ -17,14 +17,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.docker_jobs import DockerJobs
 from tests.chaos.process_jobs import ProcessJobs
 from tests.chaos.random_jobs import MARK, SECRET, write_job
+from tests.fleet.fleet import Fleet
 from tests.support.stand_in_gpus import stand_in_gpus
 
 ROOT = Path(__file__).parents[2]
 RUNG = Path(sys.executable).parent / "rung"
 GPUS = 2
-MOST_AT_ONCE = 4
+# Only these of the machine's variables would reach a job, or lead to other hosts than those of the fleet.
+NOT_PASSED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "RUNG_HOSTS", "RUNG_KNOWN_HOSTS", "SSH_AUTH_SOCK")
 # Room for what one fault brings with it: jobs, their logs and checkpoints.
 MEGABYTES, BYTES_A_FAULT = 48, 64 << 10
 
@@ -52,6 +55,8 @@ class Journal:
     # The lines put into logs, and when the disk was full (seconds since 1970).
     garbage: set[bytes] = field(default_factory=set)
     full: list[tuple[float, float]] = field(default_factory=list)
+    # What happened to which host, from when to when.
+    hosts: list[tuple[str, str, float, float]] = field(default_factory=list)
     controllers: list[str] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
 
@@ -62,7 +67,7 @@ class Journal:
 class Lab:
     """A home, its controller, and its jobs."""
 
-    def __init__(self, folder: Path, seed: int, faults: int) -> None:
+    def __init__(self, folder: Path, seed: int, faults: int, fleet: Fleet | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.seed = folder, seed
         self.home, self.store = folder / "home", folder / "home" / "rung.db"
@@ -72,7 +77,9 @@ class Lab:
         self.controller: subprocess.Popen[bytes] | None = None
         # How many seconds a controller needs to begin; 0: not known yet.
         self.slowness = self._started = 0.0
-        self.process_jobs = ProcessJobs(folder, self.home, self.mark)
+        self.runs: ProcessJobs = ProcessJobs(folder, self.home, self.mark)
+        if fleet is not None:
+            self.runs = DockerJobs(fleet, folder, self.home, self.mark)
         self.home.mkdir(mode=0o700)
         size = (MEGABYTES << 20) + BYTES_A_FAULT * faults
         options = ["-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(self.home)]
@@ -85,9 +92,9 @@ class Lab:
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(self.folder / "bin"), str(RUNG.parent), os.environ.get("PATH", os.defpath)])
-        own = {"RUNG_HOME": str(self.home), "RUNG_CONTROLLER": "manual", "RUNG_MAX_PARALLEL": str(MOST_AT_ONCE)}
+        own = {"RUNG_HOME": str(self.home), "RUNG_CONTROLLER": "manual", **self.runs.env}
         secret = {SECRET: self.token, "RUNG_SECRETS": SECRET, MARK: self.mark, "TMPDIR": str(self.folder / "tmp")}
-        kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
         return {**kept, **own, **secret, "PYTHONPATH": str(ROOT / "tests" / "lean"), "PATH": path}
 
     def note(self, text: str) -> None:
@@ -157,7 +164,7 @@ class Lab:
 
     def launch(self) -> None:
         """Submit the next random job."""
-        name, file = write_job(self.folder, self.seed, len(self.jobs), self.mark)
+        name, file = write_job(self.folder, self.runs.job_fields, self.seed, len(self.jobs), self.mark)
         self.jobs.append((name, file))
         self.type("launch", "--json", str(file), job=name)
 
@@ -173,16 +180,20 @@ class Lab:
     def states(self) -> dict[str, str]:
         return dict(self.read("SELECT id, state FROM jobs"))
 
+    def given_up(self) -> list[str]:
+        """Return the attempts that were given up with their hosts and have not been ended there."""
+        return [" ".join(map(str, row)) for row in self.read("SELECT job_id, attempt, host FROM stale")]
+
     def progress(self) -> object:
         """Return what changes while anything goes on."""
-        sizes = [path.stat().st_size for path in self.folder.glob("*.ledger")]
+        sizes = [path.stat().st_size for path in self.runs.ledgers.glob("*.ledger")]
         return sum(sizes), self.read("SELECT count(*), max(seq) FROM events")
 
     # The end
 
     def close(self, *, keep: bool) -> None:
         """End all processes of this run, and remove its files, or keep a copy where the mount was."""
-        for pid in self.process_jobs.all_processes():
+        for pid in self.runs.all_processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in [self.controller, *(command.process for command in self.journal.commands)]:
@@ -195,6 +206,7 @@ class Lab:
             if keep:
                 self.home.rmdir()
                 (self.folder / "home.kept").rename(self.home)
+        self.runs.close(self.folder if keep else None)
         if not keep:
             shutil.rmtree(self.folder)
 

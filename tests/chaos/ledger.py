@@ -57,12 +57,16 @@ def read_ledger(path: Path) -> list[Record]:
 
 
 def runs_of(records: list[Record]) -> list[Run]:
-    """Return the processes in the order of their starts. A pid may come again, so a start begins a new one."""
-    runs: dict[int, list[list[Record]]] = {}
+    """Return the processes in the order of their starts. A pid may come again, so a start begins a new one.
+
+    Containers have pids of their own, so a process is known by the name of its machine, too.
+    """
+    runs: dict[tuple[str, int], list[Record]] = {}
     order: list[list[Record]] = []
     for record in records:
+        who = record.get("where", ""), record["pid"]
         if record["kind"] == "start":
-            runs.setdefault(record["pid"], []).append([])
-            order.append(runs[record["pid"]][-1])
-        runs[record["pid"]][-1].append(record)
+            order.append([])
+            runs[who] = order[-1]
+        runs[who].append(record)
     return [Run(each[0]["pid"], each[0]["attempt"], tuple(each)) for each in order]

@@ -6,15 +6,18 @@ import os
 import random
 import signal
 import struct
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests import pace
-from tests.chaos.ledger import read_ledger, runs_of
-from tests.chaos.random_jobs import MARK
+from tests.chaos.ledger import Run, read_ledger, runs_of
+from tests.chaos.random_jobs import MARK, TRAINING
 
 PATIENCE = 60.0
+MOST_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -25,24 +28,72 @@ class Live:
     attempt: int
     pid: int
     wrapper: int
+    # Empty: this machine.
+    host: str = ""
 
 
 class ProcessJobs:
     """Finds, kills and freezes the processes of jobs, and damages their files."""
 
+    # How many jobs without a GPU may run at once, and how many jobs are under way while faults are injected.
+    most_at_once = MOST_AT_ONCE
+    jobs_at_once = 8
+
     def __init__(self, ledgers: Path, home: Path, mark: str) -> None:
-        self._ledgers, self._home, self._mark = ledgers, home, mark
+        self.ledgers, self._home, self._mark = ledgers, home, mark
+
+    # What differs for the lab
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return more variables for the controllers and commands."""
+        return {"RUNG_MAX_PARALLEL": str(MOST_AT_ONCE)}
+
+    def ledger(self, name: str) -> Path:
+        return self.ledgers / f"{name}.ledger"
+
+    def job_fields(self, name: str, plan: Path, chance: random.Random) -> dict[str, Any]:
+        """Return what a job file needs to run here; the options of the training follow the words of `run`."""
+        return {"run": [sys.executable, str(TRAINING), "--plan", str(plan), "--ledger", str(self.ledger(name))]}
+
+    def as_logged(self, line: bytes) -> bytes:
+        """Return a printed line as the log has it."""
+        return line
+
+    def recorded_code(self, job_id: str, attempt: int) -> int | None:
+        """Return the exit code that the wrapper of an attempt has recorded, where that is asked."""
+        return None
+
+    def leftovers(self) -> list[str]:
+        """Return what is left besides processes, each as a line for a person."""
+        return []
+
+    def all_is_over(self) -> bool:
+        """Tell whether nothing is left that a controller would still remove."""
+        return True
+
+    def places_of_secrets(self) -> list[Path]:
+        """Return folders besides RUNG_HOME in which no secret may be."""
+        return []
+
+    def close(self, keep_in: Path | None) -> None:
+        """Remove what is outside of the lab's folder, or keep it there."""
+
+    # Finding and ending runs
 
     def live(self) -> list[Live]:
         """Return the attempts that run now, by the ledgers and the processes themselves."""
+        starts = (run.start for run in self.unended())
+        found = (Live(each["job"], each["attempt"], each["pid"], each["owner"]) for each in starts)
+        return [live for live in found if self.is_ours(live.pid)]
+
+    def unended(self) -> list[Run]:
+        """Return the last process of each job, unless it has come to its end."""
         found = []
-        for path in sorted(self._ledgers.glob("*.ledger")):
+        for path in sorted(self.ledgers.glob("*.ledger")):
             # A job that writes just now may have written half a line.
             with suppress(ValueError):
-                runs = runs_of(read_ledger(path))
-                if runs and runs[-1].code is None and self.is_ours(runs[-1].pid):
-                    start = runs[-1].start
-                    found.append(Live(start["job"], start["attempt"], start["pid"], start["owner"]))
+                found += [run for run in runs_of(read_ledger(path))[-1:] if run.code is None]
         return found
 
     def is_ours(self, pid: int) -> bool:
@@ -73,15 +124,20 @@ class ProcessJobs:
 
     def append_to_log(self, live: Live, line: bytes) -> bool:
         """Add a line to the log from outside, as another process with the file open would."""
-        log = self._home / "jobs" / live.job_id / "attempts" / str(live.attempt) / "log"
         try:
-            with log.open("ab", buffering=0) as file:
+            with self._log(live).open("ab", buffering=0) as file:
                 return file.write(line) == len(line)
         except OSError:
             return False
 
+    def _log(self, live: Live) -> Path:
+        return self._home / "jobs" / live.job_id / "attempts" / str(live.attempt) / "log"
+
+    def _checkpoints(self, live: Live) -> Path:
+        return self._home / "jobs" / live.job_id / "checkpoints"
+
     def has_checkpoint(self, live: Live) -> bool:
-        return any((self._home / "jobs" / live.job_id / "checkpoints").glob("step_*.safetensors"))
+        return any(self._checkpoints(live).glob("step_*.safetensors"))
 
     def damage(self, live: Live, how: str, chance: random.Random) -> tuple[str, bool] | None:
         """Damage the newest checkpoint of a run that stands still meanwhile, so that it cannot end before.
@@ -95,8 +151,9 @@ class ProcessJobs:
             os.kill(live.pid, signal.SIGSTOP)
         try:
             pace.until(lambda: _state(live.pid) in ("T", "t", "Z", "X", ""), PATIENCE, "the job stands still")
-            folder = self._home / "jobs" / live.job_id / "checkpoints"
-            files = sorted(folder.glob("step_*.safetensors"), key=lambda path: int(path.stem.partition("_")[2]))
+            files = sorted(
+                self._checkpoints(live).glob("step_*.safetensors"), key=lambda path: int(path.stem.partition("_")[2])
+            )
             if not files:
                 return None
             with suppress(OSError):

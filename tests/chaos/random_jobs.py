@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import yaml
 TRAINING = Path(__file__).with_name("training.py")
 SECRET = "CHAOS_TOKEN"
 MARK = "CHAOS_RUN"
+# Returns what a job file needs where it runs: for the name of the job, its plan and a source of chance.
+FieldsThere = Callable[[str, Path, random.Random], dict[str, Any]]
 KINDS = ("nan", "overflow", "unscale", "oom", "crash")
 
 
@@ -43,29 +45,32 @@ def _fault(chance: random.Random, steps: int) -> dict[str, Any]:
     }
 
 
-def job_fields(name: str, plan_file: Path, ledger: Path, chance: random.Random, mark: str) -> dict[str, Any]:
-    """Return the job file."""
-    words = ["--plan", plan_file, "--ledger", ledger, "--dir", "{checkpoint_dir}", "--resume", "{checkpoint}"]
+def job_fields(name: str, fields: dict[str, Any], chance: random.Random, mark: str) -> dict[str, Any]:
+    """Return the job file; `fields` is what it needs where it runs."""
+    words = [*fields["run"], "--dir", "{checkpoint_dir}", "--resume", "{checkpoint}"]
     knobs = ["--clip", "{clip}", "--precision", "{precision}", "--batch", "{batch}", "--accumulation", "{accumulation}"]
-    fields: dict[str, Any] = {
+    made: dict[str, Any] = {
+        **fields,
         "name": name,
-        "run": [sys.executable, *map(str, (TRAINING, *words)), *knobs],
+        "run": [*words, *knobs],
         "envs": {MARK: mark},
         "secrets": [SECRET],
         "knobs": {"lr": 0.001, "clip": "off", "batch": 32, "accumulation": 1},
-        "checkpoint": {"pattern": "step_*.safetensors"},
+        "checkpoint": {"pattern": "step_*.safetensors", **fields.get("checkpoint", {})},
         "recovery": {"trials": "off", "grace": chance.choice((1, 3)), "infra_retries": chance.randint(1, 3)},
     }
+    made["recovery"] |= fields.get("recovery", {})
     if chance.random() < 0.3:
-        fields["resources"] = {"gpu": 1}
-    return fields
+        made["resources"] = {"gpu": 1}
+    return made
 
 
-def write_job(folder: Path, seed: int, number: int, mark: str) -> tuple[str, Path]:
+def write_job(folder: Path, fields_there: FieldsThere, seed: int, number: int, mark: str) -> tuple[str, Path]:
     """Write the job file and the plan of the job with this number; return its name and the job file."""
     chance = random.Random(f"{seed} job {number}")
     name = f"chaos{number}"
-    plan, ledger, file = folder / f"{name}.json", folder / f"{name}.ledger", folder / f"{name}.yaml"
+    plan, file = folder / f"{name}.json", folder / f"{name}.yaml"
     plan.write_text(json.dumps(random_plan(chance)), encoding="utf-8")
-    file.write_text(yaml.safe_dump(job_fields(name, plan, ledger, chance, mark)), encoding="utf-8")
+    fields = fields_there(name, plan, random.Random(f"{seed} place {number}"))
+    file.write_text(yaml.safe_dump(job_fields(name, fields, chance, mark)), encoding="utf-8")
     return name, file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import subprocess
 import time
@@ -13,13 +14,11 @@ from tests import pace
 from tests.chaos.evidence import Evidence
 from tests.chaos.faults import Injector, random_kinds
 from tests.chaos.gather import ENDED, gather
+from tests.chaos.host_faults import HostInjector
 from tests.chaos.invariants import Violation, violations
 from tests.chaos.lab import Journal, Lab
+from tests.fleet.fleet import Fleet
 
-# So many jobs are under way while faults are injected.
-JOBS_AT_ONCE = 8
-# The longest time between two faults, in seconds.
-LONGEST_PAUSE = 0.8
 # The longest time in which nothing at all happens before a job counts as stuck; on a slow machine it is longer.
 PATIENCE = 180.0
 
@@ -32,13 +31,26 @@ class Result:
     seconds: float
 
 
-def run(folder: Path, seed: int, faults: int, seconds: float | None = None, *, keep: bool = True) -> Result:
-    """Run until so many faults were injected, or so many seconds have passed; keep the files where asked, or needed."""
+@dataclass(frozen=True)
+class Wanted:
+    """A run as a person asks for it: it ends after so many faults, or so many seconds.
+
+    With a fleet the jobs run in containers on its hosts, else as processes on this machine.
+    """
+
+    seed: int
+    faults: int
+    seconds: float | None = None
+    fleet: Fleet | None = None
+
+
+def run(folder: Path, wanted: Wanted, *, keep: bool = True) -> Result:
+    """Run, and keep the files where that is asked, or needed."""
     begun = time.monotonic()
-    lab = Lab(folder, seed, faults)
+    lab = Lab(folder, wanted.seed, wanted.faults, wanted.fleet)
     found: list[Violation] = [Violation("the run did not come to its end")]
     try:
-        _disturb(lab, seed, faults, begun + seconds if seconds is not None else None)
+        _disturb(lab, wanted, begun)
         settle(lab)
         evidence = gather(lab)
         found = violations(evidence)
@@ -47,14 +59,16 @@ def run(folder: Path, seed: int, faults: int, seconds: float | None = None, *, k
     return Result(evidence, found, lab.journal, time.monotonic() - begun)
 
 
-def _disturb(lab: Lab, seed: int, faults: int, until: float | None) -> None:
-    chance = random.Random(f"{seed} faults")
-    injector, kind = Injector(lab, random.Random(f"{seed} targets")), random_kinds(chance)
+def _disturb(lab: Lab, wanted: Wanted, begun: float) -> None:
+    chance, until = random.Random(f"{wanted.seed} faults"), begun + (wanted.seconds or math.inf)
+    targets = random.Random(f"{wanted.seed} targets")
+    injector = HostInjector(lab, targets, fleet=wanted.fleet) if wanted.fleet else Injector(lab, targets)
+    kind = random_kinds(chance, injector.kinds())
     try:
-        while lab.journal.faults.total() < faults and (until is None or time.monotonic() < until):
+        while lab.journal.faults.total() < wanted.faults and time.monotonic() < until:
             _keep_jobs_coming(lab)
             injector.inject(kind())
-            injector.pause(LONGEST_PAUSE)
+            injector.pause(injector.longest_pause)
     finally:
         injector.end_all()
 
@@ -64,7 +78,7 @@ def _keep_jobs_coming(lab: Lab) -> None:
     coming = sum(command.code is None and command.words[0] == "launch" for command in lab.journal.commands)
     active = sum(state not in ENDED for state in lab.states().values())
     # The store may be locked or full, so there is a bound that does not depend on it.
-    if active + coming < JOBS_AT_ONCE and coming < 2:
+    if active + coming < lab.runs.jobs_at_once and coming < 2:
         lab.launch()
 
 
@@ -83,6 +97,21 @@ def settle(lab: Lab) -> None:
         last.kill()
     last.wait()
     lab.journal.unsettled += [f"{job} is {state}" for job, state in sorted(lab.states().items()) if state not in ENDED]
+    _stop(lab)
+    _tidy(lab)
+
+
+def _tidy(lab: Lab) -> None:
+    """Let a new controller remove what earlier ones could not, from hosts that were away."""
+
+    def is_over() -> bool:
+        return lab.runs.all_is_over() and not lab.given_up()
+
+    if is_over():
+        return
+    lab.controller = lab.start_controller()
+    with contextlib.suppress(AssertionError):
+        pace.until(is_over, PATIENCE, every=0.5)
     _stop(lab)
 
 

@@ -18,59 +18,16 @@ from tests import pace
 from tests.chaos import report
 from tests.chaos import run as chaos_run
 from tests.chaos.evidence import DISK_FULL, JOB_KILLED, WRAPPER_KILLED, Evidence, JobEvidence, Told
-from tests.chaos.faults import FAULTS, WEIGHTS
-from tests.chaos.invariants import CHECKS, JOB_CHECKS, Violation, violations
+from tests.chaos.example import FIRST, FIRST_LOG, LAST, LEDGER, SUM, edited, found, job, start
+from tests.chaos.invariants import CHECKS, JOB_CHECKS, Violation
 from tests.chaos.lab import Journal, Lab
 from tests.chaos.ledger import read_ledger, runs_of
 from tests.chaos.process_jobs import spoil
 from tests.chaos.random_jobs import KINDS, TRAINING, random_plan
-from tests.chaos.run import Result
+from tests.chaos.run import Result, Wanted
 from tests.chaos.training import checkpoint_bytes, weights_at
 
 INSIDE = Path(__file__).parents[2] / "jobs" / "inside"
-SUM = "5c1"
-
-
-def record(t: int, kind: str, pid: int = 10, attempt: int = 1, **facts: object) -> dict:
-    return {"t": t, "pid": pid, "attempt": attempt, "kind": kind, **facts}
-
-
-def start(t: int, pid: int, attempt: int, resumed: object = None, gpus: str = "") -> dict:
-    return record(t, "start", pid, attempt, job="a-1", owner=9, resumed=resumed, gpus=gpus, secret="s")
-
-
-# The first attempt fails with an overflow after its second step, the second goes on from a checkpoint and finishes.
-LEDGER = [
-    start(1, 10, 1),
-    record(2, "line", text="step 1/3 loss 0.9\n"),
-    record(3, "saving", file="step_1", step=1, sum=SUM, healthy=True),
-    record(4, "line", text="step 2/3 loss 0.8\n"),
-    record(5, "fault", fault="overflow", step=3),
-    record(6, "end", code=1),
-    start(7, 11, 2, {"file": "step_1", "step": 1, "sum": SUM}),
-    record(8, "line", 11, 2, text="step 2/3 loss 0.8\n"),
-    record(9, "line", 11, 2, text="step 3/3 loss 0.7\n"),
-    record(10, "end", 11, 2, code=0),
-]
-FIRST_LOG = (b"step 1/3 loss 0.9\n", b"step 2/3 loss 0.8\n")
-LAST_LOG = (b"step 2/3 loss 0.8\n", b"step 3/3 loss 0.7\n")
-FIRST = Told(1, "fault", "fp16_overflow", None, FIRST_LOG)
-LAST = Told(2, "succeeded", None, "step_1", LAST_LOG, ("step 2/3 loss 0.8", "step 3/3 loss 0.7"))
-
-
-def job(ledger: list[dict] = LEDGER, attempts: tuple[Told, ...] = (FIRST, LAST), **fields: object) -> JobEvidence:
-    known = {"name": "a", "job_id": "a-1", "state": "SUCCEEDED", "steps": 3, **fields}
-    return JobEvidence(attempts=attempts, runs=tuple(runs_of(ledger)), **known)  # type: ignore[arg-type]
-
-
-def edited(at: int, **facts: object) -> list[dict]:
-    """Return the ledger with one record changed."""
-    return [{**each, **facts} if number == at else each for number, each in enumerate(LEDGER)]
-
-
-def found(*jobs: JobEvidence, **fields: object) -> list[str]:
-    known = {"most_at_once": 2, "secret": "s", **fields}
-    return [each.what for each in violations(Evidence(jobs, **known))]  # type: ignore[arg-type]
 
 
 def test_a_run_as_it_should_be_violates_nothing() -> None:
@@ -114,6 +71,12 @@ JOB_CASES = {
 }
 
 
+def test_a_run_that_resumes_at_its_last_step_has_finished() -> None:
+    ledger = [*LEDGER[:6], start(7, 11, 2, {"file": "step_3", "step": 3, "sum": SUM}), LEDGER[9]]
+    ledger[2] = {**ledger[2], "file": "step_3", "step": 3}
+    assert found(job(ledger, (FIRST, replace(LAST, resumed_from="step_3", log=(), shown=None)))) == []
+
+
 @pytest.mark.parametrize("what", JOB_CASES)
 def test_an_edited_ledger_of_a_job_is_found(what: str) -> None:
     assert what in found(JOB_CASES[what])
@@ -129,7 +92,7 @@ def test_jobs_that_share_a_gpu_or_are_too_many_are_found() -> None:
     assert "was the 3th to run at once; 2 may" in found(*(job(name=name) for name in "abc"))
 
 
-@pytest.mark.parametrize("what", ["leases", "processes", "drafts", "secrets", "controllers", "unsettled"])
+@pytest.mark.parametrize("what", ["leases", "processes", "on_hosts", "drafts", "secrets", "controllers", "unsettled"])
 def test_what_is_left_is_found(what: str) -> None:
     (line,) = found(job(), **{what: ("this one",)})
     assert line.endswith(": this one")
@@ -225,7 +188,6 @@ def test_the_same_seed_plans_the_same_jobs() -> None:
     plans = [[random_plan(random.Random(f"{seed} job {number}")) for number in range(60)] for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert {fault["kind"] for plan in plans[0] for fault in plan["faults"]} == set(KINDS)
-    assert len(WEIGHTS) == len(FAULTS)
 
 
 # Whole runs
@@ -242,7 +204,7 @@ def test_a_violation_is_a_line_with_the_command_that_runs_it_again() -> None:
 
 
 def assert_clean(folder: Path, seed: int, faults: int) -> None:
-    result = chaos_run.run(folder / "chaos", seed, faults)
+    result = chaos_run.run(folder / "chaos", Wanted(seed, faults))
     assert result.found == []
     assert result.journal.faults.total() == faults
     assert any(job.state == "SUCCEEDED" for job in result.evidence.jobs)
@@ -269,7 +231,7 @@ def test_what_a_controller_with_bugs_would_leave_is_found_after_a_real_run(
 ) -> None:
     settle = chaos_run.settle
     monkeypatch.setattr(chaos_run, "settle", lambda lab: (settle(lab), tamper(lab)))
-    result = chaos_run.run(tmp_path / "chaos", 8, 5)
+    result = chaos_run.run(tmp_path / "chaos", Wanted(8, 5))
     kinds = {each.what.partition(":")[0].partition(" of attempt")[0] for each in result.found}
     left = {"a process is left", "a draft of a file is left", "the value of a secret is in a file"}
     assert kinds - {"`rung logs` does not show what the log"} == {*left, "the log"}

@@ -38,6 +38,7 @@ class Ledger:
 
     def write(self, kind: str, **facts: Any) -> None:
         about = {"t": time.monotonic_ns(), "pid": os.getpid(), "attempt": self._attempt, "kind": kind}
+        about["where"] = os.uname().nodename
         os.write(self._file, json.dumps({**about, **facts}).encode() + b"\n")
         os.fsync(self._file)
 
@@ -69,6 +70,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         return {"file": path.name, "broken": f"{type(error).__name__}: {error}"}
 
 
+def gpus() -> str:
+    """Return the GPUs that this process was given; a container without any has the word `void`."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    return "" if given == "void" else given
+
+
 def sum_of(numbers: bytes) -> str:
     return hashlib.sha256(numbers).hexdigest()[:16]
 
@@ -89,7 +96,7 @@ class Training:
         # `owner` is the process that keeps this one: the wrapper.
         about = {"job": os.environ["RUNG_JOB"], "owner": os.getppid(), "resumed": resumed}
         secret = sum_of(os.environ.get("CHAOS_TOKEN", "").encode())
-        self.ledger.write("start", **about, gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""), secret=secret)
+        self.ledger.write("start", **about, gpus=gpus(), secret=secret)
         if resumed and "broken" in resumed:
             self.say(f"cannot load {resumed['file']}: {resumed['broken']}")
             self.end(4)

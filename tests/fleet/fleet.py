@@ -55,6 +55,11 @@ class Fleet:
         return self.folder / "hosts.yml"
 
     @property
+    def shared(self) -> Path:
+        """The folder here that all hosts have as SHARED: what lies there outlives their disks and their power."""
+        return self.folder / "shared"
+
+    @property
     def known_hosts(self) -> Path:
         return self.folder / "known_hosts"
 
@@ -100,7 +105,7 @@ class Fleet:
         parts = prepare()
         with locked(cache() / "run" / f"{self.number}.lock"):
             self.clear()
-            self.folder.mkdir(parents=True)
+            self.shared.mkdir(parents=True)
             with locked(cache() / "lock"):
                 share_images(parts.engine / "data", self.engine.data)
                 share_registry(parts.images / "registry", self.folder / "registry")
@@ -119,7 +124,8 @@ class Fleet:
         return host_names(many)
 
     def host(self, place: int, name: str, gpus: int) -> Host:
-        return Host(name, self.engine.address(11 + place), self.engine, self.folder / "hosts" / name, gpus)
+        folder = self.folder / "hosts" / name
+        return Host(name, self.engine.address(11 + place), self.engine, folder, gpus, self.shared)
 
     def furnish(self, host: Host, images: Path) -> None:
         """Fill a host's folders; its key is the same in every fleet of this machine."""

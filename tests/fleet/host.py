@@ -22,6 +22,7 @@ from tests.fleet.patience import run, wait_for
 IMAGE = "fleet/host"
 REGISTRY = "registry.fleet"
 ACCOUNT = "rung"
+SHARED = "/srv/shared"
 # Without the capabilities that a virtual machine may lack; --privileged would need all of them.
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
@@ -120,6 +121,8 @@ class Host(Machine):
 
     folder: Path
     gpus: int = 1
+    # A folder here that all hosts of a fleet have as SHARED, on none of their disks.
+    shared: Path | None = None
 
     @property
     def work(self) -> Path:
@@ -149,12 +152,14 @@ class Host(Machine):
     def boot(self) -> None:
         """Create the host and wait until it serves."""
         volumes = {"docker": "/var/lib/docker", "etc": "/etc/fleet", "work": f"/home/{ACCOUNT}"}
+        shared = [f"--volume={self.shared}:{SHARED}"] if self.shared else []
         registry = self.address.rpartition(".")[0] + ".2"
         self.create(
             *(f"--cap-add={name}" for name in CAPABILITIES),
             *(f"--security-opt={name}=unconfined" for name in ("seccomp", "systempaths")),
             *("--device-cgroup-rule=a *:* rwm", *own_groups()),
             *(f"--volume={self.folder / here}:{there}" for here, there in volumes.items()),
+            *shared,
             *("--tmpfs=/run", "--tmpfs=/tmp", f"--add-host={REGISTRY}:{registry}", IMAGE),
         )
         self.wait_until_ready()

@@ -96,6 +96,14 @@ def test_a_file_that_changes_during_the_transfer_is_not_kept(tmp_path: Path, tit
         send(changing, tmp_path / "out" / "b.pt", str(tmp_path / "new"))
 
 
+def test_a_file_that_was_changed_since_it_was_listed_is_not_kept(tmp_path: Path, titan: SshRemote) -> None:
+    entry = written(tmp_path / "there", "a.pt", b"abc")
+    (tmp_path / "there" / "a.pt").write_bytes(b"abX")
+    with pytest.raises(EngineError, match="was changed while it was copied"):
+        fetch(titan, str(tmp_path / "there"), entry, tmp_path / "here")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path, titan: SshRemote) -> None:
     with pytest.raises(EngineError) as caught:
         fetch(titan, str(tmp_path), FileEntry("none.pt", 1, 1.0), tmp_path / "here")
