@@ -43,6 +43,7 @@ def test_a_loss_that_rose_may_show_divergence(values):
         [0.5, -0.6, 6.2, -5.3, 3.8],  # around zero
         [5.6, 5.0, 4.2, 3.9],
         [2.0, 9.0],  # two readings
+        [0.5, 0.4, 0.6, 2.5],  # one high reading at the end
         [0.65, 0.71, 0.52, 0.46, 0.55, 0.7, 0.67],
     ],
 )
