@@ -21,6 +21,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("validation", "evidence", "attention"),
         ("trials", "interruption"),
         ("detect", "decide"),
+        ("doubts",),
         ("ledger", "nodes"),
         ("monitors", "series"),
         ("signatures", "shapes"),

@@ -17,6 +17,7 @@ from rung.recovery.detect.log_tail import Tail
 from rung.recovery.detect.numeric_faults import NumericFaults
 from rung.recovery.detect.quoted_loss import quotes_bad_loss
 from rung.recovery.detect.several_ranks import outranks
+from rung.recovery.detect.unknown_loss import UnknownLoss
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
@@ -61,6 +62,7 @@ class Detector:
         self._unwrapper = Unwrapper()
         self._read_alone = KnownLines().read
         self._reader = LineReader(self._read_alone)
+        self._unknown_loss = UnknownLoss()
         self._tail = Tail()
         self._last_exception = LastException()
 
@@ -97,7 +99,7 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._take_step_only(text)
-        reading = self._reader.read(text)
+        reading = self._unknown_loss.add_to(self._reader.read(text), text)
         lower = text.lower()
         event = None if is_ours or rule else read_backoff(text, lower)
         # The message of a back-off, which may share its line with a bar, has the scale of before as its first number.
@@ -137,6 +139,7 @@ class Detector:
         self._unwrapper = Unwrapper()
         self._builder.traceback.lines_missing()
         self._last_exception.lines_missing()
+        self._unknown_loss.lines_missing()
         self._numbers.lines_missing()
 
     def feed_numbers(self, line: Line) -> list[Fault]:
@@ -145,7 +148,7 @@ class Detector:
         self._tail.remember(line)
         if self._last_exception.is_open:
             self._last_exception.follow(line.text)
-        reading = self._reader.read(line.text)
+        reading = self._unknown_loss.add_to(self._reader.read(line.text), line.text)
         return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
 
     def finish(self) -> list[Fault]:

@@ -29,6 +29,8 @@ ROWS = (
         "on your system is too old|version is insufficient",
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime",
     ),
+    row("no GPU to train on", _CUDA, "no supported gpu backend", r"No supported gpu backend found"),
+    row("no NCCL in torch", _ARCH, "have nccl built in", r"Distributed package doesn't have NCCL built in"),
     row("no CUDA in torch", _ARCH, "not compiled with cuda", r"Torch not compiled with CUDA enabled"),
     row(
         "Xid",

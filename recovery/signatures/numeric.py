@@ -104,6 +104,18 @@ ROWS = (
         "nan loss|inf loss|finite loss|infinite loss",
         rf"\b{_BADS} loss(?:es)?\b,? (?:ending|stopping|abort|terminat|exiting)",
     ),
+    row(
+        "range of NaN",
+        _LOSS,
+        "range of [nan|range of [-nan|range of [inf|range of [-inf",
+        r"range of \[-?(?:nan|inf), -?(?:nan|inf)\] is not finite",
+    ),
+    row(
+        "VecCheckNan",
+        _LOSS,
+        "found nan in|found inf in",
+        r"\bfound (?:nan|inf) in (?:observations|rewards|actions)\b",
+    ),
     row("diverged", _LOSS, "diverged with loss", rf"diverged with loss ?=? ?{_BAD}\b"),
     row(
         "Ultralytics",
@@ -156,6 +168,22 @@ ROWS = (
         rf"\b{_BADS}(?: values?)? (?:{_SEEN} )?in (?:the )?(?:model(?:'s)? )?(?:weights|parameters|logits"
         rf"|activations)\b"
         rf"|\b(?:parameters|weights|logits|activations) (?:contain|are|became|have become) (?:all )?{_BAD}\b",
+        window=BAD_LOSS,
+    ),
+    row(
+        "NaNs are counted",
+        _LOSS,
+        " nans after| nans at| nans in| nans.",
+        r"\b(?:parameter|weight|gradient|layer|tensor|output|logits|activation)s?\b.{0,60}\b(?:contains?|has|have)"
+        r" \d{1,15} NaNs\b",
+        window=BAD_LOSS,
+    ),
+    row(
+        "no finite number",
+        _LOSS,
+        "a finite number|no longer finite|not finite anymore|not finite any more",
+        r"\b(?:loss|cost|objective|energy|criterion|error|nll|elbo)(?: value)? (?:is|was|became) (?:not|no longer)"
+        r" (?:a )?finite\b",
         window=BAD_LOSS,
     ),
     # A scalar with a grad_fn that is not finite: the script printed the loss tensor.

@@ -85,7 +85,7 @@ def explain(log: Any, quick: bool, as_json: bool) -> None:
     explanation = explain_log(log, quick=quick)
     found = explanation.faults
     if as_json:
-        click.echo(json.dumps(found, indent=2, default=str))
+        click.echo(json.dumps([*found, *explanation.may_show], indent=2, default=str))
         return
     for fault in found:
         step = f" step {fault['step']}" if fault["step"] is not None else ""

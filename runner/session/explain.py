@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import click
@@ -19,6 +19,8 @@ from rung.recovery.decide.checkpoint_choice import HEALTHY, Checkpoint
 from rung.recovery.decide.decide import Decision, Stop, Wait
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
+from rung.recovery.doubts.doubt import Doubt
+from rung.recovery.doubts.find import Excerpt, find_doubts
 from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.logs.progress import Progress
 from rung.recovery.monitors.learning import healthy_level, was_falling
@@ -28,6 +30,8 @@ from rung.runner.preflight.trial_preview import SCRIPT_VALUES
 # Numbers that are named apart, and how many others are named.
 NOT_NAMED = ("loss", "step", "epoch")
 MOST_NAMES = 8
+# Characters of a line that are shown beside what it may show.
+MOST_EVIDENCE = 200
 CHUNK = 1024 * 1024
 # A smaller log takes too little time to need a progress bar.
 LONG_LOG = 64 * 1024 * 1024
@@ -44,6 +48,8 @@ class Explanation:
     # The fault that Rung would act on, and what it would do; None: there is none.
     cause: str | None
     would: str | None
+    # What the log may show although nothing in it is acted on, as rows like those of the faults.
+    may_show: list[dict[str, Any]] = field(default_factory=list)
 
     def text(self) -> list[str]:
         """Return what was read and what Rung would do, line by line."""
@@ -53,7 +59,11 @@ class Explanation:
             action = "Rung would do nothing: the run got past all of them"
         else:
             action = "Rung would let it run; after an exit code other than 0 it would launch it once more"
-        return [f"read {self.lines} line{'s' * (self.lines != 1)}: {self._read()}", action]
+        doubts = [
+            f"line {row['line']} may show {row['fault']}: {row['why']}: {row['evidence'][:MOST_EVIDENCE]}"
+            for row in self.may_show
+        ]
+        return [*doubts, f"read {self.lines} line{'s' * (self.lines != 1)}: {self._read()}", action]
 
     def _read(self) -> str:
         if self.progress is None:
@@ -98,7 +108,10 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
     """Return what was read in a log, its faults in the order of their lines, and what Rung would do."""
     scan, lines, in_line = Scan(Detector(), quick=quick), 0, False
     found: list[Fault] = []
+    excerpt = Excerpt()
     for chunk in _chunks(log):
+        if not quick:
+            excerpt.add(chunk)
         found += scan.feed(chunk)
         lines, in_line = lines + chunk.count(b"\n"), not chunk.endswith(b"\n")
         progress(len(chunk))
@@ -114,7 +127,10 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         rows = [{**row, "step": None} for row in rows]
     known = None if quick else scan.detector.progress
     kind = cause.kind.value if cause else None
-    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would)
+    # What is acted on is said above, and a quick scan looks at messages only.
+    doubts = [] if quick or cause else find_doubts(excerpt.lines())
+    may_show = [_as_doubt(doubt) for doubt in doubts]
+    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would, may_show)
 
 
 def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:
@@ -127,6 +143,23 @@ def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:
         "note": fault.note,
         "first_cause": would is not None,
         "would": would,
+        "may_show": False,
+        "why": None,
+    }
+
+
+def _as_doubt(doubt: Doubt) -> dict[str, Any]:
+    """Return what a log may show as a row that is never the first cause."""
+    return {
+        "fault": doubt.kind.value,
+        "line": doubt.line,
+        "step": doubt.step,
+        "evidence": doubt.evidence,
+        "note": "",
+        "first_cause": False,
+        "would": None,
+        "may_show": True,
+        "why": doubt.why,
     }
 
 

@@ -47,6 +47,15 @@ SAMPLES = {
         "[trainer] loss scale has reached its minimum, giving up",
     ],
     "collapse message": ["ERROR the loss scale collapsed at step 91", "GradScaler: grad scale dropped below 1 (0.25)"],
+    "range of NaN": ["RuntimeError: torch.histc: range of [nan, nan] is not finite"],
+    "VecCheckNan": ["ValueError: found nan in rewards."],
+    "NaNs are counted": ["RuntimeError: weight head.bias contains 12 NaNs after step 40"],
+    "no finite number": [
+        "ValueError: the objective is not a finite number: nan",
+        "ArithmeticError: loss is no longer finite",
+    ],
+    "no GPU to train on": ["MisconfigurationException: No supported gpu backend found!"],
+    "no NCCL in torch": ["RuntimeError: Distributed package doesn't have NCCL built in"],
     "gradients: Megatron": [
         "AssertionError: Rank 5: found NaN in local grad norm in backward pass before data-parallel communication",
         "ValueError: Unexpected result nan (message='found Inf in local grad norm for bucket #3 in backward pass')",

@@ -168,7 +168,8 @@ def test_explain_reads_a_file_or_standard_input(tmp_path: Path, rung: Rung) -> N
     assert from_file.code == from_stdin.code == 0
     assert json.loads(from_file.out) == json.loads(from_stdin.out)
     (found,) = json.loads(from_file.out)
-    assert set(found) == {"fault", "line", "step", "evidence", "note", "first_cause", "would"} and found["first_cause"]
+    fields = {"fault", "line", "step", "evidence", "note", "first_cause", "would", "may_show", "why"}
+    assert set(found) == fields and found["first_cause"] and not found["may_show"]
     assert (found["fault"], found["line"]) == ("fp16_overflow", 2)
     assert rung("explain", tmp_path / "log").out.startswith("line 2: step 1 fp16_overflow: ")
 

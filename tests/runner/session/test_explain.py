@@ -125,3 +125,33 @@ def test_a_log_without_numbers_and_a_quick_look_say_so(tmp_path: Path) -> None:
 def test_names_from_a_log_bring_no_control_codes(tmp_path: Path) -> None:
     lines = said(tmp_path, "".join(f"step {n} loss 1.0 \x1b[2Jevil{n}: 3\n" for n in range(1, 40)))
     assert not any("\x1b" in line for line in lines) and len(lines[0]) < 400
+
+
+DIVERGES = "".join(f"step {10 * n} loss {loss}\n" for n, loss in enumerate([0.82, 0.9, 40, 5270]))
+
+
+def test_a_log_without_a_fault_says_what_it_may_show(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(DIVERGES)
+    (row,) = json.loads(explain(path).stdout)
+    why = "'loss' rose from 0.82 at step 0 to 5270 at step 30; too few readings to act on"
+    assert (row["fault"], row["line"], row["step"], row["evidence"]) == ("divergence", 4, 30, "step 30 loss 5270")
+    assert row["may_show"] and row["why"] == why and not row["first_cause"] and row["would"] is None
+    text = subprocess.run([RUNG, "explain", str(path)], capture_output=True, text=True, check=True).stdout
+    assert text.splitlines()[:2] == [
+        "no fault that Rung knows",
+        f"line 4 may show divergence: {why}: step 30 loss 5270",
+    ]
+
+
+def test_a_fault_that_is_acted_on_is_all_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(DIVERGES + "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    (row,) = json.loads(explain(path).stdout)
+    assert row["fault"] == "oom" and not row["may_show"] and row["why"] is None
+
+
+def test_a_quick_search_looks_at_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(DIVERGES)
+    assert json.loads(explain(path, "--quick").stdout) == []

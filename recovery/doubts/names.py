@@ -1,0 +1,94 @@
+"""Says what a named number may be, more generously than recovery/logs: nothing is acted on because of it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+from rung.recovery.logs.metric_names import HELD_OUT_WORDS, Role, is_setting, role
+
+
+class Column(StrEnum):
+    LOSS = "loss"
+    HELD_OUT = "held-out loss"
+    RIVAL = "loss that may rise by design"
+    NORM = "gradient norm"
+    SCALE = "loss scale"
+    PERPLEXITY = "perplexity"
+    LR = "learning rate"
+    SKIPS = "skipped steps"
+    STEP = "step"
+    SCORE = "score"
+    UNKNOWN = "unknown"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_BREAKS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+# What people call the number that is minimized.
+_OBJECTIVES = _words(
+    """
+    bce bits bpb bpc bpd bpr ce chamfer chi2 contrastive cost criterion crossentropy ctc deviance dice elbo
+    energy entropyloss err error focal hinge huber infonce j kd kl kld l1 l2 logloss loss losses mae mlm mmd mse
+    msle nce nelbo nll nlls ntxent obj objective penalty rec recon reconstruction residual risk rmse sq sse
+    triplet trn tv xent
+    """
+)
+_PERPLEXITY = frozenset({"ppl", "perplexity"})
+_NORMS = frozenset({"gnorm", "gradnorm", "g", "norm", "grad", "gn"})
+_SKIPS = frozenset({"skipped", "skips", "overflow", "overflows"})
+_LR = frozenset({"lr", "rate", "eta"})
+_STEPS = _words(
+    """
+    batch batches count data duration e elapsed ep episode epoch epochs eta examples fps gpu i id index it iter
+    iteration iterations iters line mem memory minibatch ms n num parameters params rank samples sec seconds
+    secs seed size speed step steps t time timesteps tok tokens total update updates ups version wall width wps
+    """
+)
+# Numbers that may be missing, or may rise, in a healthy run.
+_SCORES = _words(
+    """
+    acc accuracy alpha ap auc auroc best beta bleu cer class clip corr delta done entropy explained f1 fid gamma
+    h hr improvement iou is kappa lambda last len length likelihood logprob map margin max mean mfu min miou mrr
+    ndcg patience pearson per precision prev psnr r2 rate ratio recall ret return returns reward rewards rouge
+    score spearman ssim std success tau temp temperature tflops top1 top5 user users utilization value var
+    variance weight wer win
+    """
+)
+# The losses of several players, or of a policy and its critic, may grow while the run learns.
+_RIVALS = _words(
+    """
+    actor adv adversarial critic d dis disc discriminator g gen generator pg policy q qf td value vf
+    """
+)
+
+
+@lru_cache(maxsize=4096)
+def column(name: str) -> Column:
+    """Return what a column may hold."""
+    words = {word for word in _BREAKS.sub(" ", name).lower().split() if word}
+    known = role(name.replace(" ", "_"))
+    if words & _PERPLEXITY:
+        return Column.PERPLEXITY
+    if words & _SKIPS and not words & {"batches", "samples", "seconds", "s"}:
+        return Column.SKIPS
+    if known is Role.GRAD_NORM or (words & _NORMS and not words & (_OBJECTIVES | {"clip", "max"})):
+        return Column.NORM
+    if known is Role.SCALE or ("scale" in words and words & {"loss", "grad", "scaler", "amp"}):
+        return Column.SCALE
+    if known is Role.LR or words & _LR or words >= {"step", "size"}:
+        return Column.LR
+    if is_setting(name):
+        return Column.STEP
+    if words & _OBJECTIVES and not (
+        words & (_SCORES - {"value", "entropy", "mean", "weight"}) or (words & {"entropy"} and "loss" in words)
+    ):
+        if words & HELD_OUT_WORDS:
+            return Column.HELD_OUT
+        return Column.RIVAL if words & _RIVALS else Column.LOSS
+    if words & _STEPS:
+        return Column.STEP
+    return Column.SCORE if words & (_SCORES | HELD_OUT_WORDS) or not words else Column.UNKNOWN

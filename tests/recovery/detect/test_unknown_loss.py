@@ -1,0 +1,67 @@
+"""Tests that NaN under a name that no framework uses is found, and that NaN elsewhere is not."""
+
+import pytest
+
+from rung.jobs.model.fault import FaultKind
+from rung.recovery.detect.unknown_loss import UnknownLoss
+from tests.recovery.detect.watched_log import at_end, kinds, now
+
+
+def lines(template, values):
+    return "".join(template.format(n=n, v=value) + "\n" for n, value in enumerate(values))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "[Train][{n}/9] NTXent: {v} | Top5: 12.5%",
+        "epoch {n:3d} bpd {v} (best 2.1) |g| {v}",
+        "I0302 10:00:0{n}.123456 4711 fit.py:88] epoch {n} bpr={v} NDCG=0.21",
+        "Minibatch {n} of 90 | squared error {v} | step size 1e-3",
+        "[{n:03d}] L {v} / gnorm {v}",
+    ],
+)
+def test_nan_under_an_unknown_name_is_acted_on_after_a_few_lines(template):
+    assert now(lines(template, ["nan"] * 4)) is FaultKind.NAN_LOSS
+    assert now(lines(template, [1.5, 1.4, "nan", "nan", "nan"])) is FaultKind.NAN_LOSS
+
+
+def test_the_end_of_the_log_needs_two():
+    assert at_end(lines("epoch {n} bpr={v}", [1.2, "nan", "nan"])) is FaultKind.NAN_LOSS
+    assert at_end(lines("epoch {n} bpr={v}", [1.2, 1.1, "nan"])) is None
+
+
+def test_finite_ones_after_it_clear_it():
+    text = lines("epoch {n} bpr={v}", [1.2, "nan", "nan", 1.1, 1.0, 0.9])
+    assert at_end(text) is None
+    assert now(lines("epoch {n} bpr={v}", [1.2, "nan", 1.1, "nan", 1.0])) is None
+
+
+def test_lines_that_are_missing_may_have_been_finite():
+    watched = UnknownLoss()
+    assert watched.add_to(None, "epoch 1 bpr=nan") is None
+    watched.lines_missing()
+    assert watched.add_to(None, "epoch 7 bpr=nan") is None
+    assert watched.add_to(None, "epoch 8 bpr=nan") is not None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "epoch {n} HR@10={v} users=0",
+        "epoch {n} recall {v} of empty class",
+        "epoch {n} val_bpd {v}",
+        "Validation epoch {n}: bpd {v}",
+        "epoch {n} sharpness {v}",
+        "epoch {n} acc 0.5 bpr {v}",
+        "# epoch {n} bpr={v}",
+        "step {n} lr {v}",
+    ],
+)
+def test_nan_that_is_no_training_loss_is_no_fault(template):
+    assert kinds(lines(template, ["nan"] * 6)) == []
+
+
+def test_a_log_that_names_its_loss_shows_scores_beside_it():
+    text = "".join(f"epoch {n} loss 0.{n}\nepoch {n} mae nan\n" for n in range(1, 8))
+    assert kinds(text) == []

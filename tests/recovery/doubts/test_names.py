@@ -1,0 +1,33 @@
+"""Tests what a name may stand for."""
+
+import pytest
+
+from rung.recovery.doubts.names import Column, column
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("squared error", Column.LOSS),
+        ("InfoNCE", Column.LOSS),
+        ("-elbo", Column.LOSS),
+        ("train_loss", Column.LOSS),
+        ("valid_objective", Column.HELD_OUT),
+        ("policy_loss", Column.RIVAL),
+        ("d loss", Column.RIVAL),
+        ("|g|", Column.NORM),
+        ("grad_norm", Column.NORM),
+        ("loss scale", Column.SCALE),
+        ("ppl", Column.PERPLEXITY),
+        ("learning rate", Column.LR),
+        ("step size", Column.LR),
+        ("skipped", Column.SKIPS),
+        ("minibatch", Column.STEP),
+        ("hr@10", Column.SCORE),
+        ("valid_auc_class7", Column.SCORE),
+        ("best_loss", Column.SCORE),
+        ("zeal", Column.UNKNOWN),
+    ],
+)
+def test_a_name_says_what_its_column_holds(name, what):
+    assert column(name) is what
