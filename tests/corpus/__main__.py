@@ -1,6 +1,7 @@
 """Prints how many faults are found: `python -m tests.corpus [COLLECTION] [--by framework] [--lines N] [--seed N]`.
 
-`--strangers` prints another table: what was found in logs that other people wrote (strangers.py).
+`--strangers` prints another table: what was found in logs that other people wrote (strangers.py), `--own-runs` what is
+found in excerpts of own runs, labelled by somebody who does not know the rules (own_runs.py).
 
 COLLECTION is a folder with an expected.json, or a file of JSON lines with `label` and `lines` (and `framework`, `also`,
 `id`). Exit code 1 when a log is not as expected.
@@ -11,6 +12,7 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from tests.corpus import own_runs
 from tests.corpus.collection import HEALTHY, HERE, Case, Seen, as_expected, load, watch
 from tests.corpus.healthy import FORMATS, healthy_log
 from tests.corpus.strangers import table
@@ -77,9 +79,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--lines", type=int, default=240_000, help="made-up healthy lines (0: none)")
     parser.add_argument("--seed", type=int, default=0, help="of the made-up lines")
     parser.add_argument("--strangers", action="store_true", help="show what was found in the logs of other people")
+    parser.add_argument("--own-runs", action="store_true", help="show what is found in excerpts of own runs")
     asked = parser.parse_args(words)
-    if asked.strangers:
-        say("\n".join(table()))
+    if asked.strangers or asked.own_runs:
+        say("\n".join(table() if asked.strangers else own_runs.table()))
         return 0
     cases = [(case, watch([case.data])) for case in load(asked.collection)]
     wrong = [(case.name, words) for case, seen in cases if (words := as_expected(case, seen))]

@@ -150,3 +150,18 @@ def test_each_log_of_a_stranger_has_an_address_a_known_label_and_both_findings_a
         assert list(row) == ["id", "source", "label", "first", "now", "list"], row
         assert row["source"].startswith("https://") and row["label"] in RIGHT, row
     assert {label for labels in GROUPS.values() for label in labels} == set(RIGHT)
+
+
+# Excerpts of own runs
+
+
+def test_nothing_is_acted_on_in_the_healthy_excerpts_of_own_runs_and_no_group_is_found_less_often_than_at_first():
+    done = run_tool("--own-runs")
+    assert done.returncode == 0, done.stderr
+    rows = [line.rsplit(maxsplit=4) for line in done.stdout.splitlines()[1:]]
+    assert len(rows) == 6
+    for group, logs, first, now, said in rows:
+        if group.endswith("healthy"):
+            assert logs == now
+        else:
+            assert int(first) <= int(now) <= int(said), group
