@@ -40,6 +40,8 @@ class Scan:
         self._held = b""
         # The number of the line that is held.
         self._number = 1
+        # Whether the next block begins a line: the one before did not end with a bar that is redrawn.
+        self._begins_line = True
         # Lines that a quick scan still has to read, with a keyword or not.
         self._reading_on = HEAD
         self._latched = latched
@@ -108,10 +110,13 @@ class Scan:
         found: list[Fault] = []
         detector, hits = self.detector, iter(places)
         hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
+        begins_line, self._begins_line = self._begins_line, block.endswith(b"\n")
         for count, raw in _segments(block, number):
             end = at + len(raw)
             if whole or hit <= end:
-                found += detector.feed(Line(count, text_of(raw))) if raw else []
+                # An empty line ends a traceback; an empty state of a bar is none.
+                is_line = raw or _is_empty_line(block, at, begins_line=begins_line)
+                found += detector.feed(Line(count, text_of(raw))) if is_line else []
                 whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
@@ -154,6 +159,11 @@ class Scan:
             number += block.startswith(b"\n", end)
             at = end + 1
         return at
+
+
+def _is_empty_line(block: bytes, at: int, *, begins_line: bool) -> bool:
+    """Return whether a line that is empty begins at this place of a block."""
+    return block.startswith(b"\n", at) and (block[at - 1] == ord("\n") if at else begins_line)
 
 
 def _segments(block: bytes, number: int) -> Iterator[tuple[int, bytes]]:

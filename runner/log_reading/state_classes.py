@@ -15,6 +15,7 @@ from rung.recovery.detect import (
     numeric_faults,
     said_in_words,
     scan,
+    unknown_loss,
 )
 from rung.recovery.logs import (
     line_reader,
@@ -46,7 +47,7 @@ _CLASSES: tuple[type, ...] = (
     *(Fault, Saturation),
     *(candidates.FaultCandidate, candidates.FaultCandidates, detector.Detector, fault_builder.FaultBuilder),
     *(last_exception.LastException, log_tail.Tail, log_tail.Traceback, numeric_faults.NumericFaults),
-    *(said_in_words.SaidInWords, scan.Scan),
+    *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss),
     *(line_reader.LineReader, lines.Line, progress.ProgressTracker, step_count.EpochCount),
     *(step_count.EpochStepEstimator, tables.Header, tables.Tables, tracker_links.TrackerLinks),
     *(training_bar.TrainingBar, unwrap.Unwrapper),

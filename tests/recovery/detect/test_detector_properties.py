@@ -2,7 +2,7 @@
 
 import io
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rung.jobs.model.fault import FaultKind
@@ -71,6 +71,8 @@ def test_a_fault_that_is_acted_on_is_still_the_fault_at_the_end(data):
     assert acted_on is None or detector.first_fault(ended=True) == acted_on
 
 
+# An empty line ends a traceback; the line after it is no source code.
+@example(b'File " ", line 0\n\n    node7:4411:4502 [2] NCCL INFO transport/net_ib.cc:921 -> 6\n')
 @given(logs)
 @settings(max_examples=150)
 def test_explain_lists_in_the_order_of_the_lines_and_marks_at_most_one_first_cause(data):

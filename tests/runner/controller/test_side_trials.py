@@ -268,4 +268,4 @@ def test_a_trial_that_cannot_be_started_is_tried_again_and_stops_no_other(build:
     survive(world, job, 6, 1.8)
     world.until(lambda: not world.last(job).is_trial)
     assert world.last(job).rung == "raise_clip"
-    assert verdicts(world, job) == ["survived", "infra_fault", "survived", "won", "behind"]
+    assert verdicts(world, job) == ["survived", "infra_fault", "survived", "won", "clearly"]
