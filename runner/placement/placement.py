@@ -76,7 +76,14 @@ class Placer:
         found = place(requests, self._views(jobs), taken, self._incompatible)
         results = [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
         if self._host_pool.awaits_first_answers():
-            return [(job, result) for job, result in results if isinstance(result, MustWait)]
+            # Only a job that takes several types of GPUs may be placed better on a host that has not answered yet.
+            sure = [
+                isinstance(result, Placed) and len(each.requests) == 1
+                for each, result in zip(requests, found, strict=True)
+            ]
+            return [
+                each for each, is_sure in zip(results, sure, strict=True) if is_sure or isinstance(each[1], MustWait)
+            ]
         return results
 
     def _or_refused(self, job: Job, result: PlacementResult) -> PlacementResult:
