@@ -100,16 +100,16 @@ def bind(cores: list[int]) -> None:
 def claim(folder: str) -> bool:
     """Make claim.json, whole or not at all; False if another wrapper made it first."""
     draft = os.path.join(folder, "claim.%d" % os.getpid())
-    with open(draft, "wb") as file:
-        file.write(json.dumps(dict(identity(os.getpid()), claimed_at=time.time())).encode("ascii"))
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with open(draft, "wb") as file:
+            file.write(json.dumps(dict(identity(os.getpid()), claimed_at=time.time())).encode("ascii"))
+            file.flush()
+            os.fsync(file.fileno())
         os.link(draft, os.path.join(folder, "claim.json"))
     except FileExistsError:
         return False
     finally:
-        os.unlink(draft)
+        remove(draft)
     return True
 
 
@@ -269,11 +269,20 @@ def carries(pid: int, mark: bytes) -> bool:
 def write(folder: str, name: str, data: bytes) -> None:
     """Write a file whole or not at all."""
     draft = os.path.join(folder, "%s.%d" % (name, os.getpid()))
-    with open(draft, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(draft, os.path.join(folder, name))
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(draft, os.path.join(folder, name))
+    except OSError:
+        remove(draft)
+        raise
+
+
+def remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,22 @@ def test_the_command_does_not_run_if_a_stop_was_asked_before(tmp_path: Path, wai
 
 def test_the_wrapper_fails_if_it_cannot_write_its_claim(tmp_path: Path) -> None:
     assert finished(wrap(tmp_path / "nowhere")) != 0
+
+
+@pytest.mark.parametrize(("room", "left"), [(10, ["request.json"]), (200, ["claim.json", "request.json"])])
+def test_a_wrapper_without_room_for_its_files_leaves_no_draft(
+    tmp_path: Path, wait_until: Wait, room: int, left: list[str]
+) -> None:
+    request(tmp_path, "true")
+    # So many bytes may a file of the wrapper have: the claim has 110 to 120, the reserved record 256.
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+    command = [sys.executable, "-I", str(WRAPPER), str(tmp_path)]
+    code = finished(subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=limit))
+    assert (code == 0) == ("claim.json" in left)
+    if code == 0:
+        pid = record(tmp_path, "claim.json")["pid"]
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_the_wrapper_passes_sigterm_to_the_command(tmp_path: Path, wait_until: Wait) -> None:
