@@ -21,10 +21,11 @@ ROWS = (
         "NCCL",
         _COMM,
         "nccl error|ncclsystemerror|ncclinternalerror|ncclremoteerror|ncclunhandledcuda|ncclinvalidusage"
-        "|ncclinvalidargument|nccl operations have|nccl timeout|nccl communicator was",
+        "|ncclinvalidargument|nccl operations have|nccl timeout|nccl communicator was|ncclcomminit",
         r"\bNCCL error\b|\bnccl(?:SystemError|InternalError|RemoteError|UnhandledCudaError|InvalidUsage"
         r"|InvalidArgument)\b"
-        r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted",
+        r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted"
+        r"|\bncclCommInit\w{0,20} failed: ",
     ),
     # The collectives of other makers: Ascend and Habana (HCCL), AMD, Intel, Moore Threads, Baidu, Cambricon.
     row(

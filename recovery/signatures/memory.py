@@ -68,7 +68,7 @@ ROWS = (
         "XLA",
         _OOM,
         "resource_exhausted: |resource exhausted: ",
-        r"RESOURCE[_ ]EXHAUSTED: (?:Out\b|Failed to allocate|OOM)",
+        r"RESOURCE[_ ]EXHAUSTED: (?:Out\b|Failed to allocate|OOM|Attempting to (?:reserve|allocate))",
     ),
     row("C++", _OOM, "std::bad_alloc", r"std::bad_alloc"),
     row("MemoryError", _OOM, "memoryerror", r"(?:^|[\s.\]>_])(?:_Array)?MemoryError(?::|\s*$)"),

@@ -208,6 +208,7 @@ SAMPLES = {
     "XLA": [
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.",
         "E local_client.cc:601] Execution of replica 1 failed: Resource exhausted: Out ",
+        "(0) RESOURCE_EXHAUSTED: Attempting to allocate 2.25G. That was not possible. There are 1.94G free.",
     ],
     "C++": ["terminate called after throwing an instance of 'std::bad_alloc'"],
     "MemoryError": ["MemoryError", "[rank0]: MemoryError"],
@@ -297,6 +298,7 @@ SAMPLES = {
         "[rank2]:[E1 ProcessGroupNCCL.cpp:6] [Rank 2] Watchdog caught collective op",
     ],
     "NCCL": [
+        "[rank 3] Check failed: ncclCommInitRankConfig failed: remote process exited or there was a network error",
         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed.",
         "RuntimeError: NCCL error in: /b/ProcessGroupNCCL.cpp:825, unhandled system error",
         "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
