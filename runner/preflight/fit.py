@@ -13,12 +13,13 @@ from rung.runner.hosts.survey import Report
 from rung.runner.launch.engine_fit import why_unfit
 from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.host_pool import view_of
-from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
+from rung.runner.placement.places import GpuKey, HostView, PlacementResult, WaitingJob
+from rung.runner.placement.scheduler import place
 from rung.runner.preflight.check_job import CheckResult
 
 
 def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
-    return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority)
+    return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority, nodes=spec.resources.nodes)
 
 
 def preview_place(
