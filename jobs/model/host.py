@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rung.jobs.model.engine import DOCKER, Ask, EngineKind
+from rung.jobs.model.engine import DOCKER, Ask, EngineKind, PlacedBy
 from rung.jobs.site.settings import Site, Start
 
 ENGINE_SOCKET = "/var/run/docker.sock"
@@ -52,7 +52,8 @@ class Host:
         """What a job may ask for here: what the engine can do, less what this host or site cannot."""
         if self.site is not None:
             return self.engine.can_do - LACKS[self.site.start]
-        return self.engine.can_do if self.shares_with else self.engine.can_do - {Ask.NODES}
+        alone = self.engine.placed_by is PlacedBy.RUNG and not self.shares_with
+        return self.engine.can_do - {Ask.NODES} if alone else self.engine.can_do
 
     def takes(self, *, image: bool) -> bool:
         """Tell whether jobs with an image run here, or jobs without one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rung.jobs.model.engine import Ask
+from rung.jobs.model.engine import Ask, PlacedBy
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.host import Host
 from rung.jobs.site.starting import why_not
@@ -44,7 +44,8 @@ def why_unfit(spec: JobSpec, host: Host) -> str | None:
     if beyond := too_much(spec, host):
         return f"cannot do {beyond[0]}"
     if host.site is None:
-        return _why_not_on_several(spec, host) if spec.resources.nodes > 1 else None
+        together = spec.resources.nodes > 1 and host.engine.placed_by is PlacedBy.RUNG
+        return _why_not_on_several(spec, host) if together else None
     image = _image_at_site(spec)
     if spec.image is not None and image is None:
         return "gets the first GPU that the job accepts, and the map of images has none for it"
