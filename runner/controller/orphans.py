@@ -57,7 +57,7 @@ class OrphanSweep:
                 self._submit(orphan, key)
 
     def _submit(self, orphan: Orphan, key: str) -> None:
-        paths = self._paths(orphan)
+        paths = self.paths_of(orphan)
         try:
             engine = self._context.engines.on(orphan.host)
         except RungError:
@@ -65,7 +65,7 @@ class OrphanSweep:
         else:
             self._context.tasks.submit(key, orphan.host, partial(stop_orphan, engine, paths))
 
-    def _paths(self, orphan: Orphan) -> AttemptPaths:
+    def paths_of(self, orphan: Orphan) -> AttemptPaths:
         """Return the files of what was left on this host: of an attempt on several, those of its part there."""
         paths = self._context.paths.attempt(orphan.job_id, orphan.attempt)
         attempt = self._context.store.attempts(orphan.job_id)[orphan.attempt - 1]

@@ -301,10 +301,12 @@ def test_the_example_in_the_shipped_list_is_valid() -> None:
     assert {host.user for host in hosts.values()} == {"trainer"}
 
 
-def test_the_example_in_the_docs_is_valid() -> None:
+def test_the_examples_in_the_docs_are_valid() -> None:
     page = (default_list({}).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
-    hosts = read(example)
+    first, second = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
+    together = read(second)
+    assert together["ampere1"].shares_with == ("ampere2",) and together["ampere2"].address_for_hosts == "10.0.0.2"
+    hosts = read(first)
     assert set(hosts) == {"titan1", "titan2", "ampere1"}
     assert (hosts["ampere1"].user, hosts["ampere1"].port, hosts["ampere1"].jump) == ("trainer", 2222, "titan1")
 

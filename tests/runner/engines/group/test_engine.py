@@ -192,7 +192,8 @@ def test_a_stop_reaches_the_others_although_one_host_is_away(world: World) -> No
 def test_nothing_is_started_after_a_stop(world: World) -> None:
     world.engine.stop(world.paths, force=False)
     world.start()
-    assert world.starts == [0, 0] and world.observe().presence is Presence.ABSENT
+    assert [each.done for each in world.machines] == [["term"], ["term"]]
+    assert world.observe().presence is Presence.ABSENT
 
 
 def test_all_ranks_are_asked_for_their_stacks(world: World) -> None:
