@@ -11,7 +11,7 @@ from rung.jobs.model.engine import PROCESS, EndedBy, EngineKind, FilesAt
 from rung.jobs.model.errors import TransitionError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.saturation import Saturation
@@ -173,12 +173,35 @@ class Attempt:
     node: str | None = None
     # The GPUs that its site was asked for, such as `A100:1`; None: none, or Rung leases them itself.
     gpus_asked: str | None = None
-    # On how many nodes of its site it runs. `gpus` are those of the first one.
+    # On how many hosts, or nodes of its site, it runs. `gpus` are those of the first one.
     nodes: int = 1
+    # The other hosts of the list that it runs on, in the order of their ranks; `host` is the leading one.
+    members: tuple[Member, ...] = ()
     # What ended it, where its engine can tell; None: it cannot, or Rung did.
     ended_by: EndedBy | None = None
     # The step from which on the curves of attempts before it do not count, where that is not the planned step.
     purge_step: int | None = None
+
+    @property
+    def places(self) -> tuple[Member, ...]:
+        """Return all hosts that it runs on, the leading one first, each with its GPUs."""
+        return (Member(self.host, self.gpus), *self.members)
+
+    @property
+    def where(self) -> str:
+        """Return the names of all its hosts as text: `turing`, or `turing and pascal`."""
+        return " and ".join(each.host for each in self.places)
+
+    @property
+    def some_host(self) -> str:
+        """Return its host, or as text that it is one of several: `one of turing and pascal`."""
+        return f"one of {self.where}" if self.members else self.host
+
+    @property
+    def where_data(self) -> dict[str, Any]:
+        """Return its hosts and GPUs, for the event that says where it is to run."""
+        (first, *others) = [{"host": each.host, "gpus": [gpu.uuid for gpu in each.gpus]} for each in self.places]
+        return {**first, "members": others} if others else first
 
     @property
     def is_remote(self) -> bool:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.engine import DOCKER, SLURM, EngineKind
@@ -20,7 +20,7 @@ from rung.runner.hosts.host_list import find_hosts
 from rung.runner.hosts.local_remote import LocalRemote
 from rung.runner.hosts.survey import Report, survey
 from rung.runner.hosts.this_machine import survey_here
-from rung.runner.seams.engine import Engine, HostEngine, LocalEngine
+from rung.runner.seams.engine import Engine, HostEngine, LocalEngine, PartEngine
 from rung.runner.seams.remote import Remote
 
 
@@ -28,7 +28,8 @@ def _docker(host: Host, remote: Remote, store_id: str) -> HostEngine:
     from rung.runner.engines.docker.engine import DockerEngine
     from rung.runner.hosts.registry_login import RegistryLogins
 
-    return DockerEngine(remote, store_id, host.engine_socket, RegistryLogins(host.registries), host.volume_roots)
+    logins = RegistryLogins(host.registries)
+    return DockerEngine(remote, store_id, host.engine_socket, logins, host.volume_roots, host.shared)
 
 
 def _slurm(host: Host, remote: Remote, store_id: str) -> HostEngine:
@@ -74,6 +75,8 @@ class RealEngines:
         self._hosts: tuple[Host, ...] | None = None
         self._remotes: Any = None
         self._engines: dict[str, HostEngine] = {}
+        # Of the jobs on several hosts, by the number of their last attempt.
+        self._groups: dict[str, tuple[int, Engine]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -108,7 +111,28 @@ class RealEngines:
         return self._engines[host]
 
     def of(self, attempt: Attempt) -> Engine:
+        if attempt.members:
+            return self._group(attempt)
         return self.on(attempt.host) if attempt.is_remote else self.local
+
+    def _group(self, attempt: Attempt) -> Engine:
+        """Return the engine of an attempt on several hosts; it lasts as long as the attempt."""
+        known = self._groups.get(attempt.job_id)
+        if known is not None and known[0] == attempt.number:
+            return known[1]
+        from rung.runner.engines.group.engine import GroupEngine
+        from rung.runner.engines.group.parts import Part
+
+        parts = [
+            Part(
+                each.host, cast(PartEngine, self.on(each.host)), tuple(gpu.uuid or str(gpu.index) for gpu in each.gpus)
+            )
+            for each in attempt.places
+        ]
+        leading = self._host(attempt.host)
+        engine = GroupEngine(parts, leading.address_for_hosts or leading.address, self._store_id)
+        self._groups[attempt.job_id] = attempt.number, engine
+        return engine
 
     def _host(self, name: str) -> Host:
         found = next((host for host in self.hosts if host.name == name), None)

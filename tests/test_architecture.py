@@ -41,7 +41,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("checkpoints", "validation", "report"),
         (".", "views", "metrics"),
         ("launch", "log_reading"),
-        ("engines", "engines/docker", "engines/slurm", "series", "plots"),
+        ("engines", "engines/docker", "engines/group", "engines/slurm", "series", "plots"),
         ("engines/on_host",),
         ("hosts", "ssh", "files"),
         ("state",),
@@ -74,7 +74,10 @@ BELOW = {
     "jobs/inside/rung_inside/verify": set(),
 }
 # An engine receives its connection as an argument.
-NEVER = {(f"runner/{room}", "runner/ssh") for room in ("engines", "engines/docker", "engines/on_host", "engines/slurm")}
+NEVER = {
+    (f"runner/{room}", "runner/ssh")
+    for room in ("engines", "engines/docker", "engines/group", "engines/on_host", "engines/slurm")
+}
 MOST_MODULES = 15
 MOST_LINES = 300
 # Nine of ten functions are no longer than the first number; none is longer than the second.

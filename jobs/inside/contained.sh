@@ -57,12 +57,14 @@ _rung_value=
 
 export PYTHONPATH="/rung/inside${PYTHONPATH:+:$PYTHONPATH}"
 # Says why, if zero-edit cannot reach the Python that trains.
-[ "${RUNG_MODE:-}" != zero-edit ] || python3 -I /rung/inside/rung_inside/hands_watch.py </dev/null 2>/dev/null &
+[ "${RUNG_MODE:-}" != zero-edit ] || [ "${RUNG_NODE_RANK:-0}" != 0 ] || python3 -I /rung/inside/rung_inside/hands_watch.py </dev/null 2>/dev/null &
 # Keeps versions of a checkpoint file that every save overwrites.
 case ${RUNG_CHECKPOINT_PATTERN:-*} in
 *"*"*) _rung_one_file= ;;
 *) _rung_one_file=yes ;;
 esac
+# Of several hosts that share the folder, the first one does it.
+[ "${RUNG_NODE_RANK:-0}" = 0 ] || _rung_one_file=
 [ -z "$_rung_one_file" ] || python3 -I /rung/inside/rung_inside/version_watch.py </dev/null 2>/dev/null &
 _rung_code=143
 if [ -z "$_rung_stop" ]; then

@@ -95,11 +95,12 @@ PROCESS = EngineKind(
     log=LogAt.FILE,
     ends=frozenset({EndedBy.ITSELF, EndedBy.NODE_FAILURE}),
 )
+# Several nodes only where hosts share a folder, see `Host.can_do`.
 DOCKER = EngineKind(
     name="docker",
     takes_image=True,
     needs_image=True,
-    can_do=frozenset({Ask.VOLUMES, Ask.NO_NETWORK, Ask.PIDS, Ask.GPU_TRAITS}),
+    can_do=frozenset({Ask.VOLUMES, Ask.NO_NETWORK, Ask.PIDS, Ask.GPU_TRAITS, Ask.NODES}),
     placed_by=PlacedBy.RUNG,
     files=FilesAt.HOST,
     log=LogAt.OUTPUT,

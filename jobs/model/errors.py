@@ -12,6 +12,7 @@ RungError                  one line for a person, exit code 2
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
 │   └── NeverTaken         a cluster will never take such a job; only a person can change that
+├── PartNotStarted         one of several hosts could not start its part of an attempt, and nothing of it is left
 ├── HostError              a host cannot be used now; what runs there may run on
 │   ├── HostUnreachable    the host does not answer; it may come back
 │   └── HostRefused        the host, its key or our login is refused; only a person can fix that
@@ -75,6 +76,10 @@ class EngineError(RungError):
 
 class NeverTaken(EngineError):
     """A cluster will never take such a job. It says what to do; neither waiting nor another try helps."""
+
+
+class PartNotStarted(RungError):
+    """One of several hosts could not start its part of an attempt. The other parts are gone; it is over."""
 
 
 class HostError(RungError):

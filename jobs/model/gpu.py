@@ -76,3 +76,18 @@ def _runs(capability: tuple[int, int], match: re.Match[str]) -> bool:
     if match[1] == "compute":
         return built <= capability
     return built[0] == capability[0] and built[1] <= capability[1]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host that runs a part of an attempt, and the GPUs that only this part uses."""
+
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"host": self.host, "gpus": [gpu.to_dict() for gpu in self.gpus]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Member:
+        return cls(str(data["host"]), tuple(Gpu.from_dict(gpu) for gpu in data["gpus"]))

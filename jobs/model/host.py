@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rung.jobs.model.engine import DOCKER, Ask, EngineKind
+from rung.jobs.model.engine import DOCKER, Ask, EngineKind, PlacedBy
 from rung.jobs.site.settings import Site, Start
 
 ENGINE_SOCKET = "/var/run/docker.sock"
@@ -41,11 +41,19 @@ class Host:
     site: Site | None = None
     # It is this machine, so no connection is needed.
     is_here: bool = False
+    # Our folder on a file system that it shares with other hosts, and the names of those: they have the same folder.
+    shared: str = ""
+    shares_with: tuple[str, ...] = ()
+    # Where those reach it, if that is not `address`.
+    address_for_hosts: str | None = None
 
     @property
     def can_do(self) -> frozenset[Ask]:
-        """What a job may ask for here: what the engine can do, less what the site's way to start jobs cannot."""
-        return self.engine.can_do if self.site is None else self.engine.can_do - LACKS[self.site.start]
+        """What a job may ask for here: what the engine can do, less what this host or site cannot."""
+        if self.site is not None:
+            return self.engine.can_do - LACKS[self.site.start]
+        alone = self.engine.placed_by is PlacedBy.RUNG and not self.shares_with
+        return self.engine.can_do - {Ask.NODES} if alone else self.engine.can_do
 
     def takes(self, *, image: bool) -> bool:
         """Tell whether jobs with an image run here, or jobs without one."""

@@ -21,17 +21,29 @@ def job_id(name: str, sequence: int) -> str:
 
 @dataclass(frozen=True)
 class AttemptPaths:
-    """The files of one launch. The wrapper in the job uses these names too."""
+    """The files of one launch. The wrapper in the job uses these names too.
+
+    An attempt on several hosts has such files for each of them, in a folder of its own: `of_node`.
+    """
 
     folder: Path
+    # The number of the host among those of the attempt; None: these are the files of the whole attempt.
+    node: int | None = None
+
+    def of_node(self, node: int) -> AttemptPaths:
+        return AttemptPaths(self.folder / "nodes" / str(node), node)
+
+    @property
+    def _whole(self) -> Path:
+        return self.folder if self.node is None else self.folder.parents[1]
 
     @property
     def number(self) -> int:
-        return int(self.folder.name)
+        return int(self._whole.name)
 
     @property
     def job_folder(self) -> Path:
-        return self.folder.parents[1]
+        return self._whole.parents[1]
 
     @property
     def job_id(self) -> str:
@@ -39,12 +51,12 @@ class AttemptPaths:
 
     @property
     def home(self) -> Path:
-        return self.folder.parents[3]
+        return self._whole.parents[3]
 
     @property
     def reserved(self) -> tuple[Path, ...]:
         """The folders of Rung in the job's folder; a checkpoint of the job is never there."""
-        return self.folder.parent, self.job_folder / "mirror", self.job_folder / STAYS
+        return self._whole.parent, self.job_folder / "mirror", self.job_folder / STAYS
 
     def residence(self, number: int) -> Path:
         """Return the folder of a later residence of the job on this machine; the first one is the job's own folder."""
@@ -211,6 +223,6 @@ class HostPaths:
         """Return the attempt's copy of the shipped work folder."""
         return f"{self.attempt(job_id, number)}/work"
 
-    def record(self, job_id: str, number: int) -> str:
-        """Return the folder where the wrapper records how the attempt ended."""
-        return f"{self.attempt(job_id, number)}/record"
+    def record(self, job_id: str, number: int, node: int | None = None) -> str:
+        """Return the folder where the wrapper records how the attempt ended; on several hosts each has its own."""
+        return f"{self.attempt(job_id, number)}/record{f'-{node}' if node else ''}"

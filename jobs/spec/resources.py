@@ -158,7 +158,9 @@ class Resources(Model):
     shm: Size = Field("1g", description="Shared memory of a container, which data loaders pass batches through.")
     pids: PositiveInt = Field(4096, description="At most this many processes and threads in a container.")
     time: TimeLimit | None = Field(None, description="Time limit of one batch job of Slurm, such as 12h or 1-12:00.")
-    nodes: Annotated[PositiveInt, Field(le=MOST_NODES)] = Field(1, description="Nodes of a Slurm site.")
+    nodes: Annotated[PositiveInt, Field(le=MOST_NODES)] = Field(
+        1, description="Nodes of a Slurm site, or hosts that share a folder."
+    )
 
     @field_validator("gpu", mode="before")
     @classmethod

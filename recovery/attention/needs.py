@@ -88,7 +88,7 @@ def set_aside(bad: Iterable[BadPlace]) -> list[Need]:
 
 def _host(job: Job, last: Attempt, waits: Mapping[int, float]) -> Iterator[Need]:
     if last.unreachable_since is not None:
-        yield host_away(job, last.host, last.unreachable_since)
+        yield host_away(job, last.some_host, last.unreachable_since)
     elif job.state is JobState.RECOVERING and last.number in waits:
         yield host_awaited(job.id, job.reason, waits[last.number])
 

@@ -130,8 +130,13 @@ def why_retry_waits(job: Job, attempts: Sequence[Attempt], checkpoints: Sequence
 
 
 def _hosts_to_avoid(attempts: Sequence[Attempt], other_hosts: Sequence[str], unseen: Sequence[str]) -> tuple[str, ...]:
-    """Return the hosts that failed too often, if the job must leave its host and another one could take it."""
+    """Return the hosts that failed too often, if the job must leave its host and another one could take it.
+
+    Of a job on several hosts nobody knows which of them has failed. One that is away is not chosen anyway.
+    """
     last = attempts[-1]
+    if last.members:
+        return ()
     infra_kinds = {kind for kind, treatment in TREATMENTS.items() if treatment.budget is Budget.INFRA}
     failed = Counter(each.host for each in attempts if each.fault and each.fault.kind in infra_kinds)
     avoid = {host: None for host, times in failed.items() if times >= FAULTS_PER_HOST} | dict.fromkeys(unseen)

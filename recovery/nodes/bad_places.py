@@ -57,9 +57,11 @@ class BadPlace:
 def places_of(attempt: Attempt) -> tuple[Place, ...]:
     """Return where an attempt ran, as exactly as it is known; empty: nowhere that could be avoided.
 
-    A job that asked for no GPU says nothing about one.
+    A job that asked for no GPU says nothing about one, nor does one on several hosts: nobody knows which it was.
     """
     host = attempt.host
+    if attempt.members:
+        return ()
     if attempt.engine.placed_by is PlacedBy.SITE:
         return (Place(host, node=attempt.node, name=f"{attempt.node} of {host}"),) if attempt.node else ()
     return tuple(Place(host, gpu=gpu.uuid, name=f"{host}'s {gpu.type} {gpu.index}") for gpu in attempt.gpus)

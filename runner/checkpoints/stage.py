@@ -25,7 +25,7 @@ def begin(
     context: Context, job: Job, attempt: Attempt, request: Request, secrets: Mapping[str, str]
 ) -> Callable[[], None]:
     """Return the work that starts an attempt on its host."""
-    engine = context.engines.on(attempt.host)
+    engine, starter = context.engines.on(attempt.host), context.engines.of(attempt)
     request = context.avoiding_bad_nodes(job, attempt, request)
     copy, near = _copy(context, job, attempt), copy_here(context, job, attempt, request)
     back = put_back(context, job, attempt, request)
@@ -41,7 +41,7 @@ def begin(
             near()
         if back is not None:
             back()
-        start_attempt(engine, request, secrets, context.sleep)
+        start_attempt(starter, request, secrets, context.sleep)
 
     return work
 

@@ -19,7 +19,7 @@ from rung.runner.placement.group_limit import hold_back
 from rung.runner.placement.host_pool import HostPool
 from rung.runner.placement.local_slots import LocalSlots
 from rung.runner.placement.placement import Placer
-from rung.runner.placement.scheduler import PlacementResult
+from rung.runner.placement.places import PlacementResult
 from rung.runner.trials.trial_folders import TrialFolders
 from rung.runner.validation.gate import Gate
 from rung.runner.validation.run_validations import ValidationRunner

@@ -44,7 +44,8 @@ class OrphanSweep:
 
     def turn(self) -> None:
         for orphan in self._context.store.orphans():
-            key, beside = f"stale {orphan.job_id} {orphan.attempt}", task_key(orphan.job_id, orphan.attempt)
+            key = f"stale {orphan.job_id} {orphan.attempt} {orphan.host}"
+            beside = task_key(orphan.job_id, orphan.attempt)
             self._context.tasks.take(beside)
             if self._context.tasks.busy(beside):
                 continue  # a trial that was given up while it was started, or asked
@@ -56,13 +57,20 @@ class OrphanSweep:
                 self._submit(orphan, key)
 
     def _submit(self, orphan: Orphan, key: str) -> None:
-        paths = self._context.paths.attempt(orphan.job_id, orphan.attempt)
+        paths = self.paths_of(orphan)
         try:
             engine = self._context.engines.on(orphan.host)
         except RungError:
             self._context.back_off(key, RETRY_SECONDS)  # no longer in the list of hosts, or no list that can be read
         else:
             self._context.tasks.submit(key, orphan.host, partial(stop_orphan, engine, paths))
+
+    def paths_of(self, orphan: Orphan) -> AttemptPaths:
+        """Return the files of what was left on this host: of an attempt on several, those of its part there."""
+        paths = self._context.paths.attempt(orphan.job_id, orphan.attempt)
+        attempt = self._context.store.attempts(orphan.job_id)[orphan.attempt - 1]
+        hosts = [place.host for place in attempt.places]
+        return paths.of_node(hosts.index(orphan.host)) if attempt.members else paths
 
     def _on_done(self, orphan: Orphan, key: str, task: Task) -> None:
         error = task.future.exception()

@@ -51,7 +51,7 @@ class Starter:
             transitions.not_started(context.store, job, attempt, str(error), at=context.now())
             return
         if attempt.is_remote:
-            context.set_reason(job, f"{attempt.host} is starting it")
+            context.set_reason(job, f"{attempt.where} {'are' if attempt.members else 'is'} starting it")
         beginning = (begin if attempt.is_remote else begin_here)(context, job, attempt, request, secrets)
         on_error = self.on_error if attempt.is_remote else partial(self._on_error_here, attempt)
         context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, on_error), slow=True)

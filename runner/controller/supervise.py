@@ -208,7 +208,7 @@ class Supervisor:
         detail = str(error).removeprefix(f"{attempt.host}: ")
         more = f"; {stays}, so it waits for this one" if stays else ""
         self._context.set_reason(
-            job, f"{attempt.host} is unreachable since {clock} ({detail}); the job is left as it is{more}"
+            job, f"{attempt.some_host} is unreachable since {clock} ({detail}); the job is left as it is{more}"
         )
 
     # Following

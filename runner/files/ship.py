@@ -63,12 +63,16 @@ mv "$work.part" "$work"
 """
 
 
+# For the folders that several hosts may share: who ships there clears away what others have left half done.
+_SHARED: dict[str, threading.Lock] = {}
+
+
 class Shipper:
     """Ships folders to one host, for one store."""
 
     def __init__(self, remote: Remote, paths: HostPaths) -> None:
         self._remote, self._paths = remote, paths
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = _SHARED.setdefault(paths.root, threading.Lock()) if paths.folder else threading.Lock()
         # Whether files of other trees may be used again.
         self._trusted = True
 

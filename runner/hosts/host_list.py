@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,9 +38,11 @@ SETTINGS = {
     "rung_engine_socket": "engine_socket",
     "rung_registries": "registries",
     "rung_volume_roots": "volume_roots",
+    "rung_shared": "shared",
+    "rung_address": "address_for_hosts",
 }
 ARGUMENTS = "ansible_ssh_common_args"
-ENGINE, SITE = "rung_engine", "rung_slurm"
+ENGINE, SITE, SHARED = "rung_engine", "rung_slurm", "rung_shared"
 PASSWORDS = frozenset({"ansible_password", "ansible_ssh_pass", "ansible_ssh_password"})
 # Connections of Ansible that are SSH, and those that are this machine itself.
 SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh"})
@@ -82,11 +85,22 @@ def parse_hosts(raw: bytes) -> list[Host]:
     if not file.readable:
         raise InventoryError(file.problem_lines())
     reader = _Reader(file)
-    hosts = [host for entry in Inventory(file).entries() if (host := reader.host(entry))]
+    hosts = with_sharing([host for entry in Inventory(file).entries() if (host := reader.host(entry))])
     reader.refuse_circles({host.name: host for host in hosts})
     if file.problems:
         raise InventoryError(file.problem_lines())
     return hosts
+
+
+def with_sharing(hosts: Sequence[Host]) -> list[Host]:
+    """Return the hosts, each with the names of those that have the same folder on a file system that they share."""
+    folders = {
+        host.shared: [each.name for each in hosts if each.shared == host.shared] for host in hosts if host.shared
+    }
+    return [
+        replace(host, shares_with=tuple(name for name in folders.get(host.shared, ()) if name != host.name))
+        for host in hosts
+    ]
 
 
 class _Reader:
@@ -126,6 +140,8 @@ class _Reader:
             why = "is no engine of this version" if named.value in [*ENGINES] else "should name an engine"
             self._problem(named.line, f"{ENGINE}: {why}; known: {known} (got {str(named.value)[:60]!r})")
             return {}
+        if kind is SLURM and SHARED in given:
+            self._problem(given[SHARED].line, f"{SHARED}: a site of Slurm has its folder in {SITE}")
         if kind is not SLURM:
             if settings is not None:
                 self._problem(settings.line, f"{SITE}: has no effect without {ENGINE}: {SLURM.name}")
@@ -153,6 +169,8 @@ class _Reader:
             return {}
         if wanted == "port":
             return {wanted: int(found.value)}
+        if wanted == "shared":
+            return {wanted: str(PurePosixPath(found.value))}
         if wanted == "registries":
             return {wanted: tuple(name.lower() for name in found.value)}
         if wanted == "volume_roots":
@@ -251,6 +269,11 @@ def _roots(value: Any) -> str:
     return "" if good else "should be a list of paths that begin with / and have no .."
 
 
+def _shared(value: Any) -> str:
+    good = not _socket(value) and ".." not in PurePosixPath(value).parts and PurePosixPath(value) != PurePosixPath("/")
+    return "" if good else "should be a folder that begins with / and has no .."
+
+
 CHECKS: dict[str, Callable[[Any], str]] = {
     "port": _port,
     "key": _path,
@@ -258,4 +281,5 @@ CHECKS: dict[str, Callable[[Any], str]] = {
     "engine_socket": _socket,
     "registries": _registries,
     "volume_roots": _roots,
+    "shared": _shared,
 }

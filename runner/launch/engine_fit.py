@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rung.jobs.model.engine import Ask
+from rung.jobs.model.engine import Ask, PlacedBy
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.host import Host
 from rung.jobs.site.starting import why_not
@@ -30,6 +30,10 @@ ASKED: Mapping[Ask, Callable[[JobSpec], bool]] = {
 }
 
 
+# What would make a host able to do it.
+ADVICE: Mapping[Ask, str] = {Ask.NODES: " (hosts that share a file system can: rung_shared in the list of hosts)"}
+
+
 def too_much(spec: JobSpec, host: Host) -> list[Ask]:
     """Return what the job asks for that the host cannot do."""
     return [ask for ask, is_asked in ASKED.items() if is_asked(spec) and ask not in host.can_do]
@@ -40,11 +44,27 @@ def why_unfit(spec: JobSpec, host: Host) -> str | None:
     if beyond := too_much(spec, host):
         return f"cannot do {beyond[0]}"
     if host.site is None:
-        return None
+        together = spec.resources.nodes > 1 and host.engine.placed_by is PlacedBy.RUNG
+        return _why_not_on_several(spec, host) if together else None
     image = _image_at_site(spec)
     if spec.image is not None and image is None:
         return "gets the first GPU that the job accepts, and the map of images has none for it"
     return why_not(host.site, image)
+
+
+def _why_not_on_several(spec: JobSpec, host: Host) -> str | None:
+    """Return why a job cannot run on this host together with those that share its folder; None: it can."""
+    if not host.takes(image=spec.image is not None):
+        return "takes no job without an image"
+    if len(host.shares_with) + 1 < spec.resources.nodes:
+        shares = f"shares its folder with {len(host.shares_with)} other host{'s' if host.shares_with[1:] else ''}"
+        return f"{shares}, and the job asks for {spec.resources.nodes} nodes"
+    if spec.ranks is None:
+        return "starts a job on several hosts only with `ranks`, so that they find each other"
+    if spec.network == "none":
+        return "cannot run it on several hosts with `network: none`"
+    folder = spec.checkpoint.dir
+    return f"cannot tell whether {folder} is shared: give a relative checkpoint.dir" if folder.startswith("/") else None
 
 
 def _image_at_site(spec: JobSpec) -> str | None:
@@ -64,6 +84,9 @@ def refuse_too_much(spec: JobSpec, hosts: Sequence[Host]) -> None:
             "name an image, or take it out of the job file"
         )
     if all(beyond):
-        raise UsageError(f"{spec.name}: {beyond[0][0]}: no host of the list can do that; take it out of the job file")
+        how = ADVICE.get(beyond[0][0], "")
+        raise UsageError(
+            f"{spec.name}: {beyond[0][0]}: no host of the list can do that{how}; take it out of the job file"
+        )
     host, why = next(found for found, asked in zip(unfit, beyond, strict=True) if not asked)
     raise UsageError(f"{spec.name}: no host of the list takes it: {host.name} {why}")

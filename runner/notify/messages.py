@@ -96,7 +96,7 @@ def _recovering(event: Event, story: Story) -> Reaction:
     if attempt.trial is not None and before.number != attempt.number - 1:
         return NOTHING
     what = "trials decide what is" if attempt.trial is not None else attempt.rung or "the same knobs"
-    moved = f" on {attempt.host}" if attempt.host != before.host else ""
+    moved = f" on {attempt.where}" if attempt.where != before.where else ""
     start = f"from step {attempt.planned_step}" if attempt.planned_step is not None else "from scratch"
     text = f"{story.job.spec.name}: {_fault_text(fault)}, {what} next{moved}, {start}"
     return Reaction((_message((Occasion.RECOVERING,), text, event, story),))
@@ -136,7 +136,7 @@ def _state(event: Event, story: Story) -> Reaction:
 def _unreachable(event: Event, story: Story) -> Reaction:
     """Tell that a host does not answer, and later that the job still waits for it, unless something changes by then."""
     attempt, job = story.attempt(event.attempt), story.job
-    host = attempt.host if attempt is not None else "its host"
+    host = attempt.some_host if attempt is not None else "its host"
     need = host_away(job, host, event.at)
     text = f"{job.spec.name}: {with_since(need.why, need.since)}; the job is left as it is"
     lost = _message((Occasion.HOST_LOST,), text, event, story)
@@ -163,7 +163,7 @@ def _stale_gone(event: Event, story: Story) -> Reaction:
     attempt = story.attempt(event.attempt)
     if attempt is None or not attempt.host_lost:
         return NOTHING
-    text = f"{story.job.spec.name}: {attempt.host} answers again; the job had left it"
+    text = f"{story.job.spec.name}: {attempt.some_host} answers again; the job had left it"
     return Reaction((_message((Occasion.HOST_BACK,), text, event, story),))
 
 

@@ -12,7 +12,7 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.nodes.avoid import gpus_to_use_last
 from rung.recovery.nodes.bad_places import BadPlace, find_bad_places, relevant
 from rung.runner.context import Context
-from rung.runner.placement.scheduler import GpuKey, HostView, Placed, WaitingJob
+from rung.runner.placement.places import GpuKey, HostView, Placed, WaitingJob
 from rung.runner.views.hosts_table import why_set_aside
 
 
@@ -70,13 +70,13 @@ def with_place(decision: Relaunch, last: Attempt, placed: Placed) -> Relaunch:
     if decision.avoid or last.host_lost or not placed.gpus:
         return decision
     gpus = ", ".join(f"{gpu.type} {gpu.index}" for gpu in placed.gpus)
-    before, after = set(_keys(last)), {(placed.host, gpu.uuid) for gpu in placed.gpus}
+    before, after = set(_keys(last)), {(place.host, gpu.uuid) for place in placed.places for gpu in place.gpus}
     how = " again" if before == after else ", not where it had the fault" if before.isdisjoint(after) else ""
     return replace(decision, because=f"{decision.because}; on {placed.host}'s {gpus}{how}")
 
 
 def _keys(attempt: Attempt) -> list[GpuKey]:
-    return [(attempt.host, gpu.uuid) for gpu in attempt.gpus]
+    return [(place.host, gpu.uuid) for place in attempt.places for gpu in place.gpus]
 
 
 def mark(views: Sequence[HostView], bad: Sequence[BadPlace], now: float) -> list[HostView]:

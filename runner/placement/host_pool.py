@@ -11,7 +11,7 @@ from rung.jobs.site.partitions import Partition
 from rung.runner.context import Context, Lasting
 from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.launch.known_sites import keep_sites
-from rung.runner.placement.scheduler import HostView, Slot
+from rung.runner.placement.places import HostView, Slot
 from rung.runner.task_pool import Task
 
 # Other people may take a GPU at any time, so a report may be this old when a GPU is chosen by it.

@@ -18,7 +18,8 @@ from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import HERE, max_parallel, why_no_gpu
 from rung.runner.placement.bad_gpus import BadGpus
 from rung.runner.placement.host_pool import SURVEY_SECONDS, view_of
-from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
+from rung.runner.placement.places import GpuKey, HostView, PlacementResult, WaitingJob
+from rung.runner.placement.scheduler import place
 from rung.runner.state.store import Store
 
 SURVEY_KEY = "this machine"

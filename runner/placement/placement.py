@@ -25,16 +25,8 @@ from rung.runner.launch.known_sites import why_nowhere
 from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import BadGpus, with_place
 from rung.runner.placement.host_pool import HostPool
-from rung.runner.placement.scheduler import (
-    HostView,
-    MustWait,
-    Placed,
-    PlacementResult,
-    Refused,
-    WaitingJob,
-    candidates,
-    place,
-)
+from rung.runner.placement.places import HostView, MustWait, Placed, PlacementResult, Refused, WaitingJob
+from rung.runner.placement.scheduler import candidates, place
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
 from rung.runner.validation import gate
@@ -96,14 +88,24 @@ class Placer:
 
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""
-        others = [view for view in self.bad_gpus.mark(self._host_pool.views({})) if view.host.name != host]
+        views = self.bad_gpus.mark(self._host_pool.views({}))
+        if job.spec.resources.nodes > 1:
+            # Whichever of its hosts is away: it cannot be used.
+            return candidates(self._waiting_job(job), views, self._incompatible)
+        others = [view for view in views if view.host.name != host]
         return candidates(self._waiting_job(job), others, self._incompatible)
 
     def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
         # Two containers in the network of the host could want the same port, and two processes on this machine too.
         shares_ports = not attempt.is_remote or job.spec.network == "host"
-        if not attempt.gpus or shares_ports or attempt.engine.placed_by is PlacedBy.SITE or self._somebody_waits(job):
+        if (
+            not attempt.gpus
+            or attempt.members
+            or shares_ports
+            or attempt.engine.placed_by is PlacedBy.SITE
+            or self._somebody_waits(job)
+        ):
             return []
         if not self._host_pool.is_fresh(attempt.host):
             return None
@@ -138,7 +140,8 @@ class Placer:
         attempts = self._context.store.attempts(job.id)
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
         wanted = job.spec.resources.gpu, job.spec.image, job.spec.priority
-        return self.bad_gpus.for_job(WaitingJob(job.id, *wanted, near, self._avoided(job)), job)
+        nodes = job.spec.resources.nodes
+        return self.bad_gpus.for_job(WaitingJob(job.id, *wanted, near, self._avoided(job), nodes=nodes), job)
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""
@@ -157,7 +160,9 @@ class Placer:
 
     def _views(self, jobs: Sequence[Job]) -> list[HostView]:
         last = [self._context.store.attempts(job.id)[-1:] for job in jobs if job.state is not JobState.QUEUED]
-        return self.bad_gpus.mark(self._host_pool.views(Counter(attempt.host for found in last for attempt in found)))
+        return self.bad_gpus.mark(
+            self._host_pool.views(Counter(place.host for (attempt,) in last for place in attempt.places))
+        )
 
     def _incompatible(self, image: str, gpu: Gpu) -> str | None:
         return self._incompatibilities.get((image, gpu.capability))
@@ -207,8 +212,9 @@ class Placer:
         """Write the attempt, the lease and the change of state in one transaction."""
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
+        residence = next_attempt.next_residence(attempts, placed.host)
         placement = next_attempt.Placement(
-            placed.host, placed.gpus, placed.image, next_attempt.next_residence(attempts, placed.host), placed.engine
+            placed.host, placed.gpus, placed.image, residence, placed.engine, placed.members
         )
         if job.state is JobState.RECOVERING:
             decision = with_place(self._moving.pop(job.id)[1], attempts[-1], placed)
@@ -220,7 +226,8 @@ class Placer:
             attempt = next_attempt.asked_by_person(job, attempts, checkpoints, placement, gate.because(store, job))
             transitions.launching(store, job, attempt, at=at)
         self._checkpoint_search.forget(job.id)
-        self._host_pool.forget(placed.host)
+        for each in placed.places:
+            self._host_pool.forget(each.host)
 
 
 def _is_usable(view: HostView, attempt: Attempt) -> bool:

@@ -8,105 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from rung.jobs.model.engine import EngineKind, PlacedBy
-from rung.jobs.model.gpu import Gpu
-from rung.jobs.model.host import Host
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.spec.image import for_gpu
 from rung.jobs.spec.resources import GpuRequest
+from rung.runner.placement.places import (
+    GpuKey,
+    HostView,
+    MustWait,
+    Placed,
+    PlacementResult,
+    Refused,
+    Slot,
+    WaitingJob,
+)
+from rung.runner.placement.several_hosts import Part, choose, sharing
 
-# A GPU: the name of its host and its UUID, which the host itself reports.
-GpuKey = tuple[str, str]
 # A reason is one sentence: it names at most this many obstacles.
 NAMED = 4
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One GPU of a host, and what uses it without a lease of this store (a process, or a job of another store)."""
-
-    gpu: Gpu
-    foreign_process: str = ""
-    # Why no job gets it now, after faults of several: `is set aside until 14:20 ...`.
-    set_aside: str = ""
-
-
-@dataclass(frozen=True)
-class HostView:
-    """A host as the scheduler sees it. `trouble` is why nothing can go there now: `is unreachable`."""
-
-    host: Host
-    slots: tuple[Slot, ...] = ()
-    trouble: str = ""
-    # The number of attempts that run there now, with and without a GPU.
-    load: int = 0
-    # The most jobs without a GPU that run there at once; None: no limit. Where there is one, `load` counts only them.
-    limit: int | None = None
-
-    @property
-    def places(self) -> bool:
-        """Tell whether the host chooses GPUs by itself."""
-        return self.host.engine.placed_by is PlacedBy.SITE
-
-    def takes(self, job: WaitingJob) -> bool:
-        return self.host.takes(image=job.image is not None)
-
-    def may_have(self, requests: Sequence[GpuRequest]) -> bool:
-        """Tell whether a host that cannot be used now may have the GPUs that are requested."""
-        if not requests:
-            return True
-        if self.slots:
-            return any(request.fits(slot.gpu) for request in requests for slot in self.slots)
-        return any(each.type is None or self.host.should_have(each.type) or not self.host.groups for each in requests)
-
-
-@dataclass(frozen=True)
-class WaitingJob:
-    """A job that waits for a host. Without an image it is a process, which any GPU can run."""
-
-    job: str
-    requests: tuple[GpuRequest, ...]
-    image: str | Mapping[str, str] | None
-    priority: int = 0
-    # The host that has its files, and the hosts to avoid, each with the reason: `is avoided after 2 faults`.
-    near: str | None = None
-    avoid: Mapping[str, str] = field(default_factory=dict)
-    # GPUs that it takes only if no other is free, because it died there; and those that it has leased itself.
-    use_last: frozenset[GpuKey] = frozenset()
-    own: frozenset[GpuKey] = frozenset()
-
-    def image_for(self, kind: str) -> str | None:
-        return for_gpu(self.image, kind) if self.image is not None else None
-
-    def takes_last(self, view: HostView, gpus: Sequence[Gpu]) -> bool:
-        return any((view.host.name, gpu.uuid) in self.use_last for gpu in gpus)
-
-
-@dataclass(frozen=True)
-class Placed:
-    job: str
-    host: str
-    gpus: tuple[Gpu, ...]
-    image: str | None
-    engine: EngineKind
-
-
-@dataclass(frozen=True)
-class MustWait:
-    job: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """No GPU that it accepts can ever run its image, or no site can ever run the job."""
-
-    job: str
-    reason: str
-
-
-PlacementResult = Placed | MustWait | Refused
 # Returns why an image cannot run on a GPU; None if it can, or if that is not known yet.
 WhyIncompatible = Callable[[str, Gpu], str | None]
 
@@ -127,7 +46,10 @@ def place(
 def candidates(job: WaitingJob, views: Sequence[HostView], incompatible: WhyIncompatible) -> list[str]:
     """Return the usable hosts that have the GPUs a job requests, free or not."""
     allocation = _Allocation(views, {}, incompatible)
-    return [view.host.name for view in views if allocation.fits(job, view)]
+    able = [view for view in views if allocation.fits(job, view)]
+    if job.nodes > 1:
+        able = [view for view in able if view.places] + [each for group in sharing(able, job.nodes) for each in group]
+    return [view.host.name for view in able]
 
 
 class _Allocation:
@@ -140,10 +62,11 @@ class _Allocation:
         self._reserved: dict[GpuKey, WaitingJob] = {}
 
     def result(self, job: WaitingJob) -> PlacementResult:
-        placed = self._with_gpus(job) if job.requests else self._without_gpus(job)
+        placed = self._place_of(job)
         if placed is not None:
-            self._taken |= dict.fromkeys(((placed.host, gpu.uuid) for gpu in placed.gpus), job.job)
-            self._load[placed.host] += 1
+            for place in placed.places:
+                self._taken |= dict.fromkeys(((place.host, gpu.uuid) for gpu in place.gpus), job.job)
+                self._load[place.host] += 1
             return placed
         if (refusal := self._refusal(job)) is not None:
             return Refused(job.job, refusal)
@@ -156,6 +79,30 @@ class _Allocation:
         return able and self._is_usable(job, view)
 
     # Free GPUs
+
+    def _place_of(self, job: WaitingJob) -> Placed | None:
+        if job.nodes > 1:
+            return self._on_several(job) or self._at_a_site(job)
+        return self._with_gpus(job) if job.requests else self._without_gpus(job)
+
+    def _on_several(self, job: WaitingJob) -> Placed | None:
+        """Return a place on several hosts that share a folder, with GPUs of one type on all of them."""
+        groups = sharing(self._usable(job), job.nodes)
+        wanted = [(request, views) for request in job.requests or (None,) for views in groups]
+        found = choose(job, [(each.count if each else 0, self._parts(job, each, views)) for each, views in wanted])
+        if found is None:
+            return None
+        (view, gpus), *others = found
+        image = job.image_for(gpus[0].type if gpus else "cpu")
+        if image is None:
+            return None
+        members = tuple(Member(other.host.name, theirs) for other, theirs in others)
+        return Placed(job.job, view.host.name, gpus, image, view.host.engine, members)
+
+    def _parts(self, job: WaitingJob, request: GpuRequest | None, views: Sequence[HostView]) -> list[Part]:
+        """Return what each host could give now, those with the fewest attempts first."""
+        views = sorted(views, key=lambda view: self._load[view.host.name])
+        return [(view, tuple(self._free(job, request, view)) if request else ()) for view in views]
 
     def _with_gpus(self, job: WaitingJob) -> Placed | None:
         choices = [
@@ -176,7 +123,7 @@ class _Allocation:
     def _at_a_site(self, job: WaitingJob) -> Placed | None:
         """Return a place at a site, which has a queue of its own and chooses the GPUs by itself."""
         sites = [view for view in self._usable(job) if view.places]
-        images = [job.image_for(request.type or "") for request in job.requests]
+        images = [job.image_for(request.type or "") for request in job.requests] or [job.image_for("cpu")]
         if not sites or (job.image is not None and None in images):
             return None
         view = min(sites, key=lambda view: (view.host.name != job.near, self._load[view.host.name]))
@@ -220,7 +167,7 @@ class _Allocation:
             return f"is in use by {self._taken[key]}"
         if slot.foreign_process:
             return f"is in use by someone else ({slot.foreign_process})"
-        if key in self._reserved:
+        if key in self._reserved and self._reserved[key] is not job:
             other = self._reserved[key]
             return f"is kept for {other.job}, which waits for {other.requests[0].count}"
         return None
@@ -247,14 +194,20 @@ class _Allocation:
         return "; ".join(list(named)[:NAMED])
 
     def _reserve(self, job: WaitingJob) -> None:
-        """Reserve free GPUs for a job that needs several, on the host where the fewest are missing."""
+        """Reserve free GPUs for a job that needs several, on the hosts where the fewest are missing."""
         for request in job.requests:
             able = [view for view in self._usable(job) if self._could_ever(job, request, view)]
-            if request.count > 1 and able:
-                best = max(able, key=lambda view: len(self._free(job, request, view)))
-                free = self._free(job, request, best)
-                self._reserved |= dict.fromkeys(((best.host.name, gpu.uuid) for gpu in free), job)
+            groups = [[view] for view in able] if job.nodes == 1 else sharing(able, job.nodes)
+            if request.count * job.nodes > 1 and groups:
+                free = [self._most_free(job, request, views) for views in groups]
+                most = max(len(keys) for keys in free)
+                self._reserved |= dict.fromkeys(next(keys for keys in free if len(keys) == most), job)
                 return
+
+    def _most_free(self, job: WaitingJob, request: GpuRequest, views: Sequence[HostView]) -> list[GpuKey]:
+        """Return the free GPUs of as many hosts as the job needs, those with the most first."""
+        free = [[(view.host.name, gpu.uuid) for gpu in self._free(job, request, view)] for view in views]
+        return [key for keys in sorted(free, key=len, reverse=True)[: job.nodes] for key in keys]
 
     def _could_ever(self, job: WaitingJob, request: GpuRequest, view: HostView) -> bool:
         known = [slot for slot in view.slots if request.fits(slot.gpu) and not slot.set_aside]
@@ -264,6 +217,8 @@ class _Allocation:
 
     def _reason(self, job: WaitingJob) -> str:
         wanted = " or ".join(request.text for request in job.requests) or ("a host" if job.image else "a slot")
+        if job.nodes > 1:
+            wanted = f"{wanted} on each of {job.nodes} hosts" if job.requests else f"{job.nodes} hosts"
         obstacles = list(dict.fromkeys(what for view in self._views for what in self._obstacles(job, view)))
         more = f"; and {len(obstacles) - NAMED} more" if len(obstacles) > NAMED else ""
         return f"waits for {wanted}: {'; '.join(obstacles[:NAMED]) or self._none_found()}{more}"

@@ -25,7 +25,7 @@ from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.bad_gpus import mark
 from rung.runner.placement.host_pool import view_of
 from rung.runner.placement.local_slots import leases_of
-from rung.runner.placement.scheduler import GpuKey, HostView, Placed
+from rung.runner.placement.places import GpuKey, HostView, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
@@ -75,7 +75,7 @@ class LaunchPreview:
         answer = preview_place(self._spec, job_id, views, leases)
         if isinstance(answer, Placed):
             self._site = next(view.host.site for view in views if view.host.name == answer.host)
-            return Placement(answer.host, answer.gpus, answer.image, engine=answer.engine)
+            return Placement(answer.host, answer.gpus, answer.image, engine=answer.engine, members=answer.members)
         self._waits = answer.reason
         image = self._spec.image
         first = image if isinstance(image, str) else next(iter((image or {}).values()), "")

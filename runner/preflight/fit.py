@@ -13,12 +13,13 @@ from rung.runner.hosts.survey import Report
 from rung.runner.launch.engine_fit import why_unfit
 from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.host_pool import view_of
-from rung.runner.placement.scheduler import GpuKey, HostView, PlacementResult, WaitingJob, place
+from rung.runner.placement.places import GpuKey, HostView, PlacementResult, WaitingJob
+from rung.runner.placement.scheduler import place
 from rung.runner.preflight.check_job import CheckResult
 
 
 def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
-    return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority)
+    return WaitingJob(job_id, spec.resources.gpu, spec.image, spec.priority, nodes=spec.resources.nodes)
 
 
 def preview_place(
@@ -31,7 +32,7 @@ def preview_place(
 def check_fit(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]:
     """Yield for every host whether the job could run there; an empty list of hosts is a problem too."""
     pairs = [(report, view_of(report)) for report in reports]
-    found = [(view, _why_not(spec, view) or _why_not_at_site(spec, report)) for report, view in pairs]
+    found = [(view, _why_not(spec, view) or _why_not_by_list(spec, report)) for report, view in pairs]
     good = [view for view, why in found if why is None]
     for view, why in found:
         if why is None:
@@ -61,11 +62,11 @@ def _why_not(spec: JobSpec, view: HostView) -> str | None:
     return None
 
 
-def _why_not_at_site(spec: JobSpec, report: Report) -> str | None:
-    """Return why a site cannot run the job, as far as its settings and its nodes tell; None: it can, or it is none."""
+def _why_not_by_list(spec: JobSpec, report: Report) -> str | None:
+    """Return why a host cannot run the job, as far as the list of hosts and the nodes of a site tell; None: it can."""
     site = report.host.site
     if site is None:
-        return None
+        return why_unfit(spec, report.host)
     return why_unfit(spec, report.host) or why_never(site, asked_of(spec), report.partitions)
 
 

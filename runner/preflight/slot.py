@@ -13,7 +13,7 @@ from rung.runner.hosts.survey import Report
 from rung.runner.hosts.this_machine import MAX_PARALLEL, max_parallel, survey_here, why_no_gpu
 from rung.runner.placement.bad_gpus import mark
 from rung.runner.placement.local_slots import gpu_view, leases_of, place_here, slot_view, used_slots, waiting_here
-from rung.runner.placement.scheduler import Placed
+from rung.runner.placement.places import Placed
 from rung.runner.state.store import Store
 
 

@@ -18,7 +18,7 @@ from rung.runner.report.checkpoint_list import known_checkpoints
 from rung.runner.report.curves import job_figure, read_series
 from rung.runner.report.summary import percent, share_again, summary_line
 from rung.runner.state.store import Store
-from rung.runner.views.costs import gpu_cost, gpu_names, unseen_gpus
+from rung.runner.views.costs import gpu_cost, gpu_names, hosts_text, unseen_gpus
 from rung.runner.views.history import history
 from rung.runner.views.story import duration, whole_story
 from rung.runner.views.tables import end_text
@@ -114,7 +114,7 @@ def _value(value: Any, nothing: str) -> str:
 def _facts(row: Data) -> Iterator[tuple[str, str]]:
     """Yield when an attempt ran, where it resumed, how far it got and how it ended."""
     gpus = gpu_names(row)
-    where = f"{row['host']}, node {row['node']}" if row["node"] else row["host"]
+    where = f"{row['host']}, node {row['node']}" if row["node"] else hosts_text(row) or ""
     yield "host", f"{where} ({gpus})" if gpus else where
     if row["image"]:
         yield "image", row["image"]

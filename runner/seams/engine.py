@@ -97,6 +97,8 @@ class Request:
     # What is asked of a site that chooses nodes and GPUs by itself, and the nodes where it must not place the attempt.
     asked: Asked | None = None
     avoid: tuple[str, ...] = ()
+    # On how many hosts the attempt runs; `paths.node` says which of them this request is for.
+    nodes: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -163,6 +165,16 @@ class Engine(Protocol):
 
     def move(self, request: Request, names: Sequence[str], aside: Path) -> None:
         """Move these checkpoints into another folder of the job; names that are gone are ignored."""
+
+
+class PartEngine(Engine, Protocol):
+    """An engine that can start a part of an attempt, on one of several hosts that share a file system."""
+
+    def create(self, request: Request) -> None:
+        """Do everything up to the start of the part, which `start` then does in a moment; or nothing if it is done."""
+
+    def discard(self, paths: AttemptPaths) -> None:
+        """Remove a part with what runs of it, because another part could not be started. There is no way back."""
 
 
 class LocalEngine(Engine, Protocol):

@@ -14,7 +14,7 @@ from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.engine import DOCKER, ENGINES, PROCESS, EndedBy
 from rung.jobs.model.fault import Fault
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.saturation import Saturation
 from rung.jobs.model.state import JobState
@@ -65,6 +65,7 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["outcome"] = attempt.outcome.value
     data["verdict"] = attempt.verdict.value if attempt.verdict else None
     data["gpus"] = [gpu.to_dict() for gpu in attempt.gpus]
+    data["members"] = [member.to_dict() for member in attempt.members]
     data["engine"] = attempt.engine.name
     data["trial"] = attempt.trial.to_dict() if attempt.trial else None
     data["saturation"] = attempt.saturation.to_dict() if attempt.saturation else None
@@ -103,6 +104,7 @@ def attempt_from_row(row: sqlite3.Row) -> Attempt:
     for name in ("skipped", "undone"):
         data[name] = tuple((rung, reason) for rung, reason in data[name])
     data["gpus"] = tuple(Gpu.from_dict(gpu) for gpu in data.get("gpus", ()))
+    data["members"] = tuple(Member.from_dict(member) for member in data.get("members", ()))
     # In an older store the image tells it.
     data["engine"] = ENGINES[data.get("engine") or (DOCKER if data.get("image") else PROCESS).name]
     data["ended_by"] = EndedBy(data["ended_by"]) if data.get("ended_by") else None

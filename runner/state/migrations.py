@@ -86,4 +86,25 @@ VERSION_8 = (
 # The jobs that a controller attends to in every turn: those that have ended, however many, cost nothing.
 VERSION_9 = ("CREATE INDEX active_jobs ON jobs (seq) WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')",)
 
-MIGRATIONS = (VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9)
+# An attempt on several hosts may be given up: each of them is asked by itself, and its GPUs are free when it answers.
+VERSION_10 = (
+    "ALTER TABLE stale RENAME TO old_stale",
+    """CREATE TABLE stale (
+        job_id TEXT NOT NULL REFERENCES jobs (id), attempt INTEGER NOT NULL, host TEXT NOT NULL, since REAL NOT NULL,
+        PRIMARY KEY (job_id, attempt, host))""",
+    "INSERT INTO stale SELECT job_id, attempt, host, since FROM old_stale",
+    "DROP TABLE old_stale",
+)
+
+MIGRATIONS = (
+    VERSION_1,
+    VERSION_2,
+    VERSION_3,
+    VERSION_4,
+    VERSION_5,
+    VERSION_6,
+    VERSION_7,
+    VERSION_8,
+    VERSION_9,
+    VERSION_10,
+)

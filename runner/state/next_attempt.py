@@ -15,7 +15,7 @@ from rung.jobs.job import Attempt, Job, Outcome, beside_last, main_line
 from rung.jobs.model.engine import PROCESS, EngineKind, PlacedBy
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.fault import Fault
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint, Sighting, choose_checkpoint
 from rung.recovery.decide.decide import Decision, Relaunch, Stop
@@ -33,12 +33,18 @@ class Placement:
     image: str | None = None
     residence: int = 1
     engine: EngineKind = PROCESS
+    # The other hosts, where it runs on several.
+    members: tuple[Member, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        return 1 + len(self.members)
 
 
 def same_placement(last: Attempt) -> Placement:
     # A site chooses anew.
     gpus = last.gpus if last.engine.placed_by is PlacedBy.RUNG else ()
-    return Placement(last.host, gpus, last.image, last.residence, last.engine)
+    return Placement(last.host, gpus, last.image, last.residence, last.engine, last.members)
 
 
 def next_residence(attempts: Sequence[Attempt], host: str) -> int:
@@ -68,6 +74,8 @@ def asked_by_person(
         "image": placement.image,
         "residence": placement.residence,
         "engine": placement.engine,
+        "members": placement.members,
+        "nodes": placement.nodes,
     }
     if not attempts:
         # Those that came with the job: `rung launch --from`.
@@ -106,6 +114,8 @@ def next_attempt(job: Job, number: int, placement: Placement, decision: Relaunch
         image=placement.image,
         residence=placement.residence,
         engine=placement.engine,
+        members=placement.members,
+        nodes=placement.nodes,
         asked=decision.knobs,
         rung=decision.rung.value if decision.rung else None,
         because=decision.because,
@@ -210,4 +220,4 @@ def _decision_data(decision: Relaunch, last: Attempt, attempt: Attempt) -> dict[
     }
     if not (attempt.is_remote or attempt.gpus):
         return data
-    return {**data, "host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+    return {**data, **attempt.where_data}

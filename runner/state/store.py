@@ -245,12 +245,12 @@ class Store(JobRows, GroupRows, SubmissionRows, PlaceRows):
         """Lease its GPUs to an attempt; end all other leases of the job unless it runs `beside` them."""
         if not beside:
             self.release(attempt.job_id)
-        for gpu in attempt.gpus:
-            row = (gpu.uuid, attempt.host, attempt.job_id, attempt.number, at)
+        for host, gpu in [(place.host, gpu) for place in attempt.places for gpu in place.gpus]:
+            row = (gpu.uuid, host, attempt.job_id, attempt.number, at)
             try:
                 self._db.execute("INSERT INTO leases VALUES (?,?,?,?,?)", row)
             except sqlite3.IntegrityError:
-                leased = f"{attempt.host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
+                leased = f"{host}: {gpu.name} {gpu.uuid} is leased already; nothing was done"
                 raise EngineError(leased) from None
 
     def release(self, job_id: str) -> None:
@@ -260,14 +260,15 @@ class Store(JobRows, GroupRows, SubmissionRows, PlaceRows):
 
     def give_up(self, attempt: Attempt, *, at: float) -> None:
         """Write that an attempt no longer counts, although its host could not be asked to end it."""
-        row = (attempt.job_id, attempt.number, attempt.host, at)
-        self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
+        for place in attempt.places:
+            row = (attempt.job_id, attempt.number, place.host, at)
+            self._db.execute("INSERT OR IGNORE INTO stale VALUES (?,?,?,?)", row)
 
     def remove_orphan(self, orphan: Orphan) -> None:
         """Free what an attempt that was given up had leased: it is certainly gone from its host."""
-        key = (orphan.job_id, orphan.attempt)
-        self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ?", key)
-        self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ?", key)
+        key = (orphan.job_id, orphan.attempt, orphan.host)
+        self._db.execute("DELETE FROM leases WHERE job_id = ? AND attempt = ? AND host = ?", key)
+        self._db.execute("DELETE FROM stale WHERE job_id = ? AND attempt = ? AND host = ?", key)
 
     def add_event(self, job_id: str, attempt: int | None, kind: str, data: Mapping[str, Any], *, at: float) -> None:
         row = (at, job_id, attempt, kind, json.dumps(codec.finite_or_text(data), allow_nan=False))

@@ -57,7 +57,7 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.lease(attempt, at=at)
         data: dict[str, Any] = {"because": attempt.because, "checkpoint": attempt.resumed_from}
         if attempt.is_remote or attempt.gpus:
-            data |= {"host": attempt.host, "gpus": [gpu.uuid for gpu in attempt.gpus]}
+            data |= attempt.where_data
         store.add_event(job.id, attempt.number, EventKind.DECIDED, data, at=at)
         # QUEUED -> LAUNCHING: there is room for it
         store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
@@ -99,7 +99,7 @@ def answers_again(store: Store, attempt: Attempt, away: float, *, at: float) -> 
     back = replace(attempt, unreachable_since=None)
     with store.transaction():
         store.put_attempt(back)
-        because = f"{attempt.host} answers again after {away:.0f} s"
+        because = f"{attempt.where} {'answer' if attempt.members else 'answers'} again after {away:.0f} s"
         store.add_event(attempt.job_id, attempt.number, EventKind.REACHABLE, {"because": because}, at=at)
         store.set_reason(attempt.job_id, because)
     return back
@@ -107,7 +107,7 @@ def answers_again(store: Store, attempt: Attempt, away: float, *, at: float) -> 
 
 def host_lost(store: Store, job: Job, attempt: Attempt, away: float, *, at: float) -> None:
     """Give up an attempt whose host stays unreachable. Its GPUs stay leased until the host has been asked."""
-    evidence = f"{attempt.host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
+    evidence = f"{attempt.some_host} has been unreachable for {away:.0f} s, longer than recovery.host_lost_after"
     fault = attempt.fault or Fault(FaultKind.INFRA_FAULT, evidence, step=attempt.furthest_step)
     lost = replace(attempt, fault=fault, host_lost=True, ended_at=at, outcome=Outcome.FAULT)
     with store.transaction():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.terminal_text import clean
+from rung.runner.views.costs import hosts_text
 from rung.runner.views.live_line import seconds_left, total_steps
 from rung.runner.views.queue import job_row
 from rung.runner.views.story import duration
@@ -46,7 +47,7 @@ def job_line(job: Job, attempts: Sequence[Attempt], curve: str, speed: float | N
         rung=clean(_rung(attempts)),
         left=duration(left) if left is not None and not job.ended else "",
         reason=clean(job.reason),
-        host=clean(row["host"] or ""),
+        host=clean(hosts_text(row) or ""),
     )
 
 

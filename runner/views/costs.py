@@ -95,3 +95,13 @@ def gpu_names(attempt: Mapping[str, Any]) -> str:
 def unseen_gpus(cost: Mapping[str, Any]) -> str | None:
     """Return what a site was asked for where its node reports no GPU; None: nothing, or GPUs were seen."""
     return f"{cost['gpus_asked']} asked; the node reports none" if cost["gpus_asked"] and not cost["gpus"] else None
+
+
+def hosts_text(row: Mapping[str, Any]) -> str | None:
+    """Return all hosts of an attempt, or of a job in its newest attempt, the leading one first."""
+    return " + ".join([row["host"], *(each["host"] for each in row["members"])]) if row["host"] else None
+
+
+def some_host_text(row: Mapping[str, Any]) -> str:
+    """Return the host of an attempt, or that it is one of several."""
+    return f"one of {hosts_text(row)}" if row["members"] else str(row["host"])

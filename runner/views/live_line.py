@@ -49,7 +49,7 @@ def describe_now(job: Job, attempts: Sequence[Attempt], speed: float | None, now
         return clean(job.reason)
     last = attempts[-1]
     if last.unreachable_since is not None:
-        return clean(f"{last.host} does not answer")
+        return clean(f"{last.some_host} does not answer")
     if job.state is JobState.LAUNCHING and last.not_before is not None and last.not_before > now:
         return f"waiting {duration(last.not_before - now)} before attempt {last.number}"
     if job.state is not JobState.RUNNING:

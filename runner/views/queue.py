@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rung.jobs.job import Attempt, Job, recoveries
-from rung.jobs.model.gpu import gpu_type
+from rung.jobs.model.gpu import Member, gpu_type
 from rung.runner.state.codec import finite_or_text
 from rung.runner.state.group_rows import Membership
 from rung.runner.state.listed_rows import ListedJob
 from rung.runner.state.store import Store
-from rung.runner.views.costs import busy_seconds, runs_until
+from rung.runner.views.costs import busy_seconds, hosts_text, runs_until
 from rung.runner.views.tables import column_widths, table
 from rung.runner.views.times import age_text, duration_text, iso_utc
 
@@ -73,6 +73,7 @@ def job_row(job: Job, attempts: Sequence[Attempt], now: float) -> dict[str, Any]
         "host": last.host if last else None,
         "node": last.node if last else None,
         "gpus": [gpu.name for gpu in last.gpus] if last else [],
+        "members": [_member(each) for each in last.members] if last else [],
         "image": last.image if last else None,
         "priority": shown.priority,
         "step": max((a.furthest_step for a in attempts if a.furthest_step is not None), default=None),
@@ -109,8 +110,12 @@ def _cells(row: Mapping[str, Any], now: float) -> dict[str, Any]:
         **{name: row.get(name.lower()) for name in HEADERS},
         "AGE": age_text(now - row["submitted_at"]),
         "TIME": duration_text(row["run_seconds"]) if row["attempt"] else None,
-        "HOST": _host(row["host"], row["node"], row["gpus"]),
+        "HOST": _host(hosts_text(row), row["node"], row["gpus"]),
     }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {"host": member.host, "gpus": [gpu.name for gpu in member.gpus]}
 
 
 def _columns(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[Any]]:

@@ -138,7 +138,7 @@ def _tell_launch(told: Told, event: Event, attempts: Attempts) -> StoryLine | No
     if attempt is None or not attempt.by_person:
         return None
     command = EventKind.STARTED.describe(event.data)
-    return StoryLine(event.at, "launched", f"on {attempt.host}: {command}", "cyan", most_rows=1)
+    return StoryLine(event.at, "launched", f"on {attempt.where}: {command}", "cyan", most_rows=1)
 
 
 def _knob(name: str, value: Any) -> Any:
@@ -203,7 +203,7 @@ def _tell_state(told: Told, event: Event, attempts: Attempts) -> StoryLine | Non
         return None
     if (attempt.by_person and attempt.resumed_from is None) or attempt.not_resumed:
         return None  # the first line says that it starts; and that it did not resume is an event of its own
-    where = f" on {attempt.host}" if attempt.is_remote else ""
+    where = f" on {attempt.where}" if attempt.is_remote else ""
     label = "resumed" if attempt.resumed_from else "running"
     return StoryLine(event.at, label, f"{_resume_point(attempt)}{where}: {reason}", "green")
 

@@ -18,7 +18,7 @@ from rung.jobs.model.hands import describe_no_hands
 from rung.jobs.model.knobs import OFF, no_value_text
 from rung.jobs.model.terminal_text import clean
 from rung.runner.state.store import Event
-from rung.runner.views.costs import gpu_cost, gpu_names
+from rung.runner.views.costs import gpu_cost, gpu_names, hosts_text, some_host_text
 from rung.runner.views.times import duration_text, local_time
 
 # What is said of an attempt: a label, the text, and its colour on a terminal.
@@ -159,7 +159,7 @@ def attempt_title(attempt: Mapping[str, Any]) -> str:
     """Return which attempt it is, where it ran, and the rung that it was launched with."""
     gpus = f" ({names})" if (names := gpu_names(attempt)) else ""
     node = f", node {attempt['node']}" if attempt["node"] else ""
-    title = clean(f"attempt {attempt['number']} on {attempt['host']}{node}{gpus}")
+    title = clean(f"attempt {attempt['number']} on {hosts_text(attempt)}{node}{gpus}")
     return (
         title if attempt["by_person"] else f"{title}: {_trial_of(attempt)}{attempt['rung'] or _without_rung(attempt)}"
     )
@@ -251,7 +251,7 @@ def _end_facts(attempt: Mapping[str, Any]) -> list[Fact]:
         where = f" at step {fault['step']}" if fault["step"] is not None else ""
         facts += [("fault", f"{fault['kind']}{where}", "red"), ("", clean(fault["evidence"]), None)]
     if attempt["host_lost"]:
-        facts.append(("host lost", f"{clean(attempt['host'])} stayed away; nothing of it counts", "red"))
+        facts.append(("host lost", f"{clean(some_host_text(attempt))} stayed away; nothing of it counts", "red"))
     outcome = end_text(attempt) + (f", {attempt['verdict']}" if attempt["verdict"] else "")
     if attempt["trial"] and attempt["trial"]["verdict"]:
         outcome = f"{outcome}; as a trial: {attempt['trial']['verdict']}"

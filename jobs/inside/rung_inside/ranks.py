@@ -1,7 +1,8 @@
 """Starts a command several times under torchrun, and merges what its ranks print into one output.
 
 Runs as `python -m rung_inside.ranks COUNT COMMAND...`, standard library only, Python 3.8+. The ranks meet on the
-loopback, at a free port; those on several nodes of a cluster, where this runs once on each, at the first of them.
+loopback, at a free port; those on several nodes of a cluster, or on several hosts, where this runs once on each, at the
+first of them.
 Each prints into a pipe of its own, from which whole lines go on, each behind its rank:
 `[rank1]: step=3 loss=2.5`. torchrun's own --tee reads files, and can print half a line. `--rank OUTPUTS COMMAND...`
 is what torchrun starts: it takes the pipe of its rank as its output, and becomes the command.
@@ -10,9 +11,12 @@ is what torchrun starts: it takes the pipe of its rank as its output, and become
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,6 +24,7 @@ import time
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+SIOCGIFADDR = 0x8915
 # Set for each rank: where its output goes, which is the attempt's log in the end.
 OUTPUT = "RUNG_OUTPUT"
 READ_BYTES = 64 * 1024
@@ -73,6 +78,11 @@ def torchrun(count: int, outputs: str, command: list[str]) -> list[str]:
 
 def meeting() -> list[str]:
     """Return how the ranks of all nodes find each other."""
+    if "RUNG_MEETING" in os.environ:
+        host, _, at_port = os.environ["RUNG_MEETING"].rpartition(":")
+        use_interface_to(host)
+        first = ["--master_addr=%s" % host, "--master_port=%s" % at_port]
+        return ["--nnodes=%s" % os.environ["RUNG_NODES"], "--node_rank=%d" % node_rank(), *first]
     address, nodes = os.environ.get("SLURM_LAUNCH_NODE_IPADDR"), os.environ.get("SLURM_NNODES", "1")
     if nodes == "1" or not address:
         # The name of the machine need not be known in a container without a network.
@@ -83,8 +93,34 @@ def meeting() -> list[str]:
     return ["--nnodes=%s" % nodes, "--node_rank=%d" % node_rank(), *at]
 
 
+def use_interface_to(address: str) -> None:
+    """Have gloo use the network in which the first node is: the name of a machine often means its loopback."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, FIRST_PORT))  # sends nothing
+            own = socket.inet_aton(probe.getsockname()[0])
+            names = [name for _, name in socket.if_nameindex() if address_of(probe, name) == own]
+    except OSError:
+        return
+    if names:
+        os.environ["GLOO_SOCKET_IFNAME"] = names[0]
+
+
+def address_of(probe: socket.socket, interface: str) -> bytes | None:
+    """Return the address of a network interface; None: it has none."""
+    try:
+        asked = struct.pack("256s", interface.encode()[:15])
+        return fcntl.ioctl(probe.fileno(), SIOCGIFADDR, asked)[20:24]
+    except OSError:
+        return None
+
+
 def node_rank() -> int:
     """Return the number of this node among those of the job."""
+    if "RUNG_MEETING" in os.environ:
+        return int(os.environ["RUNG_NODE_RANK"])
     return int(os.environ.get("SLURM_NODEID", "0")) if os.environ.get("SLURM_NNODES", "1") != "1" else 0
 
 

@@ -55,7 +55,7 @@ def container_config(request: Request, layout: HostLayout) -> dict[str, Any]:
     mounts = [
         _bind(paths.work(request.job_id, request.attempt), IN_WORK),
         _bind(paths.job(request.job_id, wanted.residence), IN_JOB),
-        _bind(paths.record(request.job_id, request.attempt), IN_RECORD),
+        _bind(paths.record(request.job_id, request.attempt, request.paths.node), IN_RECORD),
         _bind(layout.inside, IN_INSIDE, read_only=True),
         *(_bind(volume.host, volume.container, read_only=volume.read_only) for volume in wanted.volumes),
     ]

@@ -32,6 +32,7 @@ from rung.runner.engines.docker.log_follower import LogFollower
 from rung.runner.engines.docker.network import Networks
 from rung.runner.engines.docker.probe import Probe
 from rung.runner.engines.docker.secrets_in_memory import put_secrets
+from rung.runner.engines.docker.shared_folder import see_shared_folder
 from rung.runner.engines.on_host.done_record import read_done
 from rung.runner.engines.on_host.host_account import HostAccount
 from rung.runner.engines.on_host.job_files import LISTING_BYTES, HostStorage, JobFiles
@@ -63,11 +64,13 @@ class DockerEngine:
         socket: str = ENGINE_SOCKET,
         logins: RegistryLogins = NO_LOGINS,
         volume_roots: tuple[str, ...] = (),
+        folder: str = "",
     ) -> None:
+        """`folder`: where the files of jobs are on the host, if not in the home of our account."""
         self.host = remote.name
         self._remote, self._store_id = remote, store_id
         self._api = EngineApi(remote, socket, logins)
-        self._account = HostAccount(remote, store_id, PROGRAM_FOLDERS, WHY_NO_ROOT)
+        self._account = HostAccount(remote, store_id, PROGRAM_FOLDERS, WHY_NO_ROOT, lambda home: folder)
         self._probe = Probe(self._api, self._account)
         self._job_files = JobFiles(self._account, self._in_container)
         self._networks = Networks(self._api, store_id)
@@ -103,20 +106,46 @@ class DockerEngine:
                 return
             self._refuse_foreign(found, request)
             if parse_inspect(found).status is Status.CREATED:
-                # A controller was killed between the two steps.
+                # A controller was killed between the two steps, or all parts of an attempt have been created first.
                 self._create_and_start(name, request, secrets, None)
         finally:
             self._follower.invalidate(name, request.paths)
+
+    def create(self, request: Request) -> None:
+        """Create the container without starting it, if there is none yet."""
+        name = self._name(request.paths)
+        if request.paths.stop.exists():
+            return
+        found = self._api.inspect(name)
+        if found is not None:
+            self._refuse_foreign(found, request)
+            return
+        request = self._ready(request)
+        try:
+            self._create(name, request, self._prepare(request))
+        except EngineError:
+            self._remove(name, request.paths)
+            raise
+
+    def discard(self, paths: AttemptPaths) -> None:
+        name = self._name(paths)
+        self._remove(name, paths)
+        self._follower.invalidate(name, paths)
 
     def _prepare(self, request: Request) -> HostLayout:
         """Bring everything to the host that the container needs."""
         wanted, source = self._container(request), request.source
         layout, shipper = self._account.layout(), self._account.shipper()
-        tree = self._shipped(source, request, shipper) if source else layout.inside
         paths, job, number = layout.paths, request.job_id, request.attempt
+        if request.paths.node:
+            # The leading host has brought it.
+            see_shared_folder(self._account, paths.record(job, number, request.paths.node))
+            return layout
+        tree = self._shipped(source, request, shipper) if source else layout.inside
         kept = host_path(str(request.checkpoint_dir), wanted.volumes)
         # Only a volume for checkpoints is made; another one that is missing is a mistake.
-        folders = (paths.record(job, number), paths.job(job, wanted.residence), *((kept[1].host,) if kept else ()))
+        records = [paths.record(job, number, node) for node in range(request.nodes)]
+        folders = (*records, paths.job(job, wanted.residence), *((kept[1].host,) if kept else ()))
         shipper.copy(tree, paths.work(job, number), *folders)
         return layout
 

@@ -59,7 +59,7 @@ class HostAccount:
         return HostLayout(user, self.store_id, inside, self._folder(user.home))
 
     def record_folder(self, paths: AttemptPaths) -> str:
-        return self.paths().record(paths.job_id, paths.number)
+        return self.paths().record(paths.job_id, paths.number, paths.node)
 
     def paths(self) -> HostPaths:
         return self._paths_of(self.user())

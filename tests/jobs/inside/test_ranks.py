@@ -68,6 +68,25 @@ def test_lines_come_whole_and_behind_their_rank(
     assert merged(pieces, monkeypatch) == written
 
 
+def test_ranks_on_several_hosts_meet_at_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    for name, value in {"RUNG_MEETING": "127.0.0.1:12345", "RUNG_NODES": "2", "RUNG_NODE_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    at = ["--master_addr=127.0.0.1", "--master_port=12345"]
+    assert ranks.meeting() == ["--nnodes=2", "--node_rank=1", *at] and ranks.node_rank() == 1
+    # The network in which the first host is.
+    assert os.environ.pop("GLOO_SOCKET_IFNAME") == "lo"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    ranks.meeting()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "ib0"
+
+
+def test_an_address_that_nobody_knows_chooses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    ranks.use_interface_to("no.such.host.invalid")
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+
+
 def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "LONGEST", 8)
     monkeypatch.setattr(ranks, "READ_BYTES", 4)

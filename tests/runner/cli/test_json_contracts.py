@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.engine import DOCKER, SLURM, EndedBy
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.host import Host
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.saturation import Saturation
@@ -155,7 +155,8 @@ def full_attempt(job: Job) -> Attempt:
         "no torch", "no loader", {"step_5.pt": 5}, 1, 6, 520, 1000, 2.5, 3.0, {"val_loss": float("inf")}, {"lr": 1e-3},
         {"it/s": 9.5}, 2.0, True, Verdict.RECOVERED, "it learns", True, ((1, 2.0),), 5, 6, True, ("https://x",),
         "nan_loss", "run1", trial, FAULT, Outcome.FAULT, 1, 10.0, 11.0, 12.0, 3.0, 5.0, True,
-        engine=DOCKER, node="n1", gpus_asked="A100:1", ended_by=EndedBy.OUT_OF_MEMORY, purge_step=6,
+        engine=DOCKER, members=(Member("pascal", (GPU,)),), node="n1", gpus_asked="A100:1",
+        ended_by=EndedBy.OUT_OF_MEMORY, purge_step=6,
     )  # fmt: skip
 
 

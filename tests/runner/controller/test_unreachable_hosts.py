@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from rung.jobs.job import Outcome
+from rung.jobs.job import Attempt, Outcome
+from rung.jobs.model.engine import DOCKER
+from rung.jobs.model.gpu import Member
+from rung.jobs.model.knobs import Knobs
+from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.state import JobState
+from rung.runner.controller.orphans import OrphanSweep
 from rung.runner.launch.submit import cancel, retry
 from rung.runner.seams.engine import Observation, Presence
+from rung.runner.state.store import Orphan
 from tests.support.pretend import Build
 
 
@@ -252,3 +263,15 @@ def test_a_job_that_waits_to_move_can_be_cancelled_and_retried(build: Build) -> 
     retry(world.store, world.job(job), {}, at=world.now)
     world.until(lambda: world.is_running(job))
     assert (world.last(job).host, world.last(job).residence, world.last(job).number) == ("ampere", 2, 2)
+
+
+def test_what_is_left_of_an_attempt_on_several_hosts_is_that_of_each_host(tmp_path: Path) -> None:
+    attempt = Attempt("a-1", 1, "turing", Knobs(), None, "because", members=(Member("pascal"),), engine=DOCKER)
+    alone = replace(attempt, number=2, members=())
+    context: Any = SimpleNamespace(
+        paths=HomePaths(tmp_path), store=SimpleNamespace(attempts=lambda job_id: [attempt, alone])
+    )
+    sweep, whole = OrphanSweep(context), HomePaths(tmp_path).attempt("a-1", 1)
+    assert sweep.paths_of(Orphan("a-1", 1, "turing", 0.0)) == whole.of_node(0)
+    assert sweep.paths_of(Orphan("a-1", 1, "pascal", 0.0)) == whole.of_node(1)
+    assert sweep.paths_of(Orphan("a-1", 2, "turing", 0.0)) == HomePaths(tmp_path).attempt("a-1", 2)

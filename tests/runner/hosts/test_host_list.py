@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rung.jobs.model.engine import Ask
 from rung.jobs.model.errors import InventoryError
 from rung.jobs.model.host import Host
 from rung.runner.hosts.host_list import default_list, find_hosts, parse_hosts
@@ -58,6 +59,37 @@ def test_every_setting_of_a_host_is_read() -> None:
         "/run/user/1000/docker.sock",
     )
     assert hosts["gate"] == Host("gate", "gate")
+
+
+def test_hosts_with_the_same_shared_folder_know_each_other() -> None:
+    hosts = read("""
+        all:
+          hosts:
+            a: {rung_shared: /srv/rung/, rung_address: 10.0.0.1}
+            b: {rung_shared: /srv/rung}
+            c: {rung_shared: /srv/other}
+            d:
+        """)
+    assert {name: (host.shared, host.shares_with) for name, host in hosts.items()} == {
+        "a": ("/srv/rung", ("b",)),
+        "b": ("/srv/rung", ("a",)),
+        "c": ("/srv/other", ()),
+        "d": ("", ()),
+    }
+    assert hosts["a"].address_for_hosts == "10.0.0.1" and hosts["b"].address_for_hosts is None
+    able = [name for name, host in hosts.items() if Ask.NODES in host.can_do]
+    assert able == ["a", "b"]
+
+
+@pytest.mark.parametrize("folder", ["srv", "~/rung", "/srv/../etc", "/", "3"])
+def test_a_shared_folder_that_cannot_be_one_is_refused(folder: str) -> None:
+    (problem,) = problems(f"all:\n  hosts:\n    a: {{rung_shared: {folder}}}\n")
+    assert problem.startswith("3: rung_shared: should be a folder that begins with /")
+
+
+def test_a_site_has_no_shared_folder_beside_its_own() -> None:
+    (problem,) = problems("all:\n  hosts:\n    a: {rung_engine: slurm, rung_shared: /srv/rung}\n")
+    assert problem == "3: rung_shared: a site of Slurm has its folder in rung_slurm"
 
 
 def test_hosts_inherit_the_variables_of_their_groups_and_the_nearest_wins() -> None:
@@ -269,10 +301,12 @@ def test_the_example_in_the_shipped_list_is_valid() -> None:
     assert {host.user for host in hosts.values()} == {"trainer"}
 
 
-def test_the_example_in_the_docs_is_valid() -> None:
+def test_the_examples_in_the_docs_are_valid() -> None:
     page = (default_list({}).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
-    hosts = read(example)
+    first, second = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("all:")]
+    together = read(second)
+    assert together["ampere1"].shares_with == ("ampere2",) and together["ampere2"].address_for_hosts == "10.0.0.2"
+    hosts = read(first)
     assert set(hosts) == {"titan1", "titan2", "ampere1"}
     assert (hosts["ampere1"].user, hosts["ampere1"].port, hosts["ampere1"].jump) == ("trainer", 2222, "titan1")
 

@@ -60,8 +60,39 @@ def test_only_a_site_can_do_what_a_queue_of_batch_jobs_can(ask: Ask, image: str 
     asking = spec(image=image, **ASKS[ask])
     assert too_much(asking, HERE) == too_much(asking, DOCKED) == [ask]
     assert too_much(asking, site(Start.APPTAINER if image else Start.PLAIN)) == []
-    with pytest.raises(UsageError, match=f"^a: {ask}: no host of the list can do that; take it out of the job file$"):
+    with pytest.raises(
+        UsageError, match=f"^a: {ask}: no host of the list can do that(?: .+)?; take it out of the job file$"
+    ):
         refuse_too_much(asking, [DOCKED])
+
+
+SHARING = [Host(name, name, shared="/srv/rung", shares_with=tuple({"a", "b"} - {name})) for name in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, None),
+        ({"resources": {"nodes": 3}}, "a shares its folder with 1 other host, and the job asks for 3 nodes"),
+        ({"ranks": None}, "a starts a job on several hosts only with `ranks`"),
+        ({"network": "none"}, "a cannot run it on several hosts with `network: none`"),
+        ({"volumes": ["/data:/data"], "checkpoint": {"dir": "/data/c"}}, "a cannot tell whether /data/c is shared"),
+    ],
+)
+def test_hosts_that_share_a_folder_take_a_job_on_several_of_them(fields: dict[str, Any], why: str | None) -> None:
+    asking = spec(**{"image": IMAGE, "run": "python x.py", "ranks": 1, "resources": {"nodes": 2}, **fields})
+    if why is None:
+        refuse_too_much(asking, SHARING)
+        # Nobody else takes it, and one that takes it is enough.
+        refuse_too_much(asking, [DOCKED, *SHARING])
+        return
+    with pytest.raises(UsageError, match=f"^a: no host of the list takes it: {re.escape(why)}"):
+        refuse_too_much(asking, SHARING)
+
+
+def test_a_process_does_not_run_on_several_hosts() -> None:
+    with pytest.raises(UsageError, match="a takes no job without an image"):
+        refuse_too_much(spec(run="python x.py", ranks=1, resources={"nodes": 2}), SHARING)
 
 
 @pytest.mark.parametrize("start", Start)

@@ -18,7 +18,7 @@ from rung.runner.hosts.survey import GpuState, Report
 from rung.runner.hosts.this_machine import HERE
 from rung.runner.launch.submit import submit
 from rung.runner.placement.local_slots import SURVEY_KEY, gpu_view, place_here, slot_view, waiting_here
-from rung.runner.placement.scheduler import MustWait, Placed
+from rung.runner.placement.places import MustWait, Placed
 from tests.support.pretend import World, worlds
 
 GPUS = tuple(Gpu("NVIDIA TITAN RTX", (7, 5), index, f"GPU-{index}", 24 << 30) for index in range(2))

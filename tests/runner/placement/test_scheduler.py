@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,17 +14,8 @@ from rung.jobs.model.engine import DOCKER, PROCESS, PlacedBy
 from rung.jobs.model.gpu import Gpu
 from rung.jobs.model.host import Host
 from rung.jobs.spec.resources import GpuRequest
-from rung.runner.placement.scheduler import (
-    HostView,
-    MustWait,
-    Placed,
-    PlacementResult,
-    Refused,
-    Slot,
-    WaitingJob,
-    candidates,
-    place,
-)
+from rung.runner.placement.places import HostView, MustWait, Placed, PlacementResult, Refused, Slot, WaitingJob
+from rung.runner.placement.scheduler import candidates, place
 
 IMAGE = f"train@sha256:{'0' * 64}"
 KINDS = {"TITANRTX": ("NVIDIA TITAN RTX", (7, 5), 24), "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16)}
@@ -314,3 +306,66 @@ def test_of_two_kinds_on_one_host_the_one_where_the_job_did_not_die_is_taken() -
     job = wants("a", {"memory": ">=8g"}, use_last=frozenset({("mixed", "GPU-mixed-0")}))
     placed = one(place([job], [mixed], {}, fits))
     assert isinstance(placed, Placed) and placed.gpus == (gpu("P100", "mixed", 1),)
+
+
+# Several hosts
+
+
+def shared(name: str, *kinds: str, folder: str = "/srv/rung", **fields: Any) -> HostView:
+    made = view(name, *kinds, **fields)
+    return replace(made, host=replace(made.host, shared=folder))
+
+
+A100S = [shared("a", "A100", "A100"), shared("b", "A100"), shared("c", "A100", "A100")]
+
+
+def hosts_of(result: PlacementResult) -> dict[str, int]:
+    assert isinstance(result, Placed), result
+    return {place.host: len(place.gpus) for place in result.places}
+
+
+def test_a_job_on_several_hosts_gets_its_gpus_on_each_or_nothing() -> None:
+    both = wants("a-1", "A100:2", nodes=2)
+    assert hosts_of(one(place([both], A100S, {}, fits))) == {"a": 2, "c": 2}
+    waits = one(place([both], A100S, {("c", "GPU-c-1"): "x-1"}, fits))
+    assert isinstance(waits, MustWait) and waits.reason.startswith("waits for 2 A100 on each of 2 hosts: ")
+    assert "c's A100 1 is in use by x-1" in waits.reason and "kept" not in waits.reason
+
+
+def test_only_hosts_with_one_folder_run_a_job_together() -> None:
+    apart = [shared("a", "A100"), shared("b", "A100", folder="/srv/other"), view("c", "A100"), view("d", "A100")]
+    assert isinstance(one(place([wants("a-1", "A100", nodes=2)], apart, {}, fits)), MustWait)
+    assert candidates(wants("a-1", "A100", nodes=2), apart, fits) == []
+    assert candidates(wants("a-1", "A100", nodes=2), [*apart, shared("e", "A100")], fits) == ["a", "e"]
+
+
+def test_all_hosts_of_a_job_have_one_type_of_gpu() -> None:
+    mixed = [shared("a", "A100"), shared("b", "P100"), shared("c", "P100")]
+    assert hosts_of(one(place([wants("a-1", 1, nodes=2)], mixed, {}, fits))) == {"b": 1, "c": 1}
+
+
+def test_the_host_with_its_files_leads() -> None:
+    placed = one(place([wants("a-1", "A100", nodes=2, near="c")], A100S, {}, fits))
+    assert isinstance(placed, Placed) and placed.host == "c" and len(placed.members) == 1
+
+
+def test_two_jobs_on_several_hosts_share_no_gpu() -> None:
+    first, second = place([wants("a-1", "A100", nodes=3), wants("b-2", "A100", nodes=2)], A100S, {}, fits)
+    assert hosts_of(first) == {"a": 1, "b": 1, "c": 1} and hosts_of(second) == {"a": 1, "c": 1}
+    assert isinstance(first, Placed) and isinstance(second, Placed)
+    taken = [(place.host, gpu.uuid) for placed in (first, second) for place in placed.places for gpu in place.gpus]
+    assert len(taken) == len(set(taken)) == 5
+
+
+def test_smaller_jobs_do_not_overtake_one_that_waits_for_several_hosts() -> None:
+    waiting = [wants("a-1", "A100", nodes=2), wants("b-2", "A100")]
+    two = [shared("a", "A100"), shared("b", "A100")]
+    first, second = place(waiting, two, {("b", "GPU-b-0"): "x-1"}, fits)
+    assert isinstance(first, MustWait) and isinstance(second, MustWait)
+    assert "is kept for a-1" in second.reason
+
+
+def test_without_a_gpu_it_takes_the_hosts_with_the_fewest_attempts() -> None:
+    views = [shared("a", load=3), shared("b", load=1), shared("c", load=2)]
+    assert hosts_of(one(place([wants("a-1", nodes=2)], views, {}, fits))) == {"b": 0, "c": 0}
+    assert isinstance(one(place([wants("a-1", nodes=2)], views[:1], {}, fits)), MustWait)

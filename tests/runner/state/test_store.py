@@ -22,7 +22,7 @@ from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.engine import DOCKER, PROCESS, EngineKind
 from rung.jobs.model.errors import EngineError, StoreError, TransitionError, UsageError
 from rung.jobs.model.fault import Fault, FaultKind
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.knobs import Knobs, Precision
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
@@ -251,6 +251,47 @@ def test_the_gpu_of_a_lost_attempt_is_leased_until_the_attempt_is_removed(store:
     with store.transaction():
         store.remove_orphan(orphan)
     assert (store.leases(), store.orphans()) == ([], [])
+
+
+def on_two(job: str, number: int, *gpus: str) -> Attempt:
+    """Return an attempt on ampere and on turing, each with one of these GPUs."""
+    attempt = leased(job, number, *gpus)
+    first, second = attempt.gpus
+    return replace(attempt, gpus=(first,), members=(Member("turing", (second,)),), nodes=2)
+
+
+def test_the_gpus_of_all_hosts_of_an_attempt_are_leased_together_or_none_is(store: Store) -> None:
+    first, second = add(store), add(store)
+    with store.transaction():
+        store.lease(on_two(first, 1, "GPU-1", "GPU-2"), at=1.0)
+    taken = [(lease.host, lease.gpu) for lease in store.leases()]
+    assert taken == [("ampere", "GPU-1"), ("turing", "GPU-2")]
+    # Its GPU on the leading host is free, the other one is not.
+    with pytest.raises(EngineError, match=r"^turing: .* GPU-2 is leased already"), store.transaction():
+        store.lease(on_two(second, 1, "GPU-9", "GPU-2"), at=2.0)
+    assert [(lease.host, lease.gpu) for lease in store.leases()] == taken
+
+
+def test_each_host_of_a_lost_attempt_is_asked_by_itself(store: Store) -> None:
+    job = add(store)
+    lost = on_two(job, 1, "GPU-1", "GPU-2")
+    with store.transaction():
+        store.lease(lost, at=1.0)
+        store.give_up(lost, at=2.0)
+        store.move(job, JobState.CANCELLED, reason="r", at=4.0)
+    first, second = store.orphans()
+    assert {first.host, second.host} == {"ampere", "turing"}
+    with store.transaction():
+        store.remove_orphan(first)
+    assert [lease.host for lease in store.leases()] == [second.host] and store.orphans() == [second]
+
+
+def test_an_attempt_on_several_hosts_comes_back_as_it_was(store: Store) -> None:
+    job = add(store)
+    attempt = on_two(job, 1, "GPU-1", "GPU-2")
+    with store.transaction():
+        store.put_attempt(attempt)
+    assert store.attempts(job) == [attempt]
 
 
 def test_an_attempt_on_a_host_comes_back_as_it_was(store: Store) -> None:
