@@ -26,16 +26,17 @@ class UnknownLoss:
     """Watches the first number of each line, until the log prints a loss by name."""
 
     def __init__(self) -> None:
-        self._is_known = False
+        # Whether the log prints a loss by name, so that nothing is added any more.
+        self.is_known = False
         self._name = ""
         self._bad = self._good = 0
 
     def add_to(self, reading: Reading | None, text: str) -> Reading | None:
         """Return the reading of a line, with the NaN of an unknown loss as its loss."""
-        if self._is_known:
+        if self.is_known:
             return reading
         if reading is not None and (reading.loss is not None or reading.is_record):
-            self._is_known = True
+            self.is_known = True
             return reading
         if not self._name and "nan" not in text and "NaN" not in text and "NAN" not in text:
             return reading

@@ -63,6 +63,8 @@ def _read_header(text: str) -> Header | None:
     # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
     if not ("loss" in text or "Loss" in text) or "=" in text or ":" in text or len(text) > MAX_ROW:
         return None
+    if _HAS_NUMBER.search(text) and not ("," in text or "|" in text or "\u2502" in text):
+        return None
     for separator in (",", "|", "\u2502", None):
         if _HAS_NUMBER.search(text) if separator is None else separator not in text:
             continue

@@ -7,7 +7,20 @@ import sys
 from pathlib import Path
 
 NAMES = (
-    *("speed", "reading", "logs", "series", "commands", "processes", "controller", "web", "warning", "levels", "hosts", "inside"),
+    *(
+        "speed",
+        "reading",
+        "logs",
+        "series",
+        "commands",
+        "processes",
+        "controller",
+        "web",
+        "warning",
+        "levels",
+        "hosts",
+        "inside",
+    ),
     *("gpu", "places"),
 )
 

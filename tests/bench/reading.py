@@ -35,7 +35,9 @@ def main(options: Sequence[str] = ()) -> None:
     asked = {word.partition("=")[0]: word.partition("=")[2] for word in options}
     count, rounds = int(asked.get("--lines", LINES)), int(asked.get("--rounds", ROUNDS))
     print(f"Reading lines; CPU time of one core, the median of {rounds} rounds of {count} lines")
-    print("  alone: numbers and faults; with curves: from a file as the controller does; the peer: one regular expression")
+    print(
+        "  alone: numbers and faults; with curves: from a file as the controller does; the peer: one regular expression"
+    )
     print(f"  {'':<42}{'alone':>12}{'with curves':>14}{'peer':>10}{'ratio':>9}")
     for name, lines in kinds(count).items():
         print(f"  {name:<42}{_measured(lines, rounds)}")
