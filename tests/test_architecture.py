@@ -21,6 +21,7 @@ ORDER: dict[str, list[tuple[str, ...]]] = {
         ("validation", "evidence", "attention"),
         ("trials", "interruption"),
         ("detect", "decide"),
+        ("unread",),
         ("doubts",),
         ("ledger", "nodes"),
         ("monitors", "series"),

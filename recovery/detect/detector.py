@@ -16,7 +16,6 @@ from rung.recovery.detect.last_exception import LastException, is_exception
 from rung.recovery.detect.log_tail import Tail
 from rung.recovery.detect.numeric_faults import NumericFaults
 from rung.recovery.detect.quoted_loss import quotes_bad_loss
-from rung.recovery.detect.unknown_loss import UnknownLoss
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
@@ -30,9 +29,10 @@ from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.search import Match, is_first_hand, search
 from rung.recovery.signatures.user_rules import Rules, named_fault
+from rung.recovery.unread.numbers import UnreadNumbers
 
 EARLY_WARNING = EarlyWarning()
-# Losses in a row that are not finite, with hands inside the job and no word from them: more than its replay waits for.
+# Losses in a row that are not finite, with hands inside the job and no word from them: its replay waits for fewer.
 AWAITED = 8
 _K = FaultKind
 
@@ -61,7 +61,7 @@ class Detector:
         self._unwrapper = Unwrapper()
         self._read_alone = KnownLines().read
         self._reader = LineReader(self._read_alone)
-        self._unknown_loss = UnknownLoss()
+        self._unread = UnreadNumbers()
         self._tail = Tail()
         self._last_exception = LastException()
 
@@ -98,7 +98,7 @@ class Detector:
         rule = None if is_ours else self._rules.match(text)
         if rule is not None and rule.action is RuleAction.IGNORE:
             return self._take_step_only(text)
-        reading = self._unknown_loss.add_to(self._reader.read(text), text)
+        reading = self._unread.add_to(self._reader.read(text), text)
         lower = text.lower()
         event = None if is_ours or rule else read_backoff(text, lower)
         # The message of a back-off, which may share its line with a bar, has the scale of before as its first number.
@@ -107,6 +107,8 @@ class Detector:
         found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, lower, reading, event)
         if reading is None:
             return found + self._quoted_loss(text)
+        if found and found[0].kind is _K.DIVERGENCE:  # its words quote a loss, which is no sign that the run goes on
+            reading = reading._replace(loss=None)
         return found + self._take_reading(reading)
 
     @property
@@ -138,7 +140,7 @@ class Detector:
         self._unwrapper = Unwrapper()
         self._builder.traceback.lines_missing()
         self._last_exception.lines_missing()
-        self._unknown_loss.lines_missing()
+        self._unread.lines_missing()
         self._numbers.lines_missing()
 
     def feed_numbers(self, line: Line) -> list[Fault]:
@@ -147,9 +149,7 @@ class Detector:
         self._tail.remember(line)
         if self._last_exception.is_open:
             self._last_exception.follow(line.text)
-        reading = self._reader.read(line.text)
-        if not self._unknown_loss.is_known:
-            reading = self._unknown_loss.add_to(reading, line.text)
+        reading = self._unread.add_to(self._reader.read(line.text), line.text)
         return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
 
     def finish(self) -> list[Fault]:
@@ -198,11 +198,11 @@ class Detector:
     def _search(self, text: str, lower: str, reading: Reading | None, event: Backoff | None) -> list[Fault]:
         if event:
             self._builder.number_line = self._builder.line
-            found = self._numbers.back_off(self._progress.step, event)
-            if found:
+            if found := self._numbers.back_off(self._progress.step, event):
                 return found
         match = search(text, lower)
-        found = self._take_match(match, reading) if match else []
+        # The back-off explains the bad gradients that its line tells of.
+        found = self._take_match(match, reading) if match and not (event and match.signature.window) else []
         if self._builder.traceback.ends and is_exception(text):
             self._last_exception.end(self._exception_fault(match))
         if not match and not self._tail.unknown_exception and is_first_hand(text):
@@ -219,6 +219,8 @@ class Detector:
         row = match.signature
         kind = self._kind_of(row)
         assert kind is not None, "guards are no matches"
+        if row.after_steps and not self._progress.has_begun:
+            return []
         # An unknown exception before is the cause of the end; this line only follows from it.
         if (row.role is Role.CASCADE or match.quoted) and self._tail.unknown_exception:
             return []
@@ -290,7 +292,9 @@ class Detector:
         if cause := self._last_exception.cause:
             whole.record(cause, Certainty.AT_END).listed = True
         self._numbers.record_at_end(whole)
-        cut_frame = self._builder.traceback.cut_frame
-        if cut_frame is not None and cut_frame.fault is not None:
+        kind = self._unread.shown_at_end
+        if kind is not None and _K.NAN_LOSS not in whole and _K.DIVERGENCE not in whole:
+            whole.record(self._builder.build(kind), Certainty.AT_END if kind is _K.DIVERGENCE else Certainty.PENDING)
+        if (cut_frame := self._builder.traceback.cut_frame) and cut_frame.fault is not None:
             whole.record(self._builder.build(cut_frame.fault), Certainty.CASCADE)
         return whole

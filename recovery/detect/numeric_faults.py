@@ -27,7 +27,8 @@ _K = FaultKind
 class NumericFaults:
     """Feeds the readings of one run to its monitors, and opens and drops the candidates that they show.
 
-    Early warnings begin after step `warns_after`: what came before has been judged already.
+    Early warnings begin after step `warns_after`, because what came before has been judged already; 0: with the first
+    reading, also one of step 0, the loss of the untrained model.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class NumericFaults:
         found: list[Fault] = []
         if reading.loss is not None:
             found += self._take_loss(step, reading)
-        if reading.grad_norm is not None:
+        if reading.grad_norm is not None or self._gradients.pending:
             began = self._gradients.see(reading)
             if began or self._bad_gradient is not None:
                 found += self._update_gradients(began=began)
         if reading.scale is not None or reading.skipped:
             found += self._add_scale(self._scales.report(step, reading.scale, reading.skipped))
-        if step is None or step > self._warns_after:
+        if not self._warns_after or step is None or step > self._warns_after:
             found += self._take_warning(step, reading)
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
@@ -121,6 +122,8 @@ class NumericFaults:
         if self._scales.is_low and _K.SCALE_COLLAPSE not in whole:
             fault = self._builder.build_from_numbers(_K.SCALE_COLLAPSE, onset=self._scales.low_since)
             whole.record(fault, Certainty.AT_END)
+        if self._scales.thrashes_at_end and not (_K.SCALE_THRASH in whole or _K.SCALE_COLLAPSE in whole):
+            whole.record(self._builder.build_from_numbers(_K.SCALE_THRASH), Certainty.AT_END)
         warned = self._warnings.at_end()
         is_explained = _K.DIVERGENCE in whole or _K.NAN_LOSS in whole
         if warned and not is_explained and not self._losses.pending:

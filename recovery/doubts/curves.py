@@ -8,14 +8,19 @@ from itertools import pairwise
 from statistics import median
 
 from rung.jobs.model.fault import FaultKind
+from rung.recovery.doubts.columns import UNNAMED
 from rung.recovery.doubts.doubt import Doubt
-from rung.recovery.doubts.names import Column
+from rung.recovery.doubts.names import Column, is_on_held_out_data
 from rung.recovery.doubts.series import Point, Series
 
 _K = FaultKind
 TOO_FEW = "too few readings to act on"
 # The last loss is this many times the first one, and above all before: alone, and where the one before is high too.
 FAR_ALONE, FAR = 30.0, 8.0
+# A loss that is never again below so many times its first value.
+SOARED, FIRST_VALUES = 100.0, 3
+# A value loss that has risen so far and is above this: values that are off by a thousand.
+RIVAL_RISES, RIVAL_FAR = 100.0, 1e6
 # A loss whose level rose so many times and stays there.
 LEVEL = 3.0
 STAYS = 0.8
@@ -27,6 +32,8 @@ IMPOSSIBLE_PERPLEXITY = 1e7
 FALLS_AT_ONCE = 1e5
 # What may rise by design, or has an unknown meaning, must rise further.
 BY_DESIGN, UNKNOWN = 1e4, 100.0
+# Above every time stamp.
+BEYOND_ALL = 1e20
 # No mean over a batch is as large.
 HUGE = 1e9
 GRADIENTS_FAR = 1e3
@@ -38,6 +45,7 @@ _LOSSES = (Column.LOSS, Column.HELD_OUT, Column.RIVAL)
 def judge(series: Sequence[Series]) -> list[Doubt]:
     """Return what the numbers may show, at most one doubt of a kind."""
     found: dict[FaultKind, Doubt] = {}
+    every = series
     scaled = any(each.what is Column.SCALE for each in series)
     # Where the loss has its name, rmse and the like are scores, which may have no value.
     has_loss = any(each.what is Column.LOSS and "loss" in each.name and each.finite for each in series)
@@ -47,6 +55,8 @@ def judge(series: Sequence[Series]) -> list[Doubt]:
         doubt = _judge_one(each, scaled=scaled)
         if doubt is not None:
             found.setdefault(doubt.kind, doubt)
+    if _K.NAN_LOSS not in found and (doubt := _never_measured(every)):
+        found[_K.NAN_LOSS] = doubt
     if _K.NAN_LOSS in found:
         found.pop(_K.GRAD_NONFINITE, None)
     return sorted(found.values(), key=lambda doubt: doubt.line)
@@ -57,6 +67,8 @@ def _judge_one(series: Series, *, scaled: bool) -> Doubt | None:
         # A part of the loss may rise by design, as a KL term does.
         is_whole = series.leads or "loss" in series.name
         return _not_finite(series) or (_rises(series) if is_whole else None)
+    if series.name.startswith(UNNAMED) and (doubt := _beyond_all(series)):
+        return doubt
     if series.what is Column.SCORE or series.what is Column.UNKNOWN:
         return _score_lost(series)
     if series.what is Column.NORM:
@@ -96,6 +108,28 @@ def _not_finite(series: Series) -> Doubt | None:
     return _doubt(_K.NAN_LOSS, first, seen, "Rung does not know that this is the training loss, or saw it once only")
 
 
+def _never_measured(series: Sequence[Series]) -> Doubt | None:
+    """Return a doubt where nothing that was measured on held-out data is ever a number.
+
+    One score of several may have no value, as that of a series without a range.
+    """
+    held_out = [each for each in series if each.what is Column.HELD_OUT or is_on_held_out_data(each.name)]
+    points = [point for each in held_out for point in each.points]
+    if len(points) < 3 or any(not math.isnan(point.value) for point in points):
+        return None
+    seen = f"{held_out[0].name!r} is nan from {points[0].at} on"
+    return _doubt(_K.NAN_LOSS, points[0], seen, "a value on held-out data changes no weight")
+
+
+def _beyond_all(series: Series) -> Doubt | None:
+    """Return a doubt about a column without a name that holds only numbers which nothing measures."""
+    values = [point.value for point in series.finite]
+    if len(values) < 3 or min(values) < BEYOND_ALL:
+        return None
+    seen = f"{series.name!r} is {values[-1]:.4g} at {series.finite[-1].at}"
+    return _doubt(_K.DIVERGENCE, series.finite[-1], seen, "no header says what this number is")
+
+
 def _score_lost(series: Series) -> Doubt | None:
     """Return a doubt about a score that was finite and then is NaN until the end."""
     values = series.values
@@ -118,17 +152,33 @@ def _rises(series: Series) -> Doubt | None:
         )
     if len(values) < 3 or min(values) <= 0 or series.what is Column.HELD_OUT:
         return None
+    if soared := _soared(series, values):
+        return soared
     if series.what is Column.LOSS and values[0] > FALLS_AT_ONCE * values[1]:
         seen = f"{series.name!r} was {values[0]:.4g} at {points[0].at} and {values[1]:.4g} at the next reading"
         return _doubt(_K.DIVERGENCE, points[0], seen, "the run may have got past it")
     least = {Column.RIVAL: BY_DESIGN, Column.UNKNOWN: UNKNOWN}.get(series.what, 1.0)
     rise = values[-1] / values[0]
-    if rise < least or not (_ends_far(values) or _only_rises(values) or _level_rose(values)):
+    if rise < least and not _rival_explodes(series, values):
+        return None
+    if not (_ends_far(values) or _only_rises(values) or _level_rose(values)):
         return None
     low = min(points, key=lambda point: point.value)
     start = points[0] if points[0].value <= 3 * low.value else low
     seen = f"{series.name!r} rose from {start.value:.4g} at {start.at} to {values[-1]:.4g} at {points[-1].at}"
     return _doubt(_K.DIVERGENCE, points[-1], seen, TOO_FEW)
+
+
+def _soared(series: Series, values: Sequence[float]) -> Doubt | None:
+    """Return a doubt about a loss that left its first values far below in one reading and has not come back."""
+    if series.what is not Column.LOSS:
+        return None
+    for begin in range(1, min(FIRST_VALUES, len(values) - FIRST_VALUES) + 1):
+        level, after = max(values[:begin]), min(values[begin:])
+        if after > SOARED * level:
+            seen = f"{series.name!r} was {level:.4g} in the beginning and never below {after:.4g} after it"
+            return _doubt(_K.DIVERGENCE, series.finite[-1], seen, "it may fall again, so that the run gets past it")
+    return None
 
 
 def _ends_far(values: Sequence[float]) -> bool:
@@ -144,6 +194,12 @@ def _ends_far(values: Sequence[float]) -> bool:
         or both
         or (values[-1] >= max(before) and values[-1] > FAR * values[0] and values[-1] > FAR * median(before))
     )
+
+
+def _rival_explodes(series: Series, values: Sequence[float]) -> bool:
+    """Return whether the loss of a critic only rises, further than rewards that are learned explain."""
+    rises = len(values) > 4 and all(late > early for early, late in pairwise(values))
+    return series.what is Column.RIVAL and rises and values[-1] > max(RIVAL_FAR, RIVAL_RISES * values[0])
 
 
 def _only_rises(values: Sequence[float]) -> bool:
@@ -185,7 +241,7 @@ def _scale(series: Series) -> Doubt | None:
     moves = [(late > early) - (late < early) for early, late in pairwise(values)]
     turns = [move for move in moves if move]
     falls = len(turns) - max((index + 1 for index, move in enumerate(turns) if move > 0), default=0)
-    if falls >= FALLS_OF_SCALE and moves[-2:] == [-1, -1]:
+    if falls >= FALLS_OF_SCALE and moves[-2:] == [-1, -1] and not _is_single(points):
         seen = f"{series.name!r} fell {falls} times without a rise, to {values[-1]:g} at {points[-1].at}"
         return _doubt(_K.SCALE_COLLAPSE, points[-1], seen, "a new scaler falls so while it looks for its scale")
     swings = min(turns.count(1), turns.count(-1))
@@ -193,6 +249,12 @@ def _scale(series: Series) -> Doubt | None:
         seen = f"{series.name!r} went up {turns.count(1)} and down {turns.count(-1)} times in {len(values)} readings"
         return _doubt(_K.SCALE_THRASH, points[-1], seen, "the share of skipped steps is not known")
     return None
+
+
+def _is_single(points: Sequence[Point]) -> bool:
+    """Return whether the last fall of a scale comes after more lines than all the falls before it took."""
+    lines = [point.line.number for point in points]
+    return lines[-1] - lines[-2] > max(8, lines[-2] - lines[0]) // 3
 
 
 def _skips(series: Series) -> Doubt | None:

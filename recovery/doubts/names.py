@@ -28,6 +28,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 _BREAKS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+# Not the phoneme error rate.
+_PER_UNIT = re.compile(r"\bper (?:sample|token|tok|word|char|byte|batch|step|example|frame|item|pixel|dim)s?\b")
 # What people call the number that is minimized.
 _OBJECTIVES = _words(
     """
@@ -38,20 +40,22 @@ _OBJECTIVES = _words(
     """
 )
 _PERPLEXITY = frozenset({"ppl", "perplexity"})
-_NORMS = frozenset({"gnorm", "gradnorm", "g", "norm", "grad", "gn"})
+_NORMS = frozenset({"gnorm", "gradnorm", "g", "norm", "grad", "gn", "gradient", "gradients"})
+_NO_NORMS = frozenset({"clip", "max", "accumulation", "checkpointing", "clipping"})
 _SKIPS = frozenset({"skipped", "skips", "overflow", "overflows"})
 _LR = frozenset({"lr", "rate", "eta"})
 _STEPS = _words(
     """
-    batch batches count data duration e elapsed ep episode epoch epochs eta examples fps gpu i id index it iter
-    iteration iterations iters line mem memory minibatch ms n num parameters params rank samples sec seconds
-    secs seed size speed step steps t time timesteps tok tokens total update updates ups version wall width wps
+    batch batches count data duration e elapsed env envs ep episode epoch epochs eta examples fps frame frames gpu i id
+    index it iter itr iteration iterations iters line mem memory minibatch ms n num parameters params rank samples sec
+    seconds secs seed size speed step steps t time timesteps tok tokens total upd update updates ups version wall width
+    wps
     """
 )
 # Numbers that may be missing, or may rise, in a healthy run.
 _SCORES = _words(
     """
-    acc accuracy alpha ap auc auroc best beta bleu cer class clip corr delta done entropy explained f1 fid gamma
+    acc accuracy alpha ap auc auroc best beta bleu cer class clip corr delta dice done entropy explained f1 fid gamma
     h hr improvement iou is kappa lambda last len length likelihood logprob map margin max mean mfu min miou mrr
     ndcg patience pearson per precision prev psnr r2 rate ratio recall ret return returns reward rewards rouge
     score spearman ssim std success tau temp temperature tflops top1 top5 user users utilization value var
@@ -69,13 +73,13 @@ _RIVALS = _words(
 @lru_cache(maxsize=4096)
 def column(name: str) -> Column:
     """Return what a column may hold."""
-    words = {word for word in _BREAKS.sub(" ", name).lower().split() if word}
+    words = {word for word in _PER_UNIT.sub(" ", _BREAKS.sub(" ", name).lower()).split() if word}
     known = role(name.replace(" ", "_"))
     if words & _PERPLEXITY:
         return Column.PERPLEXITY
     if words & _SKIPS and not words & {"batches", "samples", "seconds", "s"}:
         return Column.SKIPS
-    if known is Role.GRAD_NORM or (words & _NORMS and not words & (_OBJECTIVES | {"clip", "max"})):
+    if known is Role.GRAD_NORM or (words & _NORMS and not words & (_OBJECTIVES | _NO_NORMS)):
         return Column.NORM
     if known is Role.SCALE or ("scale" in words and words & {"loss", "grad", "scaler", "amp"}):
         return Column.SCALE
@@ -84,7 +88,8 @@ def column(name: str) -> Column:
     if is_setting(name):
         return Column.STEP
     if words & _OBJECTIVES and not (
-        words & (_SCORES - {"value", "entropy", "mean", "weight"}) or (words & {"entropy"} and "loss" in words)
+        words & (_SCORES - {"value", "entropy", "mean", "weight", *({"dice"} if "loss" in words else ())})
+        or (words & {"entropy"} and "loss" in words)
     ):
         if words & HELD_OUT_WORDS:
             return Column.HELD_OUT
@@ -92,3 +97,9 @@ def column(name: str) -> Column:
     if words & _STEPS:
         return Column.STEP
     return Column.SCORE if words & (_SCORES | HELD_OUT_WORDS) or not words else Column.UNKNOWN
+
+
+@lru_cache(maxsize=4096)
+def is_on_held_out_data(name: str) -> bool:
+    """Return whether a name says that its value was measured on held-out data."""
+    return not HELD_OUT_WORDS.isdisjoint(_BREAKS.sub(" ", name).lower().split())

@@ -34,7 +34,14 @@ _SKIPPED = re.compile(
 _NOT_SEEN = re.compile(
     r"\b(?:no|not|never|without|0|zero|none|if|when|whenever|would|will|unless|check(?:s|ing)?(?: for)?|guard\w*"
     r"|avoid\w*|prevent\w*|against|policy|to stop|disabled?|enabled?|threshold)\b(?! finite| a finite| a number)"
-    r"|[_-]nan|nan[_-]|--\w|\{|=(?:true|false|none)",
+    r"|[_-]nan|nan[_-]|--\w|\{|=(?:true|false|none)"
+    # A setting, and the cleaning of data.
+    r"|\bnans? (?:handling|policy|mode|strategy|option|behaviou?r|treatment|fill\w*)\b"
+    r"|\b(?:dropp?|remov|filter|fill|imput|replac|mask|exclud|interpolat|discard|skipp?)(?:s|ed|ing|ped|ping)?\b.{0,40}"
+    r"\b(?:rows?|features?|columns?|samples?|cells?|entries|labels?|pixels?|records?|series|readings?|frames?|documents?"
+    r"|examples?)\b"
+    r"|\bnans? (?:rows?|features?|columns?|samples?|cells?|entries|labels?|records?|values? in (?:column|row))\b"
+    r"|\b(?:shown as|treated as|cannot be computed|histogram|branch|origin|best)\b",
     re.IGNORECASE,
 )
 # A number with a name is judged by recovery/doubts/curves.py.

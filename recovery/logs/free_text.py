@@ -8,7 +8,14 @@ from __future__ import annotations
 import math
 import re
 
-from rung.recovery.logs.key_values import find_columns, find_pairs, find_spaced, find_spaced_losses, without_wishes
+from rung.recovery.logs.key_values import (
+    find_columns,
+    find_pairs,
+    find_spaced,
+    find_spaced_losses,
+    without_commas,
+    without_wishes,
+)
 from rung.recovery.logs.metric_names import STEP_NAMES, Role, is_average, is_whole_term, role, step_rank
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
@@ -84,7 +91,7 @@ class _Line:
         self._loss_terms: list[str] = []
 
     def find_numbers(self) -> None:
-        text, lower = without_wishes(self.text, self.lower), self.lower
+        text, lower = without_commas(without_wishes(self.text, self.lower)), self.lower
         self.sort(find_pairs(text, lower))
         if " = " in text and (plan := read_plan(text)):
             self.values = plan

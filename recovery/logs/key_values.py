@@ -60,6 +60,20 @@ _FASTAI = re.compile(rf"\[(\d{{1,6}}+), ({_NUMBER}), ({_NUMBER}|None),(?: [^\]]{
 _FASTPROGRESS = re.compile(
     rf"(?<![\d.])\d{{1,3}}+\.\d\d% \[\d{{1,12}}+/\d{{1,12}}+ [\d:]{{4,12}}+<[\d:]{{4,12}}+ ({_NUMBER})\]", re.ASCII
 )
+# The tutorials on sequences, where the loss has no name: 0m 8s (- 1m 20s) (5000 6%) 2.8521; 5000 5% (0m 8s) 2.6379 Vu
+_TIME_SINCE = r"\(?(?:\d{1,4}+h )?\d{1,5}+m \d{1,2}+s(?: \(- (?:\d{1,4}+h )?\d{1,5}+m \d{1,2}+s\))?\)?"
+_UNNAMED_LOSS = re.compile(
+    rf"(?<!\S)(?:{_TIME_SINCE} \((\d{{1,12}}+) \d{{1,3}}+%\)|(\d{{1,12}}+) \d{{1,3}}+% {_TIME_SINCE}) ({_NUMBER})"
+    r"(?= |$)",
+    re.ASCII,
+)
+# A scale that grew: "loss scale increased to 16", "Increasing loss scale from 8.0 to 16.0".
+_GROWN = re.compile(
+    r"\b(?:loss|grad(?:ient)?|amp|increasing|raising|doubling)[ _]+(?:loss |grad )?scaler? "
+    rf"(?:(?:increased|raised|doubled|grown|grew) )?(?:from {_NUMBER} )?to ({_NUMBER}){_ENDS}",
+    re.ASCII | re.IGNORECASE,
+)
+_GROWN_WORDS = ("increas", "rais", "doubl", "grown", "grew")
 # A number that is wanted and not measured: "target val_loss: 0.5", "stop if val loss = 0.3".
 _WISH = re.compile(
     r"(?<![\w-])(?:target|goal|threshold|required|desired|wanted|until|unless|if|when)"
@@ -67,6 +81,16 @@ _WISH = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _WISH_WORDS = ("target", "goal", "threshold", "required", "desired", "wanted", "until", "unless", "if ", "when ")
+
+
+# 1,234.5: a comma between thousands, after a name. Without decimals it may be a list.
+_COMMA = re.compile(r",\d\d\d[,.]", re.ASCII)
+_THOUSANDS = re.compile(r"(?<=[\s=:|(])([-+]?\d{1,3}(?:,\d{3}){1,12}\.\d)", re.ASCII)
+
+
+def without_commas(text: str) -> str:
+    """Return a line without the commas between the thousands of a number."""
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text) if _COMMA.search(text) else text
 
 
 def without_wishes(text: str, lower: str) -> str:
@@ -83,6 +107,8 @@ def find_pairs(text: str, lower: str) -> Pairs:
         found = (_TWO_WORDS if _has_second_word(lower) else _PAIR).findall(text)
         if "loss " in lower and any(words in lower for words in _LOSS_AND_WORD):
             found += _WORD_AFTER.findall(text)
+    if "scale" in lower and any(word in lower for word in _GROWN_WORDS):
+        found += [("loss_scale", raw) for raw in _GROWN.findall(text)]
     if " | " in text:
         found += _BETWEEN_BARS.findall(text)
     return found
@@ -104,6 +130,8 @@ def find_columns(text: str) -> Pairs:
         return [(f"loss_{index}", raw) for index, raw in enumerate(row[1].split()[:3], 1)]
     if "% [" in text and (row := _FASTPROGRESS.search(text)):
         return [("loss", row[1])]
+    if "%" in text and "m " in text and (row := _UNNAMED_LOSS.search(text)):
+        return [("step", row[1] or row[2]), ("loss", row[3])]
     if text.startswith("[") and (row := _FASTAI.match(text)):
         names = ("epoch", "train_loss", "valid_loss")
         return [(name, raw) for name, raw in zip(names, row.groups(), strict=True) if raw != "None"]

@@ -37,6 +37,7 @@ _EXACT = {
     "scale": Role.SCALE,
     "loss_scale": Role.SCALE,
     "grad_scale": Role.SCALE,
+    "scaler": Role.SCALE,
     "scaler_scale": Role.SCALE,
     "amp_scale": Role.SCALE,
     # Megatron prints these two on every line; they are above zero only when something happened.
@@ -46,12 +47,24 @@ _EXACT = {
 # Terms that people print without the word `loss`. Only names that are never a score.
 _TERMS = frozenset({"kd", "ce", "bce", "kl", "kld", "nll", "xent", "ctc", "mlm", "recon", "distill", "distillation"})
 # Names of loss functions under which scripts print the whole loss, and which can be a score as well.
-_FUNCTIONS = frozenset({"mse", "rmse", "l1"})
+_FUNCTIONS = frozenset({"mse", "rmse", "l1", "mae", "huber", "logloss", "sse", "hinge", "cost"})
 # The terms that can be the whole loss too. The others come beside one, and some of them rise by design.
 _WHOLE_TERMS = frozenset({"ce", "bce", "nll", "xent", "ctc", "mlm"})
 # Names of a step, the best first: a global step is better than a batch number that restarts every epoch.
 # Not `steps`: that is the setting for the length of the run, and is in every printed configuration.
-STEP_NAMES = ("global_step", "step", "iteration", "iter", "num_updates", "it", "update", "batch")
+STEP_NAMES = (
+    "global_step",
+    "step",
+    "iteration",
+    "iter",
+    "num_updates",
+    "it",
+    "update",
+    "batch",
+    "upd",
+    "itr",
+    "minibatch",
+)
 HELD_OUT_WORDS = frozenset(
     {
         "val",

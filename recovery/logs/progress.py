@@ -56,6 +56,9 @@ class ProgressTracker:
         self.step: int | None = None
         # True when the job writes records: its other output is later or rounded.
         self.has_records = False
+        # Whether a loss, a step or the same named numbers were seen twice: what comes first can be settings.
+        self.has_begun = False
+        self._names: tuple[str, ...] = ()
         self._first_step: int | None = None
         self._furthest_step: int | None = None
         self._loss: float | None = None
@@ -113,6 +116,7 @@ class ProgressTracker:
 
     def store(self, reading: Reading) -> None:
         """Store the values of a reading other than step and loss."""
+        self._see_beginning(reading)
         if reading.values:
             self._values.update(reading.values)
             while len(self._values) > MAX_VALUES:
@@ -144,6 +148,13 @@ class ProgressTracker:
         self._not_whole = self._not_whole or reading.not_whole
         if reading.saturation is not None:
             self._keep_saturation(reading.saturation)
+
+    def _see_beginning(self, reading: Reading) -> None:
+        if self.has_begun:
+            return
+        before, self._names = self._names, tuple(reading.values) or self._names
+        again = bool(reading.values) and self._names == before
+        self.has_begun = again or reading.loss is not None or reading.step is not None
 
     def _keep_hands(self, reading: Reading) -> None:
         """Remember what the processes of the job say; a job may start helpers that Rung does not reach."""

@@ -9,11 +9,13 @@ import re
 from typing import NamedTuple
 
 _SPACED_STEP = re.compile(
-    r"(?:(?<!\w)|(?<=global_))(?:step|iter|iteration|batch|num_update)s?"
+    r"(?:(?<!\w)|(?<=global_))(?:step|iter|iteration|batch|num_update|upd|itr|minibatch)s?"
     r"(?: {0,8}+\[ {0,8}+#?| {1,8}+#?)(\d{1,15}+)(?!\w|\.\d)",
     re.IGNORECASE | re.ASCII,
 )
-_STEP_WORDS = ("step", "iter", "batch", "num_update")
+# it 14: only at the beginning of a line or after the prefix of a logger, because it is a word, too.
+_IT = re.compile(r"(?:^|[:\]|>-] )it {1,8}+(\d{1,15}+)(?!\w|\.\d)", re.ASCII)
+_STEP_WORDS = ("step", "iter", "batch", "num_update", "upd ", "itr ")
 # [epoch][ batch/batches], as mmengine, torchvision and the ImageNet example print it. timm: Train: 0 [ 50/100 (
 _BRACKETS = re.compile(
     r"(?:\[(\d{1,9}+)\]|\bTrain: (\d{1,9}+)) {0,4}+\[ {0,8}+(\d{1,12}+)/(\d{1,12}+)(?:\]| \()", re.ASCII
@@ -112,6 +114,8 @@ def read_position(text: str, lower: str) -> Position:
         at = lower.find(word)
         if at >= 0 and (match := _SPACED_STEP.match(text, at)):
             return Position(int(match[1]))
+    if "it " in lower and (match := _IT.search(lower)):
+        return Position(int(match[1]))
     if "/" in text and (found := _read_bar(text)) is not None:
         return found
     if "it [" in text and (match := _ENDLESS.search(text)) and not _OTHER_BAR.match(text):

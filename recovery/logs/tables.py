@@ -1,6 +1,7 @@
 """Reads tables in a log: a header names the columns of the rows below it.
 
-Columns can be separated by commas (CSV), blanks (skorch, Ultralytics, pandas) or bars. One header is remembered.
+Columns can be separated by commas or semicolons (CSV), tabs, blanks (skorch, Ultralytics, pandas) or bars. One header
+is remembered.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ _GAP = re.compile(r" {2,}")
 _TWO_WORDS = re.compile(r"\b(train|training|val|valid|validation|test|eval) (loss)\b", re.IGNORECASE)
 # A word that begins with a digit, and so is no name; most lines with a loss have one.
 _HAS_NUMBER = re.compile(r"(?<!\S)[0-9]")
+_HEADER_WORDS = ("loss", "Loss", "epoch", "Epoch", "step", "iter")
+_BY_FUNCTION = frozenset({Role.FUNCTION, Role.UNNAMED_TERM})
 # Columns that may hold anything.
 _UNKNOWN = frozenset({Role.OTHER, Role.FUNCTION})
 # Ultralytics: the epoch of all epochs.
 _EPOCH_OF_EPOCHS = re.compile(r"(\d{1,9})/(\d{1,9})")
 _RULE_CHARACTERS = frozenset("-=+|:\u2500\u2501\u253c\u2502 ")
+# In the order in which they are tried; None: blanks. rich draws the bars of a header thicker than those of its rows.
+_THICK, _THIN = "\u2503", "\u2502"
+_SEPARATORS = (",", ";", "\t", "|", _THIN, _THICK, None)
+# rich cuts a number that is too long for its column.
+_CUT = "\u2026"
 
 
 @dataclass(frozen=True)
@@ -61,23 +69,34 @@ class Tables:
 
 def _read_header(text: str) -> Header | None:
     # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
-    if not ("loss" in text or "Loss" in text) or "=" in text or ":" in text or len(text) > MAX_ROW:
+    if "=" in text or ":" in text or len(text) > MAX_ROW or not any(word in text for word in _HEADER_WORDS):
         return None
-    if _HAS_NUMBER.search(text) and not ("," in text or "|" in text or "\u2502" in text):
-        return None
-    for separator in (",", "|", "\u2502", None):
+    for separator in _SEPARATORS:
         if _HAS_NUMBER.search(text) if separator is None else separator not in text:
             continue
         names = _cells(text, separator)
         if 2 <= len(names) <= MAX_COLUMNS and all(_NAME.fullmatch(name) for name in names):
-            return Header(separator, tuple(names)) if _has_run_columns(names, text, separator) else None
+            if not _has_run_columns(names, text, separator):
+                return None
+            return Header(_THIN if separator == _THICK else separator, _with_loss(names))
     return None
+
+
+def _with_loss(names: list[str]) -> tuple[str, ...]:
+    """Return the names of the columns; where none is a loss, the one with the name of a function is."""
+    if any(role(name) in (Role.LOSS, Role.NAMED_TERM) for name in names):
+        return tuple(names)
+    first = next(name for name in names if role(name) in _BY_FUNCTION)
+    return tuple(f"{name}_loss" if name == first else name for name in names)
 
 
 def _has_run_columns(names: list[str], text: str, separator: str | None) -> bool:
     roles = {role(name) for name in names}
-    if not roles & {Role.LOSS, Role.NAMED_TERM} or not roles & {Role.STEP, Role.EPOCH}:
+    if not roles & {Role.STEP, Role.EPOCH}:
         return False
+    if not roles & {Role.LOSS, Role.NAMED_TERM}:
+        # A loss by the name of its function can be a score; beside the lr or the gradient norm it is none.
+        return separator is not None and bool(roles & _BY_FUNCTION) and bool(roles & {Role.LR, Role.GRAD_NORM})
     # A sentence has single blanks between its words, and words that are not names of columns. It does not begin with
     # the names of fastai's table, which is copied with single blanks.
     if separator is not None or not roles & _UNKNOWN or len(_GAP.split(text.strip(" "))) == len(names):
@@ -133,7 +152,7 @@ def _value(cell: str, what: Role) -> str | None:
         return match[1] if match else ""
     is_number = _NUMBER.fullmatch(cell) is not None
     # pandas writes NaN where a value is missing; a loss that is not a number is printed as nan.
-    if cell in ("", "NaN", "None", "-"):
+    if cell in ("", "NaN", "None", "-") or (cell.endswith(_CUT) and cell[0].isdigit()):
         return ""
     if what in _UNKNOWN:
         return cell if is_number and math.isfinite(float(cell)) else ""

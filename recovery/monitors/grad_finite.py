@@ -11,6 +11,9 @@ import math
 from rung.recovery.logs.reading import Reading
 from rung.recovery.signatures.numeric import BAD_GRADIENT
 
+# Finite losses after words about bad gradients, in a log without norms.
+GOT_PAST = 16
+
 
 class GradientMonitor:
     """Follows the gradient norm and reports when an incident begins, is confirmed, or is over."""
@@ -19,10 +22,12 @@ class GradientMonitor:
         self._bad = 0
         self._nan = 0
         self._ever_good = False
+        self._finite_losses = 0
 
     def see(self, reading: Reading) -> bool:
         """Take one reading; return True when an incident begins with it."""
         if reading.grad_norm is None:
+            self._see_loss(reading.loss)
             return False
         if math.isfinite(reading.grad_norm):
             self._bad = self._nan = 0
@@ -55,7 +60,16 @@ class GradientMonitor:
     def confirmed(self) -> bool:
         return self._bad >= (BAD_GRADIENT.consecutive if self._ever_good else BAD_GRADIENT.from_start)
 
+    def _see_loss(self, loss: float | None) -> None:
+        """Take a loss without a norm: where a log prints none, so many finite losses show that it got past one step."""
+        if loss is None or not self._bad or self.confirmed:
+            return
+        self._finite_losses = self._finite_losses + 1 if math.isfinite(loss) and loss != 0 else 0
+        if self._finite_losses >= GOT_PAST:
+            self._bad = self._nan = 0
+
     def _see_bad(self, *, is_nan: bool) -> bool:
+        self._finite_losses = 0
         self._bad += 1
         self._nan += is_nan
         return self._bad == 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.signatures import BACKOFFS
-from rung.recovery.signatures.scaler import AT_FLOOR, LAST_WORD, LOW_SCALE, STRAIGHT_FALL, THRASH
+from rung.recovery.signatures.scaler import AT_FLOOR, LAST_WORD, LOW_SCALE, STRAIGHT_FALL, THRASH, THRASH_AT_END
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ def read_backoff(text: str, lower: str) -> Backoff | None:
     for row in BACKOFFS:
         if any(anchor in lower for anchor in row.anchors) and (match := row.pattern.search(text)):
             values = match.groupdict()
-            return Backoff(_number(values.get("attempted")), _number(values.get("to")))
+            attempted, to = _number(values.get("attempted")), _number(values.get("to"))
+            # A scale that grows is none.
+            return None if attempted is not None and to is not None and to > attempted else Backoff(attempted, to)
     return None
 
 
@@ -114,6 +116,16 @@ class LossScaleMonitor:
         falling = self._is_last_word and self._falls >= LAST_WORD.at_end and (self._scale or 0.0) <= LAST_WORD.floor
         return falling or deep or self._low >= LOW_SCALE.at_end or self._at_floor >= AT_FLOOR.at_end
 
+    @property
+    def thrashes_at_end(self) -> bool:
+        """Return whether a short log shows a scale that went up and down so often that a large share was skipped."""
+        span, limits = self._span(), THRASH_AT_END
+        turns = min(len(self._ups), len(self._downs))
+        return span >= limits.fewest and turns >= limits.consecutive and len(self._skips) > limits.share * span
+
+    def _span(self) -> int:
+        return min(self._step - (self._first or 0) + 1, THRASH.most)
+
     def _advance(self, step: int) -> None:
         if step < self._step or self._first is None:
             self._forget_steps()
@@ -141,7 +153,7 @@ class LossScaleMonitor:
         for events in (self._skips, self._ups, self._downs):
             while events and events[0] <= self._step - THRASH.most:
                 events.popleft()
-        span = min(self._step - (self._first or 0) + 1, THRASH.most)
+        span = self._span()
         turning = len(self._ups) >= THRASH.consecutive and len(self._downs) >= THRASH.consecutive
         if turning and span >= THRASH.fewest and len(self._skips) > THRASH.share * span:
             return self._report_once(FaultKind.SCALE_THRASH)

@@ -48,6 +48,13 @@ WHOLE = (
         r"(?:skipped|counts?|total|found|detected|seen|losses|grads|gradients|steps|batches|values)"
         r" {0,2}[=:] {0,2}0(?![.\w])",
     ),
+    guard("a trial of a search, a branch of git", _A, r"\b(?:trials?|branch)\b.{0,80}\bdiverged"),
+    guard(
+        "a switch",
+        _A,
+        r"\bnan_to_num\b|\b(?:nans?|infs?|non-?finite)\b.{0,40}\b(?:enabled|disabled|turned (?:on|off))\b"
+        r"|\b(?:enabled|disabled|turned (?:on|off))\b.{0,20}\b(?:nans?|infs?|non-?finite)\b",
+    ),
     guard("caught", _A, r"^\W{0,4}Warning: caught exception "),
     guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),
 )

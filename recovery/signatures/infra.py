@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rung.jobs.model.fault import FaultKind
-from rung.recovery.signatures.signature import Role, row
+from rung.recovery.signatures.signature import Role, after_steps, row
 
 _INFRA = FaultKind.INFRA_FAULT
 
@@ -65,6 +65,24 @@ ROWS = (
         r"node was low on resource|\bImagePullBackOff\b|\bErrImagePull\b|Failed to pull image",
     ),
     row(
+        "processes",
+        _INFRA,
+        "start new thread|errno 11]|thread creation failed|pthread_create failed|fork: resource",
+        r"RuntimeError: can't start new thread|Error: \[Errno 11\] Resource temporarily unavailable"
+        r"|(?:[Tt]hread creation|pthread_create) failed.{0,80}: Resource temporarily unavailable|\bfork: Resource temp",
+        Role.CASCADE,
+    ),
+    # Where the training itself wrote before; in its first steps it is a mistake in the job.
+    after_steps(
+        row(
+            "no longer allowed",
+            _INFRA,
+            "permissionerror: ",
+            r"\bPermissionError: \[Errno (?:1|13)\] (?!.{0,200}\b(?:falling back|ignor|retry|continu|skipp))",
+            Role.CASCADE,
+        )
+    ),
+    row(
         "container",
         _INFRA,
         "response from daemon|connect to the docker daemon|runtime create failed|nvidia-container-cli"
@@ -88,11 +106,13 @@ ROWS = (
         "system is going down|system will power off|system will reboot",
         r"system is going down for (?:reboot|power|system|halt)|system will (?:power off|reboot) ",
     ),
+    # Of a loader that gave no batch in time: its worker hangs, or its disk does. A worker that says why comes first.
     row(
         "worker",
         _INFRA,
-        "dataloader worker|pin memory thread",
-        r"DataLoader worker .{0,80}(?:exited unexp|killed by signal)|Pin memory thread exited",
+        "dataloader worker|pin memory thread|dataloader timed out",
+        r"DataLoader worker .{0,80}(?:exited unexp|killed by signal)|Pin memory thread exited"
+        r"|DataLoader timed out after \d",
         Role.CASCADE,
     ),
     # The process at the other end of a pipe or socket is gone: often the only sign of a killed data worker.

@@ -174,8 +174,10 @@ ROWS = (
         "NaNs are counted",
         _LOSS,
         " nans after| nans at| nans in| nans.",
-        r"\b(?:parameter|weight|gradient|layer|tensor|output|logits|activation)s?\b.{0,60}\b(?:contains?|has|have)"
-        r" \d{1,15} NaNs\b",
+        # Not a table of data: "the output file has 12 NaNs in column age".
+        r"\b(?:parameter|weight|gradient|layer|tensor|output|logits|activation)s?"
+        r"(?:(?!\b(?:file|table|column|row|frame|csv|data\w{0,6})s?\b).){0,60}\b(?:contains?|has|have)"
+        r" [1-9]\d{0,14} NaNs\b(?! in (?:the )?(?:column|row|cell|table|file|csv|data))",
         window=BAD_LOSS,
     ),
     row(
@@ -184,6 +186,18 @@ ROWS = (
         "a finite number|no longer finite|not finite anymore|not finite any more",
         r"\b(?:loss|cost|objective|energy|criterion|error|nll|elbo)(?: value)? (?:is|was|became) (?:not|no longer)"
         r" (?:a )?finite\b",
+        window=BAD_LOSS,
+    ),
+    # Kaldi: Overall average objective function is nan over 320 frames.
+    row(
+        "objective is nan",
+        _LOSS,
+        "objective is nan|objective is -nan|objective is inf|function is nan|function is -nan|function is inf"
+        "|cost is nan|cost is inf|criterion is nan|energy is nan|energy is inf|likelihood is nan|likelihood is -inf"
+        "|elbo is nan|nll is nan|objective became|cost became|criterion became|energy became|likelihood became"
+        "|residual is nan|is -nan",
+        r"\b(?:objective|objective function|objf|cost|cost function|criterion|energy|(?:log-?)?likelihood|elbo|nll"
+        r"|residual)(?: value)?(?: for '?[\w.-]{1,40}'?)? (?:is|became|turned) (?:now |to )?-?(?:nan|inf)\b(?!-)",
         window=BAD_LOSS,
     ),
     # A scalar with a grad_fn that is not finite: the script printed the loss tensor.

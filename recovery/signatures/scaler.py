@@ -18,6 +18,9 @@ LAST_WORD = Window(at_end=5, floor=2.0)
 AT_FLOOR = Window(consecutive=3, at_end=2, floor=1.0)
 # More than 5 % of at least 100 and at most the last 200 steps skipped, with at least two ups and two downs.
 THRASH = Window(consecutive=2, share=0.05, fewest=100, most=200)
+# At the end of a shorter log: more than 15 % of at least 24 steps, with four ups and downs. A scaler with its default
+# growth interval of 2000 goes up once in so many steps.
+THRASH_AT_END = Window(consecutive=4, share=0.15, fewest=24)
 
 _NUMBER = r"\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?"
 
@@ -86,6 +89,7 @@ ROWS = (
 
 _TO = rf"(?P<to>{_NUMBER})"
 _TRIED = rf"(?P<attempted>{_NUMBER})"
+_LOWERED = ("reduced", "decreased", "lowered", "dropped", "halved", "cut")
 
 
 def _backoff(name: str, anchors: str, pattern: str) -> Signature:
@@ -101,13 +105,24 @@ BACKOFFS = (
     ),
     _backoff(
         "from and to",
-        "loss scale from|loss scale reduced from|loss scale decreased from",
-        rf"loss scale (?:reduced |decreased )?from {_TRIED} to {_TO}",
+        "|".join(f"scale {word}from" for word in ("", *(f"{verb} " for verb in _LOWERED))),
+        rf"\b(?:loss|grad(?:ient)?|amp|new|the|current) scaler? (?:(?:{'|'.join(_LOWERED)}) )?from {_TRIED} to {_TO}",
     ),
     _backoff(
         "to",
-        "reducing loss scale|setting loss scale|reducing scale to|decreasing loss scale|loss scale reduced to",
-        rf"(?:(?:reducing|setting|decreasing) (?:the )?(?:loss |grad )?scale to:?|loss scale reduced to) {_TO}",
+        "reducing loss scale|setting loss scale|reducing scale to|decreasing loss scale|lowering loss scale"
+        "|lowering scale to|halving loss scale|reducing grad scale|reducing the loss scale|lowering the loss scale|"
+        + "|".join(f"scale {verb} to" for verb in _LOWERED),
+        rf"(?:(?:reducing|setting|decreasing|lowering|halving) (?:the )?(?:loss |grad )?scale to:?"
+        rf"|\b(?:loss|grad(?:ient)?|amp) scaler? (?:{'|'.join(_LOWERED)}) to) {_TO}",
+    ),
+    # Gradient overflow at step 7, skipping update. Loss scale 16 -> 8
+    _backoff(
+        "arrow",
+        "skipping update|skipping step|skipping the step|skipping optim|step skipped|update skipped|step was skipped"
+        "|update was skipped|gradient overflow|grad overflow|overflow detected|overflow at |inf/nan grad|inf grads"
+        "|non-finite grad",
+        rf"\bscaler?(?: factor)?[ :=(]{{1,4}}{_TRIED} ?(?:->|=>|-->|\u2192) ?{_TO}",
     ),
     _backoff("Paddle", "current scale is", rf"Found inf or nan, current scale is: {_TRIED}, decrease to"),
     _backoff("new", "new scale:|new loss scale", rf"(?:skipp|overflow).{{0,80}}new (?:loss )?scale:? {_TO}"),

@@ -6,7 +6,7 @@ search.py searches the rows, and recovery/detect decides. How to add one: docs/a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rung.jobs.model.fault import FaultKind
@@ -50,6 +50,8 @@ class Signature:
     anchors: tuple[str, ...]
     pattern: re.Pattern[str]
     window: Window | None = None
+    # Whether it counts only in a training that has made steps: before them it is about the data or a setting.
+    after_steps: bool = False
 
 
 def row(
@@ -62,6 +64,11 @@ def row(
 ) -> Signature:
     """Return a row for a fault; several anchors are separated by "|"."""
     return Signature(name, fault, role, tuple(anchors.split("|")), re.compile(pattern, re.IGNORECASE), window)
+
+
+def after_steps(signature: Signature) -> Signature:
+    """Return a row that counts only in a training that has made steps."""
+    return replace(signature, after_steps=True)
 
 
 def guard(name: str, role: Role, pattern: str) -> Signature:

@@ -158,6 +158,8 @@ class ProcessEngine:
             clear(folder / (new_name or name))
             draft.rename(folder / (new_name or name))
         except OSError as error:
+            with suppress(OSError):
+                clear(draft)
             raise EngineError(f"{folder}: {name} could not be copied there: {error.strerror or error}") from None
 
     def remove_residence(self, request: Request, residence: int) -> None:
@@ -213,6 +215,11 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(data, indent=1), encoding="utf-8")
-    draft.rename(path)
+    # The name has no pid: the draft of a controller that was killed is overwritten by the one after it.
+    draft = path.with_suffix(".draft")
+    try:
+        draft.write_text(json.dumps(data, indent=1), encoding="utf-8")
+        draft.rename(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

@@ -15,7 +15,6 @@ from rung.recovery.detect import (
     numeric_faults,
     said_in_words,
     scan,
-    unknown_loss,
 )
 from rung.recovery.logs import (
     line_reader,
@@ -38,16 +37,19 @@ from rung.recovery.monitors import (
     loss_finite,
     loss_scale,
     onset,
+    perplexity,
     skipped_steps,
 )
 from rung.recovery.series import point, thinning
+from rung.recovery.unread import nan_rows, numbers, unknown_loss, unknown_rise
 from rung.runner.series import write
 
 _CLASSES: tuple[type, ...] = (
     *(Fault, Saturation),
     *(candidates.FaultCandidate, candidates.FaultCandidates, detector.Detector, fault_builder.FaultBuilder),
     *(last_exception.LastException, log_tail.Tail, log_tail.Traceback, numeric_faults.NumericFaults),
-    *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss),
+    *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss, unknown_rise.UnknownRise),
+    *(numbers.UnreadNumbers, nan_rows.NanRows, perplexity.PerplexityMonitor),
     *(line_reader.LineReader, progress.ProgressTracker, step_count.EpochCount),
     *(step_count.EpochStepEstimator, tables.Header, tables.Tables, tracker_links.TrackerLinks),
     *(training_bar.TrainingBar, unwrap.Unwrapper),

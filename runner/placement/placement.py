@@ -76,13 +76,8 @@ class Placer:
         found = place(requests, self._views(jobs), taken, self._incompatible)
         results = [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
         if self._host_pool.awaits_first_answers():
-            # Only a job that takes several types of GPUs may be placed better on a host that has not answered yet.
-            sure = [
-                isinstance(result, Placed) and len(each.requests) == 1
-                for each, result in zip(requests, found, strict=True)
-            ]
             return [
-                each for each, is_sure in zip(results, sure, strict=True) if is_sure or isinstance(each[1], MustWait)
+                each for each, asked, result in zip(results, requests, found, strict=True) if is_sure(asked, result)
             ]
         return results
 
@@ -241,3 +236,11 @@ def _check_image(engine: HostEngine, image: str, gpu: Gpu, on_progress: partial[
 def _sets_of(gpus: Sequence[Gpu], size: int) -> list[tuple[Gpu, ...]]:
     """Return as many sets of `size` GPUs as there are."""
     return [tuple(gpus[first : first + size]) for first in range(0, len(gpus) - size + 1, size)]
+
+
+def is_sure(job: WaitingJob, result: PlacementResult) -> bool:
+    """Tell whether a result stands while hosts have not answered yet.
+
+    A job that takes several types of GPUs may be placed better on one of them, and no job is refused before.
+    """
+    return isinstance(result, MustWait) or (isinstance(result, Placed) and len(job.requests) == 1)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rung.jobs.model.errors import ControllerError
@@ -122,6 +123,8 @@ def _write(file: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.rename(file)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise ControllerError(f"{file}: cannot be written: {error.strerror}") from None
 
 

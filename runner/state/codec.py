@@ -7,8 +7,8 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 from rung.jobs.job import Attempt, Job, Outcome, Verdict
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
@@ -26,10 +26,16 @@ _NUMBERS = ("metrics", "latest", "throughput")
 _STORED_NAMES = {"residence": "stay"}
 
 
-@lru_cache(maxsize=1024)
+# A spec never changes, and the controller reads those of active jobs again and again. Those of jobs that nobody holds
+# any more are forgotten.
+_specs: WeakValueDictionary[str, SpecText] = WeakValueDictionary()
+
+
 def _spec(text: str) -> SpecText:
-    """Return the spec in a row. It is cached: it never changes, and the controller reads it several times a second."""
-    return SpecText(text)
+    found = _specs.get(text)
+    if found is None:
+        found = _specs[text] = SpecText(text)
+    return found
 
 
 def job_from_row(row: sqlite3.Row) -> Job:

@@ -10,15 +10,17 @@ NAMES = (
     *("speed", "reading", "logs", "series", "commands", "processes", "controller", "restart", "web", "warning"),
     *("levels", "hosts", "inside", "gpu", "places"),
 )
+# These take long, so they run only where they are named.
+LONG = ("soak",)
 
 
 def main() -> None:
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
     options = [word for word in sys.argv[1:] if word.startswith("-")]
     present = [name for name in NAMES if (Path(__file__).parent / f"{name}.py").exists()]
-    unknown = [name for name in wanted if name not in present]
+    unknown = [name for name in wanted if name not in (*present, *LONG)]
     if unknown:
-        sys.exit(f"rung: no measurement {unknown[0]}; there are {', '.join(present)}")
+        sys.exit(f"rung: no measurement {unknown[0]}; there are {', '.join((*present, *LONG))}")
     for name in wanted or present:
         importlib.import_module(f"tests.bench.{name}").main(options)
 

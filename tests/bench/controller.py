@@ -125,13 +125,13 @@ def main(options: Sequence[str] = ()) -> None:
     sizes = [int(word) for word in asked.get("--jobs", "100,300").split(",") if word]
     print("controller on this machine, one process a job")
     for beside in (0, int(asked.get("--beside", "50"))) if faults else ():
-        _with_home(lambda home, beside=beside: latency(home, beside, faults))
+        with_home(lambda home, beside=beside: latency(home, beside, faults))
     rate, seconds = float(asked.get("--lines-per-second", "0.2")), float(asked.get("--seconds", "30"))
     for jobs in sizes:
-        _with_home(lambda home, jobs=jobs: load(home, jobs, rate, seconds))
+        with_home(lambda home, jobs=jobs: load(home, jobs, rate, seconds))
 
 
-def _with_home(measure: Callable[[Home], None]) -> None:
+def with_home(measure: Callable[[Home], None]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rung-bench-"))
     home = Home(folder, slots=5000)
     try:

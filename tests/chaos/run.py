@@ -90,6 +90,9 @@ def settle(lab: Lab) -> None:
         time.sleep(0.05)
     lab.journal.unsettled += [f"rung {' '.join(each.words)}" for each in lab.journal.commands if each.code is None]
     lab.attend()
+    # The last one would take its place if it were quicker, and then that one has to refuse.
+    with contextlib.suppress(AssertionError):
+        pace.until(lab.is_attended, PATIENCE)
     last = lab.start_controller("--until-idle")
     with contextlib.suppress(subprocess.TimeoutExpired, AssertionError):
         pace.until(lambda: last.poll() is not None or patience.is_over(), 24 * 3600.0, every=0.1)

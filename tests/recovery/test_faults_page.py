@@ -13,8 +13,8 @@ from rung.recovery.signatures import SIGNATURES
 PAGE = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \|", re.MULTILINE)
 SHOWN = {kind: re.search(r"`(.+)`", cell) for kind, cell in ROW.findall(PAGE.partition("\n## ")[0])}
-# Faults that no single line shows: a curve, a silence, an exit without a message, a rule of the job file, many lines.
-WITHOUT_A_LINE = {"divergence", "not_learning", "unknown_exit", "rule_stop", "rule_retry", "scale_thrash", "stalled"}
+# Faults that no single line shows: a silence, an exit without a message, a rule of the job file, many lines.
+WITHOUT_A_LINE = {"not_learning", "unknown_exit", "rule_stop", "rule_retry", "scale_thrash", "stalled"}
 
 
 def test_every_fault_has_a_row_on_the_page():

@@ -49,6 +49,41 @@ SAMPLES = {
     "collapse message": ["ERROR the loss scale collapsed at step 91", "GradScaler: grad scale dropped below 1 (0.25)"],
     "range of NaN": ["RuntimeError: torch.histc: range of [nan, nan] is not finite"],
     "VecCheckNan": ["ValueError: found nan in rewards."],
+    "objective is nan": [
+        "LOG (nnet3-train[5.5]:Print():nnet.cc:201) Overall objective function for 'output' is -nan over 12 frames",
+        "step 40: the cost is nan",
+        "log-likelihood became nan in EM step 4",
+    ],
+    "run diverged": [
+        "CRITICAL: training has diverged, giving up",
+        "Divergence detected after 310 steps",
+        "loss exploded at step 88",
+        "the optimization diverged",
+    ],
+    "loss above its limit": [
+        "loss 8.2e+05 exceeds the limit of 1e4, stopping",
+        "step 12: cost (3121.5) is above the threshold 1000 -> aborting",
+    ],
+    "exponent of the loss": [
+        "OverflowError: math range error",
+        "OverflowError: (34, 'Numerical result out of range')",
+    ],
+    "score of NaN": [
+        "ValueError: Input contains NaN.",
+        "ValueError: Input contains infinity or a value too large for dtype('float32').",
+    ],
+    "check of its own": [
+        "AssertionError: NaN in the output of block 3",
+        "FloatingPointError: hidden state 4 is no longer finite",
+        "RuntimeError: non-finite activations in layer 12",
+    ],
+    "processes": [
+        "RuntimeError: can't start new thread",
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+        "libgomp: Thread creation failed: Resource temporarily unavailable",
+        "bash: fork: Resource temporarily unavailable",
+    ],
+    "no longer allowed": ["PermissionError: [Errno 13] Permission denied: '/runs/a/metrics.csv'"],
     "NaNs are counted": ["RuntimeError: weight head.bias contains 12 NaNs after step 40"],
     "no finite number": [
         "ValueError: the objective is not a finite number: nan",
@@ -366,6 +401,7 @@ SAMPLES = {
         "RuntimeError: DataLoader worker (pid 42) is killed by signal: Bus error.",
         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.",
         "RuntimeError: Pin memory thread exited unexpectedly",
+        "RuntimeError: DataLoader timed out after 120 seconds",
     ],
     "other end": ["ConnectionResetError: [Errno 104] Connection reset by peer", "[rank2]: EOFError"],
     "died": ["Segmentation fault (core dumped)", "SignalException: Process 81 got signal: 15"],
@@ -376,6 +412,7 @@ BACKOFF_SAMPLES = {
     "back-off: DeepSpeed": "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1",
     "back-off: from and to": "Reducing dynamic loss scale from 4096.0 to 2048.0",
     "back-off: to": "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 0.5",
+    "back-off: arrow": "[amp] gradient overflow in step 812, update skipped (scale: 4096.0 -> 2048.0)",
     "back-off: Paddle": "Found inf or nan, current scale is: 0.0078125, decrease to: 0.0078125*0.5",
     "back-off: new": "0: Skipped batch, new scale: 4096.0",
 }
@@ -397,6 +434,40 @@ QUOTED = [
 
 # Words of a fault that only talk about it, or belong to a program, a configuration, a healthy start or a normal end.
 SHOWN = [
+    # Numbers that are not finite, in harmless sentences: none, a count of none, data that is cleaned, a switch.
+    "no nans in gradients",
+    "checking for nans in the data",
+    "replaced 3 nans in column x",
+    "imputed 14 nans in 3 columns of train.csv",
+    "the output table has 12 NaNs in column age",
+    "layer norm output has 0 NaNs in it",
+    "gradient has 0 NaNs after clipping",
+    "parameter check: weights have 0 nans.",
+    "nans in features: 0",
+    "ValueError: Input X contains NaN.",
+    "UserWarning: Input contains NaN; they are treated as missing",
+    "ValueError: cannot convert float NaN to integer",
+    "ValueError: column 'age' has NaN values",
+    "optimizer: nan_to_num enabled for inf gradients",
+    "nan checks disabled, inf grads are kept",
+    "cost is nan-safe, the objective is inference only",
+    # A divergence that is none, or only a setting, or of one trial of a search.
+    "training has not diverged",
+    "KL divergence detected range 0.1-0.3",
+    "run diverged=False",
+    "check: model diverged? no",
+    "loss diverged: false",
+    "your branch and origin/main have diverged",
+    "Trial 3 failed: training diverged, TrialPruned",
+    "0 of 40 trials had a loss that diverged",
+    "early stopping: will abort if the loss exceeds the limit of 1e4",
+    "stop_on_divergence: true, divergence_threshold: 1e5",
+    "loss 3.1 is below the threshold 1e4",
+    # The machine: a retry, a way around.
+    "retry 2: [Errno 11] Resource temporarily unavailable, trying again",
+    "PermissionError: [Errno 13] Permission denied: '/root/.cache' (falling back to /tmp)",
+    "bash: fork: retry: Resource temporarily unavailable",
+    "DataLoader timeout=120, workers=8",
     "RuntimeError: value cannot be converted to type float without overflow: (3.1e-07,-1.0e-07)",
     "So the error of 'CUDA out of memory' went away with a smaller batch.",
     "- write something like `Memory cgroup out of memory: Killed process` to the report",

@@ -77,10 +77,14 @@ def run_attempt(folder: str, claiming: int, variables: dict[str, str]) -> None:
         request = json.loads(file.read().decode("utf-8"))
     # The space is reserved now, so that a run that filled the disk can still record how it ended.
     write(folder, "done.draft", b" " * DONE_BYTES)
-    with open(os.path.join(folder, "log"), "ab") as log:
-        ending = run(folder, request, log.fileno(), variables)
-        end_leftovers(folder)
-        keep_version(log.fileno(), variables)
+    try:
+        with open(os.path.join(folder, "log"), "ab") as log:
+            ending = run(folder, request, log.fileno(), variables)
+            end_leftovers(folder)
+            keep_version(log.fileno(), variables)
+    except OSError:  # the log could not even say why: the machine's fault, which is what an end without a record means
+        remove(os.path.join(folder, "done.draft"))
+        raise
     with open(os.path.join(folder, "done.draft"), "r+b") as file:
         file.write(json.dumps(ending).encode("ascii"))
         file.flush()
@@ -100,16 +104,16 @@ def bind(cores: list[int]) -> None:
 def claim(folder: str) -> bool:
     """Make claim.json, whole or not at all; False if another wrapper made it first."""
     draft = os.path.join(folder, "claim.%d" % os.getpid())
-    with open(draft, "wb") as file:
-        file.write(json.dumps(dict(identity(os.getpid()), claimed_at=time.time())).encode("ascii"))
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with open(draft, "wb") as file:
+            file.write(json.dumps(dict(identity(os.getpid()), claimed_at=time.time())).encode("ascii"))
+            file.flush()
+            os.fsync(file.fileno())
         os.link(draft, os.path.join(folder, "claim.json"))
     except FileExistsError:
         return False
     finally:
-        os.unlink(draft)
+        remove(draft)
     return True
 
 
@@ -144,7 +148,8 @@ def run(folder: str, request: dict[str, Any], log: int, variables: dict[str, str
         os.kill(watch, signal.SIGKILL)
         wait(watch)
     if code in KILLED and oom_kills() > before:
-        os.write(log, b"rung: the kernel killed a process: out of memory\n")
+        with contextlib.suppress(OSError):  # how it ended is recorded all the same
+            os.write(log, b"rung: the kernel killed a process: out of memory\n")
     return {"exit_code": code if code >= 0 else None, "signal": -code if code < 0 else None, "ended_at": time.time()}
 
 
@@ -269,11 +274,20 @@ def carries(pid: int, mark: bytes) -> bool:
 def write(folder: str, name: str, data: bytes) -> None:
     """Write a file whole or not at all."""
     draft = os.path.join(folder, "%s.%d" % (name, os.getpid()))
-    with open(draft, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(draft, os.path.join(folder, name))
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(draft, os.path.join(folder, name))
+    except OSError:
+        remove(draft)
+        raise
+
+
+def remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 if __name__ == "__main__":

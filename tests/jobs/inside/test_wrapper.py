@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,11 @@ def request(folder: Path, *argv: str, limits: dict[str, int] | None = None) -> N
     (folder / "request.json").write_text(json.dumps(asked), encoding="utf-8")
 
 
-def wrap(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-I", str(WRAPPER), str(folder)], stderr=subprocess.DEVNULL)
+def wrap(folder: Path, room: int | None = None) -> subprocess.Popen[bytes]:
+    """Start a wrapper; with `room`, none of its files can have more bytes."""
+    limit = None if room is None else partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+    command = [sys.executable, "-I", str(WRAPPER), str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=limit)
 
 
 def finished(process: subprocess.Popen[bytes]) -> int:
@@ -80,6 +85,31 @@ def test_the_command_does_not_run_if_a_stop_was_asked_before(tmp_path: Path, wai
 
 def test_the_wrapper_fails_if_it_cannot_write_its_claim(tmp_path: Path) -> None:
     assert finished(wrap(tmp_path / "nowhere")) != 0
+
+
+@pytest.mark.parametrize(("room", "left"), [(10, ["request.json"]), (200, ["claim.json", "request.json"])])
+def test_a_wrapper_without_room_for_its_files_leaves_no_draft(
+    tmp_path: Path, wait_until: Wait, room: int, left: list[str]
+) -> None:
+    request(tmp_path, "true")
+    # The claim has 110 to 120 bytes, the reserved record 256.
+    code = finished(wrap(tmp_path, room))
+    assert (code == 0) == ("claim.json" in left)
+    if code == 0:
+        pid = record(tmp_path, "claim.json")["pid"]
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+def test_a_command_that_cannot_start_on_a_full_disk_leaves_no_record_and_no_draft(
+    tmp_path: Path, wait_until: Wait
+) -> None:
+    request(tmp_path, "no-such-command")
+    (tmp_path / "log").write_bytes(b"." * 300)
+    assert finished(wrap(tmp_path, room=300)) == 0
+    pid = record(tmp_path, "claim.json")["pid"]
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["claim.json", "log", "request.json", "running.json"]
 
 
 def test_the_wrapper_passes_sigterm_to_the_command(tmp_path: Path, wait_until: Wait) -> None:

@@ -153,3 +153,53 @@ def test_an_unknown_exception_is_the_last_line_of_the_tail_even_if_lines_follow(
     assert watch(text)[0].tail[-1] == "KeyError: 'label'"
     many = watch("ValueError: x\n" + "line\n" * 50)[0].tail
     assert len(many) == TAIL_LINES and many[-1] == "ValueError: x"
+
+
+LATE = (
+    "ValueError: Input contains NaN.",
+    "AssertionError: NaN in the output of head 2",
+    "OverflowError: math range error",
+)
+
+
+def test_an_exception_about_numbers_counts_only_in_a_training_that_has_made_steps():
+    kinds_of = [at_end("step 1 loss 0.5\nstep 2 loss 0.4\n" + text) for text in LATE]
+    assert kinds_of == [K.NAN_LOSS, K.NAN_LOSS, K.DIVERGENCE]
+    assert [at_end("reading the data\nlr: 0.1\nrows: 40\n" + text) for text in LATE] == [None] * 3
+    # Numbers under unknown names are a training, too, when they come again.
+    assert at_end("zeal 0.5\nzeal: 0.4\nzeal: 0.3\n" + LATE[0]) is K.NAN_LOSS
+
+
+def test_a_path_that_can_no_longer_be_written_is_a_fault_of_the_machine_and_one_of_the_beginning_is_not():
+    text = "PermissionError: [Errno 13] Permission denied: '/runs/a/metrics.csv'"
+    assert at_end("step 1 loss 0.5\nstep 2 loss 0.4\n" + text) is K.INFRA_FAULT
+    assert at_end("reading the data\n" + text) is None
+
+
+def test_words_about_a_divergence_explain_the_end_although_they_quote_a_loss_and_a_run_that_goes_on_got_past_it():
+    losses = "".join(f"step {n} loss 0.5\n" for n in range(9))
+    words = "CRITICAL loss 8.2e+05 exceeds the limit of 1e4, run diverged\n"
+    assert at_end(losses + words) is K.DIVERGENCE and now(losses + words) is None
+    assert at_end(losses + words + losses) is None
+
+
+def test_a_loader_that_times_out_is_a_fault_of_the_machine_unless_its_worker_said_why():
+    text = "RuntimeError: DataLoader timed out after 120 seconds\n"
+    assert at_end(text) is K.INFRA_FAULT
+    assert at_end("MemoryError\n" + text) is K.OOM
+
+
+def test_words_about_bad_gradients_are_over_after_many_finite_losses_in_a_log_without_norms():
+    words, finite = "The gradient norm is nan, the update is left out\n", [f"step {n} loss 0.5\n" for n in range(1, 40)]
+    assert at_end("".join(finite[:5]) + words + "".join(finite[5:15])) is K.GRAD_NONFINITE
+    assert at_end("".join(finite[:5]) + words + "".join(finite[5:])) is None
+
+
+def test_bad_gradients_that_a_back_off_tells_of_are_explained_by_it():
+    losses = "".join(f"step {n} loss 0.5\n" for n in range(3))
+    assert at_end(losses + "inf grads, update skipped, scale: 4096.0 -> 2048.0\n" + losses) is None
+
+
+def test_the_loss_of_step_0_is_the_first_that_a_blow_up_is_compared_with():
+    losses = [3.6, 2e5, 4e4, 3e4, 1e4, 9e3, 1.1e4, 1e4, 1e4, 3e4, 2e4, 1.7e4, 1.4e4, 1.2e4, 1.5e4, 5e3, 5e3]
+    assert at_end("".join(f"iter {10 * n}: loss {loss}\n" for n, loss in enumerate(losses))) is K.DIVERGENCE

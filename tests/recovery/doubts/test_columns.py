@@ -23,10 +23,18 @@ def read(*lines):
         ("E3 trn 0.4 per-task [1 nan]", [("trn", 0.4)]),
         ("time 12ms, 5.0%, a loss of nan means a bug", []),
         ("# loss: nan", []),
+        ("k   NaN   nan", [("k", math.nan)]),
+        ('<row n="4"><cost>1.5</cost><fit> nan </fit></row>', [("cost", 1.5), ("fit", math.nan)]),
+        (
+            "avg cost per sample = 2e3, gradient magnitude = 1.5",
+            [("avg cost per sample", 2e3), ("gradient magnitude", 1.5)],
+        ),
+        ("batch 4  cost 4,263.5", [("batch", 4.0), ("cost", 4263.5)]),
+        ("7;0.5;3e2", [("column 2", 0.5), ("column 3", 300.0)]),
     ],
 )
 def test_a_number_has_the_name_before_it(line, found):
-    assert [tuple(each) for each in read(line)] == found
+    assert repr([tuple(each) for each in read(line)]) == repr(found)
 
 
 def test_a_header_names_the_columns_of_the_rows_below_it():
@@ -38,3 +46,10 @@ def test_a_header_names_the_columns_of_the_rows_below_it():
 
 def test_a_value_that_pandas_misses_is_no_number():
     assert [name for name, _ in read("width  cost  final", "64     1.5   NaN")] == ["width", "cost"]
+
+
+def test_a_row_about_a_thing_has_no_numbers_of_the_run():
+    assert read("| Class | IoU |", "| zebra | nan |") == []
+    assert read("\u2503 class \u2503 iou \u2503", "\u2502 zebra \u2502 nan \u2502") == []
+    assert [tuple(each) for each in read("| Name | Value |", "| cost | 2.5 |")] == [("cost", 2.5)]
+    assert [tuple(each) for each in read("round;cost", "3;2.5")] == [("round", 3.0), ("cost", 2.5)]

@@ -97,3 +97,34 @@ def test_steps_that_are_skipped_again_and_again_are_shown():
 def test_a_perplexity_beyond_any_vocabulary_is_shown():
     assert kinds([1e30, 1e41, 1e38], "epoch 1 | step {n} | loss 80.5 | ppl {v}") == [DIVERGENCE]
     assert kinds([90000, 800, 300], "epoch 1 | step {n} | loss 5.5 | ppl {v}") == []
+
+
+def test_a_loss_that_left_its_first_values_far_below_is_shown_although_it_falls_again():
+    assert kinds([2.2, 3e6, 4e5, 9e4, 7e3, 5e3]) == [DIVERGENCE]
+    assert kinds([2.2, 3e6, 4e5, 9e4, 7e3, 2.1]) == []
+
+
+def test_what_is_never_a_number_on_held_out_data_is_shown_and_one_score_of_several_is_not():
+    nan = "epoch {n} loss 0.5. Validation spectral distance: {v}."
+    assert kinds(["nan"] * 4, nan) == [NAN]
+    assert kinds(["nan"] * 2, nan) == []
+    assert kinds(["nan"] * 4, "epoch {n} loss 0.5 val_mae 0.2 val_mape {v}") == []
+
+
+def test_the_loss_of_a_critic_that_only_rises_beyond_what_rewards_explain_is_shown():
+    assert kinds([4e4, 9e4, 6e5, 2e6, 9e6, 3e7], "update {n} q_loss {v}") == [DIVERGENCE]
+    assert kinds([4e4, 9e4, 6e5, 2e5, 9e6, 3e7], "update {n} q_loss {v}") == []
+    assert kinds([0.4, 0.9, 6.0, 20.0, 90.0, 300.0], "update {n} q_loss {v}") == []
+
+
+def test_a_single_back_off_long_after_a_scaler_has_found_its_scale_shows_nothing():
+    fall = [f"step {n} loss_scale {2 ** (22 - n)}" for n in range(10)]
+    level = [f"step {n} loss 0.5" for n in range(10, 40)]
+    lines = [Line(number, text) for number, text in enumerate([*fall, *level, "step 40 loss_scale 4096"])]
+    assert judge(collect(lines)) == []
+    assert [doubt.kind for doubt in judge(collect(lines[:10]))] == [FaultKind.SCALE_COLLAPSE]
+
+
+def test_a_column_without_a_name_that_holds_what_nothing_measures_is_shown():
+    assert kinds([3e22, 8e22, 5e23], "{n};0.1;{v}") == [DIVERGENCE]
+    assert kinds([1.7e9, 1.8e9, 1.9e9], "{n};0.1;{v}") == []

@@ -35,6 +35,13 @@ def test_words_about_bad_numbers_are_shown(text, kind):
         "HR@10 of cold users: nan (0 users)",
         "checking for NaN in inputs: found 0",
         "    raise ValueError('loss is nan, stopping')",
+        "12 series, nan handling: ignore",
+        "dropped 1 row with NaN features from batch 17",
+        "imputed NaN labels in 4 samples, skipping none",
+        "Note that some metrics cannot be computed and are shown as NaN.",
+        "WARNING value nan is not finite for histogram, skipping",
+        "your branch and origin/main have diverged, and have 3 and 5 commits each",
+        "UserWarning: Input contains NaN; they are treated as missing",
         "KL divergence 0.3, JS divergence 0.1",
     ],
 )

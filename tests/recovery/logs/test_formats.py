@@ -18,6 +18,13 @@ FORMATS = [
     ("build-nanogpt", "step   500 | loss: 3.123456 | lr 6.0000e-04 | norm: 0.2888 | dt: 300.10ms | tok/sec: 17476.25",
      {"step": 500, "loss": 3.123456, "lr": 6e-4, "grad_norm": 0.2888,
       "throughput": {"ms/it": 300.10, "tokens/s": 17476.25}}),
+    ("time since", "1m 12s (- 10m 4s) (5000 12%) 2.8521", {"step": 5000, "loss": 2.8521}),
+    ("time since, names", "5000 5% (0m 7s) 2.6379 Ito / Italian", {"step": 5000, "loss": 2.6379}),
+    ("time since, no plan", "0m 8s (300 6%) 2.5", {"step": 300, "loss": 2.5}),
+    ("thousands", "step 25  loss 14,263.5  lr 0.001", {"step": 25, "loss": 14263.5, "lr": 0.001}),
+    ("upd", "upd   12 loss=2.5 scaler=512", {"step": 12, "loss": 2.5, "scale": 512}),
+    ("it", "it  14  loss=2.5", {"step": 14, "loss": 2.5}),
+    ("scale grew", "step 31 loss 0.5, amp scale increased to 16", {"step": 31, "loss": 0.5, "scale": 16}),
     ("nanoGPT", "iter 640: loss 3.1416, time 210.50ms, mfu 30.10%",
      {"step": 640, "loss": 3.1416, "throughput": {"ms/it": 210.5}}),
     ("speed run", "step:300/9000 train_loss:2.5 train_time:40100ms step_avg:99.50ms",
@@ -292,3 +299,39 @@ def test_a_field_of_an_object_literal_is_not_a_loss():
 def test_the_gradient_norm_of_one_of_several_networks_is_read():
     assert read("step 3 loss 0.5 actor/grad_norm:2.5").grad_norm == 2.5
     assert read("step 3 loss 0.5 max_grad_norm: 1.0").grad_norm is None
+
+
+def test_a_table_that_rich_draws_has_a_thick_header_and_may_cut_a_number():
+    head = "\u2503 epoch \u2503 train_loss \u2503 val_mae \u2503 lr \u2503"
+    _, first, cut, last = rows(
+        head,
+        "\u2502 0     \u2502 2.5        \u2502 nan     \u2502 60 \u2502",
+        "\u2502 1     \u2502 9675508374\u2026 \u2502 0.5 \u2502 60 \u2502",
+        "\u2502 2     \u2502 nan        \u2502 nan     \u2502 60 \u2502",
+    )
+    assert (first.epoch, first.loss, first.lr) == (0, 2.5, 60)
+    assert cut is None and math.isnan(last.loss)
+
+
+def test_a_loss_without_a_name_may_be_nan():
+    found = read("0m 3s (- 0m 40s) (50 8%) nan")
+    assert found.step == 50 and math.isnan(found.loss)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_a_csv_may_name_its_loss_by_its_function_beside_the_lr(separator):
+    head, row = (text.replace(",", separator) for text in ("epoch,lr,train_mse,val_mse,seconds", "3,0.1,2.5,0.9,1.2"))
+    (_, read_) = rows(head, row)
+    assert (read_.epoch, read_.loss, read_.lr, read_.held_out_loss) == (3, 2.5, 0.1, None)
+    # Without it, it may be a table of scores.
+    assert rows(head.replace("lr", "size"), row)[1] is None
+
+
+@pytest.mark.parametrize("text", ["classes 1,200,300 loss", "betas=0.9,0.999", "shape: (3,224,224)", "ids 4,263,11"])
+def test_a_list_is_no_number_with_thousands(text):
+    found = read(f"{text} step=7 loss=2.5")
+    assert (found.step, found.loss) == (7, 2.5) and not any(value > 999 for value in found.values.values())
+
+
+def test_it_is_a_step_only_at_the_beginning_of_a_line():
+    assert read("do it 3 times, loss 0.5").step is None

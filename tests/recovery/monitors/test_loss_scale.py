@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.monitors.loss_scale import Backoff, LossScaleMonitor, read_backoff
+from tests.recovery.detect.watched_log import at_end
 
 
 def reports(scales, skipped=None, start=0):
@@ -145,3 +146,30 @@ def test_a_short_fall_and_a_fall_to_a_normal_scale_do_not_end_low():
     assert not falling(32, 16, 8, 4, 2).is_low
     assert not falling(65536, 32768, 16384, 8192, 4096, 2048, 1024).is_low
     assert not falling(64, 32, 16, 32, 16, 8, 4, 2).is_low
+
+
+def test_a_short_log_of_a_scale_that_goes_up_and_down_thrashes_at_its_end():
+    swings = [8.0, 4.0, 8.0, 16.0, 8.0] * 6
+    found, watch = reports(swings)
+    assert found == [] and watch.thrashes_at_end
+    # Too short, too few turns, or too few skipped steps: a scaler that grows every two thousand steps.
+    assert not reports(swings[:20])[1].thrashes_at_end
+    assert not reports([8.0, 4.0, 8.0, 4.0, 8.0] + [4.0] * 20)[1].thrashes_at_end
+    assert not reports(([8.0] * 20 + [4.0] * 20) * 4)[1].thrashes_at_end
+
+
+def test_a_scale_that_grows_is_no_back_off():
+    text = "no gradient overflow for 2000 steps, scale: 2048 -> 4096"
+    assert read_backoff(text, text) is None
+    fell = "gradient overflow, scale: 4096 -> 2048"
+    assert read_backoff(fell, fell) == Backoff(4096, 2048)
+
+
+def test_words_about_a_scale_that_grew_begin_the_next_fall():
+    texts = [
+        f"step {n} loss 2.{n:02}\nstep {n}: loss scale increased to 16\nstep {n} loss 2.1\n" for n in range(0, 40, 4)
+    ]
+    skip = "gradient overflow, skipping step, loss scale 16 -> 8\n"
+    assert at_end("".join(text + skip for text in texts)) is FaultKind.SCALE_THRASH
+    # Without them, all ranks may print one and the same back-off.
+    assert at_end("".join(f"step {n} loss 2.{n:02}\n{skip}" for n in range(40, 44))) is None

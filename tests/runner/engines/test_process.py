@@ -31,6 +31,23 @@ def test_an_attempt_never_started_is_absent(attempts: Attempts) -> None:
     assert attempts.engine.observe(attempts.request("true").paths) == Observation(Presence.ABSENT)
 
 
+def test_a_start_that_fails_leaves_no_draft_of_its_request(attempts: Attempts) -> None:
+    request = attempts.request("true")
+    request.paths.request.mkdir(parents=True)
+    with pytest.raises(EngineError, match="could not be started"):
+        attempts.engine.start(request, {})
+    assert list(request.paths.folder.iterdir()) == [request.paths.request]
+
+
+def test_a_start_takes_the_place_of_the_draft_that_a_killed_controller_left(attempts: Attempts) -> None:
+    request = attempts.request("true")
+    request.paths.folder.mkdir(parents=True)
+    request.paths.request.with_suffix(".draft").write_text("{", encoding="utf-8")
+    attempts.engine.start(request, {})
+    attempts.end(request)
+    assert not [path.name for path in request.paths.folder.iterdir() if path.name.startswith("request.draft")]
+
+
 def test_absent_to_running_to_ended_with_its_exit_code(attempts: Attempts, tmp_path: Path) -> None:
     request = attempts.sh("echo begun; while [ ! -e go ]; do sleep 0.01; done; echo out; echo err >&2; exit 7")
     seen = attempts.engine.observe(request.paths)

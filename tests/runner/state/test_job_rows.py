@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from rung.jobs.job import Attempt
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
+from rung.runner.state import codec
 from rung.runner.state.store import Store
 
 SPEC = JobSpec(name="a", run=("true",))
@@ -152,3 +155,14 @@ def test_a_store_without_a_memory_writes_progress_at_once(other: Store) -> None:
     other.keep_progress(replace(attempt(job), furthest_step=5))
     other.write_progress()
     assert other.attempts(job)[0].furthest_step == 5
+
+
+def test_the_spec_of_a_job_is_kept_as_long_as_somebody_holds_the_job(store: Store) -> None:
+    job_id = add(store)
+    row = store._rows("SELECT * FROM jobs WHERE id = ?", job_id)[0]
+    job = codec.job_from_row(row)
+    spec = weakref.ref(vars(job)["spec"])
+    assert vars(codec.job_from_row(row))["spec"] is spec()
+    del job
+    gc.collect()
+    assert spec() is None

@@ -3,7 +3,7 @@
 import pytest
 
 from rung.jobs.model.fault import FaultKind
-from rung.recovery.detect.unknown_loss import UnknownLoss
+from rung.recovery.unread.unknown_loss import UnknownLoss
 from tests.recovery.detect.watched_log import at_end, kinds, now
 
 
@@ -29,6 +29,16 @@ def test_nan_under_an_unknown_name_is_acted_on_after_a_few_lines(template):
 def test_the_end_of_the_log_needs_two():
     assert at_end(lines("epoch {n} bpr={v}", [1.2, "nan", "nan"])) is FaultKind.NAN_LOSS
     assert at_end(lines("epoch {n} bpr={v}", [1.2, 1.1, "nan"])) is None
+
+
+def test_one_is_enough_where_the_gradients_beside_it_are_nan_too():
+    assert at_end(lines("[{n:03d}] L {v} / gnorm {v}", [1.2, 1.1, "nan"])) is FaultKind.NAN_LOSS
+    # A row of a table of data, with a letter for its index.
+    assert at_end("f   -0.93   1.14\ng    NaN    NaN\nh    0.08   0.88\n") is None
+
+
+def test_a_number_that_counts_something_comes_before_the_loss():
+    assert now(lines("games={n} zeal_err={v} best=+0.1", [1.5, "nan", "nan", "nan"])) is FaultKind.NAN_LOSS
 
 
 def test_finite_ones_after_it_clear_it():
