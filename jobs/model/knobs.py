@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -54,7 +54,8 @@ class Knobs:
     matmul: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "precision": self.precision.value if self.precision else None}
+        values = {name: getattr(self, name) for name in KNOB_NAMES}
+        return {**values, "precision": self.precision.value if self.precision else None}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Knobs:
@@ -107,6 +108,8 @@ def not_taken(asked: Knobs, effective: Mapping[str, Any]) -> dict[str, tuple[Any
     A knob that the job did not report is not in `effective` and proves nothing. `growth_interval` has no
     meaning without a scaler, so it is not compared in other precisions.
     """
+    if not effective:
+        return {}
     wanted = asked.to_dict()
     if asked.precision not in (None, Precision.AMP_FP16):
         wanted.pop("growth_interval")

@@ -61,26 +61,26 @@ class FaultCandidates:
     """Holds at most one candidate of a kind, however many lines and ranks report the fault."""
 
     def __init__(self) -> None:
-        self._open: dict[FaultKind, FaultCandidate] = {}
+        self.by_kind: dict[FaultKind, FaultCandidate] = {}
 
     def __contains__(self, kind: FaultKind) -> bool:
-        return kind in self._open
+        return kind in self.by_kind
 
     def __iter__(self) -> Iterator[FaultCandidate]:
-        return iter(self._open.values())
+        return iter(self.by_kind.values())
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.by_kind)
 
     def get(self, kind: FaultKind) -> FaultCandidate | None:
-        return self._open.get(kind)
+        return self.by_kind.get(kind)
 
     def record(self, fault: Fault, certainty: Certainty) -> FaultCandidate:
         """Open a candidate, or raise the certainty of the one of its kind."""
-        found = self._open.get(fault.kind)
+        found = self.by_kind.get(fault.kind)
         # What only follows, or only quotes, gives way to the cause itself; of two causes the first line stays.
         if found is None or found.certainty >= Certainty.CASCADE > certainty:
-            found = self._open[fault.kind] = FaultCandidate(fault, certainty)
+            found = self.by_kind[fault.kind] = FaultCandidate(fault, certainty)
         found.certainty = min(found.certainty, certainty)
         return found
 
@@ -96,15 +96,15 @@ class FaultCandidates:
     def copy(self) -> FaultCandidates:
         """Return an independent copy."""
         other = FaultCandidates()
-        other._open = {kind: replace(found) for kind, found in self._open.items()}
+        other.by_kind = {kind: replace(found) for kind, found in self.by_kind.items()}
         return other
 
     def drop(self, kind: FaultKind) -> None:
-        self._open.pop(kind, None)
+        self.by_kind.pop(kind, None)
 
     def attach_replay(self, kinds: Container[FaultKind], replay: Mapping[str, str]) -> None:
         """Add a replay to the open candidates of these kinds that have none, or one of a rank that shows less."""
-        for kind, found in self._open.items():
+        for kind, found in self.by_kind.items():
             if kind in kinds and (not found.fault.replay or outranks(replay, found.fault.replay)):
                 found.fault = replace(found.fault, replay=replay)
 
@@ -113,9 +113,9 @@ class FaultCandidates:
 
         A person's own rule stays too: whether it is acted on must not depend on how much was read at a time.
         """
-        self._open = {
+        self.by_kind = {
             kind: found
-            for kind, found in self._open.items()
+            for kind, found in self.by_kind.items()
             if kind in kinds or found.certainty is Certainty.RULE or not got_past(found.fault, step)
         }
 
@@ -128,7 +128,7 @@ class FaultCandidates:
 
     def first(self, *, ended: bool, weakest: Certainty = Certainty.QUOTED) -> Fault | None:
         """Return the fault to act on now: the first cause, never what followed from it."""
-        if not self._open or not (ended or min(found.certainty for found in self) <= Certainty.DECISIVE):
+        if not self.by_kind or not (ended or min(found.certainty for found in self) <= Certainty.DECISIVE):
             return None
         found = [each for each in self if each.certainty <= weakest]
         return min(found, key=_precedence).fault if found else None

@@ -16,7 +16,6 @@ from rung.recovery.detect.last_exception import LastException, is_exception
 from rung.recovery.detect.log_tail import Tail
 from rung.recovery.detect.numeric_faults import NumericFaults
 from rung.recovery.detect.quoted_loss import quotes_bad_loss
-from rung.recovery.detect.several_ranks import outranks
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
@@ -114,7 +113,7 @@ class Detector:
 
     @property
     def has_candidates(self) -> bool:
-        return bool(self._candidates)
+        return bool(self._candidates.by_kind)
 
     @property
     def needs_full_line(self) -> bool:
@@ -254,24 +253,25 @@ class Detector:
     def _take_reading(self, reading: Reading) -> list[Fault]:
         if reading.total is not None or self._last_exception.is_open:
             self._last_exception.see(reading)
-        self._progress.store(reading)
-        if self._progress.has_records and not reading.is_record:
+        progress = self._progress
+        progress.store(reading)
+        if reading.is_record:
+            if reading.course is not None:
+                self._numbers.begin_course()
+            if reading.replay:
+                self._builder.see_replay(reading.replay)
+                self._candidates.attach_replay(HAS_ONSET, reading.replay)
+                return []
+        elif progress.has_records:
             return self._take_printed_loss(reading)
-        if reading.course is not None:
-            self._numbers.begin_course()
-        if reading.replay:
-            if not outranks(self._builder.replay, reading.replay):
-                self._builder.replay = reading.replay
-            self._candidates.attach_replay(HAS_ONSET, reading.replay)
-            return []
-        self._builder.step = step = self._progress.advance(reading)
-        if self._progress.redrawn:
+        self._builder.step = step = progress.advance(reading)
+        if progress.redrawn:
             return []
         self._builder.number_line = self._builder.line
         if self._on_numbers is not None and step is not None:
             self._on_numbers(step, reading)
         found = self._numbers.take(step, reading)
-        if reading.loss is not None:
+        if self._tail.unknown_exception and reading.loss is not None:
             self._tail.see_loss(step, healthy=self._numbers.is_healthy)
         return found
 

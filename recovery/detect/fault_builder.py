@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, Traceback
+from rung.recovery.detect.several_ranks import outranks
 from rung.recovery.logs.lines import Line
 from rung.recovery.monitors.fault_groups import BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.onset import OnsetTracker
@@ -23,6 +24,11 @@ class FaultBuilder:
         self.traceback = Traceback()
         # What the job reported about the replay of a failed step.
         self.replay: Mapping[str, str] = {}
+
+    def see_replay(self, replay: Mapping[str, str]) -> None:
+        """Take a replay, unless the one of another rank near it shows more."""
+        if not outranks(self.replay, replay):
+            self.replay = replay
 
     def build_from_numbers(self, kind: FaultKind, *, onset: int | None = None, note: str = "") -> Fault:
         """Return a fault at the line of the latest numbers, whatever was printed after them."""

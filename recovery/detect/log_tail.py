@@ -37,7 +37,7 @@ class Tail:
         # A progress bar redrawn on its line takes one place, as on a terminal.
         if lines and lines[-1].number == line.number:
             lines.pop()
-        if not line.is_blank:
+        if line.text.strip():
             lines.append(line)
 
     def remember_exception(self, text: str, step: int | None) -> None:

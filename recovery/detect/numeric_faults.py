@@ -70,10 +70,13 @@ class NumericFaults:
         if reading.loss is not None:
             found += self._take_loss(step, reading)
         if reading.grad_norm is not None or self._gradients.pending:
-            found += self._update_gradients(began=self._gradients.see(reading))
+            began = self._gradients.see(reading)
+            if began or self._bad_gradient is not None:
+                found += self._update_gradients(began=began)
         if reading.scale is not None or reading.skipped:
             found += self._add_scale(self._scales.report(step, reading.scale, reading.skipped))
-        found += self._take_warning(step, reading)
+        if not self._warns_after or step is None or step > self._warns_after:
+            found += self._take_warning(step, reading)
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
@@ -84,7 +87,10 @@ class NumericFaults:
 
     def say(self, kind: FaultKind, *, about_one_batch: bool) -> list[Fault]:
         """Take words about bad numbers in a log whose numbers come from inside."""
-        proven = self._said.say(self._builder.build(kind), about_one_batch=about_one_batch)
+        if self._said.fault is None:
+            # A fault takes a look at the last hundred readings, and such words may stand on every line.
+            self._said.begin(self._builder.build(kind))
+        proven = self._said.say(about_one_batch=about_one_batch)
         return self._candidates.add(self._said.fault, Certainty.DECISIVE) if proven and self._said.fault else []
 
     def hint(self, kind: FaultKind) -> list[Fault]:
@@ -132,23 +138,26 @@ class NumericFaults:
             whole.record(replace(self._said.fault, replay=replay), self._said.certainty)
 
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
+        loss = reading.loss
         began = self._losses.see(reading)
-        if reading.loss is not None and math.isfinite(reading.loss):
-            self._said.see_finite()
+        if loss is not None and math.isfinite(loss):
+            if self._said.fault is not None:
+                self._said.see_finite()
             self._scales.see_finite_loss()
-        self._builder.onset.add(step, reading.loss, reading.grad_norm, reading.lr)
+        builder = self._builder
+        builder.onset.add(step, loss, reading.grad_norm, reading.lr)
         # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
-        if self._losses.healthy and "grads" not in self._builder.replay and is_over(self._builder.replay, step):
-            self._builder.replay = {}
-        if self._candidates:
+        if builder.replay and self._losses.healthy and "grads" not in builder.replay and is_over(builder.replay, step):
+            builder.replay = {}
+        if self._candidates.by_kind:
             self._update_nan()
             if self._losses.healthy:
                 # The run got past it; but gradients can be bad beside losses that look fine.
                 self._candidates.get_past(step, self._still_open())
         if began:
             return self._add_nan()
-        if step is not None and reading.loss is not None and not self._losses.pending:
-            self.history.add(step, reading.loss, reading.lr)
+        if step is not None and loss is not None and not self._losses.pending:
+            self.history.add(step, loss, reading.lr)
         return []
 
     def _still_open(self) -> set[FaultKind]:
@@ -162,9 +171,8 @@ class NumericFaults:
 
     def _take_warning(self, step: int | None, reading: Reading) -> list[Fault]:
         """Let the early warning begin or end."""
-        if self._warns_after and step is not None and step <= self._warns_after:
-            return []
-        before, warned = self._warnings.active, self._warnings.see(step, reading)
+        before = bool(self._candidates.by_kind) and self._warnings.active
+        warned = self._warnings.see(step, reading)
         if before and not self._warnings.active:
             self._candidates.drop(_K.DIVERGENCE)
         return self._candidates.add(self._warning_fault(warned), self._warning_certainty) if warned else []

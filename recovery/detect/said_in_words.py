@@ -22,10 +22,12 @@ class SaidInWords:
         self._times = 0
         self._finite_since = 0
 
-    def say(self, fault: Fault, *, about_one_batch: bool) -> bool:
+    def begin(self, fault: Fault) -> None:
+        """Take the fault of the first words."""
+        self.fault, self.certainty = fault, Certainty.UNSURE
+
+    def say(self, *, about_one_batch: bool) -> bool:
         """Take words; return whether they came so often without a loss that the script leaves every batch out."""
-        if self.fault is None:
-            self.fault, self.certainty = fault, Certainty.UNSURE
         if not about_one_batch:
             self.certainty = Certainty.PENDING
         self._times += 1
@@ -37,7 +39,7 @@ class SaidInWords:
         self._times = 0
 
     def see_finite(self) -> None:
-        """Take a finite loss from inside."""
+        """Take a finite loss from inside; it means nothing while nothing is said."""
         self._times = 0
         self._finite_since += 1
         if self.certainty is Certainty.UNSURE or self._finite_since > LATE_RECORDS:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence, Set
+from typing import AnyStr
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.detect.skim import Skimmer
-from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
+from rung.recovery.logs.lines import MAX_RAW, MAX_TEXT, Line, bare, text_of
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
 AFTER_HIT = 8
@@ -111,26 +112,28 @@ class Scan:
         detector, hits = self.detector, iter(places)
         hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         begins_line, self._begins_line = self._begins_line, block.endswith(b"\n")
-        for count, raw in _segments(block, number):
-            end = at + len(raw)
+        latches = bool(self._latched) and self.decided is None
+        for count, size, text in _segments(block, number):
+            end = at + size
             if whole or hit <= end:
                 # An empty line ends a traceback; an empty state of a bar is none.
-                is_line = raw or _is_empty_line(block, at, begins_line=begins_line)
-                found += detector.feed(Line(count, text_of(raw))) if is_line else []
+                is_line = size or _is_empty_line(block, at, begins_line=begins_line)
+                found += detector.feed(Line(count, text)) if is_line else []
                 whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
-            elif raw:
-                found += detector.feed_numbers(Line(count, text_of(raw)))
-            if self._latched and self.decided is None and detector.has_candidates:
-                self._latch()
+            elif size:
+                found += detector.feed_numbers(Line(count, text))
+            if latches and detector.has_candidates:
+                latches = not self._latch()
             at = end + 1
         return found
 
-    def _latch(self) -> None:
+    def _latch(self) -> bool:
         fault = self.detector.first_fault(ended=False)
         if fault is not None and fault.kind in self._latched:
             self.decided = fault
+        return self.decided is not None
 
     def _scan_quickly(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
         """Take the lines with a hit and a few after each."""
@@ -166,11 +169,25 @@ def _is_empty_line(block: bytes, at: int, *, begins_line: bool) -> bool:
     return block.startswith(b"\n", at) and (block[at - 1] == ord("\n") if at else begins_line)
 
 
-def _segments(block: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield each line, and each state of a bar that was redrawn on it, with the line's number; empty ones too."""
-    if b"\r" not in block:
-        yield from enumerate(block.split(b"\n"), number)
+def _segments(block: bytes, number: int) -> Iterator[tuple[int, int, str]]:
+    """Yield each line, and each state of a bar that was redrawn on it; empty ones too.
+
+    Each comes with the number of its line, its size in bytes and its text.
+    """
+    if block.isascii():
+        # Control codes have been taken out of it, so that it can be shown as it is.
+        for count, text in _split(block.decode("ascii"), "\n", "\r", number):
+            yield count, len(text), text if len(text) <= MAX_TEXT else text[:MAX_TEXT]
         return
-    for count, line in enumerate(block.split(b"\n"), number):
-        for piece in line.split(b"\r"):
+    for count, raw in _split(block, b"\n", b"\r", number):
+        yield count, len(raw), text_of(raw)
+
+
+def _split(block: AnyStr, line_end: AnyStr, redraw: AnyStr, number: int) -> Iterator[tuple[int, AnyStr]]:
+    lines = block.split(line_end)
+    if redraw not in block:
+        yield from enumerate(lines, number)
+        return
+    for count, line in enumerate(lines, number):
+        for piece in line.split(redraw):
             yield count, piece

@@ -7,7 +7,7 @@ on how the bytes were split into chunks.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rung.jobs.model.terminal_text import BLANK, ESCAPE, HIDDEN, clean
 
@@ -25,8 +25,7 @@ ODD_BYTES = (
 _TOO_LONG = re.compile(rb"(?<![^\r\n])([^\r\n]{%d})[^\r\n]+" % MAX_RAW)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a log, or one state of a progress bar that was redrawn on it."""
 
     number: int

@@ -127,21 +127,27 @@ class ProgressTracker:
         if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
             self._resumed_step = reading.resumed_step
         if reading.is_record:
-            self._effective.update(reading.effective)
-            if reading.saved_step is not None:
-                self._saved_step = reading.saved_step
-                self._keep_saved(reading.saved_file, reading.saved_step)
-            if reading.loss is not None and not self.has_records:
-                self.has_records = True
-                self._forget_steps()
-            self._keep_hands(reading)
-            # The first is the reason; what comes after it follows from it.
-            self._not_whole = self._not_whole or reading.not_whole
-            if reading.saturation is not None:
-                self._keep_saturation(reading.saturation)
+            self._store_record(reading)
         # Most readings have nothing to do with a bar.
         if reading.throughput or reading.total is not None or self._training_bar.open_total is not None:
             self._throughput.update(self._training_bar.see(reading))
+
+    def _store_record(self, reading: Reading) -> None:
+        """Store what only a record says."""
+        if reading.effective:
+            self._effective.update(reading.effective)
+        if reading.saved_step is not None:
+            self._saved_step = reading.saved_step
+            self._keep_saved(reading.saved_file, reading.saved_step)
+        if reading.loss is not None and not self.has_records:
+            self.has_records = True
+            self._forget_steps()
+        if reading.hands is not None or reading.updates is not None:
+            self._keep_hands(reading)
+        # The first is the reason; what comes after it follows from it.
+        self._not_whole = self._not_whole or reading.not_whole
+        if reading.saturation is not None:
+            self._keep_saturation(reading.saturation)
 
     def _see_beginning(self, reading: Reading) -> None:
         if self.has_begun:
@@ -187,7 +193,9 @@ class ProgressTracker:
         if reading.total is not None:
             # A bar that has begun again, or counts inside an epoch, does not show the length of the run.
             self._bar_total = reading.total if step == reading.step and not reading.in_epoch else None
-        self._detect_redraw(reading, step)
+            self._detect_redraw(reading, step)
+        else:
+            self.redrawn = False
         if step is not None and step < MAX_STEP:
             self._move_to(step)
             return step
@@ -199,7 +207,7 @@ class ProgressTracker:
     def _detect_redraw(self, reading: Reading, step: int | None) -> None:
         """Set `redrawn` when a bar repeats its last state: the same loss, at the same step or without a step."""
         self.redrawn = False
-        if reading.total is None or reading.loss is None:
+        if reading.loss is None:
             return
         drawn = (step, repr(reading.loss))
         self.redrawn = self._drawn is not None and drawn in (self._drawn, (None, self._drawn[1]))
@@ -245,8 +253,9 @@ class ProgressTracker:
             return reading.step
         if reading.step_is_late and reading.epoch is not None:
             return self._epoch_steps.step_at(reading.epoch)
-        for name in PLAN_NAMES & reading.values.keys():
-            self._epoch_steps.plan(name, reading.values[name])
+        for name in PLAN_NAMES:
+            if name in reading.values:
+                self._epoch_steps.plan(name, reading.values[name])
         if reading.step is None:
             if reading.epoch is not None and not reading.values:
                 self._bars.heading(reading.epoch)

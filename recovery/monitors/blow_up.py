@@ -55,7 +55,8 @@ class BlowUpMonitor:
     @property
     def active(self) -> bool:
         """Return whether a loss is blown up now."""
-        return any(blow_up.is_ruined or blow_up.is_spent for blow_up in self._losses.values())
+        # The first one that is blown up is reported.
+        return self._reported and any(each.is_ruined or each.is_spent for each in self._losses.values())
 
     def lines_missing(self) -> None:
         """Count anew what must come in a row: readings are missing here."""
@@ -101,24 +102,28 @@ class BlowUp:
         self._seen += 1
         if self._seen == 1 or (self._seen <= FIRST and self._first_loss < SMALL):
             self._first_loss = max(self._first_loss, abs(loss))
+        least = self._first_loss if self._first_loss > SMALL else SMALL
         if loss <= AT_END * self._first_loss:
             self.since = None
         elif self.since is None:
             self.since = step
             self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
-        ruined = loss > RUINED * max(self._first_loss, SMALL)
+        ruined = loss > RUINED * least
         self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
         if self._seen <= FEWEST:
             self._begin.append(loss)
-        self.lowest = min(self.lowest, loss)
+        if loss < self.lowest:
+            self.lowest = loss
         self._last.append(loss)
         self._recent.append(loss)
         if self._seen == LAST_READINGS:
             self._around_zero = swings_around_zero(self._last)
-        if self._seen <= SPENT_READINGS and loss > EARLY_BLOW_UP * max(self._first_loss, SMALL):
+        if self._seen <= SPENT_READINGS and loss > EARLY_BLOW_UP * least:
             self._early_blow_ups += 1
             self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
             self._recent.clear()
+        if not self._ruined_bits and self._early_blow_ups < EARLY_READINGS:
+            return False
         return self.is_ruined or self.is_spent
 
     def lines_missing(self) -> None:

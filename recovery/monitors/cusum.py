@@ -153,8 +153,9 @@ class CusumLevel:
             return 0
         since = list(self._since)
         first, last = since[:third], since[-third:]
-        change = median(last) - median(first)
-        spread = 1.4826 * median([abs(each - median(part)) for part in (first, last) for each in part])
+        begin, end = median(first), median(last)
+        change = end - begin
+        spread = 1.4826 * median([abs(each - begin) for each in first] + [abs(each - end) for each in last])
         # The error of a median is 1.25 times that of a mean.
         enough = TREND * 1.25 * spread * math.sqrt(2 / third)
         return 0 if abs(change) <= enough else 1 if change > 0 else -1

@@ -97,13 +97,19 @@ class LossMonitor:
 
     def _see_hidden(self, reading: Reading) -> str:
         """Return how a finite loss hides a NaN, once it has lasted long enough."""
-        bad_gradients = reading.grad_norm is not None and math.isnan(reading.grad_norm) and not reading.skipped
+        norm = reading.grad_norm
+        bad_gradients = norm is not None and math.isnan(norm) and not reading.skipped
+        if not bad_gradients:
+            self._last, self._frozen = reading.loss, 0
+            self._moved = self._moved or reading.loss != 0
+            return ""
         same, self._last = reading.loss == self._last, reading.loss
-        self._moved = self._moved or (reading.loss != 0 and not bad_gradients)
-        self._zeros = self._zeros + 1 if bad_gradients and reading.loss == 0 else self._zeros
-        self._frozen = (self._frozen + 1 if same else 1) if bad_gradients and reading.loss != 0 else 0
-        if self._zeros >= HIDDEN_NAN.consecutive and bad_gradients and reading.loss == 0:
-            return HIDDEN_BY_ZERO
+        if reading.loss == 0:
+            self._zeros, self._frozen = self._zeros + 1, 0
+            if self._zeros >= HIDDEN_NAN.consecutive:
+                return HIDDEN_BY_ZERO
+        else:
+            self._frozen = self._frozen + 1 if same else 1
         # While a new scaler lowers its scale, no weight changes, so the loss can stay the same.
         enough = FROZEN_LOSS.consecutive if self._moved else FROZEN_LOSS.from_start
         return HIDDEN_BY_FREEZE if self._frozen >= enough else ""

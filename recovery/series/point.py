@@ -49,6 +49,16 @@ class Extremes(NamedTuple):
         first = (self.first_step, self.first)
         return [first] if self.is_single else [first, (self.last_step, self.last)]
 
+    def beyond(self, step: int, value: float) -> Extremes:
+        """Return the extremes of these values and a later one that is beyond them."""
+        first, last = self.first, self.last
+        if not (math.isfinite(value) and math.isfinite(first) and math.isfinite(last)):
+            return self.joined(Extremes(step, value, step, value))
+        # The one at the other end stays.
+        if (first <= last) == (value > last):
+            return Extremes(self.first_step, first, step, value)
+        return Extremes(self.last_step, last, step, value)
+
     def joined(self, later: Extremes) -> Extremes:
         """Return the extremes of these values and later ones."""
         found = [self[:2], self[2:], later[:2], later[2:]]

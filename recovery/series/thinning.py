@@ -28,8 +28,8 @@ class Thinner:
     """Makes rows of readings, one after the other. `rows`: how many have been made before."""
 
     def __init__(self, rows: int = 0) -> None:
-        self._rows = rows
-        # Of the row that is not complete yet.
+        self._rows, self._wanted = rows, count_of_row(rows)
+        # Of the row that is not complete yet; `_wanted`: how many readings make it complete.
         self._readings = self._last_step = 0
         self._extremes: list[Extremes | None] = [None] * len(QUANTITIES)
 
@@ -43,11 +43,12 @@ class Thinner:
             if found is None:
                 self._extremes[index] = Extremes(step, value, step, value)
             elif not (found.first <= value <= found.last or found.last <= value <= found.first):
-                self._extremes[index] = found.joined(Extremes(step, value, step, value))
-        if self._readings < count_of_row(self._rows):
+                self._extremes[index] = found.beyond(step, value)
+        if self._readings < self._wanted:
             return None
         row = self.rest()
         self._readings, self._rows, self._extremes = 0, self._rows + 1, [None] * len(QUANTITIES)
+        self._wanted = count_of_row(self._rows)
         return row
 
     def rest(self) -> Row | None:

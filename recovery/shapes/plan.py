@@ -16,6 +16,8 @@ Span = tuple[int, int]
 Pick = Callable[[Any], tuple[Any, ...]]
 # Which of the numbers of a line are 0.
 Zeros = tuple[bool, ...]
+# What `Reading._make` does, without a call and a test of the length for each line.
+_new = tuple.__new__
 # More plans than this for one shape show that it is none: its other lines are read in full.
 MOST_PLANS = 16
 
@@ -42,7 +44,7 @@ class Plan:
             pool.append(dict(zip(names, values(pool), strict=False)))
         if self.lone is not None:
             pool.append((self.lone[0], pool[self.lone[1]]))
-        return Reading._make(self.order(pool))
+        return _new(Reading, self.order(pool))
 
 
 # Stands for a plan that is missing; None stands for lines that have nothing to read.

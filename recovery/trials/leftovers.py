@@ -13,6 +13,8 @@ def unneeded_trials(job: Job, attempts: Sequence[Attempt]) -> list[Attempt]:
 
     The folder in which the winner goes on is the job's own from then on, so it is never among them.
     """
+    if not any(each.is_trial for each in attempts):
+        return []
     undecided = [] if job.ended else open_trials(attempts[job.settled :])
     kept = {each.number for each in undecided}
     used = {each.residence for each in main_line(attempts)} | _sources_in_use(attempts)

@@ -37,7 +37,7 @@ class Glance:
 
     def add(self, job_id: str, number: int, log: Path, signs: tuple[str, ...]) -> None:
         """Look at a running attempt from now on."""
-        there = tuple(map(os.path.exists, signs))
+        there = tuple(map(_is_there, signs))
         self._glanced[job_id] = _Glanced(number, str(log), signs, there, read=0)
 
     def forget(self, job_id: str) -> None:
@@ -59,10 +59,15 @@ class Glance:
         return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced)]
 
 
+def _is_there(path: str) -> bool:
+    # Half the time of `stat`, which raises an error for what is not there.
+    return os.access(path, os.F_OK)
+
+
 def _has_changed(glanced: _Glanced) -> bool:
     try:
         glanced.size = os.stat(glanced.log).st_size  # noqa: PTH116 - thousands of times a second
     except OSError:
         glanced.size = 0
-    glanced.ended = tuple(map(os.path.exists, glanced.signs)) != glanced.there
+    glanced.ended = tuple(map(_is_there, glanced.signs)) != glanced.there
     return glanced.ended or glanced.size != glanced.read

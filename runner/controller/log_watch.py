@@ -44,6 +44,8 @@ class AttemptView:
     asked_for: tuple[object, ...] | None = None
     asked_at: float = -math.inf
     not_taken_reported: bool = False
+    # How much of the log has been read when its progress was recorded last.
+    recorded: int = -1
 
 
 # Of all the numbers in a log, these get a line in the history.
@@ -66,7 +68,7 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         attempt,
         effective=dict(progress.effective),
         saturation=progress.saturation,
-        hands=_hands(watch),
+        hands=_hands(watch, progress),
         not_whole=progress.not_whole,
         resumed_step=progress.resumed_step,
         first_step=progress.first_step,
@@ -83,9 +85,8 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
     )
 
 
-def _hands(watch: LogWatch) -> str | None:
+def _hands(watch: LogWatch, progress: Progress) -> str | None:
     """Return whether Rung has hands in the job; a log with losses and without any record shows that it has none."""
-    progress = watch.detector.progress
     if watch.mode == "flags" or progress.hands is not None or progress.effective:
         return progress.hands
     return SILENT if watch.detector.history.count >= SILENT_READINGS else None

@@ -217,7 +217,7 @@ class Supervisor:
         """Act on what the log shows; `more`: there is more of it to read at once."""
         store, at = self._context.store, self._context.now()
         self.glance.has_read(job.id, view.watch.offset)
-        attempt = self._record_progress(job, attempt, view)
+        attempt = self._record_new(job, attempt, view)
         view.asked_for = None if more else view.asked_for
         if job.state is JobState.STOPPING:
             return
@@ -240,11 +240,18 @@ class Supervisor:
         elif job.state is JobState.RUNNING:
             self._on_healthy(job, attempt, history)
 
+    def _record_new(self, job: Job, attempt: Attempt, view: AttemptView) -> Attempt:
+        """Keep the progress seen in the log, if there can be any since the last time."""
+        is_same = view.recorded == view.watch.offset and self._stalls.longest_gap(attempt) == attempt.longest_gap
+        return attempt if is_same else self._record_progress(job, attempt, view)
+
     def _record_progress(self, job: Job, attempt: Attempt, view: AttemptView) -> Attempt:
         """Keep the progress seen in the log, and report knobs that did not take."""
         now = self._context.now()
         updated = log_watch.with_progress(attempt, view.watch, job.spec.success, now)
-        updated = replace(updated, longest_gap=self._stalls.longest_gap(attempt))
+        gap = self._stalls.longest_gap(attempt)
+        if gap != updated.longest_gap:
+            updated = replace(updated, longest_gap=gap)
         if updated.progress_at is not None and attempt.progress_at is None:
             with self._context.store.transaction():
                 self._context.store.put_attempt(updated)  # at once: the job is RUNNING because of it
@@ -255,10 +262,11 @@ class Supervisor:
             self._context.note_trouble(updated, note)
         if note := view.watch.new_sampling_note():
             transitions.sampled(self._context.store, updated, note, at=now)
-        ignored = not_taken(updated.asked, updated.effective)
-        if ignored and not view.not_taken_reported:
+        ignored = {} if view.not_taken_reported else not_taken(updated.asked, updated.effective)
+        if ignored:
             transitions.not_taken(self._context.store, updated, ignored, at=now)
             view.not_taken_reported = True
+        view.recorded = view.watch.offset
         return updated
 
     def _on_ended(self, job: Job, attempt: Attempt, view: AttemptView, observation: Observation) -> None:

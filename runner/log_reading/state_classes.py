@@ -50,7 +50,7 @@ _CLASSES: tuple[type, ...] = (
     *(last_exception.LastException, log_tail.Tail, log_tail.Traceback, numeric_faults.NumericFaults),
     *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss, unknown_rise.UnknownRise),
     *(numbers.UnreadNumbers, nan_rows.NanRows, perplexity.PerplexityMonitor),
-    *(line_reader.LineReader, lines.Line, progress.ProgressTracker, step_count.EpochCount),
+    *(line_reader.LineReader, progress.ProgressTracker, step_count.EpochCount),
     *(step_count.EpochStepEstimator, tables.Header, tables.Tables, tracker_links.TrackerLinks),
     *(training_bar.TrainingBar, unwrap.Unwrapper),
     *(blow_up.BlowUp, blow_up.BlowUpMonitor, cusum.CusumLevel, divergence.DivergenceMonitor),
@@ -58,7 +58,7 @@ _CLASSES: tuple[type, ...] = (
     *(loss_scale.Backoff, loss_scale.LossScaleMonitor, onset.OnsetTracker, skipped_steps.SkippedStepMonitor),
     *(thinning.Thinner, write.SeriesState),
 )
-_TUPLES: tuple[type, ...] = (reading.Reading, point.Extremes, point.Row)
+_TUPLES: tuple[type, ...] = (lines.Line, reading.Reading, point.Extremes, point.Row)
 _ENUMS: tuple[type[Enum], ...] = (FaultKind, candidates.Certainty)
 
 CLASSES = {each.__name__: each for each in _CLASSES}

@@ -145,7 +145,8 @@ class LogWatch:
         until = self._steady() + seconds
         while True:
             is_skipping = self._flood.is_skipping
-            chunk = self._log.read(self._flood.bounded(self.offset, SKIM_CHUNK) if is_skipping else CHUNK)
+            size = self._flood.bounded(self.offset, SKIM_CHUNK) if is_skipping else CHUNK
+            chunk = self._log.read(size)
             if not chunk:
                 self._flood.caught_up()
                 return False
@@ -159,6 +160,10 @@ class LogWatch:
             if self._steady() >= until:
                 self._flood.look(self.offset, self._log.behind)
                 return True
+            # Most reads are of a few lines; a second one only to see that there are no more costs as much.
+            if len(chunk) < size and not self._log.behind:
+                self._flood.caught_up()
+                return False
 
     # The cursor
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from stat import S_ISREG
@@ -19,7 +20,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.series.point import Row, numbers_of
 from rung.recovery.series.thinning import Thinner, count_of_row
 from rung.runner.files.log_file import is_complete
-from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, parse
+from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, parse, parse_more
 
 NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PRIVATE = 0o600
@@ -27,12 +28,17 @@ PRIVATE = 0o600
 
 @dataclass(frozen=True)
 class SeriesState:
-    """Where a writer is: how many readings it has taken, in how many rows of the file and in the row that is open."""
+    """Where a writer is: how many readings it has taken, in how many rows of the file and in the row that is open.
+
+    `size` and `check`: how much of the file these rows take, and its checksum.
+    """
 
     taken: int = 0
     rows: int = 0
     thinner: Thinner | None = None
     note: str = ""
+    size: int = 0
+    check: int = 0
 
 
 class SeriesWriter:
@@ -45,6 +51,8 @@ class SeriesWriter:
         self._skip, self._after = 0, -1
         # How many rows the file has, and those that are still to be written.
         self._rows = self._readings = 0
+        # How much of the file they take, and its checksum.
+        self._size = self._check = 0
         self._waiting: list[Row] = []
         self._anew = False
         self._head = b""
@@ -59,7 +67,7 @@ class SeriesWriter:
             return None
         rest = self._thinner.rest()
         taken = self._readings + (rest.readings if rest else 0) - self._skip
-        return SeriesState(taken, self._rows, self._thinner)
+        return SeriesState(taken, self._rows, self._thinner, size=self._size, check=self._check)
 
     def go_on_from(self, state: SeriesState, *, sampled: bool) -> bool:
         """Go on from a kept state; False: the file does not fit, and the log must be read from its start.
@@ -70,20 +78,18 @@ class SeriesWriter:
         if state.note or state.thinner is None:
             return True
         try:
-            rows, size = self._kept()
-            if len(rows) < state.rows:
+            data = read_bounded(self._paths) or b""
+            if zlib.crc32(data[: state.size]) != state.check or len(data) < state.size:
                 return False
-            while sampled and len(rows) > state.rows:
-                size -= len(line_of(len(rows) - 1, rows.pop()))
-            if size:
-                self._cut(size)
-            else:
-                self._paths.series.unlink(missing_ok=True)
+            # Only the rows after the place are parsed: a long run has thousands before it.
+            rows, size = ([], state.size) if sampled else _whole_rows(data, state.size, state.rows)
+            self._keep(data[:size])
         except OSError:
             return False
-        self._take_up(rows, size)
+        self._rows = state.rows + len(rows)
+        self._readings = sum(map(count_of_row, range(self._rows)))
         self._skip = max(0, self._readings - state.taken)
-        self._thinner = Thinner(len(rows)) if self._skip else state.thinner
+        self._thinner = Thinner(self._rows) if self._skip else state.thinner
         return True
 
     def begin_anew(self) -> None:
@@ -116,8 +122,9 @@ class SeriesWriter:
         self._readings += sum(row.readings for row in self._waiting)
         self._rows, self._waiting = self._rows + len(self._waiting), []
         try:
-            self._append(self._head + lines)
-            self._head = b""
+            new = self._head + lines
+            self._append(new)
+            self._size, self._check, self._head = self._size + len(new), zlib.crc32(new, self._check), b""
         except OSError as error:
             self._give_up(error)
 
@@ -140,24 +147,26 @@ class SeriesWriter:
     def _go_on(self) -> Thinner:
         """Keep the complete rows of a file that is there, and go on after them."""
         try:
-            rows, size = ([], 0) if self._anew else self._kept()
-            if size:
-                self._cut(size)
-            else:
-                self._paths.series.unlink(missing_ok=True)
+            data = b"" if self._anew else read_bounded(self._paths) or b""
+            rows, size = _whole_rows(data)
+            self._keep(data[:size])
         except OSError as error:
             self._give_up(error)
             return Thinner()
-        self._take_up(rows, size)
+        self._rows, self._readings = len(rows), sum(row.readings for row in rows)
         if is_complete(self._paths.log):
             self._skip = self._readings
         else:
             self._after = rows[-1].last_step if rows else -1
         return Thinner(len(rows))
 
-    def _take_up(self, rows: Sequence[Row], size: int) -> None:
-        self._rows, self._readings = len(rows), sum(row.readings for row in rows)
-        self._head = b"" if size else HEAD
+    def _keep(self, data: bytes) -> None:
+        """Keep these bytes at the beginning of the file, and nothing after them."""
+        if data:
+            self._cut(len(data))
+        else:
+            self._paths.series.unlink(missing_ok=True)
+        self._size, self._check, self._head = len(data), zlib.crc32(data), b"" if data else HEAD
 
     def _cut(self, size: int) -> None:
         file = os.open(self._paths.series, os.O_WRONLY | NO_LINK)
@@ -165,13 +174,6 @@ class SeriesWriter:
             os.ftruncate(file, size)
         finally:
             os.close(file)
-
-    def _kept(self) -> tuple[list[Row], int]:
-        data = read_bounded(self._paths)
-        rows, size, _ = parse(data) if data is not None else ([], 0, False)
-        if rows and rows[-1].readings < count_of_row(len(rows) - 1):
-            size -= len(line_of(len(rows) - 1, rows.pop()))
-        return rows, size
 
     def _give_up(self, error: OSError) -> None:
         self._waiting = []
@@ -181,6 +183,15 @@ class SeriesWriter:
         self.note = (
             f"{self._paths.series}: cannot be written: {error.strerror}; the job goes on, its curves come from the log"
         )
+
+
+def _whole_rows(data: bytes, start: int = 0, count: int = 0) -> tuple[list[Row], int]:
+    """Return the complete rows that follow so many, which end at `start`, and where they end."""
+    rows, size, _ = parse_more(data[start:], count) if start else parse(data)
+    last = count + len(rows) - 1
+    if rows and rows[-1].readings < count_of_row(last):
+        size -= len(line_of(last, rows.pop()))
+    return rows, start + size
 
 
 def read_bounded(paths: AttemptPaths) -> bytes | None:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 NAMES = (
-    *("speed", "logs", "series", "commands", "processes", "controller", "web", "warning", "levels", "hosts", "inside"),
-    *("gpu", "places"),
+    *("speed", "reading", "logs", "series", "commands", "processes", "controller", "restart", "web", "warning"),
+    *("levels", "hosts", "inside", "gpu", "places"),
 )
 # These take long, so they run only where they are named.
 LONG = ("soak",)

@@ -145,18 +145,23 @@ def printers(home: Home, jobs: int, rate: float) -> None:
     """Submit jobs that print so many lines a second, and wait until all of them run."""
     script = CHATTY.format(count=max(1, round(rate / 10)), rate=rate)
     run = ["sh", "-c", PRINTING.format(seconds=1 / rate)] if rate <= 1 else [sys.executable, "-I", "-S", "-c", script]
-    file = home.job_file("printer", run, recovery={"stalled": "off"})
-    home.rung("launch", str(file))
+    began = add_copies(home, home.job_file("printer", run, recovery={"stalled": "off"}), jobs)
     store = home.store()
-    if jobs > 1:
-        first = store.jobs()[0]
-        with store.transaction():
-            for _ in range(jobs - 1):
-                store.add_job(first.spec, file.parent, at=time.time())
-    began = time.monotonic()
     pace.until(lambda: _count(store) == jobs, START_SECONDS, every=0.5)
     print(f"  {jobs} jobs submitted at once: all run after {time.monotonic() - began:.1f} s")
     store.close()
+
+
+def add_copies(home: Home, file: Path, jobs: int) -> float:
+    """Submit a job so many times at once; return when that was."""
+    home.rung("launch", str(file))
+    store = home.store()
+    first = store.jobs()[0]
+    with store.transaction():
+        for _ in range(jobs - 1):
+            store.add_job(first.spec, file.parent, at=time.time())
+    store.close()
+    return time.monotonic()
 
 
 def _count(store: Store) -> int:

@@ -14,7 +14,7 @@ from rung.jobs.spec.recovery_spec import Rule
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.detect.scan import HEAD, Scan
-from rung.recovery.logs.lines import MAX_RAW, ODD_BYTES, LineSplitter, bare
+from rung.recovery.logs.lines import MAX_RAW, MAX_TEXT, ODD_BYTES, LineSplitter, bare
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 LOGS = sorted(CORPUS.glob("*.log"))
@@ -217,3 +217,12 @@ def test_the_bytes_that_need_cleaning_are_the_same_by_either_search():
     for code in range(128):
         for block in (bytes((65, code, 66)), bytes((65, code, 66)) + "é".encode()):
             assert prefilter.needs_cleaning(block) is bool(re.search(ODD_BYTES, block)), code
+
+
+@pytest.mark.parametrize("sign", ["x", "\u00e9"])
+def test_only_the_beginning_of_a_very_long_line_is_read(sign):
+    message = b"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
+    for size in (MAX_TEXT - len(message), MAX_TEXT + 1):
+        raw = b"step 1 loss 2.5\n" + (sign * size).encode() + b" " + message
+        assert all_of(fast(raw)) == all_of(slow(raw))
+        assert bool(fast(raw)[1]) is (size < MAX_TEXT)

@@ -51,6 +51,20 @@ def test_a_script_that_leaves_out_every_batch_is_found_by_its_words() -> None:
     assert now(healthy(40) + "nan loss detected, skipping batch\n" * 64) is FaultKind.NAN_LOSS
 
 
+def test_the_fault_of_words_shows_the_first_of_them() -> None:
+    words = "".join(f"nan loss detected, skipping batch {n}\n" for n in range(64))
+    fault = watch(healthy(40) + words)[0].first_fault(ended=False)
+    assert fault is not None and (fault.line, fault.evidence) == (41, "nan loss detected, skipping batch 0")
+
+
+def test_words_that_a_finite_loss_has_disproved_are_forgotten() -> None:
+    words = "nan loss detected, skipping batch\n"
+    found = watch(healthy(40) + words * 40 + healthy(4, 40) + words * 63)[0]
+    assert found.first_fault(ended=False) is None
+    fault = found.first_fault(ended=True)
+    assert fault is not None and fault.line == 85
+
+
 @pytest.mark.parametrize(
     "error", ["RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.", "ValueError: loss is nan"]
 )

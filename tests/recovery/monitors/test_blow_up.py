@@ -9,6 +9,7 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
+from rung.recovery.monitors.blow_up import CONSECUTIVE, SPENT_READINGS, BlowUpMonitor
 
 
 def follow(losses, warning=EarlyWarning(), warns_after=0):  # noqa: B008
@@ -141,3 +142,14 @@ def test_a_run_that_rises_at_first_and_stays_at_the_untrained_level_is_a_diverge
     assert follow(rise + noise[:60]).first_fault(ended=False) is None
     assert follow(rise + [each * 0.8 for each in noise]).first_fault(ended=False) is None
     assert follow([1.4, 27.0, *noise]).first_fault(ended=False) is None
+
+
+def test_a_loss_that_is_ruined_after_a_long_good_run_is_seen_while_it_is():
+    monitor = BlowUpMonitor()
+    assert all(monitor.see(step, "loss", 2.0) is None for step in range(SPENT_READINGS + 20))
+    assert not monitor.active
+    found = [monitor.see(200 + step, "loss", 1e9) for step in range(10)]
+    assert [blow_up is not None for blow_up in found] == [step == CONSECUTIVE - 1 for step in range(10)]
+    assert monitor.active
+    assert [monitor.see(300 + step, "loss", 2.0) for step in range(10)] == [None] * 10
+    assert not monitor.active

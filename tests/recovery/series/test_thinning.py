@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.recovery.logs.reading import Reading
+from rung.recovery.series.point import Extremes
 from rung.recovery.series.thinning import ROWS_PER_LEVEL, Series, thinned
 
 losses = st.lists(st.floats(allow_infinity=True) | st.floats(0, 5), max_size=700)
@@ -33,6 +34,17 @@ def test_a_series_is_bounded_ordered_and_keeps_the_lowest_and_the_highest(values
         assert any(not math.isfinite(point.loss) for point in points)
     elif values:
         assert {min(values), max(values)} <= {point.loss for point in points}
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, math.inf, -math.inf, math.nan]) | st.floats(), min_size=2))
+def test_a_value_beyond_the_extremes_changes_them_as_joining_it_does(values):
+    found = Extremes(0, values[0], 0, values[0])
+    for step, value in enumerate(values[1:], 1):
+        if found.first <= value <= found.last or found.last <= value <= found.first:
+            continue
+        joined = found.joined(Extremes(step, value, step, value))
+        assert repr(found.beyond(step, value)) == repr(joined)
+        found = joined
 
 
 def test_the_mean_of_a_noisy_level_stays_where_it_is():

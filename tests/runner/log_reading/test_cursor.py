@@ -10,8 +10,10 @@ import pytest
 
 from rung.recovery.series.point import Row
 from rung.recovery.signatures import SIGNATURES
+from rung.runner.files.log_file import segment_path
 from rung.runner.log_reading import cursor as cursors
 from rung.runner.log_reading.cursor import cursor_path, read_cursor
+from rung.runner.series import write as series_write
 from rung.runner.series.read import attempt_series, rebuilt
 from tests.runner.log_reading.watched import CORPUS, append, attempt_paths, new_watch, random_pieces, state_of
 from tests.support.message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, SAMPLES
@@ -121,6 +123,28 @@ def test_a_sound_cursor_is_gone_on_from(kept):
     assert went_on_from(kept) == 100_000
 
 
+def test_a_cursor_is_gone_on_from_after_many_slices_and_restarts(tmp_path):
+    paths = attempt_paths(tmp_path)
+    for end in range(20_000, 100_001, 20_000):
+        append(paths, TYPICAL[end - 20_000 : end])
+        watch = new_watch(paths, slices=True)
+        while watch.read():
+            pass
+        assert watch.offset == end
+        watch.keep_cursor()
+        assert went_on_from(paths) == end
+
+
+def test_the_rows_of_the_curves_before_the_place_are_not_parsed_again(kept, monkeypatch):
+    size = kept.series.stat().st_size
+    asked = []
+    parse_more = series_write.parse_more
+    monkeypatch.setattr(series_write, "parse_more", lambda data, count: asked.append(data) or parse_more(data, count))
+    monkeypatch.setattr(series_write, "parse", None)
+    assert went_on_from(kept) == 100_000
+    assert len(b"".join(asked)) < size / 10
+
+
 def change_head(name: str, value: object):
     def change(paths) -> None:
         head, _, body = cursor_path(paths.log).read_bytes().partition(b"\n")
@@ -147,6 +171,12 @@ def change_last_bytes(paths) -> None:
         log.write(data)
 
 
+def change_series(paths) -> None:
+    data = bytearray(paths.series.read_bytes())
+    data[5_000] ^= 1
+    paths.series.write_bytes(data)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -162,8 +192,10 @@ def change_last_bytes(paths) -> None:
         change_state,
         change_last_bytes,
         lambda paths: paths.series.unlink(),
+        change_series,
+        lambda paths: paths.series.write_bytes(paths.series.read_bytes()[:10_000]),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_anything_odd_sends_the_reader_to_the_start(kept, damage):
     damage(kept)
@@ -192,3 +224,15 @@ def test_only_a_long_log_has_a_cursor_and_its_file_is_private(tmp_path):
     new_watch(paths, slices=True).read_to_end()
     assert cursor_path(paths.log).stat().st_mode & 0o777 == 0o600
     assert went_on_from(paths) > 1 << 20
+
+
+def test_all_files_of_a_log_are_read_in_one_go(tmp_path):
+    """A short read is the end of the log only in its last file."""
+    paths = attempt_paths(tmp_path)
+    append(paths, TYPICAL[:100])
+    segment_path(paths.log, 100).write_bytes(TYPICAL[100:250])
+    segment_path(paths.log, 400).write_bytes(b"step 20 loss 0.5\n")
+    watch = new_watch(paths)
+    assert not watch.read()
+    assert watch.offset == 400 + len(b"step 20 loss 0.5\n")
+    assert watch.detector.progress.step == 20

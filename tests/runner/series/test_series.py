@@ -7,13 +7,16 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rung.jobs.model.paths import AttemptPaths, HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.logs.reading import Reading
+from rung.recovery.series.point import Extremes, Row
 from rung.runner.controller.log_watch import LogWatch
 from rung.runner.files import log_file
-from rung.runner.series.file_format import HEAD, parse
+from rung.runner.series.file_format import HEAD, line_of, parse
 from rung.runner.series.read import attempt_series, rebuilt
 from rung.runner.series.write import SeriesWriter
 from rung.runner.state.store import Store
@@ -193,3 +196,17 @@ def test_a_line_from_elsewhere_is_no_row():
     none, bad = b"null,null,null,null,null]", b'[1,"x",1,2],null,null,null,null]'
     for text in (b"[1]", b"[0,0,1,null," + none, b"[1,1,1,null," + none, b"[0,1,1,null," + bad, b"{}"):
         assert parse(HEAD + b"%08x %s\n" % (zlib.crc32(text), text)).rows == []
+
+
+numbers = st.integers(-(1 << 61), 1 << 61)
+extremes = st.none() | st.builds(Extremes, numbers, st.floats(), numbers, st.floats())
+
+
+@given(st.tuples(*[extremes] * 5), numbers, st.none() | st.floats(0, 1e10))
+def test_a_row_is_written_as_json_and_read_as_it_was(pairs, step, at):
+    row = Row(1, step, *pairs, at)
+    line = line_of(0, row)
+    text = line[9:-1].decode()
+    # The shortest spelling, with a number that is not finite as a text.
+    assert json.dumps(json.loads(text), separators=(",", ":"), allow_nan=False) == text
+    assert repr(parse(HEAD + line).rows) == repr([row])
