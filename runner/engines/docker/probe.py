@@ -18,10 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RunCutShort
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import PROBE_LABEL, STORE_LABEL, probe_config
+from rung.runner.engines.docker.container_state import parse_inspect
 from rung.runner.engines.on_host.host_account import HostAccount
 from rung.runner.engines.on_host.layout import HostLayout
 from rung.runner.seams.engine import Container, Request
@@ -40,6 +41,8 @@ PID = re.compile(r"[0-9]{1,10}")
 NOT_FOUND = 127  # the exit code of a shell for a missing program
 NO_PROGRAM = re.compile(r"executable file not found|exec: .*no such file or directory", re.IGNORECASE)
 
+# The exit code of a program that was killed, such as for memory.
+KILLED = 128 + 9
 # How long the end of the program waits for that.
 CLOSE_SECONDS = 5.0
 
@@ -111,6 +114,10 @@ class Probe:
             # The host or its engine may have ended it with the connection: that says nothing about the command.
             raise HostUnreachable(f"{self._api.host}: it was out of reach during a check, which ended with {code}")
         output, errors = (text.decode("utf-8", "replace") for text in texts)
+        if code == KILLED and parse_inspect(self._api.inspect(name)).out_of_memory:
+            error = RunCutShort(f"{self._api.host}: a check ran out of memory: ask for more in resources.memory")
+            error.output = output
+            raise error
         return code, output, errors
 
     def close(self) -> None:

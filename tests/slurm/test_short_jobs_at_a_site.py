@@ -1,0 +1,98 @@
+"""Tests short jobs of Rung's own at a real Slurm that are ended before they can answer: a check of a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rung.jobs.model.errors import EngineError, RunCutShort
+from rung.jobs.model.paths import AttemptPaths
+from rung.jobs.model.state import JobState
+from rung.jobs.site.settings import Site
+from rung.runner.engines.slurm.engine import SlurmEngine
+from rung.runner.hosts.local_remote import LocalRemote
+from rung.runner.seams.engine import Container, Request
+from tests import pace
+from tests.slurm.site import PATIENCE, SiteLab
+
+# The job's Python, whose check of the large checkpoint takes more memory than the job may.
+PYTHON = """#!/bin/sh
+case "$*" in
+*rung_inside.verify*step_20.pt*) set -- -c 'import time; held = b"x" * (1000 << 20); time.sleep(600)' ;;
+esac
+exec {python} "$@"
+"""
+TRAINING = """
+import os
+import torch
+
+folder, resume = os.environ["RUNG_CHECKPOINT_DIR"], os.environ["RUNG_CHECKPOINT"]
+first = torch.load(resume, weights_only=True)["step"] if resume else 0
+print(f"rung| resumed step={first} file={os.path.basename(resume) or 'none'}", flush=True)
+for step in range(first + 1, 31):
+    if step == 25 and os.environ["RUNG_ATTEMPT"] == "1":
+        raise SystemExit("torch.distributed.DistBackendError: NCCL error: unhandled system error")
+    print(f"rung| step step={step} loss={1 / step}", flush=True)
+    if step in (10, 20):
+        torch.save({"step": step, "weights": torch.zeros(step * step * 100)}, f"{folder}/step_{step}.pt")
+"""
+
+
+def test_a_checkpoint_that_cannot_be_verified_within_its_memory_is_stepped_over_and_says_what_to_set(
+    lab: SiteLab,
+) -> None:
+    python = lab.folder / "python3"
+    python.write_text(PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    (lab.folder / "large").mkdir()
+    (lab.folder / "large" / "train.py").write_text(TRAINING)
+    job = lab.submit("large", run=[str(python), "train.py"], recovery={"trials": "off"})
+    lab.control()
+    assert lab.ended(job).state is JobState.SUCCEEDED, lab.job(job).reason
+    first, second = lab.attempts(job)
+    assert (second.resumed_from, second.resumed_step) == ("step_10.pt", 10)
+    assert "step_20.pt is unverified, lab: a short job ran out of memory: ask for more in resources.memory" in (
+        second.because
+    )
+    # Two tries of the large one, and one of the small one, which is not as large.
+    assert len(_short_jobs(lab)) == 3
+    assert first.fault is not None and first.fault.kind == "comm_fault"
+
+
+def _short_jobs(lab: SiteLab) -> list[str]:
+    names = lab.cluster.run("squeue", "-h", "-t", "all", "-o", "%j %Z").splitlines()
+    return [line for line in names if line.startswith("rung-short-") and str(lab.folder) in line]
+
+
+def short(lab: SiteLab, argv: list[str]) -> tuple[int, str, str]:
+    engine = SlurmEngine(LocalRemote("lab", lab.env), "abc", Site(folder=str(lab.folder / "shared"), poll=1))
+    (lab.folder / "work").mkdir(exist_ok=True)
+    paths = AttemptPaths(lab.folder / "home" / "jobs" / "check-1" / "attempts" / "1")
+    where = Path("/rung/work"), {}, paths, Path("/rung/job/checkpoints")
+    request = Request("check-1", 1, ("x",), *where, container=Container(""), source=lab.folder / "work")
+    try:
+        return engine.run(argv, request, 60.0)
+    finally:
+        engine.close()
+
+
+def test_a_short_job_whose_shell_is_killed_has_ended_without_an_answer(lab: SiteLab) -> None:
+    with pytest.raises(RunCutShort, match=r"^lab: a short job ended without an answer"):
+        short(lab, ["sh", "-c", "kill -KILL $PPID; sleep 600"])
+
+
+def test_a_short_job_that_somebody_cancels_was_ended_at_the_cluster(lab: SiteLab) -> None:
+    with pytest.raises(EngineError, match=r"^lab: a short job was ended: it was cancelled at the cluster") as raised:
+        short(lab, ["sh", "-c", f"PATH={lab.cluster.env()['PATH']} scancel $SLURM_JOB_ID; sleep 600"])
+    assert not isinstance(raised.value, RunCutShort)
+
+
+def test_what_is_killed_and_not_for_memory_has_an_exit_code(lab: SiteLab) -> None:
+    assert short(lab, ["sh", "-c", "echo before; kill -KILL $$"])[:2] == (137, "before\n")
+    pace.until(lambda: not _folders(lab), PATIENCE, "nothing is left of it")
+
+
+def _folders(lab: SiteLab) -> list[Path]:
+    return [*(lab.folder / "shared").glob("*/jobs/check-1/rung-short-*")]
