@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RunCutShort
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.on_host.host_account import HostAccount
@@ -84,10 +85,11 @@ class ShortJobs:
         return clean(first).strip(), clean(log.strip())
 
     def _raise_if_cut_short(self, code: int | None, batch: BatchJob | None, said: tuple[str, str], place: str) -> None:
-        error = error_for(self._account.name, batch, *said)
-        # What was killed, and not for memory, has an exit code as any command that ends itself so.
-        if code is not None and not (isinstance(error, RunCutShort) and ended_for_memory(batch, said[1])):
+        by_itself = batch is None or batch.ended_by in (None, EndedBy.ITSELF)
+        # What was killed in a job that nobody ended has an exit code, as any command that ends itself so.
+        if code is not None and by_itself and not ended_for_memory(batch, said[1]):
             return
+        error = error_for(self._account.name, batch, *said)
         if isinstance(error, RunCutShort):
             with suppress(EngineError, HostError, OSError):
                 error.output = self._read(f"{place}/out")
