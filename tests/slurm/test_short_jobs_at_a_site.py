@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -67,11 +70,19 @@ def _short_jobs(lab: SiteLab) -> list[str]:
 
 
 def short(lab: SiteLab, argv: list[str]) -> tuple[int, str, str]:
-    engine = SlurmEngine(LocalRemote("lab", lab.env), "abc", Site(folder=str(lab.folder / "shared"), poll=1))
-    (lab.folder / "work").mkdir(exist_ok=True)
-    paths = AttemptPaths(lab.folder / "home" / "jobs" / "check-1" / "attempts" / "1")
+    return short_at(lab.folder, argv, lab.env)
+
+
+def _engine(folder: Path, environ: Mapping[str, str]) -> SlurmEngine:
+    return SlurmEngine(LocalRemote("lab", environ), "abc", Site(folder=str(folder / "shared"), poll=1))
+
+
+def short_at(folder: Path, argv: list[str], environ: Mapping[str, str] = os.environ) -> tuple[int, str, str]:
+    engine = _engine(folder, environ)
+    (folder / "work").mkdir(exist_ok=True)
+    paths = AttemptPaths(folder / "home" / "jobs" / "check-1" / "attempts" / "1")
     where = Path("/rung/work"), {}, paths, Path("/rung/job/checkpoints")
-    request = Request("check-1", 1, ("x",), *where, container=Container(""), source=lab.folder / "work")
+    request = Request("check-1", 1, ("x",), *where, container=Container(""), source=folder / "work")
     try:
         return engine.run(argv, request, 60.0)
     finally:
@@ -92,6 +103,38 @@ def test_a_short_job_that_somebody_cancels_was_ended_at_the_cluster(lab: SiteLab
 def test_what_is_killed_and_not_for_memory_has_an_exit_code(lab: SiteLab) -> None:
     assert short(lab, ["sh", "-c", "echo before; kill -KILL $$"])[:2] == (137, "before\n")
     pace.until(lambda: not _folders(lab), PATIENCE, "nothing is left of it")
+
+
+DYING = """
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+sys.path[:0] = [{root!r}]
+from tests.slurm.test_short_jobs_at_a_site import short_at
+short_at(Path({folder!r}), ["sh", "-c", "touch begun; sleep 600"])
+"""
+
+
+def test_a_short_job_whose_controller_was_killed_is_ended_and_removed(lab: SiteLab) -> None:
+    script = DYING.format(root=str(Path(__file__).parents[2]), folder=str(lab.folder))
+    with subprocess.Popen([sys.executable, "-c", script], env=lab.env) as process:
+        pace.until(lambda: [*(lab.folder / "shared").glob("*/jobs/check-1/rung-short-*/begun")], PATIENCE, "it runs")
+        engine = _engine(lab.folder, lab.env)
+        try:
+            assert engine.sweep() == 0, "its process waits for it"
+            process.kill()
+            process.wait()
+            assert engine.sweep() == 1
+        finally:
+            engine.close()
+    assert not _folders(lab)
+    pace.until(lambda: not _running(lab), PATIENCE, "its batch job is ended")
+
+
+def _running(lab: SiteLab) -> list[str]:
+    return [line for line in lab.cluster.run("squeue", "-h", "-o", "%j").split() if line.startswith("rung-short-")]
 
 
 def _folders(lab: SiteLab) -> list[Path]:

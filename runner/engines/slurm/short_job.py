@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from rung.jobs.model.engine import EndedBy
 from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RunCutShort
 from rung.jobs.model.terminal_text import clean
 from rung.runner.engines.on_host.host_account import HostAccount
+from rung.runner.engines.on_host.owner import is_gone, this_process
 from rung.runner.engines.slurm.job_table import QUEUE_FORMAT, BatchJob, parse_queue
 from rung.runner.engines.slurm.queue import COMMAND_SECONDS
 from rung.runner.engines.slurm.short_end import ended_for_memory, error_for
@@ -33,7 +35,13 @@ timeout "$seconds" sbatch --wait "$@" >/dev/null 2>said || :
 if [ -f code ]; then echo "code $(head -c 20 code)"; else echo "none $(tail -n 1 said | head -c 300)"; fi
 [ ! -f log ] || tail -n 5 log | head -c 1000
 """
-PLACE_SCRIPT = 'umask 077; mkdir -p -- "$1"'
+PLACE_SCRIPT = 'umask 077; mkdir -p -- "$1" && printf %s "$2" >"$1/owner"'
+# One line for each place that there is: its owner, the job, and the name.
+FIND_SCRIPT = """
+cd "$1" 2>/dev/null || exit 0
+for place in */rung-short-*; do [ ! -f "$place/owner" ] || echo "$(head -c 200 "$place/owner") $place"; done
+"""
+PLACE = re.compile(r"(\S{1,200}) ([^/\s]{1,200})/(rung-short-[0-9a-f]{12})")
 CLEAR_SCRIPT = 'scancel --name="$1" >/dev/null 2>&1; rm -rf -- "$2"'
 
 
@@ -56,14 +64,17 @@ class ShortJobs:
 
     def __init__(self, account: HostAccount, sleep: Callable[[float], None] = time.sleep) -> None:
         self._account, self._sleep = account, sleep
+        # The names of those that run now.
+        self._running: set[str] = set()
 
     def run(self, job: ShortJob, timeout: float) -> tuple[int, str, str]:
         """Run a command in a batch job: exit code, output, errors. One that ended otherwise is an error (short_end)."""
         name = f"rung-short-{secrets.token_hex(6)}"
         place, limit = f"{job.folder}/{name}", timeout + QUEUE_SECONDS
         words = [*job.options, f"--job-name={name}", f"--output={place}/log", f"--chdir={place}"]
+        self._running.add(name)
         try:
-            self._account.script(PLACE_SCRIPT, place)
+            self._account.script(PLACE_SCRIPT, place, this_process())
             with self._account.remote.files() as files:
                 files.write(f"{place}/environment", [job.environment], 0o600)
             first, log = self._submit(place, limit, [*words, job.script, place, *job.words])
@@ -74,8 +85,22 @@ class ShortJobs:
         except ValueError:
             raise EngineError(f"{self._account.name}: a short job there ended without an exit code") from None
         finally:
+            # If that fails, the answer counts all the same, and the sweep removes it.
             with suppress(EngineError, HostError):
                 self._account.script(CLEAR_SCRIPT, name, place)
+            self._running.discard(name)
+
+    def sweep(self) -> int:
+        """End the short jobs that nobody waits for any more, and remove what is left; return how many there were."""
+        jobs = f"{self._account.paths().root}/jobs"
+        listed = filter(None, map(PLACE.fullmatch, self._account.script(FIND_SCRIPT, jobs).split("\n")))
+        left = [found for found in listed if self._is_left(found[1], found[3])]
+        for found in left:
+            self._account.script(CLEAR_SCRIPT, found[3], f"{jobs}/{found[2]}/{found[3]}")
+        return len(left)
+
+    def _is_left(self, owner: str, name: str) -> bool:
+        return name not in self._running if owner == this_process() else is_gone(owner)
 
     def _submit(self, place: str, limit: float, words: Sequence[str]) -> tuple[str, str]:
         """Submit it and wait for its end; return the first line of the script, and the end of the log of the job."""
