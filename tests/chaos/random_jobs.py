@@ -53,7 +53,7 @@ def job_fields(name: str, fields: dict[str, Any], chance: random.Random, mark: s
         **fields,
         "name": name,
         "run": [*words, *knobs],
-        "envs": {MARK: mark},
+        "envs": {**fields.get("envs", {}), MARK: mark},
         "secrets": [SECRET],
         "knobs": {"lr": 0.001, "clip": "off", "batch": 32, "accumulation": 1},
         "checkpoint": {"pattern": "step_*.safetensors", **fields.get("checkpoint", {})},
