@@ -60,8 +60,9 @@ def job_fields(name: str, fields: dict[str, Any], chance: random.Random, mark: s
         "recovery": {"trials": "off", "grace": chance.choice((1, 3)), "infra_retries": chance.randint(1, 3)},
     }
     made["recovery"] |= fields.get("recovery", {})
+    with_gpu = made.pop("resources", {"gpu": 1})
     if chance.random() < 0.3:
-        made["resources"] = {"gpu": 1}
+        made["resources"] = with_gpu
     return made
 
 

@@ -73,7 +73,9 @@ class SlurmJobs(ProcessJobs):
         shutil.copy(TRAINING, work)
         shutil.copy(plan, work / "plan.json")
         words = [sys.executable, TRAINING.name, "--plan", "plan.json", "--ledger", str(self.ledger(name))]
-        return {"workdir": work.name, "run": words, "slurm": {}, "envs": {"PYTHONPATH": str(LEAN)}}
+        made: dict[str, Any] = {"workdir": work.name, "run": words, "slurm": {}, "envs": {"PYTHONPATH": str(LEAN)}}
+        # For those jobs that get a GPU; there are two of these.
+        return {**made, "resources": {"gpu": "P100:1"}}
 
     def is_not_of_the_job(self, line: bytes) -> bool:
         return NOT_OF_THE_JOB.match(line) is not None

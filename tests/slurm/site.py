@@ -124,8 +124,11 @@ class SiteLab:
             found = self.job(job)
             return found if found.state in ENDED else None
 
-        # A job may have many attempts: it counts as stuck when nothing at all has happened for so long.
-        patience = pace.Patience(PATIENCE, lambda: len(self.store(lambda store: store.events(job))))
+        # A job may have many long attempts: it counts as stuck when nothing at all has happened for so long.
+        def progress() -> object:
+            return self.store(lambda store: len(store.events(job))), [each.furthest_step for each in self.attempts(job)]
+
+        patience = pace.Patience(PATIENCE, progress)
         while not (found := is_over()):
             assert not patience.is_over(), f"not so after {patience}: {job} ends"
             time.sleep(0.1)

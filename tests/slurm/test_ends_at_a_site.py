@@ -31,8 +31,8 @@ def submit_links(lab: SiteLab, links: int, **fields: object) -> str:
 @pytest.mark.long
 @pytest.mark.sample
 def test_a_run_of_five_times_its_limit_is_one_job_without_a_recovery(lab: SiteLab) -> None:
-    # Of the shortest limit the signal may come at once. A slow machine gets more, so that a link begins before it ends.
-    minutes = math.ceil(pace.seconds(60) / 60)
+    # A link has half a minute until its signal, and begins in a few seconds: a very slow machine gets more.
+    minutes = math.ceil(pace.seconds(12) / 60)
     job = submit_links(lab, 5, resources={"time": f"{minutes}m"})
     lab.control()
     assert lab.ended(job).state is JobState.SUCCEEDED, lab.job(job).reason

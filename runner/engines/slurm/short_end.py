@@ -16,6 +16,8 @@ from rung.runner.engines.slurm.queue import may_take_it_later
 
 # What a node writes into the log of a job that it ends for memory. In the queue, such a job may just have failed.
 FOR_MEMORY = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill|out of memory", re.IGNORECASE)
+# What sbatch says that waits for a job which the controller of the cluster has forgotten in a crash.
+FORGOTTEN = "no longer found"
 MORE_MEMORY = "ask for more in resources.memory of the job, or as `memory` of the site"
 MORE_TIME = "ask for more in resources.time of the job, or as `time` of the site"
 
@@ -50,6 +52,8 @@ def error_for(host: str, batch: BatchJob | None, said: str, log: str) -> EngineE
 def _not_submitted(host: str, said: str) -> EngineError | HostUnreachable:
     if not said or may_take_it_later(said, others=True):
         return HostUnreachable(f"{host}: a short job did not run there: {said or 'it is not in the queue'}")
+    if FORGOTTEN in said:
+        return EngineError(f"{host}: a short job was ended: the cluster has forgotten it")
     refused = f"{host}: the cluster does not take a short job"
     refusal = read_refusal(said, said, excluding=False)
     return NeverTaken(f"{refused}: {refusal.text}") if refusal else EngineError(f"{refused}: {said}")

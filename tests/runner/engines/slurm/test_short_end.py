@@ -41,6 +41,12 @@ def test_one_that_somebody_ended_says_nothing_about_the_command(state: str) -> N
     assert type(error) is EngineError and "a short job was ended: it" in str(error)
 
 
+def test_one_that_the_cluster_has_forgotten_was_not_refused() -> None:
+    said = "sbatch: error: Job 4 no longer found and exit code not found"
+    error = error_for("lab", None, said, "")
+    assert type(error) is EngineError and "the cluster has forgotten it" in str(error)
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
