@@ -44,8 +44,9 @@ class Followed:
     trouble: str = ""
     # Grows with everything that changes it; a look that began before does not count.
     version: int = 1
-    # Since when its end is not settled.
+    # Since when its end is not settled, and whether it is recorded here: then it counts, whatever is seen later.
     unsettled_since: float | None = None
+    recorded: bool = False
 
 
 class SiteFollower:
@@ -164,6 +165,8 @@ class SiteFollower:
                 each.trouble = _trouble(each, error)
 
     def _take(self, each: Followed, version: int, batch: BatchJob | None, record: SiteRecord, complete: bool) -> None:
+        if each.recorded:
+            return
         found = observe(batch, record, self._queue.host, stopped=each.paths.stop.exists())
         if found.presence in FINAL:
             if not self._is_over(each, batch, record, complete=complete):
@@ -172,6 +175,7 @@ class SiteFollower:
                 self.remove_secrets(each.folder)
             each.log.finish(complete=complete)
             write_done(each.paths, found)
+            each.recorded = True
         with self._lock:
             if each.version == version:
                 each.observation = found
