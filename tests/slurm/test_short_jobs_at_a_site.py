@@ -100,6 +100,17 @@ def test_a_short_job_that_somebody_cancels_was_ended_at_the_cluster(lab: SiteLab
     assert not isinstance(raised.value, RunCutShort)
 
 
+def test_a_short_job_whose_node_fails_does_not_wait_to_run_again(lab: SiteLab) -> None:
+    down = f"PATH={lab.cluster.env()['PATH']} scontrol update NodeName=$SLURMD_NODENAME State=DOWN Reason=test"
+    try:
+        with pytest.raises(EngineError, match=r"^lab: a short job was ended: its node failed"):
+            short(lab, ["sh", "-c", f"{down}; sleep 600"])
+    finally:
+        for node in lab.cluster.nodes:
+            lab.cluster.run("scontrol", "update", f"NodeName={node.name}", "State=RESUME", check=False)
+        pace.until(lambda: len(lab.cluster.idle()) == len(lab.cluster.nodes), PATIENCE, "the nodes are back")
+
+
 def test_what_is_killed_and_not_for_memory_has_an_exit_code(lab: SiteLab) -> None:
     assert short(lab, ["sh", "-c", "echo before; kill -KILL $$"])[:2] == (137, "before\n")
     pace.until(lambda: not _folders(lab), PATIENCE, "nothing is left of it")

@@ -66,6 +66,8 @@ def short_words(site: Site, request: Request, paths: SitePaths) -> tuple[list[st
     try:
         return _command(site, replace(request, asked=asked), paths), [
             f"--export-file={NO_VARIABLES}",
+            # One whose node fails is asked for again. A cluster may requeue it and then hold it for ever.
+            "--no-requeue",
             *chosen_options(site, asked),
         ]
     except ValueError as error:
