@@ -130,7 +130,7 @@ bench: setup system ## Measure the speed of the detector, of opening curves, of 
 	@command -v rg > /dev/null || { echo "Installing ripgrep, to compare with"; apt-get install -y -qq ripgrep > /dev/null; }
 	@python -m tests.bench
 
-chaos: setup $(if $(filter docker,$(ENGINE)),system) ## Inject random faults while random jobs run, and check the invariants: make chaos [ENGINE=docker] [FAULTS=200] [SEED=n] [SECONDS=s] [KEEP=folder]
+chaos: setup $(if $(filter docker slurm,$(ENGINE)),system) ## Inject random faults while random jobs run, and check the invariants: make chaos [ENGINE=docker|slurm] [FAULTS=200] [SEED=n] [SECONDS=s] [KEEP=folder]
 	@words=($${ENGINE:+--engine "$$ENGINE"} $${FAULTS:+--faults "$$FAULTS"} $${SEED:+--seed "$$SEED"} $${LASTING:+--seconds "$$LASTING"} $${KEEP:+--keep "$$KEEP"}); \
 	[ "$${ENGINE:-}" != docker ] || words+=(--hosts "$$HOSTS"); \
 	python -m tests.chaos "$${words[@]}"

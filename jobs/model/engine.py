@@ -59,7 +59,7 @@ class Ask(StrEnum):
     VOLUMES = "volumes"
     NO_NETWORK = "network: none"
     PIDS = "resources.pids"
-    GPU_TRAITS = "resources.gpu by capability or memory"
+    GPU_TRAITS = "resources.gpu without a type, or by capability or memory"
     TIME = "resources.time"
     NODES = "resources.nodes"
     SLURM = "slurm"

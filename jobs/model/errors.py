@@ -11,7 +11,8 @@ RungError                  one line for a person, exit code 2
 ├── NotifyError            notify.yaml is not valid or open to others, or no message can be sent
 ├── InventoryError         a list of hosts that is not valid; carries every problem found
 ├── EngineError            an engine, or a host that answers, could not do what was asked
-│   └── NeverTaken         a cluster will never take such a job; only a person can change that
+│   ├── NeverTaken         a cluster will never take such a job; only a person can change that
+│   └── RunCutShort        a short command was ended for its own sake, such as for memory, before it could answer
 ├── PartNotStarted         one of several hosts could not start its part of an attempt, and nothing of it is left
 ├── HostError              a host cannot be used now; what runs there may run on
 │   ├── HostUnreachable    the host does not answer; it may come back
@@ -80,6 +81,15 @@ class NeverTaken(EngineError):
 
 class PartNotStarted(RungError):
     """One of several hosts could not start its part of an attempt. The other parts are gone; it is over."""
+
+
+class RunCutShort(EngineError):
+    """A short command on a host was ended for its own sake, such as for memory: another try most likely ends the same.
+
+    `output` is what it had printed before.
+    """
+
+    output: str = ""
 
 
 class HostError(RungError):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, RunCutShort
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.checkpoint_spec import step_in_name
 from rung.recovery.decide.checkpoint_choice import (
@@ -27,6 +28,9 @@ from rung.runner.seams.engine import Engine, FileEntry, Request
 AT_ONCE = 8
 # The exit codes of a container that somebody ended: TERM and KILL.
 KILLED = (128 + 15, 128 + 9)
+# How often a check is tried that is ended for its own sake, such as for memory. A file of so much of its size, or a
+# larger one, needs as much, and is not tried.
+TRIES, AS_LARGE = 2, 0.9
 # A scan reached 7.8 GB/s; slow disks need more time.
 SECONDS = 900.0
 
@@ -84,7 +88,12 @@ def verify_enough(
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
             return
-        for name, verdict in verify_files(engine, request, unseen[:AT_ONCE]).items():
+        try:
+            verdicts = _examine(engine, request, unseen[:AT_ONCE], sampled=False)
+        except RunCutShort as error:
+            least = entries[unseen[0]].size * AS_LARGE
+            verdicts = _unverified([name for name in unseen if entries[name].size >= least], str(error))
+        for name, verdict in verdicts.items():
             known[entries[name].fingerprint] = verdict
             yield entries[name].fingerprint, verdict
 
@@ -97,15 +106,26 @@ def verify_files(
     With `sampled`, for listings, it examines all files but only samples of their numbers. An error of a host is raised:
     then nothing is known about the files. On this machine, a Python that cannot be run is an answer.
     """
-    if not names:
-        return {}
+    try:
+        return _examine(engine, request, names, sampled=sampled) if names else {}
+    except RunCutShort as error:
+        return _unverified(names[:1], str(error))
+
+
+def _examine(engine: Engine, request: Request, names: Sequence[str], *, sampled: bool) -> dict[str, CheckpointVerdict]:
+    """Examine files in their order. RunCutShort: the check of the first one was ended each time it was tried."""
     paths = [str(request.checkpoint_dir / name) for name in names]
     mode = "--sampled" if sampled else "--first-healthy"
     argv = [python_of(request.argv), "-m", "rung_inside.verify", mode, *paths]
     # This process trains nothing, so the patches for a training stay off. RUNG_RUN names the script and so its classes.
     request = replace(request, env={**request.env, "RUNG_MODE": "off", "RUNG_RUN": " ".join(request.argv)})
     try:
-        code, output, errors = engine.run(argv, request, SECONDS)
+        code, output, errors = _run(engine, argv, request)
+    except RunCutShort as error:
+        verdicts = {name: verdict for name, verdict in _parse_verdicts(error.output).items() if name in names}
+        if verdicts:
+            return verdicts
+        raise
     except EngineError as error:
         if request.container is not None:
             raise
@@ -117,6 +137,14 @@ def verify_files(
         raise EngineError(f"{engine.host}: the check of {', '.join(names[:3])} was killed there (exit code {code})")
     why = (errors.strip().splitlines() or [f"exit code {code}"])[-1]
     return _unverified(names, why)
+
+
+def _run(engine: Engine, argv: Sequence[str], request: Request) -> tuple[int, str, str]:
+    """Run a check; one that is ended for its own sake is tried again."""
+    for _ in range(TRIES - 1):
+        with suppress(RunCutShort):
+            return engine.run(argv, request, SECONDS)
+    return engine.run(argv, request, SECONDS)
 
 
 def _unverified(names: Sequence[str], why: str) -> dict[str, CheckpointVerdict]:

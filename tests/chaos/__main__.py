@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tests.chaos.report import report
 from tests.chaos.run import Wanted, run
+from tests.chaos.slurm_jobs import cluster_of_its_own
 from tests.fleet.fleet import Fleet
+from tests.slurm.cluster import Cluster
 
 
 def main() -> int:
@@ -23,8 +25,12 @@ def main() -> int:
     folder = Path(options.keep).absolute() if keep else Path(tempfile.mkdtemp(prefix="rung-chaos-"))
     print(f"seed {options.seed}, {options.faults} faults, in {folder}", flush=True)
     with contextlib.ExitStack() as stack:
-        fleet = stack.enter_context(Fleet.claimed()).up(options.hosts) if options.engine == "docker" else None
-        wanted = Wanted(options.seed, options.faults, options.seconds, fleet)
+        place: Fleet | Cluster | None = None
+        if options.engine == "docker":
+            place = stack.enter_context(Fleet.claimed()).up(options.hosts)
+        elif options.engine == "slurm":
+            place = stack.enter_context(cluster_of_its_own())
+        wanted = Wanted(options.seed, options.faults, options.seconds, place)
         result = run(folder, wanted, keep=keep)
     lines, code = report(result, _again(options))
     print("\n".join(lines))
@@ -45,6 +51,8 @@ def _again(options: argparse.Namespace) -> str:
     words = ["python -m tests.chaos", f"--seed {options.seed} --faults {options.faults}"]
     if options.engine == "docker":
         words.append(f"--engine docker --hosts {options.hosts}")
+    elif options.engine != "process":
+        words.append(f"--engine {options.engine}")
     if options.seconds is not None:
         words.append(f"--seconds {options.seconds:g}")
     return " ".join(words)
@@ -52,7 +60,7 @@ def _again(options: argparse.Namespace) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--engine", choices=("process", "docker"), default="process")
+    parser.add_argument("--engine", choices=("process", "docker", "slurm"), default="process")
     parser.add_argument("--hosts", type=int, default=3, help="with docker: how many hosts (default 3)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--faults", type=int, default=200)

@@ -13,8 +13,15 @@ CONTAINER_KILLED, CONTAINER_REMOVED = "container_killed", "container_removed"
 # What it can do to the host of an attempt.
 POWER_LOST, ENGINE_KILLED, HOST_DISK_FULL = "power_lost", "engine_killed", "host_disk_full"
 FROZEN, CUT, LOGIN_KILLED = "frozen", "cut", "login_killed"
+# What it can do to the batch job of an attempt, to its node, and to the controller of the cluster.
+CANCELLED_THERE, REQUEUED, PREEMPTED, TIME_UP = "cancelled_there", "requeued", "preempted", "time_up"
+NODE_FAILED, FORGOTTEN = "node_failed", "forgotten"
+ENDED_THERE = (CANCELLED_THERE, REQUEUED, PREEMPTED, TIME_UP, NODE_FAILED, FORGOTTEN)
 # Those that may end an attempt before it has recorded its end.
-ENDS_IT = (WRAPPER_KILLED, DISK_FULL, CONTAINER_KILLED, CONTAINER_REMOVED, POWER_LOST, ENGINE_KILLED, HOST_DISK_FULL)
+ENDS_IT = (
+    *(WRAPPER_KILLED, DISK_FULL, CONTAINER_KILLED, CONTAINER_REMOVED, POWER_LOST, ENGINE_KILLED, HOST_DISK_FULL),
+    *ENDED_THERE,
+)
 # Those while which nobody can ask the host about it.
 AWAY = (POWER_LOST, ENGINE_KILLED, FROZEN, CUT, LOGIN_KILLED)
 

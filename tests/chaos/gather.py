@@ -87,7 +87,7 @@ def _injected(lab: Lab, job_id: str, attempt: dict[str, Any]) -> frozenset[str]:
     if number >= journal.damaged_late.get(job_id, number + 1):
         kinds.add(DAMAGED_LATE)
     kinds |= {DISK_FULL for first, last in journal.full if _ran_then(attempt, first, last)}
-    there = [each for each in journal.hosts if each[0] == attempt.get("host")]
+    there = [each for each in journal.hosts if each[0] in (attempt.get("host"), attempt.get("node"))]
     return frozenset(kinds | {kind for _, kind, first, last in there if _ran_then(attempt, first, last)})
 
 
@@ -105,12 +105,17 @@ def _told(lab: Lab, job_id: str, attempt: dict[str, Any], history: dict[str, Any
     # One call takes a second: the newest log of each job is asked for.
     if attempt is history["attempts"][-1] and lines:
         text = ask(lab, "logs", job_id).decode("utf-8", "replace").split("\n")[:-1]
-        shown = tuple(line for line in text if not line.startswith("garbage ") and not OWN_LINE.match(line.encode()))
+        shown = tuple(line for line in text if not (line.startswith("garbage ") or _is_no_output(lab, line.encode())))
     fault = attempt["fault"]["kind"] if attempt["fault"] else None
-    kept = tuple(line for line in lines if line not in garbage and not OWN_LINE.match(line))
+    kept = tuple(line for line in lines if not (line in garbage or _is_no_output(lab, line)))
     incomplete = any(LACKS_ITS_END.match(line) for line in lines)
     about = attempt["number"], attempt["outcome"], fault, attempt["resumed_from"]
     return Told(*about, kept, shown, bool(attempt.get("host_lost")), incomplete)
+
+
+def _is_no_output(lab: Lab, line: bytes) -> bool:
+    """Tell whether a line of a log is not of the job: it is one of Rung's own, or of the engine."""
+    return OWN_LINE.match(line) is not None or lab.runs.is_not_of_the_job(line)
 
 
 def ask(lab: Lab, *words: str) -> bytes:

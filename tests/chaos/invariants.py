@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.chaos.evidence import (
+    CANCELLED_THERE,
     CONTAINER_KILLED,
     CONTAINER_REMOVED,
     DAMAGED_LATE,
     DISK_FULL,
     ENDS_IT,
     ENGINE_KILLED,
+    FORGOTTEN,
     HOST_DISK_FULL,
     JOB_KILLED,
+    NODE_FAILED,
     POWER_LOST,
+    PREEMPTED,
+    REQUEUED,
+    TIME_UP,
     WRAPPER_KILLED,
     Evidence,
     JobEvidence,
@@ -41,6 +47,12 @@ CAUSES = {
     POWER_LOST: {"infra_fault"},
     ENGINE_KILLED: {"infra_fault"},
     HOST_DISK_FULL: {"infra_fault"},
+    CANCELLED_THERE: {"infra_fault", "unknown_exit"},
+    REQUEUED: {"infra_fault", "unknown_exit"},
+    PREEMPTED: {"infra_fault"},
+    TIME_UP: {"infra_fault"},
+    NODE_FAILED: {"infra_fault"},
+    FORGOTTEN: {"infra_fault"},
 }
 
 

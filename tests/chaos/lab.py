@@ -20,7 +20,9 @@ from typing import Any
 from tests.chaos.docker_jobs import DockerJobs
 from tests.chaos.process_jobs import ProcessJobs
 from tests.chaos.random_jobs import MARK, SECRET, write_job
+from tests.chaos.slurm_jobs import SlurmJobs
 from tests.fleet.fleet import Fleet
+from tests.slurm.cluster import Cluster
 from tests.support.stand_in_gpus import stand_in_gpus
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +69,7 @@ class Journal:
 class Lab:
     """A home, its controller, and its jobs."""
 
-    def __init__(self, folder: Path, seed: int, faults: int, fleet: Fleet | None = None) -> None:
+    def __init__(self, folder: Path, seed: int, faults: int, place: Fleet | Cluster | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.seed = folder, seed
         self.home, self.store = folder / "home", folder / "home" / "rung.db"
@@ -78,8 +80,10 @@ class Lab:
         # How many seconds a controller needs to begin; 0: not known yet.
         self.slowness = self._started = 0.0
         self.runs: ProcessJobs = ProcessJobs(folder, self.home, self.mark)
-        if fleet is not None:
-            self.runs = DockerJobs(fleet, folder, self.home, self.mark)
+        if isinstance(place, Fleet):
+            self.runs = DockerJobs(place, folder, self.home, self.mark)
+        elif place is not None:
+            self.runs = SlurmJobs(place, folder, self.home, self.mark)
         self.home.mkdir(mode=0o700)
         size = (MEGABYTES << 20) + BYTES_A_FAULT * faults
         options = ["-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(self.home)]

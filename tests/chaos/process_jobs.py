@@ -60,6 +60,10 @@ class ProcessJobs:
         """Return a printed line as the log has it."""
         return line
 
+    def is_not_of_the_job(self, line: bytes) -> bool:
+        """Tell whether a line of a log is of neither the job nor Rung."""
+        return False
+
     def recorded_code(self, job_id: str, attempt: int) -> int | None:
         """Return the exit code that the wrapper of an attempt has recorded, where that is asked."""
         return None
@@ -115,11 +119,15 @@ class ProcessJobs:
     def kill_wrapper(self, live: Live) -> bool:
         return self._kill(live.wrapper)
 
-    def _kill(self, pid: int) -> bool:
+    def stop_job(self, live: Live) -> bool:
+        """Let the process of a job stand still."""
+        return self._kill(live.pid, signal.SIGSTOP)
+
+    def _kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
         if not self.is_ours(pid):
             return False
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         return True
 
     def append_to_log(self, live: Live, line: bytes) -> bool:

@@ -53,15 +53,16 @@ def job_fields(name: str, fields: dict[str, Any], chance: random.Random, mark: s
         **fields,
         "name": name,
         "run": [*words, *knobs],
-        "envs": {MARK: mark},
+        "envs": {**fields.get("envs", {}), MARK: mark},
         "secrets": [SECRET],
         "knobs": {"lr": 0.001, "clip": "off", "batch": 32, "accumulation": 1},
         "checkpoint": {"pattern": "step_*.safetensors", **fields.get("checkpoint", {})},
         "recovery": {"trials": "off", "grace": chance.choice((1, 3)), "infra_retries": chance.randint(1, 3)},
     }
     made["recovery"] |= fields.get("recovery", {})
+    with_gpu = made.pop("resources", {"gpu": 1})
     if chance.random() < 0.3:
-        made["resources"] = {"gpu": 1}
+        made["resources"] = with_gpu
     return made
 
 

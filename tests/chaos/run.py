@@ -17,7 +17,9 @@ from tests.chaos.gather import ENDED, gather
 from tests.chaos.host_faults import HostInjector
 from tests.chaos.invariants import Violation, violations
 from tests.chaos.lab import Journal, Lab
+from tests.chaos.site_faults import SiteInjector
 from tests.fleet.fleet import Fleet
+from tests.slurm.cluster import Cluster
 
 # The longest time in which nothing at all happens before a job counts as stuck; on a slow machine it is longer.
 PATIENCE = 180.0
@@ -35,19 +37,19 @@ class Result:
 class Wanted:
     """A run as a person asks for it: it ends after so many faults, or so many seconds.
 
-    With a fleet the jobs run in containers on its hosts, else as processes on this machine.
+    With a fleet the jobs run in containers on its hosts, with a cluster as its batch jobs, else as processes here.
     """
 
     seed: int
     faults: int
     seconds: float | None = None
-    fleet: Fleet | None = None
+    place: Fleet | Cluster | None = None
 
 
 def run(folder: Path, wanted: Wanted, *, keep: bool = True) -> Result:
     """Run, and keep the files where that is asked, or needed."""
     begun = time.monotonic()
-    lab = Lab(folder, wanted.seed, wanted.faults, wanted.fleet)
+    lab = Lab(folder, wanted.seed, wanted.faults, wanted.place)
     found: list[Violation] = [Violation("the run did not come to its end")]
     try:
         _disturb(lab, wanted, begun)
@@ -62,7 +64,7 @@ def run(folder: Path, wanted: Wanted, *, keep: bool = True) -> Result:
 def _disturb(lab: Lab, wanted: Wanted, begun: float) -> None:
     chance, until = random.Random(f"{wanted.seed} faults"), begun + (wanted.seconds or math.inf)
     targets = random.Random(f"{wanted.seed} targets")
-    injector = HostInjector(lab, targets, fleet=wanted.fleet) if wanted.fleet else Injector(lab, targets)
+    injector = _injector(lab, targets, wanted.place)
     kind = random_kinds(chance, injector.kinds())
     try:
         while lab.journal.faults.total() < wanted.faults and time.monotonic() < until:
@@ -71,6 +73,12 @@ def _disturb(lab: Lab, wanted: Wanted, begun: float) -> None:
             injector.pause(injector.longest_pause)
     finally:
         injector.end_all()
+
+
+def _injector(lab: Lab, targets: random.Random, place: Fleet | Cluster | None) -> Injector:
+    if isinstance(place, Fleet):
+        return HostInjector(lab, targets, fleet=place)
+    return SiteInjector(lab, targets, cluster=place) if place is not None else Injector(lab, targets)
 
 
 def _keep_jobs_coming(lab: Lab) -> None:

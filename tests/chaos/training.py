@@ -73,7 +73,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def gpus() -> str:
     """Return the GPUs that this process was given; a container without any has the word `void`."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-    return "" if given == "void" else given
+    # All nodes of a cluster can be this machine, and each numbers its own.
+    node = os.environ.get("SLURMD_NODENAME", "")
+    return "" if given in ("", "void") else f"{node}:{given}" if node else given
 
 
 def sum_of(numbers: bytes) -> str:

@@ -14,7 +14,7 @@ FAULTS = 25
 
 @pytest.mark.long
 def test_random_faults_of_hosts_violate_nothing(fleet: Fleet, tmp_path: Path) -> None:
-    result = run(tmp_path / "chaos", Wanted(20261118, FAULTS, fleet=fleet))
+    result = run(tmp_path / "chaos", Wanted(20261118, FAULTS, place=fleet))
     assert result.found == []
     assert result.journal.faults.total() == FAULTS
     assert any(job.state == "SUCCEEDED" for job in result.evidence.jobs)

@@ -24,6 +24,7 @@ PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-clien
 START_SECONDS = 60.0
 # A command of Slurm repeats itself for nine seconds while its controller is away.
 COMMAND_SECONDS = 60.0
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # The major number of NVIDIA's devices.
 NVIDIA = 195
 
@@ -64,12 +65,12 @@ SlurmctldPidFile={folder}/run/slurmctld.pid
 SlurmdPidFile={folder}/run/slurmd.%n.pid
 SlurmctldLogFile={folder}/log/slurmctld
 SlurmdLogFile={folder}/log/slurmd.%n
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{track}
 TaskPlugin=task/none
 MpiDefault=none
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 ReturnToService=2
-SlurmdTimeout={node_timeout}
+SlurmdTimeout=20
 KillWait=5
 MinJobAge=300
 SchedulerType=sched/backfill
@@ -95,9 +96,13 @@ PartitionName=urgent Nodes=ALL MaxTime=1-0 DefMemPerCPU=100 PriorityTier=2 Preem
 class Cluster:
     """A cluster in a folder of its own. Its daemons end with `down`."""
 
-    def __init__(self, folder: Path, node_timeout: int = 20) -> None:
+    def __init__(self, folder: Path, track: str = "linuxproc", nodes: Sequence[Node] = NODES) -> None:
+        """`track`: how a node finds the processes of a job. With `cgroup` none escapes; it needs control groups.
+
+        These are named by the node, so two such clusters on one machine need nodes with other names.
+        """
         self.folder, self.config = folder, folder / "slurm.conf"
-        self._node_timeout = node_timeout
+        self._track, self.nodes = track, nodes
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     # Up and down
@@ -115,10 +120,10 @@ class Cluster:
         pace.until(lambda: (munge / "socket").exists() or not self._is_up("munged"), START_SECONDS, "munged listens")
         assert self._is_up("munged"), (self.folder / "log" / "munged.out").read_text()
         self.start_controller()
-        for node in NODES:
+        for node in self.nodes:
             self.start_node(node.name)
         pace.until(
-            lambda: len(self.idle()) == len(NODES), START_SECONDS, f"the nodes are free; logs: {self.folder}/log"
+            lambda: len(self.idle()) == len(self.nodes), START_SECONDS, f"the nodes are free; logs: {self.folder}/log"
         )
         return self
 
@@ -130,6 +135,9 @@ class Cluster:
             self._kill(name)
         # What runs a job is no child of the node's daemon and lives on without it; some may only just be starting.
         pace.until(lambda: not self._kill_what_is_left(), COMMAND_SECONDS, f"all of {self.folder} is gone")
+        for group in [path for node in self.nodes for path in CONTROL_GROUPS.glob(f"*/slurm_{node.name}")]:
+            for folder in [*sorted(group.glob("**/"), reverse=True)]:
+                folder.rmdir()
 
     def processes(self) -> list[int]:
         """Return all processes that belong to this cluster: its configuration is in their environment."""
@@ -152,19 +160,46 @@ class Cluster:
     def kill_controller(self) -> None:
         self._kill("slurmctld")
 
+    def end_controller(self) -> None:
+        """End it as an administrator would: it saves its state first."""
+        self._daemons["slurmctld"].terminate()
+        pace.wait(self._daemons.pop("slurmctld"), COMMAND_SECONDS)
+
+    def signal_controller(self, number: signal.Signals) -> None:
+        self._daemons["slurmctld"].send_signal(number)
+
     def start_node(self, name: str) -> None:
         self._start("slurmd", ["-D", "-f", str(self.config), "-N", name], name)
+
+    def kill_daemon(self, name: str) -> None:
+        """Kill a node's daemon alone: its jobs go on."""
+        self._kill(name)
 
     def kill_node(self, name: str) -> None:
         """Kill a node's daemon and all that it runs, as a power loss would."""
         self._kill(name)
-        mark = f"SLURMD_NODENAME={name}".encode()
+        # A daemon that starts a job just now may have begun another process.
+        while left := self._running_on(name):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _running_on(self, name: str) -> list[int]:
+        """Return the processes of jobs on a node, and those of Slurm that keep them: they name the job."""
+        numbers = {path.name.split("_")[1].split(".")[0] for path in self._spool(name).glob(f"{name}_*.*")}
+        keepers = {f"slurmstepd: [{number}." for number in numbers}
+        mark, found = f"SLURMD_NODENAME={name}".encode(), []
         for pid in self.processes():
             with contextlib.suppress(OSError):
-                words = (Path("/proc") / str(pid) / "cmdline").read_bytes()
-                environ = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
-                if mark in environ or b"slurmstepd" in words:
-                    os.kill(pid, signal.SIGKILL)
+                place = Path("/proc") / str(pid)
+                words = place.joinpath("cmdline").read_bytes().decode(errors="replace")
+                ours = mark in place.joinpath("environ").read_bytes().split(b"\0")
+                if ours or any(words.startswith(keeper) for keeper in keepers):
+                    found.append(pid)
+        return found
+
+    def _spool(self, name: str) -> Path:
+        return self.folder / f"spool.{name}"
 
     # What people do
 
@@ -209,19 +244,19 @@ class Cluster:
         for name in ("munge", "state", "log", "run", "dev"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "munge").chmod(0o711)
-        ports = free_ports(len(NODES) + 1)
+        ports = free_ports(len(self.nodes) + 1)
         here, nodes, gres = socket.gethostname().split(".")[0], [], ["AutoDetect=off"]
-        for node, port in zip(NODES, ports[1:], strict=True):
+        for node, port in zip(self.nodes, ports[1:], strict=True):
             nodes.append(
                 f"NodeName={node.name} NodeHostname={here} NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=64000 "
                 f"Gres=gpu:{node.gpu}:{node.gpus} Feature={node.gpu}"
             )
             gres.append(f"NodeName={node.name} Name=gpu Type={node.gpu} File={self._devices(node)}")
         values: Mapping[str, object] = {"here": here, "port": ports[0], "folder": self.folder}
-        text = CONFIG.format(**values, node_timeout=self._node_timeout, nodes="\n".join(nodes))
+        text = CONFIG.format(**values, track=self._track, nodes="\n".join(nodes))
         self.config.write_text(text.lstrip())
         (self.folder / "gres.conf").write_text("\n".join([*gres, ""]))
-        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self.folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={CONTROL_GROUPS}\n")
 
     def _devices(self, node: Node) -> str:
         folder = self.folder / "dev" / node.name

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +124,15 @@ class SiteLab:
             found = self.job(job)
             return found if found.state in ENDED else None
 
-        return pace.until(is_over, PATIENCE, f"{job} ends", every=0.1)
+        # A job may have many long attempts: it counts as stuck when nothing at all has happened for so long.
+        def progress() -> object:
+            return self.store(lambda store: len(store.events(job))), [each.furthest_step for each in self.attempts(job)]
+
+        patience = pace.Patience(PATIENCE, progress)
+        while not (found := is_over()):
+            assert not patience.is_over(), f"not so after {patience}: {job} ends"
+            time.sleep(0.1)
+        return found
 
     def until_step(self, job: str, step: int, attempt: int = 1) -> None:
         path = self.folder / "home" / "jobs" / job / "attempts" / str(attempt) / "log"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from rung.jobs.job import Attempt, Outcome
-from rung.jobs.model.engine import EndedBy
+from rung.jobs.job import Outcome
+from rung.jobs.model.engine import SAVED_EXIT, EndedBy
 from rung.jobs.model.state import JobState
 from tests import pace
 from tests.slurm.site import PATIENCE, SiteLab
@@ -27,25 +28,24 @@ def submit_links(lab: SiteLab, links: int, **fields: object) -> str:
     )
 
 
-def in_the_right_order(attempts: list[Attempt]) -> bool:
-    """Tell whether every attempt went on where the one before had got to."""
-    pairs = pairwise(attempts)
-    return all(after.resumed_step and after.resumed_step > (before.resumed_step or 0) for before, after in pairs)
-
-
 @pytest.mark.long
 @pytest.mark.sample
 def test_a_run_of_five_times_its_limit_is_one_job_without_a_recovery(lab: SiteLab) -> None:
-    job = submit_links(lab, 5, resources={"time": "1m"})
+    # A link has half a minute until its signal, and begins in a few seconds: a very slow machine gets more.
+    minutes = math.ceil(pace.seconds(12) / 60)
+    job = submit_links(lab, 5, resources={"time": f"{minutes}m"})
     lab.control()
     assert lab.ended(job).state is JobState.SUCCEEDED, lab.job(job).reason
     attempts = lab.attempts(job)
-    assert [each.outcome for each in attempts] == [Outcome.INTERRUPTED] * 4 + [Outcome.SUCCEEDED]
-    assert {each.ended_by for each in attempts[:4]} == {EndedBy.TIME_LIMIT}
-    assert in_the_right_order(attempts)
-    # Each began at the very step that the one before had saved at its signal.
-    assert all(after.resumed_step == before.furthest_step for before, after in pairwise(attempts))
+    # A link that ends before it has saved is begun again: five have saved, whatever the speed.
+    *others, last = attempts
+    assert last.outcome is Outcome.SUCCEEDED and len(others) >= 4
+    assert {(each.outcome, each.ended_by) for each in others} == {(Outcome.INTERRUPTED, EndedBy.TIME_LIMIT)}
     assert all(each.rung is None and each.fault is None for each in attempts)
+    # Each began at the very step that the one before had saved at its signal.
+    told = [pair for pair in pairwise(attempts) if pair[0].exit_code == SAVED_EXIT]
+    assert told and all(after.resumed_step == before.furthest_step for before, after in told)
+    assert len({each.resumed_step or 0 for each in attempts}) == 5
 
 
 def test_a_preempted_run_goes_on_and_nothing_is_counted(lab: SiteLab) -> None:

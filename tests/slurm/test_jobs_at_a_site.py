@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.model.engine import SLURM, EndedBy
-from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.errors import HostUnreachable, RunCutShort
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.jobs.site.settings import Asked, Site
@@ -162,7 +162,7 @@ def test_a_check_gets_the_memory_of_its_job_and_says_when_that_is_too_little(lab
 
     try:
         assert check(900 << 20)[:2] == (0, f"{300 << 20}\n")
-        with pytest.raises(HostUnreachable, match=r"^lab: a short job did not run there: .*[Ee]xceeded .*memory limit"):
+        with pytest.raises(RunCutShort, match=r"^lab: a short job ran out of memory: ask for more in resources.memory"):
             check(50 << 20)
     finally:
         engine.close()

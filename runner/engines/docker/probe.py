@@ -7,23 +7,23 @@ at once. What could not be removed then, because the host was away or the proces
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rung.jobs.model.errors import EngineError, HostError, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostError, HostUnreachable, RunCutShort
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.docker.api import EngineApi
 from rung.runner.engines.docker.container_config import PROBE_LABEL, STORE_LABEL, probe_config
+from rung.runner.engines.docker.container_state import parse_inspect
 from rung.runner.engines.on_host.host_account import HostAccount
 from rung.runner.engines.on_host.layout import HostLayout
+from rung.runner.engines.on_host.owner import is_gone, this_process
 from rung.runner.seams.engine import Container, Request
 from rung.runner.seams.remote import OUTPUT_BYTES
 
@@ -36,10 +36,11 @@ UNKNOWN_LIMIT_SECONDS = 1000.0
 SLACK_SECONDS = 60.0
 # The waits before a broken connection is tried again while a container runs.
 RECONNECT_SECONDS = (0.5, 2.0, 5.0, 10.0)
-PID = re.compile(r"[0-9]{1,10}")
 NOT_FOUND = 127  # the exit code of a shell for a missing program
 NO_PROGRAM = re.compile(r"executable file not found|exec: .*no such file or directory", re.IGNORECASE)
 
+# The exit code of a program that was killed, such as for memory.
+KILLED = 128 + 9
 # How long the end of the program waits for that.
 CLOSE_SECONDS = 5.0
 
@@ -111,6 +112,10 @@ class Probe:
             # The host or its engine may have ended it with the connection: that says nothing about the command.
             raise HostUnreachable(f"{self._api.host}: it was out of reach during a check, which ended with {code}")
         output, errors = (text.decode("utf-8", "replace") for text in texts)
+        if code == KILLED and parse_inspect(self._api.inspect(name)).out_of_memory:
+            error = RunCutShort(f"{self._api.host}: a check ran out of memory: ask for more in resources.memory")
+            error.output = output
+            raise error
         return code, output, errors
 
     def close(self) -> None:
@@ -169,40 +174,3 @@ def _without_program(error: EngineError) -> int:
 def _labels(timeout: float) -> dict[str, str]:
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return {OWNER_LABEL: this_process(), LIMIT_LABEL: str(int(timeout)), MADE_LABEL: made}
-
-
-# The owner of a container
-
-
-@cache
-def this_process() -> str:
-    """Name this process so that no later one has the same name: boot, namespace of pids, pid and start time."""
-    return f"{_boot()}.{_namespace()}.{os.getpid()}.{_start_of(os.getpid())}"
-
-
-def is_gone(owner: str) -> bool:
-    """Tell whether the process of this name has certainly ended. One in another namespace cannot be seen from here."""
-    boot, namespace, pid, start = [*owner.split("."), "", "", ""][:4]
-    if boot != _boot():
-        return True
-    if namespace != str(_namespace()) or not PID.fullmatch(pid):
-        return False
-    return _start_of(int(pid)) != start
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino
-
-
-def _start_of(pid: int) -> str:
-    """Return when a process was started, in ticks since the boot; empty if there is none, or it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    fields = text.rpartition(")")[2].split()  # the name before it may contain spaces and parentheses
-    return "" if fields[0] == "Z" else fields[19]

@@ -26,11 +26,15 @@ def read_done(paths: AttemptPaths) -> Observation | None:
 
 def write_done(paths: AttemptPaths, end: Observation) -> None:
     draft = paths.done.with_suffix(".draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(to_dict(end), file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(paths.done)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(to_dict(end), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(paths.done)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def to_dict(end: Observation) -> dict[str, Any]:

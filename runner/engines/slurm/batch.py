@@ -60,10 +60,14 @@ def batch_words(site: Site, request: Request, paths: SitePaths, name: str) -> tu
 def short_words(site: Site, request: Request, paths: SitePaths) -> tuple[list[str], list[str]]:
     """Return a short command as it is started on a node, and the options of sbatch for it."""
     job = _asked(request)
-    asked = replace(SHORT, partition=job.partition, account=job.account, qos=job.qos, memory=job.memory)
+    # A partition may allow no more than what the job asks for.
+    time = min(filter(None, (SHORT.time, job.time_at(site))))
+    asked = replace(SHORT, time=time, partition=job.partition, account=job.account, qos=job.qos, memory=job.memory)
     try:
         return _command(site, replace(request, asked=asked), paths), [
             f"--export-file={NO_VARIABLES}",
+            # One whose node fails is asked for again. A cluster may requeue it and then hold it for ever.
+            "--no-requeue",
             *chosen_options(site, asked),
         ]
     except ValueError as error:

@@ -71,7 +71,8 @@ class SlurmEngine:
         return None
 
     def sweep(self) -> int:
-        return 0
+        """End the short jobs that a controller has left; return how many there were."""
+        return self._short_jobs.sweep()
 
     # Starting
 
@@ -104,8 +105,13 @@ class SlurmEngine:
         if request.secrets:
             self._account.put_secrets(SECRETS_SCRIPT, paths.secrets, {key: secrets[key] for key in request.secrets})
         options, script = batch_words(self._site, request, paths, name)
-        with self._doubts.about(name):
-            self._queue.submit(options, script, others=self._follower.has_jobs)
+        try:
+            with self._doubts.about(name):
+                self._queue.submit(options, script, others=self._follower.has_jobs)
+        except EngineError:
+            # Nobody takes them up. Not after a HostError: the batch job may be there.
+            self._follower.remove_secrets(paths.record)
+            raise
 
     def _shipped(self, request: Request) -> str:
         """Ship the workdir with its config files as this attempt wants them."""
@@ -148,9 +154,11 @@ class SlurmEngine:
         try:
             with self._starting:
                 job = self._find(paths)
-            if job is not None and job.phase is Phase.WAITING:
+            if job is None:
+                self._follower.remove_secrets(self._account.record_folder(paths))
+            elif job.phase is Phase.WAITING:
                 self._queue.cancel(job)
-            elif job is not None and job.phase is Phase.RUNNING and (force or not asked):
+            elif job.phase is Phase.RUNNING and (force or not asked):
                 self._signal(job, force=force)
         except (EngineError, HostError):
             if not asked:

@@ -17,6 +17,7 @@ from rung.runner.engines.slurm.job_table import BatchJob, Phase, newest
 from rung.runner.engines.slurm.outcome import is_settled, observe
 from rung.runner.engines.slurm.queue import SlurmQueue
 from rung.runner.engines.slurm.site_log import SiteLog
+from rung.runner.engines.slurm.site_paths import SECRETS
 from rung.runner.engines.slurm.site_record import SiteRecord, look
 from rung.runner.seams.engine import Observation, Presence
 from rung.runner.seams.remote import Remote
@@ -25,6 +26,7 @@ from rung.runner.seams.remote import Remote
 SETTLE_SECONDS = 30.0
 # A host that has not answered for so long is out of reach.
 SILENT_SECONDS = 60.0
+REMOVE_SECONDS = 60.0
 FINAL = (Presence.ENDED, Presence.LOST)
 
 
@@ -42,8 +44,9 @@ class Followed:
     trouble: str = ""
     # Grows with everything that changes it; a look that began before does not count.
     version: int = 1
-    # Since when its end is not settled.
+    # Since when its end is not settled, and whether it is recorded here: then it counts, whatever is seen later.
     unsettled_since: float | None = None
+    recorded: bool = False
 
 
 class SiteFollower:
@@ -113,6 +116,10 @@ class SiteFollower:
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
+    def remove_secrets(self, folder: str) -> None:
+        """Remove the secrets of an attempt whose wrapper did not take them up, or may not have."""
+        self._remote.run(["rm", "-rf", "--", f"{folder}/{SECRETS}"], timeout=REMOVE_SECONDS)
+
     # The thread
 
     def _look_soon(self) -> None:
@@ -158,12 +165,17 @@ class SiteFollower:
                 each.trouble = _trouble(each, error)
 
     def _take(self, each: Followed, version: int, batch: BatchJob | None, record: SiteRecord, complete: bool) -> None:
+        if each.recorded:
+            return
         found = observe(batch, record, self._queue.host, stopped=each.paths.stop.exists())
         if found.presence in FINAL:
             if not self._is_over(each, batch, record, complete=complete):
                 return
+            if not record.done:
+                self.remove_secrets(each.folder)
             each.log.finish(complete=complete)
             write_done(each.paths, found)
+            each.recorded = True
         with self._lock:
             if each.version == version:
                 each.observation = found

@@ -13,11 +13,11 @@ import pytest
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
-from rung.jobs.model.errors import EngineError
+from rung.jobs.model.errors import EngineError, RunCutShort
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.checkpoints.verify import AT_ONCE, find_checkpoints, python_of, verify_enough
+from rung.runner.checkpoints.verify import AT_ONCE, TRIES, find_checkpoints, python_of, verify_enough, verify_files
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Container, Request
 
@@ -155,6 +155,51 @@ def test_a_check_on_a_host_that_was_killed_has_not_answered(request_: Request, c
     there = replace(request_, container=Container("train@sha256:0"))
     with pytest.raises(EngineError, match=f"was killed there .exit code {code}."):
         dict(verify_enough(Asked({}, code=code), there, PATTERN, attempt(), None, {}))
+
+
+class Hungry(Asked):
+    """Its checks of files that begin with these names are ended for memory, after what the others report."""
+
+    def __init__(self, verdicts: dict[str, Any], hungry: Sequence[str]) -> None:
+        super().__init__(verdicts)
+        self.hungry = hungry
+
+    def run(self, argv: Sequence[str], request: Request, timeout: float) -> tuple[int, str, str]:
+        names = [Path(path).name for path in argv[4:]]
+        ends_at = next((at for at, name in enumerate(names) if name in self.hungry), None)
+        ran = super().run(argv[: 4 + ends_at] if ends_at is not None else argv, request, timeout)
+        self.asked[-1] = names
+        if ends_at is not None:
+            error = RunCutShort("lab: a short job ran out of memory: ask for more in resources.memory")
+            error.output = ran[1]
+            raise error
+        return ran
+
+
+def test_a_check_that_runs_out_of_memory_is_tried_again_and_an_older_smaller_file_is_used(request_: Request) -> None:
+    checkpoints(request_, 50, 290, 300)
+    engine = Hungry({"step_50.pt": healthy(50)}, ["step_300.pt", "step_290.pt"])
+    verdicts = {
+        name.partition(":")[0]: verdict
+        for name, verdict in verify_enough(engine, request_, PATTERN, attempt(), None, {})
+    }
+    # The one that is as large is not tried; the small one is.
+    assert engine.asked == [["step_300.pt", "step_290.pt", "step_50.pt"]] * TRIES + [["step_50.pt"]]
+    assert [verdicts[f"step_{step}.pt"].verdict for step in (300, 290, 50)] == ["unverified", "unverified", "healthy"]
+    assert "ran out of memory: ask for more in resources.memory" in verdicts["step_300.pt"].detail
+
+
+def test_what_a_check_reported_before_it_ran_out_of_memory_counts(request_: Request) -> None:
+    checkpoints(request_, 290, 300)
+    engine = Hungry({"step_300.pt": healthy(300)}, ["step_290.pt"])
+    verdicts = list(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
+    assert [(name.partition(":")[0], verdict.verdict) for name, verdict in verdicts] == [("step_300.pt", "healthy")]
+
+
+def test_of_a_list_only_the_file_whose_check_ran_out_of_memory_has_no_answer(request_: Request) -> None:
+    checkpoints(request_, 290, 300)
+    found = verify_files(Hungry({}, ["step_300.pt"]), request_, ["step_300.pt", "step_290.pt"])
+    assert [(name, verdict.verdict) for name, verdict in found.items()] == [("step_300.pt", "unverified")]
 
 
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:

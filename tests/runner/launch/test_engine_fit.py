@@ -120,7 +120,7 @@ def test_what_a_site_can_do_depends_on_how_it_starts_jobs(start: Start) -> None:
         (
             site(Start.PLAIN),
             {"resources": {"gpu": [{"type": "A100", "memory": ">=80g"}]}},
-            "cannot do resources.gpu by",
+            "cannot do resources.gpu without a type, or by",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_job_that_a_site_cannot_start_is_refused_with_the_reason(
         refuse_too_much(asking, [host])
     else:
         assert found is not None and re.match(why, found)
-        with pytest.raises(UsageError, match=r"^a: (no host of the list takes it: lab |resources.gpu by)"):
+        with pytest.raises(UsageError, match=r"^a: (no host of the list takes it: lab |resources.gpu without a type)"):
             refuse_too_much(asking, [host])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rung.jobs.model.errors import EngineError, HostUnreachable
+from rung.jobs.model.errors import EngineError, HostUnreachable, RunCutShort
 from rung.jobs.model.paths import IN_JOB, HomePaths
 from rung.runner.engines.docker import probe as probe_module
 from rung.runner.engines.docker.probe import LIMIT_LABEL, MADE_LABEL, OWNER_LABEL, Probe, is_gone, this_process
@@ -45,6 +45,7 @@ class FakeApi:
         self.broken: list[str] = []
         self.refuses = ""
         self.code, self.waits = 0, 0
+        self.out_of_memory = False
 
     def _call(self, name: str) -> None:
         if name in self.broken:
@@ -65,6 +66,9 @@ class FakeApi:
         self.waits += 1
         self._call("wait")
         return self.code
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        return {"State": {"Status": "exited", "ExitCode": self.code, "OOMKilled": self.out_of_memory}}
 
     def output(self, name: str, *, errors: bool, size: int) -> bytes:
         return b"" if errors else b"fine"
@@ -162,6 +166,18 @@ def test_one_that_may_have_ended_with_the_connection_has_not_answered(
     api.broken, api.code = broken, code
     with pytest.raises(HostUnreachable):
         probe.in_attempt(["python"], request_, 900.0)
+
+
+def test_one_that_ran_out_of_memory_says_what_to_set_and_one_that_was_killed_is_an_answer(
+    probe: Probe, api: FakeApi, request_: Request
+) -> None:
+    api.code = 137
+    assert probe.in_attempt(["python"], request_, 900.0) == (137, "fine", "")
+    api.out_of_memory = True
+    with pytest.raises(RunCutShort, match=r"ran out of memory: ask for more in resources.memory") as raised:
+        probe.in_attempt(["python"], request_, 900.0)
+    assert raised.value.output == "fine"
+    assert not api.there
 
 
 def test_a_program_that_the_image_does_not_have_is_an_answer(probe: Probe, api: FakeApi, request_: Request) -> None:

@@ -159,3 +159,13 @@ def test_the_gpus_of_the_node_are_those_that_its_driver_lists(tmp_path: Path) ->
 )
 def test_a_line_about_a_record_is_read_and_nothing_else_is_believed(line: str, record: SiteRecord) -> None:
     assert parse_record(line) == record
+
+
+def test_a_full_disk_leaves_no_draft_of_an_end(tmp_path: Path) -> None:
+    paths = AttemptPaths(tmp_path / "1")
+    paths.folder.mkdir()
+    draft = paths.done.with_suffix(".draft")
+    draft.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_done(paths, Observation(Presence.ENDED, 0))
+    assert not draft.is_symlink() and read_done(paths) is None
