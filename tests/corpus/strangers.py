@@ -33,10 +33,22 @@ RIGHT = {
     "script_error": {NOTHING},
     "dtype_error": {NOTHING},
     "healthy": {NOTHING},
+    # A label that says no more: any fault of the group.
+    "numeric": {"fp16_overflow", "nan_loss", "unscale_error", "scale_collapse", "scale_thrash", "divergence"}
+    | {"grad_nonfinite", "not_learning"},
+    "other": {"oom", "cuda_fault", "image_arch", "comm_fault", "infra_fault", "unknown_exit", "stalled"},
 }
 GROUPS = {
-    "numeric faults": ("fp16_overflow", "nan_loss", "unscale_error", "scale_collapse", "scale_thrash", "divergence"),
-    "other faults": ("oom", "gpu_error", "collective", "killed", "disk", "tracker_network", "infra_fault"),
+    "numeric faults": (
+        "numeric",
+        "fp16_overflow",
+        "nan_loss",
+        "unscale_error",
+        "scale_collapse",
+        "scale_thrash",
+        "divergence",
+    ),
+    "other faults": ("other", "oom", "gpu_error", "collective", "killed", "disk", "tracker_network", "infra_fault"),
     "errors of other kinds": ("script_error", "dtype_error", "data"),
     "healthy": ("healthy",),
 }
@@ -52,9 +64,9 @@ def right(rows: list[dict[str, Any]], when: str) -> int:
 
 
 def table() -> list[str]:
-    """Return the lines of the tables of both lists: a line per group, and one per label of a fault."""
+    """Return the lines of the tables of all lists: a line per group, and one per label of a fault."""
     rows = load()
-    return [line for number in (1, 2) for line in _table(number, [row for row in rows if row["list"] == number])]
+    return [line for number in (1, 2, 3) for line in _table(number, [row for row in rows if row["list"] == number])]
 
 
 def _table(number: int, rows: list[dict[str, Any]]) -> list[str]:
