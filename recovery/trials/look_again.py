@@ -35,8 +35,11 @@ FEWEST_READINGS = 20
 
 def level_steps(job: Job, attempts: Sequence[Attempt], history: LossHistory, gpu: Gpu | None) -> list[int]:
     """Return the steps at which the loss of a cured run was seen to be level; none if its lr is not in doubt."""
-    line, last = main_line(attempts), history.last_step
-    if last is None or not _is_in_doubt(job, attempts) or _lower_lr(job, line, gpu) is None:
+    last = history.last_step
+    if last is None or not _is_in_doubt(job, attempts):
+        return []
+    line = main_line(attempts)
+    if _lower_lr(job, line, gpu) is None:
         return []
     begun = line[-1].resume_point
     after = AFTER_A_LOOK * max((each.level_at for each in line if each.level_at is not None), default=0)
@@ -46,9 +49,12 @@ def level_steps(job: Job, attempts: Sequence[Attempt], history: LossHistory, gpu
 
 def _is_in_doubt(job: Job, attempts: Sequence[Attempt]) -> bool:
     """Return whether the lr of a run is in doubt: trials lowered it, or its fault came before it had learned."""
+    # Asked for every line of every run, and most runs have no trials.
+    if job.spec.recovery.trials is None or not any(each.trial for each in attempts):
+        return False
     line = main_line(attempts)
     root = incident_after(line[:-1], job.knobs)
-    if job.spec.recovery.trials is None or line[-1].left_alone or not any(each.trial for each in attempts):
+    if line[-1].left_alone:
         return False
     if root.root_fault is None:
         return line[-1].asked.lr != line[0].asked.lr  # a first look lowered it

@@ -23,21 +23,24 @@ class _Glanced:
     read: int
     size: int = 0
     ended: bool = False
+    # Whether the last look has found something new in the log.
+    has_grown: bool = False
 
 
 class Glance:
     def __init__(self) -> None:
         self._glanced: dict[str, _Glanced] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._glanced)
+    def __len__(self) -> int:
+        """Return how many attempts it looks at."""
+        return len(self._glanced)
 
     def knows(self, job_id: str, number: int) -> bool:
         return job_id in self._glanced and self._glanced[job_id].number == number
 
     def add(self, job_id: str, number: int, log: Path, signs: tuple[str, ...]) -> None:
         """Look at a running attempt from now on."""
-        there = tuple(map(_is_there, signs))
+        there = tuple(os.access(sign, os.F_OK) for sign in signs)
         self._glanced[job_id] = _Glanced(number, str(log), signs, there, read=0)
 
     def forget(self, job_id: str) -> None:
@@ -59,15 +62,22 @@ class Glance:
         return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced)]
 
 
-def _is_there(path: str) -> bool:
-    # Half the time of `stat`, which raises an error for what is not there.
-    return os.access(path, os.F_OK)
-
-
 def _has_changed(glanced: _Glanced) -> bool:
+    """Look at one attempt; True: it has ended, or its log is to be read.
+
+    A log that grows all the time is read at every second look: a read costs more than the few lines that it brings.
+    """
+    is_behind = glanced.size > glanced.read
     try:
         glanced.size = os.stat(glanced.log).st_size  # noqa: PTH116 - thousands of times a second
     except OSError:
         glanced.size = 0
-    glanced.ended = tuple(map(_is_there, glanced.signs)) != glanced.there
-    return glanced.ended or glanced.size != glanced.read
+    glanced.ended = False
+    for sign, was_there in zip(glanced.signs, glanced.there, strict=True):
+        # Half the time of `stat`, which raises an error for what is not there.
+        if os.access(sign, os.F_OK) is not was_there:
+            glanced.ended = True
+    has_more = glanced.size != glanced.read
+    rests = glanced.has_grown and not is_behind
+    glanced.has_grown = has_more and not rests
+    return glanced.ended or glanced.has_grown

@@ -34,7 +34,7 @@ from rung.runner.trials.trial_supervisor import TrialSupervisor
 # Between two observations of an attempt on a host, times the number of attempts, so that many of them load it less.
 POLL_SECONDS = 0.01
 # Between two observations of a running attempt on this machine to which nothing happens (see Glance).
-LONG_LOOK_SECONDS = 10.0
+LONG_LOOK_SECONDS = 30.0
 # As much of a log as is read at once, in the loop: it takes less than to have a thread do it.
 INLINE_BYTES = 4096
 BACK_OFF_SECONDS = 1.0

@@ -46,6 +46,11 @@ class LogFile:
         return self._path
 
     @property
+    def is_in_last_file(self) -> bool:
+        """Tell whether the file that is read now is too short to be followed by another one."""
+        return 0 < self._offset - self._start < SEGMENT_BYTES
+
+    @property
     def behind(self) -> int:
         """Return how many bytes of the log are not read yet."""
         last = segment_starts(self._path)[-1]

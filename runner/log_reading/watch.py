@@ -135,8 +135,10 @@ class LogWatch:
 
     def read_to_end(self) -> None:
         """Read the rest of a log that no longer grows."""
-        while self.read():
-            pass
+        at = -1
+        # Until a read brings nothing: after a damage of the disk a file that is not the last may be short.
+        while self.read() or self.offset != at:
+            at = self.offset
         self._scan.finish()
         if self._series is not None:
             self._series.finish(live=self._live)
@@ -161,7 +163,7 @@ class LogWatch:
                 self._flood.look(self.offset, self._log.behind)
                 return True
             # Most reads are of a few lines; a second one only to see that there are no more costs as much.
-            if len(chunk) < size and not self._log.behind:
+            if len(chunk) < size and (self._log.is_in_last_file or not self._log.behind):
                 self._flood.caught_up()
                 return False
 

@@ -7,6 +7,7 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,9 @@ from rung.jobs.spec_text import SpecText
 _NUMBERS = ("metrics", "latest", "throughput")
 # Fields whose name in the store is older than their name in the code.
 _STORED_NAMES = {"residence": "stay"}
+_NAMES = tuple(field.name for field in fields(Attempt))
+_KEYS = tuple(_STORED_NAMES.get(name, name) for name in _NAMES)
+_values_of = attrgetter(*_NAMES)
 
 
 # A spec never changes, and the controller reads those of active jobs again and again. Those of jobs that nobody holds
@@ -59,7 +63,7 @@ def job_from_row(row: sqlite3.Row) -> Job:
 
 def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as plain values. A number that is not finite becomes text: JSON cannot hold it."""
-    data = {_STORED_NAMES.get(field.name, field.name): getattr(attempt, field.name) for field in fields(Attempt)}
+    data = dict(zip(_KEYS, _values_of(attempt), strict=True))
     data["asked"] = attempt.asked.to_dict()
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
     data["outcome"] = attempt.outcome.value

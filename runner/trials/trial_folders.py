@@ -31,8 +31,11 @@ class TrialFolders:
         if self._jobs is None:
             # An earlier controller may have been killed before it removed them.
             self._jobs, active = set(), self._context.store.jobs()
-        self._jobs |= {job.id for job in active if job.spec.recovery.trials is not None}
+        self._jobs |= {job.id for job in active if self._has_trials(job)}
         return sum(self._tidy(job_id) for job_id in sorted(self._jobs))
+
+    def _has_trials(self, job: Job) -> bool:
+        return any(each.is_trial for each in self._context.store.attempts(job.id))
 
     def _tidy(self, job_id: str) -> int:
         store, key = self._context.store, f"trial folders {job_id}"

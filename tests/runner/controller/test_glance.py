@@ -46,3 +46,26 @@ def test_nothing_is_known_of_what_was_forgotten_or_is_another_attempt(tmp_path: 
     assert glance.knows("job", 1) and not glance.knows("job", 2)
     glance.forget("job")
     assert glance.look() == [] and glance.growth("job") is None and not glance.knows("job", 1)
+
+
+def test_a_log_that_grows_all_the_time_is_read_at_every_second_look(tmp_path: Path) -> None:
+    glance, seen = glance_at(tmp_path), []
+    for size in range(10, 80, 10):
+        (tmp_path / "log").write_bytes(b"x" * size)
+        seen.append(glance.look() == ["job"])
+        if seen[-1]:
+            glance.has_read("job", size)
+    assert seen == [True, False, True, False, True, False, True]
+    assert glance.look() == [] and glance.look() == []
+    (tmp_path / "log").write_bytes(b"x" * 80)
+    assert glance.look() == ["job"], "after a look without anything new it is read at once"
+
+
+def test_an_end_is_seen_at_the_look_that_a_growing_log_is_left_out(tmp_path: Path) -> None:
+    glance = glance_at(tmp_path)
+    (tmp_path / "log").write_bytes(b"x" * 10)
+    assert glance.look() == ["job"]
+    glance.has_read("job", 10)
+    (tmp_path / "log").write_bytes(b"x" * 20)
+    (tmp_path / "done").touch()
+    assert glance.look() == ["job"] and glance.growth("job") is None

@@ -12,6 +12,8 @@ import pytest
 from rung.jobs.model.errors import StoreBlocked
 from rung.jobs.model.state import JobState
 from rung.runner.context import TURN_SECONDS
+from rung.runner.controller import controller
+from rung.runner.controller.glance import Glance
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.launch.submit import cancel
 from rung.runner.state.store import Store
@@ -120,7 +122,7 @@ def test_a_process_to_which_nothing_happens_is_neither_asked_about_nor_given_a_t
     for _ in range(25):
         world.controller.turn()
         world.pass_time(POLL)
-    # In these 5 seconds at most the look that comes every 10 seconds, and the turn that takes its result.
+    # In these 5 seconds at most the look that comes every 30 seconds, and the turn that takes its result.
     assert len(asked) <= 1 and len(given) <= 3
     monkeypatch.undo()
     end(world, job)
@@ -129,11 +131,27 @@ def test_a_process_to_which_nothing_happens_is_neither_asked_about_nor_given_a_t
 def test_what_a_process_prints_is_read_at_the_next_glance(build: Build) -> None:
     world = build()
     job = running_here(world)
+    world.turn(3)
     log = world.controller._context.paths.attempt(job, 1).log
     with log.open("ab") as stream:
         stream.write(b"step 2 loss 1.5\n")
     world.pass_time(POLL)
     at_once(world, lambda: world.last(job).furthest_step == 2)
+    end(world, job)
+
+
+def test_the_more_attempts_there_are_the_fewer_glances_there_are(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = build()
+    job = running_here(world)
+    looks: list[int] = []
+    look = Glance.look
+    monkeypatch.setattr(Glance, "look", lambda self: (looks.append(len(self)), look(self))[1])
+    world.turn(10)
+    often = len(looks)
+    monkeypatch.setattr(controller, "GLANCE_SECONDS_EACH", 5 * TURN_SECONDS)
+    looks.clear()
+    world.turn(10)
+    assert set(looks) == {1} and len(looks) <= 3 < often
     end(world, job)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rung.recovery.series.point import Row
 from rung.recovery.signatures import SIGNATURES
+from rung.runner.files import log_file
 from rung.runner.files.log_file import segment_path
 from rung.runner.log_reading import cursor as cursors
 from rung.runner.log_reading.cursor import cursor_path, read_cursor
@@ -226,13 +227,24 @@ def test_only_a_long_log_has_a_cursor_and_its_file_is_private(tmp_path):
     assert went_on_from(paths) > 1 << 20
 
 
-def test_all_files_of_a_log_are_read_in_one_go(tmp_path):
+def test_all_files_of_a_log_are_read_in_one_go(tmp_path, monkeypatch):
     """A short read is the end of the log only in its last file."""
+    monkeypatch.setattr(log_file, "SEGMENT_BYTES", 100)
     paths = attempt_paths(tmp_path)
     append(paths, TYPICAL[:100])
     segment_path(paths.log, 100).write_bytes(TYPICAL[100:250])
     segment_path(paths.log, 400).write_bytes(b"step 20 loss 0.5\n")
     watch = new_watch(paths)
     assert not watch.read()
+    assert watch.offset == 400 + len(b"step 20 loss 0.5\n")
+    assert watch.detector.progress.step == 20
+
+
+def test_the_end_of_a_log_is_read_even_behind_a_file_that_is_too_short(tmp_path):
+    paths = attempt_paths(tmp_path)
+    append(paths, TYPICAL[:100])
+    segment_path(paths.log, 400).write_bytes(b"step 20 loss 0.5\n")
+    watch = new_watch(paths)
+    watch.read_to_end()
     assert watch.offset == 400 + len(b"step 20 loss 0.5\n")
     assert watch.detector.progress.step == 20
