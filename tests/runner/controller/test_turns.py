@@ -148,7 +148,7 @@ def test_the_more_attempts_there_are_the_fewer_glances_there_are(build: Build, m
     monkeypatch.setattr(Glance, "look", lambda self: (looks.append(len(self)), look(self))[1])
     world.turn(10)
     often = len(looks)
-    monkeypatch.setattr(controller, "GLANCE_SECONDS_EACH", 5 * TURN_SECONDS)
+    monkeypatch.setattr(controller, "GLANCE_SECONDS_EACH", 5.0)
     looks.clear()
     world.turn(10)
     assert set(looks) == {1} and len(looks) <= 3 < often
