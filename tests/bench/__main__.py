@@ -8,7 +8,7 @@ from pathlib import Path
 
 NAMES = (
     *("speed", "reading", "logs", "series", "commands", "processes", "controller", "restart", "web", "warning"),
-    *("levels", "hosts", "inside", "gpu", "places"),
+    *("levels", "hosts", "relaunch", "inside", "gpu", "places"),
 )
 # These take long, so they run only where they are named.
 LONG = ("soak",)

@@ -40,13 +40,14 @@ def test_a_gpu_that_no_node_has_is_refused_at_once(cluster: Cluster) -> None:
 
 
 def test_an_urgent_job_pushes_another_one_out(cluster: Cluster) -> None:
-    long = cluster.submit("trap 'exit 7' TERM; echo ready; sleep 600 & wait", "--gres=gpu:a100:4", "--no-requeue")
+    script = "trap 'echo told; exit 7' TERM; echo ready; sleep 600 & wait"
+    long = cluster.submit(script, "--gres=gpu:a100:4", "--no-requeue")
     is_ready(cluster, long)
     urgent = cluster.submit("true", "--gres=gpu:a100:1", "--partition=urgent")
     assert cluster.ended(urgent)["JobState"] == "COMPLETED"
     assert cluster.ended(long)["JobState"] == "PREEMPTED"
-    # The exit code comes when its node has told the controller.
-    pace.until(lambda: cluster.ended(long)["ExitCode"] == "7:0", 60, "its exit code is known")
+    # Its exit code is not always kept: the controller may forget the job's node before that has told it.
+    pace.until(lambda: "told\n" in printed(cluster, long), 60, "its last words are there")
 
 
 def test_a_cancelled_job_is_told_to_end(cluster: Cluster) -> None:
