@@ -69,7 +69,12 @@ class Tables:
 
 def _read_header(text: str) -> Header | None:
     # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
-    if "=" in text or ":" in text or len(text) > MAX_ROW or not any(word in text for word in _HEADER_WORDS):
+    if "=" in text or ":" in text or len(text) > MAX_ROW:
+        return None
+    # Most others are names and numbers between blanks: no header either.
+    if not _has_separator(text) and _HAS_NUMBER.search(text):
+        return None
+    if not any(word in text for word in _HEADER_WORDS):
         return None
     for separator in _SEPARATORS:
         if _HAS_NUMBER.search(text) if separator is None else separator not in text:
@@ -80,6 +85,11 @@ def _read_header(text: str) -> Header | None:
                 return None
             return Header(_THIN if separator == _THICK else separator, _with_loss(names))
     return None
+
+
+def _has_separator(text: str) -> bool:
+    # Spelled out, because it is asked of most lines: a loop takes ten times as long.
+    return "," in text or ";" in text or "|" in text or "\t" in text or _THIN in text or _THICK in text
 
 
 def _with_loss(names: list[str]) -> tuple[str, ...]:
