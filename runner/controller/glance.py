@@ -1,4 +1,4 @@
-"""Sees from outside which attempts on this machine have printed something or ended, without asking any engine.
+"""Sees by files on this machine which attempts have printed something or ended, without asking any engine.
 
 A running attempt to which nothing happens costs a few calls of `stat`, and no turn.
 """
@@ -77,7 +77,8 @@ def _has_changed(glanced: _Glanced) -> bool:
         # Half the time of `stat`, which raises an error for what is not there.
         if os.access(sign, os.F_OK) is not was_there:
             glanced.ended = True
-    has_more = glanced.size != glanced.read
+    # A copy that has grown so long that it goes on in another file is read when its engine is asked.
+    has_more = glanced.size > glanced.read
     rests = glanced.has_grown and not is_behind
     glanced.has_grown = has_more and not rests
     return glanced.ended or glanced.has_grown

@@ -15,6 +15,7 @@ from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, HostUnreachable, NeverTaken, RungError
 from rung.jobs.model.knobs import not_taken
+from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import LossHistory
 from rung.runner.context import TURN_SECONDS, Context
@@ -31,7 +32,7 @@ from rung.runner.series.write import SeriesWriter
 from rung.runner.state import transitions
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
-# Between two observations of an attempt on a host, times the number of attempts, so that many of them load it less.
+# Between two questions about attempts on hosts, times the number of attempts, so that many of them load it less.
 POLL_SECONDS = 0.01
 # Between two observations of a running attempt on this machine to which nothing happens (see Glance).
 LONG_LOOK_SECONDS = 30.0
@@ -51,7 +52,7 @@ class Supervisor:
         self._ending = Ending(context, self._judge, self._trials)
         self._stalls = StallWatch(context)
         self._starter = Starter(context, self._on_unreachable, self.forget)
-        # The running attempts on this machine.
+        # The running attempts.
         self.glance = Glance()
         # The jobs whose host does not answer now.
         self.unreachable: set[str] = set()
@@ -92,22 +93,28 @@ class Supervisor:
 
     def _is_early(self, job: Job, attempt: Attempt, view: AttemptView) -> bool:
         """Tell whether the engine has answered the same question a moment ago, and nothing shows that it changed."""
-        if view.asked_for != _question(job, attempt) or (self.glance.growth(job.id) is None and not attempt.is_remote):
+        if view.asked_for != _question(job, attempt):
             return False
+        is_glanced_at = self.glance.knows(job.id, attempt.number)
+        if self.glance.growth(job.id) is None and (is_glanced_at or not attempt.is_remote):
+            return False  # it has ended, or only its engine can tell
         return self._context.steady() - view.asked_at < self._pause(job, attempt)
 
     def _pause(self, job: Job, attempt: Attempt) -> float:
         """Return the seconds between two questions about an attempt."""
         if attempt.is_remote:
-            return max(TURN_SECONDS, POLL_SECONDS * len(self._views))
+            # What runs is seen by its log. One that starts or stops is asked about more often: few do at a time.
+            is_settled = job.state is JobState.RUNNING and self.glance.knows(job.id, attempt.number)
+            many = len(self._views) if is_settled else len(self._views) - len(self.glance)
+            return max(TURN_SECONDS, POLL_SECONDS * many)
         if job.state is JobState.STOPPING or not self.glance.knows(job.id, attempt.number):
             return TURN_SECONDS / 2
         return self._stalls.pause(job, attempt, LONG_LOOK_SECONDS)
 
     def _read_on(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
-        """Read what an attempt on this machine has printed since; a thread does it where that is much."""
+        """Read what an attempt has printed since, as far as it is here; a thread does it where that is much."""
         growth = self.glance.growth(job.id)
-        if attempt.is_remote or growth is None:
+        if growth is None or attempt.unreachable_since is not None:
             return
         if growth <= INLINE_BYTES:
             self._follow(job, attempt, view, more=growth > 0 and view.watch.read())
@@ -160,6 +167,11 @@ class Supervisor:
         else:
             self._on_seen(job, attempt, look)
 
+    def _glance_at(self, attempt: Attempt, paths: AttemptPaths) -> None:
+        # The log of a host is copied here, and then the record of its end.
+        signs = (str(paths.done),) if attempt.is_remote else self._context.engines.local.signs_of_end(paths)
+        self.glance.add(attempt.job_id, attempt.number, paths.log, signs)
+
     def _on_waiting(self, job: Job, attempt: Attempt, observation: Observation) -> None:
         self._stalls.count_anew(attempt)
         self._context.set_reason(job, observation.detail)
@@ -176,9 +188,8 @@ class Supervisor:
             attempt = log_watch.with_start(attempt, observation, view.request.asked, self._context.now())
             transitions.started(self._context.store, attempt, view.request.argv)
         if observation.presence is Presence.RUNNING:
-            if not attempt.is_remote and not self.glance.knows(job.id, attempt.number):
-                signs = self._context.engines.local.signs_of_end(view.request.paths)
-                self.glance.add(job.id, attempt.number, view.request.paths.log, signs)
+            if not self.glance.knows(job.id, attempt.number):
+                self._glance_at(attempt, view.request.paths)
             self._follow(job, attempt, view, more=look.more)
         elif look.more:
             self._record_progress(job, attempt, view)

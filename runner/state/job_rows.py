@@ -109,6 +109,7 @@ class JobRows:
             memory.active = self._decode(memory.job_from_row, self._job_rows(active=True, removed=removed))
             memory.jobs = {job.id: job for job in memory.active}
             memory.made = {job_id: memory.made[job_id] for job_id in memory.jobs}
+            memory.attempts = {job_id: kept for job_id, kept in memory.attempts.items() if job_id in memory.jobs}
         return list(memory.active)
 
     def _job_rows(self, *, active: bool, removed: bool) -> list[sqlite3.Row]:

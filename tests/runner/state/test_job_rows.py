@@ -166,3 +166,15 @@ def test_the_spec_of_a_job_is_kept_as_long_as_somebody_holds_the_job(store: Stor
     del job
     gc.collect()
     assert spec() is None
+
+
+def test_the_attempts_of_a_job_that_has_ended_are_not_kept(store: Store) -> None:
+    job = add(store, 1)
+    active(store)
+    kept = weakref.ref(store.attempts(job)[0])
+    assert kept() is not None
+    with store.transaction():
+        store.move(job, JobState.CANCELLED, reason="by a person", at=2.0)
+    active(store)
+    gc.collect()
+    assert kept() is None and len(store.attempts(job)) == 1
