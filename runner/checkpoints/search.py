@@ -7,7 +7,7 @@ come: a search that fails later need not open the same files again.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -30,7 +30,7 @@ from rung.recovery.decide.checkpoint_choice import (
 )
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
-from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, find_checkpoints, verify_enough
+from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_enough
 from rung.runner.context import Context, Lasting
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.seams.engine import Engine, Request
@@ -94,17 +94,26 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
     engine, request = source.engine, source.request
     if engine is None:
         return source.unseen
-    known = dict(query.verdicts)
+    verifying = verify_enough(engine, request, query.pattern, query.attempts, query.limit, query.verdicts)
     try:
-        for fingerprint, verdict in verify_enough(engine, request, query.pattern, query.attempts, query.limit, known):
-            known[fingerprint] = verdict
-            keep((fingerprint, verdict))
-        here = find_checkpoints(engine, request, query.pattern, known, query.attempts)
+        here = _keep_all(verifying, keep)
     except (EngineError, HostError) as error:
         if request.container is None:
             raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
         return replace(source.unseen, why=str(error).removeprefix(f"{source.residence[0]}: ")[:160])
     return [replace(each, residence=source.residence) for each in here]
+
+
+def _keep_all(
+    verifying: Generator[NewVerdict, None, list[Checkpoint]], keep: Callable[[NewVerdict], None]
+) -> list[Checkpoint]:
+    """Keep each verdict as it comes, and return the checkpoints that the last listing has found."""
+    while True:
+        try:
+            keep(next(verifying))
+        except StopIteration as end:
+            found: list[Checkpoint] = end.value
+            return found
 
 
 def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:

@@ -100,14 +100,17 @@ def folders_of(request: Request) -> tuple[Path, ...]:
     return (folder_of(request), *before)
 
 
-def move_aside(engine: Engine, request: Request, query: Query) -> SetAside:
-    """Move the files aside; runs in a worker thread where the engine is on a host."""
+def move_aside(engine: Engine, request: Request, query: Query, *, is_first_try: bool = False) -> SetAside:
+    """Move the files aside; runs in a worker thread where the engine is on a host.
+
+    `is_first_try`: nothing can have been moved before. On a host each look into a folder takes a container.
+    """
     names: list[str] = []
     aside = folder_of(request)
     try:
         names = files_to_set_aside(engine.list_files(request, "*"), query)
         folder = PurePath(query.job.spec.checkpoint.dir)
-        if folder.is_absolute() or ".." in folder.parts:
+        if folder.is_absolute() or ".." in folder.parts or (is_first_try and not names):
             return SetAside(tuple(names), None)
         engine.move(request, names, aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
@@ -124,6 +127,9 @@ class CheckpointMover:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._done: set[tuple[str, int]] = set()
+        # Those for which files may have been moved already, by this controller or by one that was killed.
+        active = context.store.jobs(active=True)
+        self._tried = {(each.job_id, each.number) for job in active for each in context.store.attempts(job.id)[-1:]}
 
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
@@ -132,7 +138,11 @@ class CheckpointMover:
         store = self._context.store
         attempts = store.attempts(job.id)
         query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
-        work = partial(move_aside, self._context.engines.of(attempt), request, query)
+        key = (attempt.job_id, attempt.number)
+        work = partial(
+            move_aside, self._context.engines.of(attempt), request, query, is_first_try=key not in self._tried
+        )
+        self._tried.add(key)
         self._context.call_engine(job, attempt, work, partial(self._record, attempt), failed)
 
     def _record(self, attempt: Attempt, job: Job, moved: SetAside) -> None:

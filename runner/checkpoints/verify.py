@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
@@ -41,14 +41,6 @@ MOST_STEPS = 1 << 53
 Verdicts = Mapping[str, CheckpointVerdict]
 
 
-def find_checkpoints(
-    engine: Engine, request: Request, pattern: str, verdicts: Verdicts, attempts: Sequence[Attempt] = ()
-) -> list[Checkpoint]:
-    """Return the job's checkpoints with the verdicts known so far."""
-    entries = engine.list_files(request, pattern)
-    return [checkpoint_of(entry, verdicts.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries]
-
-
 def checkpoint_of(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attempt] = ()) -> Checkpoint:
     step, step_from = _step(entry, verdict, attempts)
     found = Checkpoint(entry.name, step, entry.written_at, verdict.verdict, verdict.detail)
@@ -70,11 +62,11 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
 
 def verify_enough(
     engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
-) -> Iterator[tuple[str, CheckpointVerdict]]:
+) -> Generator[tuple[str, CheckpointVerdict], None, list[Checkpoint]]:
     """Verify checkpoints, newest first, until one is healthy and older than the fault; yield each new verdict.
 
-    Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes. An error
-    takes nothing back of what was yielded before.
+    Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes, and
+    returns all checkpoints. An error takes nothing back of what was yielded before.
     """
     known = dict(verdicts)
     while True:
@@ -87,7 +79,7 @@ def verify_enough(
         newer = candidates[: candidates.index(best)] if best else candidates
         unseen = [checkpoint.name for checkpoint in newer if checkpoint.verdict is None]
         if not unseen:
-            return
+            return found
         try:
             verdicts = _examine(engine, request, unseen[:AT_ONCE], sampled=False)
         except RunCutShort as error:

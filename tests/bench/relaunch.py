@@ -51,7 +51,7 @@ def main(options: Sequence[str] = ()) -> None:
     asked = {word.partition("=")[0]: word.partition("=")[2] for word in options}
     faults = int(asked.get("--faults", "60"))
     print("From a fault to the next container, over SSH; the peer: `docker run` over an ssh that is connected")
-    for beside in (0, int(asked.get("--beside", "200"))):
+    for beside in dict.fromkeys((0, int(asked.get("--beside", "200")))):
         with Fleet.claimed() as fleet, tempfile.TemporaryDirectory() as folder:
             fleet.up()
             campaign = Campaign(Path(folder), fleet)

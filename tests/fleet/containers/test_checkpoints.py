@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rung.recovery.detect.detector import Detector
-from rung.runner.checkpoints.verify import find_checkpoints, verify_enough
+from rung.runner.checkpoints.verify import verify_enough
 from rung.runner.files.log_file import read_lines
 from rung.runner.seams.engine import Presence, Request
 from tests.fleet.containers.conftest import Attempts
@@ -41,6 +41,6 @@ def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: A
     names = {entry.name: entry for entry in attempts.engine.list_files(request, PATTERN)}
     assert set(names) == {"step_100.pt", "step_200.pt"}
     verdicts = dict(verify_enough(attempts.engine, request, PATTERN, [], None, {}))
-    found = {one.name: one.verdict for one in find_checkpoints(attempts.engine, request, PATTERN, verdicts)}
+    found = {name: verdicts[entry.fingerprint].verdict for name, entry in names.items()}
     assert found == {"step_100.pt": "healthy", "step_200.pt": "truncated"}
     assert attempts.containers() == []

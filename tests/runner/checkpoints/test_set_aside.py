@@ -92,6 +92,20 @@ def test_it_is_moved_within_the_jobs_own_folder_and_a_second_time_changes_nothin
     assert first.aside == request_.paths.folder.parents[1] / ".set-aside" / "attempt-2"
 
 
+def test_where_nothing_can_have_been_moved_before_only_the_folder_itself_is_listed(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, query, listed = ProcessEngine(), a_query("step_60", 60, pattern="step_*"), list[Path]()
+    listing = engine.list_files
+    monkeypatch.setattr(
+        engine, "list_files", lambda asked, pattern: (listed.append(asked.checkpoint_dir), listing(asked, pattern))[1]
+    )
+    assert move_aside(engine, request_, query, is_first_try=True).names == ()
+    assert listed == [request_.checkpoint_dir]
+    move_aside(engine, request_, query)
+    assert len(listed) == 3, "files that an earlier controller has moved are found again"
+
+
 @pytest.mark.parametrize("folder", ["/data/ckpt", "../elsewhere"])
 def test_a_folder_that_is_not_the_jobs_own_is_left_as_it_is(request_: Request, folder: str) -> None:
     result = move_aside(ProcessEngine(), request_, a_query("step_40.pt", 40, dir=folder, pattern="step_*"))

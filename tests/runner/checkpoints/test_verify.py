@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
 from rung.jobs.model.errors import EngineError, RunCutShort
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.checkpoints.verify import AT_ONCE, TRIES, find_checkpoints, python_of, verify_enough, verify_files
+from rung.runner.checkpoints.search import _keep_all
+from rung.runner.checkpoints.verify import AT_ONCE, TRIES, checkpoint_of, python_of, verify_enough, verify_files
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Container, Request
 
@@ -202,6 +203,23 @@ def test_of_a_list_only_the_file_whose_check_ran_out_of_memory_has_no_answer(req
     assert [(name, verdict.verdict) for name, verdict in found.items()] == [("step_300.pt", "unverified")]
 
 
+def test_all_checkpoints_are_returned_with_what_is_known_by_then_and_listed_no_more_than_needed(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints(request_, 100, 200)
+    engine, listed = Asked({"step_200.pt": healthy(200)}), list[str]()
+    listing = engine.list_files
+    monkeypatch.setattr(
+        engine, "list_files", lambda asked, pattern: (listed.append(pattern), listing(asked, pattern))[1]
+    )
+    verdicts: dict[str, CheckpointVerdict] = {}
+    found = _keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, {}), lambda new: verdicts.update([new]))
+    assert {each.name: each.verdict for each in found} == {"step_100.pt": None, "step_200.pt": "healthy"}
+    assert len(verdicts) == 1 and len(listed) == 2, "once before the file was opened, and once after that"
+    again = _keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, verdicts), lambda new: None)
+    assert again == found and len(listed) == 3
+
+
 def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) -> None:
     checkpoints(request_, 100)
     other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
@@ -212,15 +230,13 @@ def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) 
 
 def test_no_checkpoint_means_nothing_to_verify(request_: Request) -> None:
     assert dict(verify_enough(Asked({}), request_, PATTERN, attempt(), None, {})) == {}
-    assert find_checkpoints(Asked({}), request_, PATTERN, {}) == []
 
 
 def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: Request) -> None:
     checkpoints(request_, 100)
     engine = Asked({})
     (entry,) = engine.list_files(request_, PATTERN)
-    (before,) = find_checkpoints(engine, request_, PATTERN, {})
-    (after,) = find_checkpoints(engine, request_, PATTERN, {entry.fingerprint: CheckpointVerdict("healthy", 90)})
+    before, after = checkpoint_of(entry, NOT_EXAMINED), checkpoint_of(entry, CheckpointVerdict("healthy", 90))
     assert (before.step, before.verdict) == (100, None)
     assert (after.step, after.verdict, after.written_at) == (90, "healthy", 100.0)
 
@@ -230,10 +246,13 @@ def test_the_step_from_the_jobs_log_counts_most_and_an_epoch_is_no_step(request_
     for name, at in (("epoch_3.pt", 130.0), ("epoch_4.pt", 140.0)):
         (request_.checkpoint_dir / name).touch()
         os.utime(request_.checkpoint_dir / name, (at, at))
-    engine = Asked({})
-    known = {each.fingerprint: CheckpointVerdict("healthy", 7) for each in engine.list_files(request_, "epoch_3*")}
     ran = Attempt("a-1", 1, "h", Knobs(), None, "", started_at=100.0, ended_at=200.0, furthest_step=1000)
-    found = find_checkpoints(engine, request_, "epoch_*.pt", known, [replace(ran, saved={"epoch_3.pt": 300})])
+    ran, verdict = replace(ran, saved={"epoch_3.pt": 300}), CheckpointVerdict("healthy", 7)
+    entries = {each.name: each for each in Asked({}).list_files(request_, "epoch_*.pt")}
+    found = [
+        checkpoint_of(entries["epoch_3.pt"], verdict, [ran]),
+        checkpoint_of(entries["epoch_4.pt"], NOT_EXAMINED, [ran]),
+    ]
     assert {each.name: (each.step, each.step_from) for each in found} == {
         "epoch_3.pt": (300, "saved"), "epoch_4.pt": (400, "time"),
     }  # fmt: skip
