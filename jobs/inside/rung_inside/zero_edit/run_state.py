@@ -15,6 +15,7 @@ Must not import torch: it is used before torch is imported.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -26,6 +27,8 @@ from rung_inside.patching import on_exit, patch
 
 EVENTS = ("forward", "unanswered", "backward", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
+# What each event calls now. Code that runs in every update calls it directly, and notes what it raises.
+to_call: dict[str, Callable[..., Any]] = {}
 # The callbacks that are called in a rehearsal too.
 _in_rehearsals: list[Callable[..., Any]] = []
 # The knobs asked, once they are read. Code that runs in every update looks here, without a call of `asked_knob`.
@@ -125,6 +128,16 @@ class _Gradients:
 gradients = _Gradients()
 
 
+class _ModelCalls:
+    """Calls of root modules in training since the newest backward pass, and the most that one has had before it."""
+
+    unanswered = 0
+    most_answered = 1
+
+
+model_calls = _ModelCalls()
+
+
 def clipped(norm: Any) -> None:
     """Keep the norm of gradients that have been clipped, unless it depends on the scale."""
     if gradients.are_unscaled or live_scaler() is None:
@@ -182,6 +195,8 @@ class Rehearsal:
 def rehearse(is_on: bool) -> None:
     Rehearsal.is_on = is_on
     gradients.forget()
+    for event in EVENTS:
+        _choose_call(event)
 
 
 def is_rehearsing() -> bool:
@@ -194,11 +209,13 @@ def subscribe(event: str, callback: Callable[..., Any], *, in_rehearsals: bool =
         _callbacks[event].append(callback)
     if in_rehearsals:
         _in_rehearsals.append(callback)
+    _choose_call(event)
 
 
 def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
     """Stop calling `callback`; a publish that is running still calls it."""
     _callbacks[event] = [each for each in _callbacks[event] if each != callback]
+    _choose_call(event)
 
 
 def step_aside() -> None:
@@ -206,16 +223,29 @@ def step_aside() -> None:
     _is_asked_read[0] = True
     asked.clear()
     on_exit.turn_off()
-    for callbacks in _callbacks.values():
+    for event, callbacks in _callbacks.items():
         callbacks.clear()
+        _choose_call(event)
 
 
 def publish(event: str, *values: Any) -> None:
     """Call all callbacks of an event; what they raise becomes a note."""
     for callback in _callbacks[event]:
+        # Asked for each: a callback may begin or end the rehearsal.
         if Rehearsal.is_on and callback not in _in_rehearsals:
             continue
         try:
             callback(*values)
         except Exception as error:
             patch.note_error(callback, error)
+
+
+def _choose_call(event: str) -> None:
+    """Let an event call its callback directly if it has only one, as in most runs; a rehearsal asks each of them."""
+    callbacks = _callbacks[event]
+    is_one = len(callbacks) == 1 and not Rehearsal.is_on
+    to_call[event] = callbacks[0] if is_one else functools.partial(publish, event)
+
+
+for _event in EVENTS:
+    _choose_call(_event)

@@ -10,7 +10,9 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 
 # The newest loss that a scaler scaled: a weak reference to the scaled one, and the unscaled one without its graph.
-_scaled: list[Any] = [None, None]
+_scaled: list[Any] = [lambda: _scaled, None]
+_to_call = run_state.to_call
+_calls = run_state.model_calls
 
 
 def install(torch: Any) -> None:
@@ -26,11 +28,11 @@ def _scaler_class(torch: Any) -> Any:
 def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `GradScaler.scale`, which remembers what it scaled."""
 
-    def scale(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        scaled = original(scaler, outputs, *args, **kwargs)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
         try:
             if scaled is not outputs and hasattr(outputs, "detach"):
-                _scaled[:] = weakref.ref(scaled), outputs.detach()
+                _scaled[0], _scaled[1] = weakref.ref(scaled), outputs.detach()
         except Exception as error:
             patch.note_error(scale, error)
         return scaled
@@ -43,13 +45,16 @@ def _publishing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         try:
-            tensors = args[0] if args else kwargs.get("tensors")
-            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            loss = args[0] if args else kwargs.get("tensors")
+            if isinstance(loss, (list, tuple)) and loss:
+                loss = loss[0]
             if loss is not None and hasattr(loss, "numel") and loss.numel() == 1:
-                reference, true = _scaled
-                run_state.publish("backward", true if reference is not None and reference() is loss else loss)
+                if _calls.unanswered > _calls.most_answered:
+                    _calls.most_answered = _calls.unanswered
+                _calls.unanswered = 0
+                _to_call["backward"](_scaled[1] if _scaled[0]() is loss else loss)
         except Exception as error:
-            patch.note_error(backward, error)
+            patch.note_error(_to_call["backward"], error)
         return original(*args, **kwargs)
 
     return backward
