@@ -149,6 +149,9 @@ def serve(case: Case) -> None:
             go_to(COURSES[line.strip()])
             print(json.dumps(in_turns(switch, step, block, 1, chance)[0]), file=answer, flush=True)
         records = sum(line.startswith("rung| step") for line in lines())
+        notes = [line for line in lines() if line.startswith("rung| note")]
+    if notes:
+        sys.exit(f"rung: the code inside has failed: {notes[0]}")
     print(json.dumps(records), file=answer, flush=True)
 
 

@@ -4,7 +4,8 @@ Events, and what their callbacks are given:
 
     forward(module, args, kwargs)   a root module is about to be called
     unanswered()                    many calls of root modules had no backward pass: the script leaves out batches
-    backward(loss)                  the loss that backward starts from, without the scaler's scale
+    backward(loss)                  the loss that backward starts from, without the scaler's scale: a tensor, or a
+                                    float where it was scaled on the CPU
     before_update(optimizer)        the gradients are final: clipped, and about to be used
     updated(optimizer, skipped)     the update is over; skipped: True, False, or None if only the GPU knows
     loaded(path, state)             torch.load has read a file
@@ -16,6 +17,7 @@ Must not import torch: it is used before torch is imported.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import threading
 import weakref
@@ -72,6 +74,8 @@ class WeakList:
         return len(list(iter(self)))
 
 
+# Whether a number is on the host, where it can be read at once.
+is_on_host: Callable[[Any], bool] = operator.attrgetter("is_cpu")
 # `in_root`: whether this thread is in the call of a root module.
 thread = threading.local()
 optimizers = WeakList()

@@ -9,7 +9,8 @@ from typing import Any
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 
-# The newest loss that a scaler scaled: a weak reference to the scaled one, and the unscaled one without its graph.
+# The newest loss that a scaler scaled: a weak reference to the scaled one; and the unscaled one, a number on the CPU, a
+# tensor without its graph on a GPU. None: it is not a single number, so it is no loss.
 _scaled: list[Any] = [lambda: _scaled, None]
 _to_call = run_state.to_call
 _calls = run_state.model_calls
@@ -32,7 +33,11 @@ def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
         scaled = original(scaler, outputs)
         try:
             if scaled is not outputs and hasattr(outputs, "detach"):
-                _scaled[0], _scaled[1] = weakref.ref(scaled), outputs.detach()
+                # A call on a tensor takes longer here than ten of Python: its memory and its code are not in the cache.
+                loss = None
+                if outputs.numel() == 1:
+                    loss = outputs.item() if run_state.is_on_host(outputs) else outputs.detach()
+                _scaled[0], _scaled[1] = weakref.ref(scaled), loss
         except Exception as error:
             patch.note_error(scale, error)
         return scaled
@@ -45,14 +50,18 @@ def _publishing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         try:
-            loss = args[0] if args else kwargs.get("tensors")
+            loss: Any = args[0] if args else kwargs.get("tensors")
             if isinstance(loss, (list, tuple)) and loss:
                 loss = loss[0]
-            if loss is not None and hasattr(loss, "numel") and loss.numel() == 1:
+            if loss is not None and _scaled[0]() is loss:
+                loss = _scaled[1]
+            elif not hasattr(loss, "numel") or loss.numel() != 1:
+                loss = None
+            if loss is not None:
                 if _calls.unanswered > _calls.most_answered:
                     _calls.most_answered = _calls.unanswered
                 _calls.unanswered = 0
-                _to_call["backward"](_scaled[1] if _scaled[0]() is loss else loss)
+                _to_call["backward"](loss)
         except Exception as error:
             patch.note_error(_to_call["backward"], error)
         return original(*args, **kwargs)

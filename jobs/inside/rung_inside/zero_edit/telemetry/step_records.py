@@ -8,7 +8,6 @@ host a few microseconds, unless a record is due.
 from __future__ import annotations
 
 import math
-import operator
 from collections import deque
 from typing import Any
 
@@ -25,8 +24,6 @@ from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
 # The first updates, whose numbers are read from a GPU at once.
 AT_ONCE = 8
-# Whether a number is read at once.
-is_on_host: Any = operator.attrgetter("is_cpu")
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
@@ -59,7 +56,7 @@ class StepRecorder:
     # What happens before an update.
 
     def backward(self, loss: Any) -> None:
-        if not is_on_host(loss):
+        if type(loss) is not float and not run_state.is_on_host(loss):
             # A loss that was scaled comes without its graph.
             loss = loss.detach() if loss.requires_grad else loss
             if _count.updates < AT_ONCE and step_numbers.can_wait(loss) and not math.isfinite(loss.item()):
@@ -67,7 +64,7 @@ class StepRecorder:
                 replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
             return
-        value = loss.item()
+        value = loss if type(loss) is float else loss.item()
         # A closure runs several times for one update: its newest loss counts.
         self.loss = value if self.loss is None or self._in_update else self.loss + value
         if not math.isfinite(value):
@@ -104,10 +101,15 @@ class StepRecorder:
             skipped = None
         elif skipped is None and self.pending is not None:
             skipped = step_numbers.found_inf(optimizer)
+        start = self.courses.start
+        number = 1 if start is None else step - start
         if self.pending is not None:
-            self._submit(step, source, skipped)
+            self._submit(number, step, source, skipped)
         elif self.loss is not None or skipped:
-            norm, scale = step_numbers.norm_and_scale()
+            norm = scale = None
+            # A scaler skips an update whose norm is not finite.
+            if skipped is not False or not _gradients.are_unscaled or report_rate.is_due(number):
+                norm, scale = step_numbers.norm_and_scale()
             lr = self._used_lr() if run_state.asked else self._lr
             self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped))
         self.loss = self.pending = _gradients.norm = None
@@ -119,15 +121,13 @@ class StepRecorder:
             return self._lr
         return self._lr * lr_factor.newest_factor()
 
-    def _submit(self, step: int, source: courses.Source, skipped: Any) -> None:
-        """Submit the numbers of an update on a GPU, and report those that have arrived."""
+    def _submit(self, number: int, step: int, source: courses.Source, skipped: Any) -> None:
+        """Submit the numbers of an update on a GPU, the `number`-th of its course; report those that have arrived."""
         # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
         if self.pending.is_cuda and step_numbers.is_capturing():
             return
-        readback, start = self.readback, self.courses.start
-        number = 1 if start is None else step - start
-        is_due = report_rate.is_due(number)
-        held, norm, scale = readback.held, None, None
+        readback, is_due, norm, scale = self.readback, report_rate.is_due(number), None, None
+        held = readback.held
         if is_due:
             # On its device, without waiting for it.
             norm, scale, readback.wants_scale = _gradients.norm, AS_NEXT, True

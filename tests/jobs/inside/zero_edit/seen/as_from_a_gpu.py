@@ -11,7 +11,8 @@ copies = [0]
 
 def read_as_from_a_gpu():
     """Copy the numbers as from a GPU; only the pinned memory is plain, and has arrived at once."""
-    from rung_inside.zero_edit.telemetry import async_readback, step_records
+    from rung_inside.zero_edit import run_state
+    from rung_inside.zero_edit.telemetry import async_readback
 
     def copy(readback, numbers):
         copies[0] += 1
@@ -21,5 +22,5 @@ def read_as_from_a_gpu():
         readback._buffer[: len(numbers)].copy_(numbers)
 
     # A tensor of the CPU is not on a GPU, so none of them is read at once.
-    step_records.is_on_host = operator.attrgetter("is_cuda")
+    run_state.is_on_host = operator.attrgetter("is_cuda")
     async_readback.GPU, async_readback.AsyncReadback._copy = "cpu", copy
