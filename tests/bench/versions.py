@@ -2,6 +2,7 @@
 
 python -m tests.bench.versions gpu OTHER     OTHER: the folder of the other version, with its `jobs/inside`
 python -m tests.bench.versions cpu OTHER     on two cores
+python -m tests.bench.versions gpu OTHER 0.003 120     only at 3 ms a step, for 120 seconds
 
 Each version trains in a process of its own. They take turns, one pair of blocks each: with and without zero-edit. Only
 torch and the standard library are needed. It takes three to four minutes.
@@ -50,36 +51,45 @@ CASES = (
 
 
 def main() -> None:
-    device, other = sys.argv[1], Path(sys.argv[2]).resolve()
+    device, other, only = sys.argv[1], Path(sys.argv[2]).resolve(), [float(each) for each in sys.argv[3:5]]
     versions = {"other": other / "jobs" / "inside", "this": INSIDE}
     missing = [folder for folder in versions.values() if not (folder / "rung_inside").is_dir()]
     if missing:
         sys.exit(f"rung: there is no rung_inside in {missing[0]}")
     print(f"The cost of zero-edit on the {device}: other = {other}, this = {ROOT}", flush=True)
-    for case in (each for each in CASES if each.device == device):
-        compare(case, versions)
+    for case in (each for each in CASES if each.device == device and each.step in (only[:1] or [each.step])):
+        compare(case, versions, seconds=only[1] if only[1:] else case.seconds)
 
 
-def compare(case: Case, versions: dict[str, Path]) -> None:
+def compare(case: Case, versions: dict[str, Path], seconds: float) -> None:
     servers = {name: Server(case, folder) for name, folder in versions.items()}
-    times: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    until = time.monotonic() + case.seconds
+    times: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         for course in case.courses:
             for name, server in servers.items():
-                times.setdefault((course, name), []).append(server.ask(course))
+                times.setdefault(course, {}).setdefault(name, []).append(server.ask(course))
     told = [server.end() for server in servers.values()]
     first = servers["this"].about
     wait = f"; without zero-edit the host waits {first['wait']:.2f} ms for the GPU" if "wait" in first else ""
     print(f"about {1000 * case.step:g} ms a step, on {first['where']}{wait}; at most {case.most:g} % are wanted")
-    for (course, name), pairs in times.items():
-        share, low, high = overhead(pairs)
-        one = median(without for _, without in pairs) / case.steps
-        print(
-            f"  {course:<21}  {name:<5}  {1000 * one:6.2f} ms  {share:+.2f} % ({low:+.2f} to {high:+.2f}),"
-            f" {one * share * 1e4:4.0f} us an update; {len(pairs)} pairs"
-        )
+    for course, of_versions in times.items():
+        for name, pairs in of_versions.items():
+            report(case, f"  {course:<21}  {name:<5}", pairs)
+        # As if one version were the training without zero-edit: what one pair has more than the other one of its turn.
+        shares = zip(*([one / without for one, without in pairs] for pairs in of_versions.values()), strict=True)
+        more, low, high = overhead([(1 + this - before, 1.0) for before, this in shares])
+        print(f"  {course:<21}  this against other: {more:+.2f} points ({low:+.2f} to {high:+.2f})")
     print(f"  records written: {', '.join(map(str, told))}", flush=True)
+
+
+def report(case: Case, title: str, pairs: list[tuple[float, float]]) -> None:
+    share, low, high = overhead(pairs)
+    one = median(without for _, without in pairs) / case.steps
+    print(
+        f"{title}  {1000 * one:6.2f} ms  {share:+.2f} % ({low:+.2f} to {high:+.2f}),"
+        f" {one * share * 1e4:4.0f} us an update; {len(pairs)} pairs"
+    )
 
 
 class Server:
@@ -139,6 +149,9 @@ def serve(case: Case) -> None:
             go_to(COURSES[line.strip()])
             print(json.dumps(in_turns(switch, step, block, 1, chance)[0]), file=answer, flush=True)
         records = sum(line.startswith("rung| step") for line in lines())
+        notes = [line for line in lines() if line.startswith("rung| note")]
+    if notes:
+        sys.exit(f"rung: the code inside has failed: {notes[0]}")
     print(json.dumps(records), file=answer, flush=True)
 
 

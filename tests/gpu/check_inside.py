@@ -1,7 +1,8 @@
 """Checks on a real GPU what the code inside a job promises: python -m tests.gpu.check_inside, with only torch.
 
-Watching changes no bit of the weights, a run that Rung saved goes on with the same random numbers of the GPU, and the
-watch for numbers near FP16's limit names the module that returns them.
+Watching changes no bit of the weights, updates that share a copy from the GPU are reported with their own numbers, a
+run that Rung saved goes on with the same random numbers of the GPU, and the watch for numbers near FP16's limit names
+the module that returns them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ for (x,) in loader:
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
         loss = (model(x) - x.sum(1, keepdim=True)).float().square().mean()
+    if step in map(int, os.environ.get("SKIPPED", "").split()):
+        loss = loss * 1e30
+    print("scale", scaler.get_scale())
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -81,6 +85,21 @@ def told(line: str) -> bool:
     return line.startswith(("loss", "weights"))
 
 
+def check_records() -> None:
+    """Check the numbers of each update, of which the scaler skips two that share a copy with others."""
+    lines = run(SCRIPT, "-1", RUNG_MODE="zero-edit", SKIPPED="10 17")
+    losses, scales = ([line.split()[1] for line in lines if line.startswith(word)] for word in ("loss", "scale"))
+    wanted = [
+        {"loss": f"{float.fromhex(loss):.6g}", "scale": str(float(scale)), "skipped": str(int(step in (10, 17)))}
+        for step, (loss, scale) in enumerate(zip(losses, scales, strict=True))
+    ]
+    records = [dict(word.split("=", 1) for word in line.split()[2:]) for line in lines if line.startswith("rung| step")]
+    seen = [{**each, "loss": f"{float(each['loss']):.6g}"} for each in records]
+    is_so = [{name: each.get(name) for name in wanted[0]} for each in seen] == wanted and len(set(scales)) == 3
+    has_note = any(line.startswith("rung| note") for line in lines)
+    report("each update is reported with its own loss, scale and skip", is_so and not has_note)
+
+
 def check_random_state() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rungs: Mapping[str, str] = {
@@ -123,6 +142,7 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write("there is no GPU here: nothing was checked\n")
         return
     check_same_bits()
+    check_records()
     check_random_state()
     check_near_limit()
 

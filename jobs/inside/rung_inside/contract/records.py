@@ -44,6 +44,9 @@ REASONS = ("part_failed", "not_started", "python_too_old", "no_update", "isolate
 # Set for the processes that this one starts, so that they do not repeat that there are hands.
 HANDS_REPORTED = "RUNG_HANDS_REPORTED"
 
+# The environment as it is, in bytes: `os.environ` makes five Python calls for each look.
+_variables: Any = getattr(os.environb, "_data", os.environb)
+
 _last_reported: dict[str, Any] = {}
 # `held`: the records of a `together` block, until it ends; `speaks`: whether this process writes them, once asked.
 _thread = threading.local()
@@ -51,10 +54,11 @@ _thread = threading.local()
 
 def is_first_rank() -> bool:
     """Return whether this process reports and saves for the run; torchrun sets RANK, spawned ranks do not have it."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return bool(distributed.get_rank() == 0)
-    return os.environ.get("RANK", "0") in ("", "0")
+    # None too where this torch cannot be distributed.
+    is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    if is_initialized is not None and is_initialized():
+        return bool(sys.modules["torch.distributed"].get_rank() == 0)
+    return _variables.get(b"RANK", b"0") in (b"", b"0")
 
 
 def _rank() -> str:
@@ -148,10 +152,12 @@ def write_held() -> None:
 
 
 def write(text: str) -> None:
-    """Write whole lines to the attempt's log, or to stdout if the log is not known."""
-    if not _write_to_log(text):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    """Write whole lines to the attempt's log, where a shell may have sent stdout elsewhere; to stdout without one."""
+    path = _variables.get(b"RUNG_LOG")
+    if path and _append(path, text):
+        return
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def stderr_bypasses_log() -> bool:
@@ -168,11 +174,8 @@ def stderr_bypasses_log() -> bool:
         return False
 
 
-def _write_to_log(text: str) -> bool:
-    """Write to the attempt's log if it is known; a shell may have sent stdout elsewhere."""
-    path = os.environ.get("RUNG_LOG")
-    if not path:
-        return False
+def _append(path: bytes, text: str) -> bool:
+    """Write to a log after all that the script has printed, and return whether that worked."""
     # Not by `contextlib.suppress`, which takes three calls for each record.
     try:  # noqa: SIM105
         sys.stdout.flush()

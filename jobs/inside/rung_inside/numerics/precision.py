@@ -83,14 +83,6 @@ def live_autocast(device_type: str) -> torch.dtype | None:
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
-def live_autocasts() -> tuple[torch.dtype | None, torch.dtype | None]:
-    """Return the dtypes of autocast now, on CUDA and on the CPU; this runs in every update."""
-    if not _HAS_KINDS:
-        return live_autocast("cuda"), live_autocast("cpu")
-    is_on, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
-    return dtype_of("cuda") if is_on("cuda") else None, dtype_of("cpu") if is_on("cpu") else None
-
-
 def name_precision(dtypes: set[Any], trainable: set[Any], autocast: Any, scaled: bool) -> str:
     """Return the name of the precision that these dtypes, autocast and scaler make; others are spelled out."""
     if autocast is None and not scaled:

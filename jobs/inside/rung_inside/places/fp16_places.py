@@ -22,7 +22,6 @@ class _State:
 
     def __init__(self) -> None:
         self.clamps = False
-        self.names: list[str] = []
         self.places: dict[str, fp32_calls.Place] = {}
         self.reasons: dict[str, str] = {}
         # The roots that were searched.
@@ -31,6 +30,8 @@ class _State:
 
 
 _now = _State()
+# The names of the places that are asked for.
+asked: list[str] = []
 # The models of `rung_inside.attach`, and their classes.
 _attached: weakref.WeakSet[Any] = weakref.WeakSet()
 _wrapped: set[type] = set()
@@ -42,10 +43,10 @@ def start(asked_constants: Any, asked_places: Any) -> None:
     _now.clamps = asked_constants == "clamp"
     if _now.clamps:
         constants.install()
-    _now.names = str(asked_places).split(",") if asked_places else []
-    if _now.names:
+    asked[:] = str(asked_places).split(",") if asked_places else []
+    if asked:
         _install()
-    if find.LOSS in _now.names:
+    if find.LOSS in asked:
         loss_code.install()
 
 
@@ -67,7 +68,7 @@ def tried(root: Any, names: Iterable[str]) -> contextlib.AbstractContextManager[
 
 def has_places() -> bool:
     """Return whether places are asked for."""
-    return bool(_now.names)
+    return bool(asked)
 
 
 def is_asked() -> bool:
@@ -87,7 +88,7 @@ def search(root: Any) -> None:
     if root in _now.roots:
         return
     _now.roots.add(root)
-    for name in _now.names:
+    for name in asked:
         module = find.find_module(root, name) if name != find.LOSS else None
         if module is None:
             continue
@@ -120,7 +121,7 @@ def _call_attached(then: Callable[..., Any], module: Any, args: Any, kwargs: Any
 def call_root(then: Callable[..., Any], root: Any, args: Any, kwargs: Any) -> Any:
     """Call a root module with its places in FP32, and switch to FP32 after it if the loss is one."""
     patch.quietly(search, root)
-    if find.LOSS not in _now.names:
+    if find.LOSS not in asked:
         return fp32_calls.call_root(then, root, args, kwargs)
     device_type = fp32_calls.device_type_of(root, args, kwargs)
     loss_code.enter_model(device_type)
@@ -131,14 +132,14 @@ def call_root(then: Callable[..., Any], root: Any, args: Any, kwargs: Any) -> An
 def counts() -> dict[str, int]:
     """Return how often each place ran in FP32, in the order asked."""
     found = {name: place.ran for name, place in _now.places.items()}
-    return {name: loss_code.ran() if name == find.LOSS else found.get(name, 0) for name in _now.names}
+    return {name: loss_code.ran() if name == find.LOSS else found.get(name, 0) for name in asked}
 
 
 def effective() -> dict[str, str]:
     """Return the knobs as they are in force: the places that really ran."""
     values = {"constants": "clamp"} if _now.clamps else {}
     # Before the first update nothing has run that could be told.
-    if _now.names and _now.updates:
+    if asked and _now.updates:
         values["fp32_modules"] = ",".join(name for name, ran in counts().items() if ran) or "none"
     return values
 
@@ -156,10 +157,10 @@ def report() -> None:
     if not is_asked() or not _now.updates:
         return
     values: dict[str, Any] = {"updates": _now.updates}
-    if _now.names:
+    if asked:
         values["ran"] = ",".join(f"{name}:{ran}" for name, ran in counts().items())
         values["saturated"] = saturation.count()
     records.emit("places", **values, **({"clamped": constants.count()} if _now.clamps else {}))
-    for name in _now.names:
+    for name in asked:
         if name not in _now.places and name != find.LOSS:
             patch.note(f"{name} stays in FP16: {_now.reasons.get(name, NOT_FOUND)}")

@@ -4,7 +4,8 @@ Events, and what their callbacks are given:
 
     forward(module, args, kwargs)   a root module is about to be called
     unanswered()                    many calls of root modules had no backward pass: the script leaves out batches
-    backward(loss)                  the loss that backward starts from, without the scaler's scale
+    backward(loss)                  the loss that backward starts from, without the scaler's scale: a tensor, or a
+                                    float where it was scaled on the CPU
     before_update(optimizer)        the gradients are final: clipped, and about to be used
     updated(optimizer, skipped)     the update is over; skipped: True, False, or None if only the GPU knows
     loaded(path, state)             torch.load has read a file
@@ -15,6 +16,8 @@ Must not import torch: it is used before torch is imported.
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import threading
 import weakref
@@ -26,6 +29,8 @@ from rung_inside.patching import on_exit, patch
 
 EVENTS = ("forward", "unanswered", "backward", "before_update", "updated", "loaded", "saved")
 _callbacks: dict[str, list[Callable[..., Any]]] = {name: [] for name in EVENTS}
+# What each event calls now. Code that runs in every update calls it directly, and notes what it raises.
+to_call: dict[str, Callable[..., Any]] = {}
 # The callbacks that are called in a rehearsal too.
 _in_rehearsals: list[Callable[..., Any]] = []
 # The knobs asked, once they are read. Code that runs in every update looks here, without a call of `asked_knob`.
@@ -69,6 +74,8 @@ class WeakList:
         return len(list(iter(self)))
 
 
+# Whether a number is on the host, where it can be read at once.
+is_on_host: Callable[[Any], bool] = operator.attrgetter("is_cpu")
 # `in_root`: whether this thread is in the call of a root module.
 thread = threading.local()
 optimizers = WeakList()
@@ -123,6 +130,16 @@ class _Gradients:
 
 
 gradients = _Gradients()
+
+
+class _ModelCalls:
+    """Calls of root modules in training since the newest backward pass, and the most that one has had before it."""
+
+    unanswered = 0
+    most_answered = 1
+
+
+model_calls = _ModelCalls()
 
 
 def clipped(norm: Any) -> None:
@@ -182,6 +199,8 @@ class Rehearsal:
 def rehearse(is_on: bool) -> None:
     Rehearsal.is_on = is_on
     gradients.forget()
+    for event in EVENTS:
+        _choose_call(event)
 
 
 def is_rehearsing() -> bool:
@@ -194,11 +213,13 @@ def subscribe(event: str, callback: Callable[..., Any], *, in_rehearsals: bool =
         _callbacks[event].append(callback)
     if in_rehearsals:
         _in_rehearsals.append(callback)
+    _choose_call(event)
 
 
 def unsubscribe(event: str, callback: Callable[..., Any]) -> None:
     """Stop calling `callback`; a publish that is running still calls it."""
     _callbacks[event] = [each for each in _callbacks[event] if each != callback]
+    _choose_call(event)
 
 
 def step_aside() -> None:
@@ -206,16 +227,29 @@ def step_aside() -> None:
     _is_asked_read[0] = True
     asked.clear()
     on_exit.turn_off()
-    for callbacks in _callbacks.values():
+    for event, callbacks in _callbacks.items():
         callbacks.clear()
+        _choose_call(event)
 
 
 def publish(event: str, *values: Any) -> None:
     """Call all callbacks of an event; what they raise becomes a note."""
     for callback in _callbacks[event]:
+        # Asked for each: a callback may begin or end the rehearsal.
         if Rehearsal.is_on and callback not in _in_rehearsals:
             continue
         try:
             callback(*values)
         except Exception as error:
             patch.note_error(callback, error)
+
+
+def _choose_call(event: str) -> None:
+    """Let an event call its callback directly if it has only one, as in most runs; a rehearsal asks each of them."""
+    callbacks = _callbacks[event]
+    is_one = len(callbacks) == 1 and not Rehearsal.is_on
+    to_call[event] = callbacks[0] if is_one else functools.partial(publish, event)
+
+
+for _event in EVENTS:
+    _choose_call(_event)

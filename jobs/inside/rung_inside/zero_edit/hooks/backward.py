@@ -9,8 +9,11 @@ from typing import Any
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 
-# The newest loss that a scaler scaled: a weak reference to the scaled one, and the unscaled one without its graph.
-_scaled: list[Any] = [None, None]
+# The newest loss that a scaler scaled: a weak reference to the scaled one; and the unscaled one, a number on the CPU, a
+# tensor without its graph on a GPU. None: it is not a single number, so it is no loss.
+_scaled: list[Any] = [lambda: _scaled, None]
+_to_call = run_state.to_call
+_calls = run_state.model_calls
 
 
 def install(torch: Any) -> None:
@@ -26,11 +29,15 @@ def _scaler_class(torch: Any) -> Any:
 def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `GradScaler.scale`, which remembers what it scaled."""
 
-    def scale(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        scaled = original(scaler, outputs, *args, **kwargs)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
         try:
             if scaled is not outputs and hasattr(outputs, "detach"):
-                _scaled[:] = weakref.ref(scaled), outputs.detach()
+                # A call on a tensor takes longer here than ten of Python: its memory and its code are not in the cache.
+                loss = None
+                if outputs.numel() == 1:
+                    loss = outputs.item() if run_state.is_on_host(outputs) else outputs.detach()
+                _scaled[0], _scaled[1] = weakref.ref(scaled), loss
         except Exception as error:
             patch.note_error(scale, error)
         return scaled
@@ -43,13 +50,20 @@ def _publishing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         try:
-            tensors = args[0] if args else kwargs.get("tensors")
-            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-            if loss is not None and hasattr(loss, "numel") and loss.numel() == 1:
-                reference, true = _scaled
-                run_state.publish("backward", true if reference is not None and reference() is loss else loss)
+            loss: Any = args[0] if args else kwargs.get("tensors")
+            if isinstance(loss, (list, tuple)) and loss:
+                loss = loss[0]
+            if loss is not None and _scaled[0]() is loss:
+                loss = _scaled[1]
+            elif not hasattr(loss, "numel") or loss.numel() != 1:
+                loss = None
+            if loss is not None:
+                if _calls.unanswered > _calls.most_answered:
+                    _calls.most_answered = _calls.unanswered
+                _calls.unanswered = 0
+                _to_call["backward"](loss)
         except Exception as error:
-            patch.note_error(backward, error)
+            patch.note_error(_to_call["backward"], error)
         return original(*args, **kwargs)
 
     return backward

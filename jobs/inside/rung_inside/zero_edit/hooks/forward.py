@@ -14,14 +14,15 @@ from typing import Any
 import torch
 
 from rung_inside.patching import patch
-from rung_inside.patching.module_call import wrap_call
 from rung_inside.places import counting, fp16_places
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.knobs import param_dtype
+from rung_inside.zero_edit.knobs import autocast, param_dtype
 
 _thread = run_state.thread
+_to_call = run_state.to_call
 _torch_call = torch.nn.Module.__call__
 _asked = run_state.asked
+_places = fp16_places.asked
 _patched: set[type] = set()
 # The root that was called last, as a weak reference: most scripts have only one.
 _newest: list[Callable[[], Any]] = [lambda: None]
@@ -85,7 +86,32 @@ def _patch_class(cls: Any) -> None:
     if cls in _patched or cls is torch.nn.Module:
         return
     _patched.add(cls)
-    wrap_call(cls, _call_module)
+    own = cls.__dict__.get("__call__")
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
+        # Looked up at each call: tracers replace Module.__call__ for a while. Of the type, it is a plain function.
+        call = own or super(cls, type(self)).__call__
+        if _newest[0]() is not self or _asked or _places or getattr(_thread, "in_root", False):
+            return _call_module(call, self, args, kwargs)
+        # The same root as before, without knobs: as `_call_module`, but without its calls.
+        _thread.in_root = True
+        try:
+            try:
+                autocast.read_live()
+                _to_call["forward"](self, args, kwargs)
+            except Exception as error:
+                patch.note_error(_to_call["forward"], error)
+            return call(self, *args, **kwargs)
+        finally:
+            _thread.in_root = False
+
+    cls.__call__ = __call__
+
+
+def _publish_call(module: Any, args: Any, kwargs: Any) -> None:
+    """Record the autocast in force, and publish that a root is called."""
+    patch.quietly(autocast.read_live)
+    run_state.publish("forward", module, args, kwargs)
 
 
 def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
@@ -97,15 +123,15 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
             return call(module, *args, **kwargs)
         _newest[0] = weakref.ref(module)
     _thread.in_root = True
-    if not ((_asked and param_dtype.is_asked()) or fp16_places.has_places()):
+    if not ((_asked and param_dtype.is_asked()) or _places):
         try:
-            run_state.publish("forward", module, args, kwargs)
+            _publish_call(module, args, kwargs)
             return call(module, *args, **kwargs)
         finally:
             _thread.in_root = False
     try:
         args, kwargs = patch.quietly(param_dtype.cast_inputs, module, args, kwargs) or (args, kwargs)
-        run_state.publish("forward", module, args, kwargs)
+        _publish_call(module, args, kwargs)
         with param_dtype.bf16_autocast(module):
             result = fp16_places.call_root(call, module, args, kwargs)
     finally:

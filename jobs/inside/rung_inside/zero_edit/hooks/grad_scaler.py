@@ -16,6 +16,10 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import optimizer_step
 
 WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
+_rehearsal = run_state.Rehearsal
+_gradients = run_state.gradients
+_to_call = run_state.to_call
+_in_progress = optimizer_step.in_progress
 # torch's value for an optimizer whose gradients are unscaled, once it was seen.
 _unscaled_stage: list[Any] = [None]
 # The scalers that Rung disabled, with the state that each would have.
@@ -71,11 +75,11 @@ def _state(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any)
 def _unscaling(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `GradScaler.unscale_`, after which the norm of the gradients no longer depends on the scale."""
 
-    def unscale_(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(scaler, optimizer, *args, **kwargs)
-        if scaler._enabled and not run_state.Rehearsal.is_on:
-            run_state.gradients.are_unscaled = True
-            if optimizer_step.in_progress:
+    def unscale_(scaler: Any, optimizer: Any) -> Any:
+        result = original(scaler, optimizer)
+        if scaler._enabled and not _rehearsal.is_on:
+            _gradients.are_unscaled = True
+            if _in_progress:
                 patch.quietly(optimizer_step.on_unscaled, optimizer)
         return result
 
@@ -86,7 +90,7 @@ def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `GradScaler.step`, which counts one update even if the scaler skips it."""
 
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not scaler._enabled or run_state.Rehearsal.is_on:
+        if not scaler._enabled or _rehearsal.is_on:
             return original(scaler, optimizer, *args, **kwargs)
         try:
             update = optimizer_step.begin_update(optimizer)

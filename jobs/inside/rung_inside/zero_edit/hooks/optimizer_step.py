@@ -25,6 +25,9 @@ in_progress: dict[int, Update] = {}
 _newest: list[Callable[[], Any]] = [lambda: None]
 # The knobs that change what a step does.
 _asked = run_state.asked
+_rehearsal = run_state.Rehearsal
+_count = run_state.count
+_to_call = run_state.to_call
 # Whether an optimizer only wraps another one.
 _wrapper_optimizers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
@@ -72,12 +75,12 @@ def _innermost(optimizer: Any) -> Any:
 class Update:
     """One update of one optimizer, from the moment its gradients are complete."""
 
-    __slots__ = ("_prepared", "left_out", "optimizer", "skipped", "stepping")
-
-    def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-        self.left_out = self.stepping = self._prepared = False
-        self.skipped = True
+    # Set by `begin_update`. All else has its value here: a function that sets it would be one more call in each update.
+    optimizer: Any = None
+    left_out = False
+    stepping = False
+    skipped = True
+    _prepared = False
 
     def wants_clip(self) -> bool:
         return bool(patch.quietly(grad_clip.is_due, self.optimizer))
@@ -88,11 +91,17 @@ class Update:
             patch.quietly(grad_clip.clip, self.optimizer)
         if not self._prepared:
             self._prepared = True
-            run_state.publish("before_update", self.optimizer)
+            try:
+                _to_call["before_update"](self.optimizer)
+            except Exception as error:
+                patch.note_error(_to_call["before_update"], error)
 
     def end(self, *, known: bool = True) -> None:
         in_progress.pop(id(self.optimizer), None)
-        run_state.publish("updated", self.optimizer, self.skipped if known else None)
+        try:
+            _to_call["updated"](self.optimizer, self.skipped if known else None)
+        except Exception as error:
+            patch.note_error(_to_call["updated"], error)
 
 
 def begin_update(optimizer: Any) -> Update:
@@ -105,12 +114,12 @@ def begin_update(optimizer: Any) -> Update:
             _newest[0] = weakref.ref(optimizer)
     if not script_lr:
         record_step(optimizer)
-    count = run_state.count
-    if count.only() is optimizer:
-        count.updates += 1
+    if _count.only() is optimizer:
+        _count.updates += 1
     else:
-        count.begin(optimizer)
-    update = in_progress[id(optimizer)] = Update(optimizer)
+        _count.begin(optimizer)
+    update = in_progress[id(optimizer)] = Update()
+    update.optimizer = optimizer
     if _asked:
         update.left_out = _asked.get("skip") is not None and _left_out(run_state.step())
     return update
@@ -151,7 +160,7 @@ def _step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: An
     update = in_progress.get(id(optimizer))
     if (update is not None and update.stepping) or (_newest[0]() is not optimizer and _is_wrapper_optimizer(optimizer)):
         return original(optimizer, *args, **kwargs)
-    if run_state.Rehearsal.is_on:
+    if _rehearsal.is_on:
         closure = _closure(args, kwargs)
         return closure() if closure is not None else None
     if update is not None:

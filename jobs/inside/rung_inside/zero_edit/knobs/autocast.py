@@ -16,7 +16,10 @@ from rung_inside.zero_edit import run_state
 
 _seen: set[Any] = set()
 # The dtypes of autocast on CUDA and on the CPU at the newest call of a root module; None: off.
-live: list[Any] = [None, None]
+live: list[tuple[Any, Any]] = [(None, None)]
+_is_on: Any = torch.is_autocast_enabled
+# torch 2.4 has one function for all kinds of devices.
+_dtype_of: Any = getattr(torch, "get_autocast_dtype", None)
 
 
 def install(_torch: Any) -> None:
@@ -24,8 +27,6 @@ def install(_torch: Any) -> None:
     if run_state.asked_knob("precision") is not None:
         patch.after(cls, "__init__", _made)
     patch.around(cls, "__enter__", _entering)
-    # For an autocast that was entered before, around the whole training.
-    run_state.subscribe("forward", _forward)
 
 
 def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
@@ -39,20 +40,27 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
         context.fast_dtype = torch.float16
 
 
-def _forward(_module: Any, _args: Any, _kwargs: Any) -> None:
-    live[:] = precision.live_autocasts()
-    for dtype in live:
-        if dtype is not None:
-            _seen.add(dtype)
+def read_live() -> None:
+    """Record the dtypes in force: an autocast may have been entered before, around the whole training."""
+    if _dtype_of is None:
+        on_gpu, on_cpu = precision.live_autocast("cuda"), precision.live_autocast("cpu")
+    else:
+        on_gpu = _dtype_of("cuda") if _is_on("cuda") else None
+        on_cpu = _dtype_of("cpu") if _is_on("cpu") else None
+    live[0] = on_gpu, on_cpu
+    if on_gpu is not None:
+        _seen.add(on_gpu)
+    if on_cpu is not None:
+        _seen.add(on_cpu)
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `autocast.__enter__`, which records the dtype."""
 
-    def __enter__(context: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
-        if getattr(context, "_enabled", False):
+    def __enter__(context: Any) -> Any:  # noqa: N807 - it is the method itself
+        if context._enabled:
             _seen.add(context.fast_dtype)
-        return original(context, *args, **kwargs)
+        return original(context)
 
     return __enter__
 

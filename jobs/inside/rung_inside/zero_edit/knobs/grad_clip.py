@@ -45,7 +45,12 @@ def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
         bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
         parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
         try:
-            _record_clip(parameters, bound)
+            first = parameters[0] if type(parameters) is list and parameters else None
+            if first is None or first.grad is None or _asked or len(_used) >= MOST_CLIPS:
+                _record_clip(parameters, bound)
+            else:
+                # As `_record_clip`, without its call: most scripts clip a model whose first parameter is trained.
+                _used.append((float(bound), id(first)))
         except Exception as error:
             patch.note_error(_record_clip, error)
         # In FP16 a norm above 65504 is inf, and all gradients become zero.

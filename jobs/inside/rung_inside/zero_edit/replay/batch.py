@@ -18,24 +18,25 @@ class Batch:
     """What the first root module after a backward pass was given, and whether others were called after it."""
 
     def __init__(self) -> None:
-        self._given: Any = ()
+        # The arguments of the first root.
+        self.given: Any = ()
         self._first: Any = None
-        self._has_others = False
+        self.has_others = False
 
     def add_call(self, module: Any, args: Any, kwargs: Any, *, is_first: bool) -> None:
         """Take in the call of a root; `is_first`: no other one came since the newest backward pass."""
         if is_first or self._first is None:
-            self._first, self._given, self._has_others = weakref.ref(module), (args, kwargs), False
+            self._first, self.given, self.has_others = weakref.ref(module), (args, kwargs), False
         elif self._first() is not module:
-            self._has_others = True
+            self.has_others = True
 
     def is_finite(self, args: Any, kwargs: Any) -> bool | None:
         """Return whether the batch of a call with these arguments is finite; None: they may be computed, not data."""
-        bad = _bad(self._given if self._has_others else (args, kwargs))
+        bad = _bad(self.given if self.has_others else (args, kwargs))
         if bad:
             is_computed = any(each.grad_fn is not None for each in bad) or len(run_state.frozen) > 0
             return None if is_computed else False
-        return None if self._has_others and _bad((args, kwargs)) else True
+        return None if self.has_others and _bad((args, kwargs)) else True
 
 
 def _bad(values: Any) -> list[Any]:

@@ -72,9 +72,6 @@ class _State:
         # Kept alive from the first bad number on, so that a script that ends cannot free the model first.
         self.held: Any = None
         self.skipped = 0
-        # Calls since the newest backward pass, and the most that one has had before it.
-        self.unanswered = 0
-        self.most_answered = 1
         self.batch = Batch()
         # The memory before the first forward that was run again, whose peak was that of the run alone; None: no GPU.
         self.memory: memory.Memory | None = None
@@ -85,6 +82,7 @@ class _State:
 
 
 _now = _State()
+_calls = run_state.model_calls
 
 
 def install(_torch: Any) -> None:
@@ -93,7 +91,6 @@ def install(_torch: Any) -> None:
         return
     _now.is_installed = True
     run_state.subscribe("forward", _on_forward)
-    run_state.subscribe("backward", _on_backward)
     on_exit.on_failure(_on_exception)
     atexit.register(patch.quietly, _on_exit)
 
@@ -101,25 +98,24 @@ def install(_torch: Any) -> None:
 def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
     if _now.busy or not torch.is_grad_enabled():
         return
-    if _now.unanswered == UNANSWERED * _now.most_answered:
+    unanswered = _calls.unanswered
+    if unanswered == UNANSWERED * _calls.most_answered:
         run_state.publish("unanswered")
         # The arguments are still those of the call before, whose loss the script has not used.
         _replay(run_state.step() + 1, only_bad=True)
-    _now.batch.add_call(module, args, kwargs, is_first=_now.unanswered == 0)
-    _now.unanswered += 1
-    held = _now.module
+    _calls.unanswered = unanswered + 1
+    held, batch = _now.module, _now.batch
     if held is None or held() is not module:
         _now.module = weakref.ref(module)
         if module not in _now.norms:
             _now.norms[module] = grad_norm.norm(module.parameters())
-    _now.args, _now.kwargs = args, kwargs
-    _now.casts = tuple(autocast.live)
-
-
-def _on_backward(_loss: Any) -> None:
-    if _now.unanswered > _now.most_answered:
-        _now.most_answered = _now.unanswered
-    _now.unanswered = 0
+        batch.add_call(module, args, kwargs, is_first=not unanswered)
+    elif unanswered or batch.has_others:
+        batch.add_call(module, args, kwargs, is_first=not unanswered)
+    else:
+        # As in most scripts: the only root, called once for each backward pass.
+        batch.given = args, kwargs
+    _now.args, _now.kwargs, _now.casts = args, kwargs, autocast.live[0]
 
 
 def on_nonfinite_loss(step: int) -> None:

@@ -16,6 +16,11 @@ GPU = "cuda"
 # What may be on the GPU.
 COPIED = ("loss", "norm", "scale", "skipped")
 MOST_NUMBERS = len(COPIED)
+# In place of a loss scale: as that of the next update whose scale is known. A scaler changes its scale in place, and a
+# copy of it for each update would cost more than all the rest.
+AS_NEXT: Any = object()
+# Returns the address of a GPU's current stream by one call, where the stream itself takes about ten.
+_address_of: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 @dataclass
@@ -38,32 +43,43 @@ class AsyncReadback:
     """Holds the numbers of the latest updates on the GPU, and reads them together."""
 
     def __init__(self) -> None:
-        self._held: list[Numbers] = []
+        # Updates whose numbers are not sent yet. Added to directly: this runs in every update.
+        self.held: list[Numbers] = []
+        # Whether one of them is to have the loss scale that is in force when they are sent.
+        self.wants_scale = False
         # The updates whose numbers are being copied; and for each number in the buffer, where it belongs.
         self.in_flight: list[Numbers] = []
         self._places: list[tuple[Numbers, str]] = []
         self._buffer: Any = None
+        # The beginning of the buffer, by its length: there are few, and to make one takes longer than to keep it.
+        self._parts: dict[int, Any] = {}
         self._event: Any = None
+        # The device and address of the newest stream, and the stream.
+        self._stream: tuple[Any, Any] = (None, None)
 
     @property
     def is_pending(self) -> bool:
-        return bool(self._held or self.in_flight)
+        return bool(self.held or self.in_flight)
 
-    def add(self, numbers: Numbers) -> int:
-        """Add one update, and return how many are held; `skipped` may be a flag on the GPU."""
-        self._held.append(numbers)
-        if len(self._held) > MOST_HELD:
-            del self._held[0]
-        return len(self._held)
+    def send(self, scale: Any = None) -> None:
+        """Start the copy of all held numbers to the host, after the current work of the GPU.
 
-    def send(self) -> None:
-        """Start the copy of all held numbers to the host, after the current work of the GPU."""
-        if not self._held or self.in_flight:
+        `scale`: the loss scale of the newest update, where it is still in force.
+        """
+        if self.in_flight:
+            del self.held[:-MOST_HELD]
             return
-        device = self._held[-1].loss.device
-        held, self._held = self._held, []
+        if not self.held:
+            return
+        device = self.held[-1].loss.device
+        held, self.held = self.held, []
         if device.type != GPU:
             return
+        if self.wants_scale:
+            self.wants_scale = False
+            # A newest update that was skipped has its own.
+            if held[-1].scale is None or held[-1].scale is AS_NEXT:
+                held[-1].scale = scale
         held = [each for each in held if each.loss.device == device]
         self._places, tensors = [], []
         # Without a call for each update or number: together they would cost more than the copy.
@@ -85,8 +101,20 @@ class AsyncReadback:
         if self._buffer is None:
             self._buffer = torch.empty(MOST_NUMBERS * MOST_HELD, dtype=torch.float32, pin_memory=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._buffer[: len(self._places)].copy_(numbers, non_blocking=True)
-        self._event.record(torch.cuda.current_stream(numbers.device))
+        size = len(self._places)
+        if size not in self._parts:
+            self._parts[size] = self._buffer[:size]
+        self._parts[size].copy_(numbers, non_blocking=True)
+        self._event.record(self._current_stream(numbers.device))
+
+    def _current_stream(self, device: Any) -> Any:
+        """Return the stream whose work the copy comes after: mostly the one of the copy before."""
+        if _address_of is None:
+            return torch.cuda.current_stream(device)
+        known = device.index, _address_of(device.index)
+        if known != self._stream[0]:
+            self._stream = known, torch.cuda.current_stream(device)
+        return self._stream[1]
 
     def arrived(self) -> bool:
         return bool(self.in_flight) and bool(self._event.query())
@@ -104,4 +132,10 @@ class AsyncReadback:
         for numbers, name in self._places:
             value = next(values)
             setattr(numbers, name, bool(value) if name == "skipped" else value)
+        scale = None
+        for numbers in reversed(arrived):
+            if numbers.scale is AS_NEXT:
+                numbers.scale = scale
+            elif numbers.scale is not None:
+                scale = numbers.scale
         return arrived

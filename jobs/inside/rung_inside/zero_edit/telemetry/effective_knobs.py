@@ -14,7 +14,8 @@ from rung_inside.places import fp16_places
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import autocast, grad_clip, lr_factor, param_dtype
 
-# Later changes are rare, and reading costs more than the other work of an update.
+# The updates after which they are read: the first ones, later every so many. Later changes are rare, and reading costs
+# more than the other work of an update.
 FIRST = 64
 EVERY = 16
 # The name of the precision for each optimizer, autocast dtype and scaler.
@@ -34,15 +35,11 @@ def set_framework_knob(name: str, value: Any) -> None:
 
 
 def install(_torch: Any) -> None:
-    run_state.subscribe("updated", _report)
     on_exit.on_end(_report_at_end)
 
 
-def _report(optimizer: Any, skipped: bool | None) -> None:
+def report(optimizer: Any, skipped: bool | None) -> None:
     """Report the knobs of the first optimizer; others, such as a GAN's, may be clipped differently."""
-    updates = run_state.count.updates
-    if updates > FIRST and updates % EVERY:
-        return
     first = _first_optimizer[0]() if _first_optimizer else None
     if first is None:
         _first_optimizer[:] = [weakref.ref(optimizer)]

@@ -14,21 +14,20 @@ from typing import Any
 import torch
 
 from rung_inside.contract import records
-from rung_inside.patching import on_exit
+from rung_inside.patching import on_exit, patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
-from rung_inside.zero_edit.telemetry import courses, report_rate
-from rung_inside.zero_edit.telemetry.async_readback import EVERY, REPORTED, AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry import courses, effective_knobs, report_rate, step_numbers
+from rung_inside.zero_edit.telemetry.async_readback import AS_NEXT, EVERY, REPORTED, AsyncReadback, Numbers
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
 # The first updates, whose numbers are read from a GPU at once.
 AT_ONCE = 8
-# Where numbers are read at once.
-HOST = "cpu"
 # Updates before a bad number that are reported with it, though none was due: they show how it came about.
 RUN_UP = 8
 
+_count = run_state.count
 _gradients = run_state.gradients
 
 
@@ -41,6 +40,8 @@ class StepRecorder:
         self.sampler = NormSampler()
         self.loss: float | None = None
         self.pending: Any = None
+        # The loss scale at the newest copy, on its device; the scaler changes it in place.
+        self._scale: Any = None
         self._lr: float | None = None
         self._in_update = False
         # The newest updates that were not reported; the last one of a run is.
@@ -55,15 +56,15 @@ class StepRecorder:
     # What happens before an update.
 
     def backward(self, loss: Any) -> None:
-        if loss.device.type != HOST:
+        if type(loss) is not float and not run_state.is_on_host(loss):
             # A loss that was scaled comes without its graph.
             loss = loss.detach() if loss.requires_grad else loss
-            if run_state.count.updates < AT_ONCE and _can_wait(loss) and not math.isfinite(loss.item()):
+            if _count.updates < AT_ONCE and step_numbers.can_wait(loss) and not math.isfinite(loss.item()):
                 # Most faults of a script are there from the start, and before the update its weights are still good.
                 replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
             return
-        value = loss.item()
+        value = loss if type(loss) is float else loss.item()
         # A closure runs several times for one update: its newest loss counts.
         self.loss = value if self.loss is None or self._in_update else self.loss + value
         if not math.isfinite(value):
@@ -73,8 +74,8 @@ class StepRecorder:
     def before_update(self, optimizer: Any) -> None:
         self._in_update = True
         groups = optimizer.param_groups
-        lr = groups[0].get("lr") if len(groups) == 1 else _largest_lr(groups)
-        self._lr = lr if type(lr) is float else _number(lr)
+        lr = groups[0].get("lr") if len(groups) == 1 else step_numbers.largest_lr(groups)
+        self._lr = lr if type(lr) is float else step_numbers.number(lr)
         if _gradients.norm is None:
             self._sample_norm(optimizer)
 
@@ -88,19 +89,29 @@ class StepRecorder:
     # What happens after it.
 
     def updated(self, optimizer: Any, skipped: bool | None) -> None:
-        count, source = run_state.count, self._steady
-        step = run_state.step() if count.first is None else count.first + count.updates
+        updates, first, source = _count.updates, _count.first, self._steady
+        # Not as a callback of its own: most updates have nothing to do for it.
+        if updates <= effective_knobs.FIRST or not updates % effective_knobs.EVERY:
+            patch.quietly(effective_knobs.report, optimizer, skipped)
+        step = run_state.step() if first is None else first + updates
         if source is None or source.optimizer() is not optimizer:
             source = self.courses.source(optimizer)
-        is_left_out = step in self._left_out  # by the skip knob, not for its numbers
-        known = None if is_left_out else skipped
+        if self._left_out and step in self._left_out:
+            # By the skip knob, not for its numbers.
+            skipped = None
+        elif skipped is None and self.pending is not None:
+            skipped = step_numbers.found_inf(optimizer)
+        start = self.courses.start
+        number = 1 if start is None else step - start
         if self.pending is not None:
-            flag = None if is_left_out or skipped is not None else _found_inf(optimizer)
-            self._submit(step, source, known if flag is None else flag)
+            self._submit(number, step, source, skipped)
         elif self.loss is not None or skipped:
-            norm, scale = _number(_gradients.norm), _number(getattr(run_state.live_scaler(), "_scale", None))
+            norm = scale = None
+            # A scaler skips an update whose norm is not finite.
+            if skipped is not False or not _gradients.are_unscaled or report_rate.is_due(number):
+                norm, scale = step_numbers.norm_and_scale()
             lr = self._used_lr() if run_state.asked else self._lr
-            self._take(Numbers(step, source, self.loss, lr, norm, scale, known))
+            self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped))
         self.loss = self.pending = _gradients.norm = None
         self._in_update = _gradients.are_unscaled = False
 
@@ -110,35 +121,52 @@ class StepRecorder:
             return self._lr
         return self._lr * lr_factor.newest_factor()
 
-    def _submit(self, step: int, source: courses.Source, skipped: Any) -> None:
-        """Submit the numbers of an update on a GPU, and report those that have arrived."""
+    def _submit(self, number: int, step: int, source: courses.Source, skipped: Any) -> None:
+        """Submit the numbers of an update on a GPU, the `number`-th of its course; report those that have arrived."""
         # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
-        if self.pending.is_cuda and torch.cuda.is_current_stream_capturing():
+        if self.pending.is_cuda and step_numbers.is_capturing():
             return
-        number = self.courses.number_of(step)
-        is_due = report_rate.is_due(number)
-        norm = scale = None
+        readback, is_due, norm, scale = self.readback, report_rate.is_due(number), None, None
+        held = readback.held
         if is_due:
             # On its device, without waiting for it.
-            norm, scale = _gradients.norm, getattr(run_state.live_scaler(), "_scale", None)
-            # The scaler changes its scale in place, perhaps before the copy.
-            scale = scale.clone() if isinstance(scale, torch.Tensor) else None
+            norm, scale, readback.wants_scale = _gradients.norm, AS_NEXT, True
+        if skipped is not False and (is_due or skipped is True):
+            # It may change before the next update.
+            scale = _copied(step_numbers.scale_tensor())
         lr = self._used_lr() if run_state.asked else self._lr
-        held = self.readback.add(Numbers(step, source, self.pending, lr, norm, scale, skipped))
-        if self.readback.in_flight and self.readback.arrived():
+        held.append(Numbers(step, source, self.pending, lr, norm, scale, skipped))
+        if readback.in_flight and readback.arrived():
             self._take_received()
-        if held >= EVERY or (is_due and (number <= AT_ONCE or held >= REPORTED)):
-            self.readback.send()
+        if len(held) >= EVERY or (is_due and (number <= AT_ONCE or len(held) >= REPORTED)):
+            self._scale = step_numbers.scale_tensor()
+            readback.send(self._scale)
 
     def _take_received(self) -> None:
         """Take what has arrived from the GPU."""
+        arrived = self.readback.take()
+        if self._is_steady(arrived):
+            self._unreported.extend(arrived)
+            return
         with records.together():
-            for numbers in self.readback.take():
+            for numbers in arrived:
                 if not (numbers.loss is None or math.isfinite(numbers.loss)):
                     self._report_run_up()
                     records.write_held()
                     replay.on_nonfinite_loss(numbers.step)
                 self._take(numbers)
+
+    def _is_steady(self, arrived: list[Numbers]) -> bool:
+        """Return whether nothing is to be done: these updates are good, as those before, and none of them is due."""
+        steady, start = self._steady, self.courses.start or 0
+        if steady is None or not arrived or report_rate.is_any_due(arrived[0].step - start, arrived[-1].step - start):
+            return False
+        total = 0.0
+        for each in arrived:
+            if each.source is not steady or each.skipped or each.loss is None or each.norm is not None:
+                return False
+            total += each.loss
+        return math.isfinite(total)
 
     def _take(self, numbers: Numbers) -> None:
         """Take the numbers of one update, in order, and report what is due."""
@@ -147,7 +175,8 @@ class StepRecorder:
         if is_good and numbers.source is self._steady and not numbers.skipped:
             # As `_take_any`, which has nothing else to do where the update before was good too.
             if report_rate.is_due(numbers.step - (self.courses.start or 0)):
-                self._emit_due(numbers)
+                self._unreported.clear()
+                step_numbers.emit(numbers)
             else:
                 self._unreported.append(numbers)
         else:
@@ -166,9 +195,9 @@ class StepRecorder:
         if place == courses.REPORTED:
             self._held.clear()
             self._report_if_due(numbers)
-        elif _is_bad(numbers):
+        elif step_numbers.is_bad(numbers):
             if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=True):
-                _emit(numbers, optimizer=numbers.source.number)
+                step_numbers.emit(numbers, optimizer=numbers.source.number)
         elif place == courses.HELD and len(self._held) < courses.MOST_IN_A_ROW:
             self._held.append(numbers)
 
@@ -185,23 +214,20 @@ class StepRecorder:
     def _report_if_due(self, numbers: Numbers) -> None:
         skipped = bool(numbers.skipped)
         replay.on_update(numbers.step, skipped=skipped)
-        bad = skipped or _is_bad(numbers)
+        bad = skipped or step_numbers.is_bad(numbers)
         self._newest_was_good = not bad
         self._steady = None if bad else numbers.source
         if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=bad):
-            self._emit_due(numbers)
+            self._unreported.clear()
+            step_numbers.emit(numbers)
         else:
             self._unreported.append(numbers)
-
-    def _emit_due(self, numbers: Numbers) -> None:
-        self._unreported.clear()
-        _emit(numbers)
 
     def _report_run_up(self) -> None:
         """Report the updates before the first bad number, before its own record."""
         if self._newest_was_good:
             for numbers in self._unreported:
-                _emit(numbers)
+                step_numbers.emit(numbers)
             self._unreported.clear()
 
     def unanswered(self) -> None:
@@ -210,7 +236,9 @@ class StepRecorder:
             if self.readback.is_pending:
                 self.readback.wait()
                 self._take_received()
-                self.readback.send()
+                scale = step_numbers.scale_tensor()
+                # At the end of a script its scaler may be gone already.
+                self.readback.send(self._scale if scale is None else scale)
 
     def finish(self) -> None:
         """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""
@@ -219,62 +247,17 @@ class StepRecorder:
             self.courses.begin_new()
             self._begin_course()
         if self._unreported:
-            _emit(self._unreported[-1])
+            step_numbers.emit(self._unreported[-1])
             self._unreported.clear()
         if self.loss is not None and not math.isfinite(self.loss):
             # The script ended between a backward pass and its update.
-            norm, scale = _number(_gradients.norm), _number(getattr(run_state.live_scaler(), "_scale", None))
-            _emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
+            norm, scale = step_numbers.norm_and_scale()
+            step_numbers.emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
             self.loss = None
 
 
-def _largest_lr(groups: Any) -> float | None:
-    """Return the largest learning rate of an optimizer's groups; others may be frozen or smaller by design."""
-    return max((lr for group in groups if (lr := _number(group.get("lr"))) is not None), default=None)
-
-
-def _can_wait(loss: Any) -> bool:
-    """Return whether a number can be read from the GPU at once."""
-    return bool(loss.is_cuda) and not torch.cuda.is_current_stream_capturing()
-
-
-def _found_inf(optimizer: Any) -> Any:
-    """Return the flag on the GPU by which an optimizer that unscales itself skips an update."""
-    for scaler in run_state.scalers:
-        state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
-        for flag in state.get("found_inf_per_device", {}).values():
-            return flag
-    return None
-
-
-def _number(value: Any) -> float | None:
-    """Return a number that is on the host; None for one on a GPU."""
-    if isinstance(value, torch.Tensor):
-        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
-    return None if value is None else float(value)
-
-
-def _is_bad(numbers: Numbers) -> bool:
-    """Return whether the loss is not finite, or the gradients that were used are not."""
-    loss, norm = numbers.loss, numbers.norm
-    if loss is not None and not math.isfinite(loss):
-        return True
-    return not (norm is None or numbers.skipped or math.isfinite(norm))
-
-
-def _emit(numbers: Numbers, optimizer: int | None = None) -> None:
-    loss, lr, norm = numbers.loss, numbers.lr, numbers.norm
-    # As records.short, without a call for each.
-    records.emit(
-        "step",
-        step=numbers.step,
-        loss=None if loss is None else float(f"{loss:.6g}"),
-        lr=None if lr is None else float(f"{lr:.6g}"),
-        grad_norm=None if norm is None else float(f"{norm:.6g}"),
-        scale=numbers.scale,
-        skipped=numbers.skipped,
-        optimizer=optimizer,
-    )
+def _copied(scale: Any) -> Any:
+    return scale.clone() if isinstance(scale, torch.Tensor) else None
 
 
 def _range(text: Any) -> range:

@@ -178,6 +178,12 @@ def one_infinite_batch(folder):
     return mixed(net, 12, lambda update, x: x * (1e30 if update == 6 else 1.0))
 
 
+def skipping_among_shared_copies(folder):
+    """Train with two batches that the scaler skips, where several updates share a copy from a GPU."""
+    torch.manual_seed(0)
+    return mixed(nn.Sequential(nn.Linear(8, 1)), 30, lambda update, x: x * (1e30 if update in (14, 20) else 1.0))
+
+
 def overflowing(folder):
     torch.manual_seed(0)
     mixed(nn.Sequential(nn.Linear(8, 16), Wide(), nn.Linear(16, 1)), 4)

@@ -17,7 +17,10 @@ INSIDE = HERE.parents[4] / "jobs" / "inside"
 LEAN = HERE.parents[3] / "lean"
 ASKED = {"RUNG_CHECKPOINT": "FOLDER/asked.pt", "RUNG_CHECKPOINT_STEP": "50"}
 
-AS_ON_A_GPU = ("plain", "quick", "second_is_nan", "taking_turns", "one_infinite_batch", "closures")
+AS_ON_A_GPU = (
+    *("plain", "quick", "second_is_nan", "taking_turns", "one_infinite_batch", "closures"),
+    "skipping_among_shared_copies",
+)
 
 CASES = {
     "plain": ("plain", {}),
@@ -30,6 +33,7 @@ CASES = {
     "paced": ("paced", {}),
     "slowly_paced": ("slowly_paced", {}),
     "one_infinite_batch": ("one_infinite_batch", {}),
+    "skipping_among_shared_copies": ("skipping_among_shared_copies", {}),
     "one_infinite_batch alone": ("one_infinite_batch", {"RUNG_MODE": "off"}),
     "overflowing": ("overflowing", {}),
     "leaving_out": ("leaving_out", {}),
@@ -173,6 +177,11 @@ def test_a_skipped_update_is_reported_with_its_scale(done):
     steps = records(done["one_infinite_batch"], "step")
     assert [record["skipped"] for record in steps] == ["0"] * 5 + ["1"] + ["0"] * 6
     assert steps[5]["scale"] == "1024.0" and steps[6]["scale"] == "512.0"
+
+
+def test_updates_that_share_a_copy_from_a_gpu_have_the_loss_scale_of_their_own(done):
+    steps = records(done["skipping_among_shared_copies on a GPU"], "step")
+    assert [record["scale"] for record in steps] == ["1024.0"] * 14 + ["512.0"] * 6 + ["256.0"] * 10
 
 
 def test_a_replay_does_not_change_the_run(done):
