@@ -27,7 +27,7 @@ from rung.recovery.monitors.loss_scale import Backoff, read_backoff
 from rung.recovery.shapes.recall import KnownLines
 from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
-from rung.recovery.signatures.search import Match, is_first_hand, search
+from rung.recovery.signatures.search import Match, is_first_hand, search, search_assertion
 from rung.recovery.signatures.user_rules import Rules, named_fault
 from rung.recovery.unread.numbers import UnreadNumbers
 
@@ -200,7 +200,7 @@ class Detector:
             self._builder.number_line = self._builder.line
             if found := self._numbers.back_off(self._progress.step, event):
                 return found
-        match = search(text, lower)
+        match = search(text, lower) or search_assertion(text, self._builder.traceback.source)
         # The back-off explains the bad gradients that its line tells of.
         found = self._take_match(match, reading) if match and not (event and match.signature.window) else []
         if self._builder.traceback.ends and is_exception(text):

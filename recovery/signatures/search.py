@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from rung.recovery.signatures import GUARDS, SIGNATURES, Role, Signature, advice
+from rung.recovery.signatures.numeric import ASSERTION
 from rung.recovery.signatures.quoted_text import PREFIX, is_program, quoting, without_calls
 
 _RAISED = re.compile(
@@ -63,6 +64,13 @@ def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
         return None
     quoted = quoting(text, match.start())
     return None if quoted is False else Match(row, match.start(), is_raised(text), bool(quoted))
+
+
+def search_assertion(text: str, source: str) -> Match | None:
+    """Return a match for an assertion without a message that failed; `source` is its line in the program."""
+    if "AssertionError" not in text or not ASSERTION.pattern.search(source):
+        return None
+    return Match(ASSERTION, 0, raised=True)
 
 
 def search_frame(text: str) -> Signature | None:

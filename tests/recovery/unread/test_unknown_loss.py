@@ -75,3 +75,33 @@ def test_nan_that_is_no_training_loss_is_no_fault(template):
 def test_a_log_that_names_its_loss_shows_scores_beside_it():
     text = "".join(f"epoch {n} loss 0.{n}\nepoch {n} mae nan\n" for n in range(1, 8))
     assert kinds(text) == []
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Epoch[{n}] Batch [9] Speed: 71.2 samples/sec\tHeadAcc=0.41,\tHeadlogloss={v}",
+        "round {n} clsloss: {v} boxloss: {v}",
+        "epoch: {n}, lr:(1e-4,) time (data): 0.71 (0.002)] l_pix: {v}",
+        "epoch: {n}, lr:(1e-4,) time (data): 0.71 (0.002)] l_g_style: {v}",
+        "go {n} gnmt-like 0.19s ppl {v} gN {v} bleu 0.00",
+    ],
+)
+def test_a_name_that_says_that_it_is_a_loss_needs_only_one_nan(template):
+    assert at_end(lines(template, [1.5, 1.4, "nan"])) is FaultKind.NAN_LOSS
+    assert at_end(lines(template, [1.5, "nan", 1.4, 1.3, 1.2])) is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Round {n} || L: {v} C: {v} || took 3.1 sec.",
+        "[{n}/9] errD={v} errG={v}",
+        "acc: 0.00; ppl: {v}; 812 tok/s ({n})",
+    ],
+)
+def test_a_letter_for_a_loss_and_the_losses_of_several_players_count_when_they_are_nan(template):
+    assert at_end(lines(template, [1.5, "nan", "nan"])) is FaultKind.NAN_LOSS
+    # They may rise by design.
+    assert at_end(lines(template, [10.0**n for n in range(1, 18)])) is None
+    assert at_end(lines("lossless {n} {v}", ["nan"] * 2)) is None
