@@ -65,8 +65,12 @@ _SCORES = _words(
 # What is written in one word with `loss`, but has nothing to do with one.
 _GLUED_LOSS = re.compile(r"([a-z0-9]{0,20}?)loss(?:es)?(?!less|y|om|ary)([a-z]{0,10})\d{0,3}")
 _CROSS_ENTROPY = re.compile(r"\bcross[ _-]?entropy")
-# BasicSR and its like: l_pix, l_g_percep.
-_TERM_OF_L = re.compile(r"(?:^|[\s/])l_[a-z]", re.IGNORECASE)
+# BasicSR and its like: l_pix, l_g_percep. Not the left of two: l_hip.
+_TERM_OF_L = re.compile(
+    r"(?:^|[\s/])l_(?:g_|d_|)(?:adv|all|ce|cls|codebook|content|con|cyc|depth|edge|fake|feat|fft|flow|freq|gan|id|kl|l1|l2"
+    r"|main|mask|mse|nce|percep\w*|pix\w*|photo|real|rec\w*|reg|seg|smooth|ssim|style|sum|total|tv)(?![a-z])",
+    re.IGNORECASE,
+)
 _ERROR_OF = re.compile(r"err([dg])")
 # The losses of several players, or of a policy and its critic, may grow while the run learns.
 _RIVALS = _words(

@@ -38,7 +38,7 @@ ROWS = (
         "on your system is too old|version is insufficient",
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime",
     ),
-    # A library of the GPU that the image lacks, or has in another version. TensorFlow only warns, and goes on without.
+    # A library of the GPU that the image lacks, or has in another version. Many packages only warn, and go on without.
     row(
         "GPU library",
         _ARCH,
@@ -47,6 +47,7 @@ ROWS = (
         r"|nvToolsExt|nvJitLink|nvinfer|amdhip|hip|roc|MIOpen|rccl)[\w.-]{0,40}: cannot open shared object"
         r"|Could not load library libcud\w{1,30}\.so|cuDNN version incompatibility: "
         r"|\bcompiled with different CUDA versions",
+        Role.CASCADE,
     ),
     row("no GPU to train on", _CUDA, "no supported gpu backend", r"No supported gpu backend found"),
     row("no NCCL in torch", _ARCH, "have nccl built in", r"Distributed package doesn't have NCCL built in"),

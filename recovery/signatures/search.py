@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rung.jobs.model.fault import FaultKind
 from rung.recovery.signatures import GUARDS, SIGNATURES, Role, Signature, advice
 from rung.recovery.signatures.numeric import ASSERTION
 from rung.recovery.signatures.quoted_text import PREFIX, is_program, quoting, without_calls
@@ -64,6 +65,12 @@ def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
         return None
     quoted = quoting(text, match.start())
     return None if quoted is False else Match(row, match.start(), is_raised(text), bool(quoted))
+
+
+def says_divergence(text: str, lower: str) -> bool:
+    """Return whether the message of a line is that the run diverged."""
+    match = search(text, lower)
+    return match is not None and match.signature.fault is FaultKind.DIVERGENCE
 
 
 def search_assertion(text: str, source: str) -> Match | None:

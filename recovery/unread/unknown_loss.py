@@ -105,7 +105,7 @@ def _first_number(text: str, known: str) -> _First | None:
     # What may rise by design is not NaN by design.
     is_loss = is_loss or (math.isnan(value) and (what in (Column.RIVAL, Column.PERPLEXITY) or name == "l"))
     is_loss = is_loss or name == known
-    return _First(name, value, what, any(map(math.isnan, norms)) or names_a_loss(name)) if is_loss else None
+    return _First(name, value, what, any(map(math.isnan, norms)) or "loss" in name) if is_loss else None
 
 
 def _is_surely_loss(name: str, what: Column) -> bool:

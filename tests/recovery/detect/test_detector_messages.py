@@ -181,6 +181,7 @@ def test_words_about_a_divergence_explain_the_end_although_they_quote_a_loss_and
     words = "CRITICAL loss 8.2e+05 exceeds the limit of 1e4, run diverged\n"
     assert at_end(losses + words) is K.DIVERGENCE and now(losses + words) is None
     assert at_end(losses + words + losses) is None
+    assert at_end(losses + 4 * words) is K.DIVERGENCE
 
 
 def test_a_loader_that_times_out_is_a_fault_of_the_machine_unless_its_worker_said_why():
