@@ -208,7 +208,7 @@ def test_the_loss_of_step_0_is_the_first_that_a_blow_up_is_compared_with():
 
 def test_an_exception_behind_a_line_of_another_stream_is_seen():
     head = 'Traceback (most recent call last):\n  File "/opt/train.py", line 4, in <module>\n'
-    assert at_end(head + "    main(args)RuntimeError: [!] NaN loss with mel_loss.\n\n" + head) is K.NAN_LOSS
+    assert at_end(head + "    fit(options)RuntimeError: [!] NaN loss with mel_loss.\n\n" + head) is K.NAN_LOSS
     assert at_end(head + "    raise RuntimeError: NaN loss with mel_loss\n") is None
 
 
