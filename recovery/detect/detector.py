@@ -27,7 +27,7 @@ from rung.recovery.monitors.loss_scale import Backoff, read_backoff
 from rung.recovery.shapes.recall import KnownLines
 from rung.recovery.signatures import Role, Signature
 from rung.recovery.signatures.memory import KILLED
-from rung.recovery.signatures.search import Match, is_first_hand, search
+from rung.recovery.signatures.search import Match, is_first_hand, says_divergence, search, search_assertion
 from rung.recovery.signatures.user_rules import Rules, named_fault
 from rung.recovery.unread.numbers import UnreadNumbers
 
@@ -107,7 +107,7 @@ class Detector:
         found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, lower, reading, event)
         if reading is None:
             return found + self._quoted_loss(text)
-        if found and found[0].kind is _K.DIVERGENCE:  # its words quote a loss, which is no sign that the run goes on
+        if _K.DIVERGENCE in self._candidates and says_divergence(text, lower):  # a loss that it quotes is no progress
             reading = reading._replace(loss=None)
         return found + self._take_reading(reading)
 
@@ -200,7 +200,7 @@ class Detector:
             self._builder.number_line = self._builder.line
             if found := self._numbers.back_off(self._progress.step, event):
                 return found
-        match = search(text, lower)
+        match = search(text, lower) or search_assertion(text, self._builder.traceback.source)
         # The back-off explains the bad gradients that its line tells of.
         found = self._take_match(match, reading) if match and not (event and match.signature.window) else []
         if self._builder.traceback.ends and is_exception(text):

@@ -22,6 +22,10 @@ _PLACE = re.compile(r'\bFile "(?:[^"]{0,400}[/\\])?([^"/\\]{1,200})", line (\d{1
 _NOT_ITS_OWN = re.compile(r"[/\\](?:(?:site|dist)-packages[/\\]torch|rung_inside)[/\\]")
 
 
+# Two streams in one log: the exception of one right behind a line of source code of the other.
+_GLUED = re.compile(r"\)(?:\w{1,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): ")
+
+
 class Tail:
     """Keeps the last lines, and the first uncaught exception that no signature knows."""
 
@@ -100,7 +104,7 @@ class Traceback:
             self.cut_frame = search_frame(text)
             self._enter(text)
             return True
-        if self._below and is_indented(text):
+        if self._below and is_indented(text) and not _GLUED.search(text):
             self._below -= 1
             self._show(text)
             return True

@@ -28,7 +28,7 @@ STAYS = 0.8
 ONLY_RISES = 2.0
 # No vocabulary has so many words: a model that guesses has a lower perplexity.
 IMPOSSIBLE_PERPLEXITY = 1e7
-# A loss that falls so many times in one reading was ruined before it.
+# A loss that falls so many times in one reading was ruined before it; one that rises so is ruined now, by any design.
 FALLS_AT_ONCE = 1e5
 # What may rise by design, or has an unknown meaning, must rise further.
 BY_DESIGN, UNKNOWN = 1e4, 100.0
@@ -150,7 +150,12 @@ def _rises(series: Series) -> Doubt | None:
         return _doubt(
             _K.DIVERGENCE, points[-1], seen, "without a reading that was lower there is nothing to compare with"
         )
-    if len(values) < 3 or min(values) <= 0 or series.what is Column.HELD_OUT:
+    if min(values) <= 0 or series.what is Column.HELD_OUT:
+        return None
+    if len(values) == 2 and series.what is not Column.UNKNOWN and values[1] > FALLS_AT_ONCE * max(values[0], 1.0):
+        seen = f"{series.name!r} rose from {values[0]:.4g} at {points[0].at} to {values[1]:.4g} at {points[1].at}"
+        return _doubt(_K.DIVERGENCE, points[1], seen, TOO_FEW)
+    if len(values) < 3:
         return None
     if soared := _soared(series, values):
         return soared

@@ -62,6 +62,16 @@ _SCORES = _words(
     variance weight wer win
     """
 )
+# What is written in one word with `loss`, but has nothing to do with one.
+_GLUED_LOSS = re.compile(r"([a-z0-9]{0,20}?)loss(?:es)?(?!less|y|om|ary)([a-z]{0,10})\d{0,3}")
+_CROSS_ENTROPY = re.compile(r"\bcross[ _-]?entropy")
+# BasicSR and its like: l_pix, l_g_percep. Not the left of two: l_hip.
+_TERM_OF_L = re.compile(
+    r"(?:^|[\s/])l_(?:g_|d_|)(?:adv|all|ce|cls|codebook|content|con|cyc|depth|edge|fake|feat|fft|flow|freq|gan|id|kl|l1|l2"
+    r"|main|mask|mse|nce|percep\w*|pix\w*|photo|real|rec\w*|reg|seg|smooth|ssim|style|sum|total|tv)(?![a-z])",
+    re.IGNORECASE,
+)
+_ERROR_OF = re.compile(r"err([dg])")
 # The losses of several players, or of a policy and its critic, may grow while the run learns.
 _RIVALS = _words(
     """
@@ -73,7 +83,7 @@ _RIVALS = _words(
 @lru_cache(maxsize=4096)
 def column(name: str) -> Column:
     """Return what a column may hold."""
-    words = {word for word in _PER_UNIT.sub(" ", _BREAKS.sub(" ", name).lower()).split() if word}
+    words = _words_of(name)
     known = role(name.replace(" ", "_"))
     if words & _PERPLEXITY:
         return Column.PERPLEXITY
@@ -97,6 +107,23 @@ def column(name: str) -> Column:
     if words & _STEPS:
         return Column.STEP
     return Column.SCORE if words & (_SCORES | HELD_OUT_WORDS) or not words else Column.UNKNOWN
+
+
+def _words_of(name: str) -> set[str]:
+    """Return the words of a name; one that is written together with `loss` is taken apart."""
+    spaced = _CROSS_ENTROPY.sub("crossentropy", _BREAKS.sub(" ", name).lower())
+    words = set(_PER_UNIT.sub(" ", spaced).split())
+    for word in list(words):
+        if "loss" in word and (match := _GLUED_LOSS.fullmatch(word)):
+            words |= {"loss", match[1], match[2]} - {""}
+        elif match := _ERROR_OF.fullmatch(word):
+            words |= {"err", match[1]}
+    return words | {"loss"} if _TERM_OF_L.search(name) else words
+
+
+def names_a_loss(name: str) -> bool:
+    """Return whether a name itself says that it is a loss: RPNLogLoss, l_pix."""
+    return "loss" in name or bool(_TERM_OF_L.search(name))
 
 
 @lru_cache(maxsize=4096)

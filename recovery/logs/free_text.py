@@ -13,6 +13,7 @@ from rung.recovery.logs.key_values import (
     find_pairs,
     find_spaced,
     find_spaced_losses,
+    with_plain_nan,
     without_commas,
     without_wishes,
 )
@@ -91,7 +92,7 @@ class _Line:
         self._loss_terms: list[str] = []
 
     def find_numbers(self) -> None:
-        text, lower = without_commas(without_wishes(self.text, self.lower)), self.lower
+        text, lower = with_plain_nan(without_commas(without_wishes(self.text, self.lower))), self.lower
         self.sort(find_pairs(text, lower))
         if " = " in text and (plan := read_plan(text)):
             self.values = plan

@@ -67,6 +67,26 @@ _UNNAMED_LOSS = re.compile(
     r"(?= |$)",
     re.ASCII,
 )
+# Prose between name and number: "Minibatch loss at step 100: 2.3", "loss (avg): 0.7", "loss at epoch 3 is nan".
+_PROSE_LOSS = re.compile(
+    rf"(?<![\w-])((?:[A-Za-z]{{1,20}}+ )?[lL]oss)"
+    r" (?:(?:at|after|for|in|of) (?:[a-zA-Z]{2,12}+ )?#?\d{1,9}+|\((train|val|test|avg|mean|total)[\w /]{0,16}\))"
+    rf" ?(?:is|was|[:=]) ?({_NUMBER}){_ENDS}",
+    re.ASCII,
+)
+# A caption and the sides: "Loss(time/batch) - Epoch 1: train = 0.5(3 s) | dev = 0.6(1 s)", "losses: train 1.2 val 1.4".
+_CAPTION = re.compile(r"\bloss(?:es)?\b", re.IGNORECASE)
+_SIDE = re.compile(
+    rf"\b(train(?:ing)?|total|dev|val(?:id|idation)?|test|eval) {{0,3}}[:=|]?+ {{0,3}}({_NUMBER}){_ENDS}",
+    re.ASCII | re.I,
+)
+_OTHER_CAPTION = re.compile(r"acc|score|iou|auc|f\d|bleu|prec|recall|err|wer|cer|ppl|psnr|lr\b|rate", re.IGNORECASE)
+MAX_CAPTION = 240
+# darknet: "12: 431.25, 428.50 avg loss, 0.000001 rate, 3.1 seconds, 768 images".
+# The number in front may be taken for the prefix of a rank.
+_DARKNET = re.compile(rf"(?<!\S)(?:(\d{{1,9}}+): )?({_NUMBER}), {_NUMBER} avg(?: loss)?, {_NUMBER} rate, ", re.ASCII)
+# How the C library of Windows prints what is not finite.
+_WINDOWS = re.compile(r"\b\d\.#(?:(IND|QNAN|SNAN)|INF)\d{0,8}")
 # A scale that grew: "loss scale increased to 16", "Increasing loss scale from 8.0 to 16.0".
 _GROWN = re.compile(
     r"\b(?:loss|grad(?:ient)?|amp|increasing|raising|doubling)[ _]+(?:loss |grad )?scaler? "
@@ -115,8 +135,36 @@ def find_pairs(text: str, lower: str) -> Pairs:
 
 
 def find_spaced_losses(text: str) -> Pairs:
-    """Return losses with only blanks between name and number."""
-    return [(_whole_name(text, match), match[2]) for match in _SPACED_LOSS.finditer(text)]
+    """Return losses with only blanks between name and number, with prose, or below a caption."""
+    found = [(_whole_name(text, match), match[2]) for match in _SPACED_LOSS.finditer(text)]
+    if found:
+        return found
+    if " avg" in text and (row := _DARKNET.search(text)):
+        return _of_darknet(row)
+    if match := _PROSE_LOSS.search(text):
+        return [(f"{match[1]} {match[2] or ''}".rstrip(" "), match[3])]
+    return _find_sides(text)
+
+
+def _find_sides(text: str) -> Pairs:
+    """Return the losses of training and held-out data below a caption that says that they are losses."""
+    caption = _CAPTION.search(text)
+    if caption is None:
+        return []
+    rest = text[caption.end() : caption.end() + MAX_CAPTION]
+    first = _SIDE.search(rest)
+    if first is None or _OTHER_CAPTION.search(rest, 0, first.start()):
+        return []
+    return [(f"{name}_loss", raw) for name, raw in _SIDE.findall(rest)]
+
+
+def _of_darknet(row: re.Match[str]) -> Pairs:
+    return [*([("iteration", row[1])] if row[1] else []), ("loss", row[2])]
+
+
+def with_plain_nan(text: str) -> str:
+    """Return a line with the NaN and Inf of Windows as others print them."""
+    return _WINDOWS.sub(lambda match: "nan" if match[1] else "inf", text) if ".#" in text else text
 
 
 def find_spaced(text: str) -> Pairs:
@@ -128,6 +176,8 @@ def find_columns(text: str) -> Pairs:
     """Return the numbers of table rows that are recognised without their header."""
     if "/" in text[:16] and (row := _LOSS_COLUMNS.match(text)):
         return [(f"loss_{index}", raw) for index, raw in enumerate(row[1].split()[:3], 1)]
+    if " avg, " in text and (row := _DARKNET.search(text)):
+        return _of_darknet(row)
     if "% [" in text and (row := _FASTPROGRESS.search(text)):
         return [("loss", row[1])]
     if "%" in text and "m " in text and (row := _UNNAMED_LOSS.search(text)):

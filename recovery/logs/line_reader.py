@@ -34,6 +34,7 @@ _SETTINGS = re.compile(
     r" ?[:=(]",
     re.IGNORECASE,
 )
+_FIELD_ENDS = (": NaN,", ": NaN };", ": NaN },", ": NaN }")
 # The fields of a replay record that are kept.
 REPLAY_NAMES = (
     *("step", "weights", "grown", "inputs", "fp32", "grads", "where", "cost"),
@@ -113,8 +114,8 @@ def read(text: str) -> Reading | None:
     # A comment in printed source code.
     if "# " in text and text.lstrip(" ").startswith("# "):
         return None
-    # A field of a JavaScript object in printed source code; JSON has quotes around its names.
-    if text.endswith(": NaN,") and text.startswith("  ") and text.strip(" ")[:-6].isidentifier():
+    # Fields of a JavaScript object in printed source code; JSON has quotes around its names.
+    if text.endswith(_FIELD_ENDS) and text.startswith("  ") and text.strip(" ").partition(": NaN")[0].isidentifier():
         return None
     plain = without_rank(text[:MAX_READ])
     return None if _SETTINGS.match(plain) else read_free_text(plain)

@@ -98,6 +98,7 @@ _WHOLE_WORDS = frozenset(
         "epoch",
         "step",
         "iter",
+        "minibatch",
         "global",
         "lm",
         "mse",
@@ -197,6 +198,8 @@ _OF_TRAINING = frozenset({"train", "training"})
 # Words that mean an average; the loss of the step itself is preferred.
 _AVERAGED = frozenset({"avg", "average", "mean", "running", "smooth", "smoothed", "ema", "moving", "epoch"})
 _BREAKS = re.compile(r"[^A-Za-z0-9]+")
+# Where a name without breaks has its words: lossD, RPNLogLoss, loss2.
+_INNER_BREAKS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[lL]oss)(?=\d)")
 _CAMEL = re.compile(r"^(train|training|total|avg|mean|batch|epoch|val|valid|eval|test)Loss$", re.IGNORECASE)
 
 
@@ -204,7 +207,7 @@ _CAMEL = re.compile(r"^(train|training|total|avg|mean|batch|epoch|val|valid|eval
 def role(name: str) -> Role:
     """Return what a name such as `train/loss` or `Learning Rate` stands for."""
     camel = _CAMEL.match(name)
-    words = [camel[1].lower(), "loss"] if camel else _BREAKS.sub("_", name).strip("_").lower().split("_")
+    words = [camel[1].lower(), "loss"] if camel else _words(name)
     plain = "_".join(words[1:] if words[0] in _OF_TRAINING and len(words) > 1 else words)
     if plain in _EXACT:
         return _EXACT[plain]
@@ -216,6 +219,17 @@ def role(name: str) -> Role:
     if "loss" not in words and "losses" not in words:
         return _unnamed_role(set(words) - _OF_TRAINING - {"step", "epoch"})
     return _loss_role(set(words) - {"loss", "losses"})
+
+
+def _words(name: str) -> list[str]:
+    words = _BREAKS.sub("_", name).strip("_").lower().split("_")
+    if "loss" in name.lower() and "loss" not in words and "losses" not in words:
+        inner = _BREAKS.sub("_", _INNER_BREAKS.sub("_", name)).strip("_").lower().split("_")
+        return inner if "loss" in inner else words
+    if "entropy" in words and words[words.index("entropy") - 1] == "cross":
+        words = [word for word in words if word != "cross"]
+        words[words.index("entropy")] = "xent"
+    return words
 
 
 def _unnamed_role(own_words: set[str]) -> Role:
@@ -235,7 +249,7 @@ def _loss_role(other_words: set[str]) -> Role:
 @lru_cache(maxsize=256)
 def is_whole_term(name: str) -> bool:
     """Return whether a term without `loss` in its name can be the whole loss: xent, nll."""
-    return bool(_WHOLE_TERMS & set(_BREAKS.sub("_", name).lower().split("_")))
+    return bool(_WHOLE_TERMS & set(_words(name)))
 
 
 @lru_cache(maxsize=1024)

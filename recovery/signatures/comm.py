@@ -109,7 +109,13 @@ ROWS = (
         r"coordination service.{0,120}(?:heartbeat|unavailable|error)|DEADLINE_EXCEEDED: Barrier timed out",
     ),
     # The other rank ended; its own messages have the cause.
-    row("gloo peer", _COMM, "gloo/transport", r"gloo/.{0,160}Connection (?:closed|reset)", Role.CASCADE),
+    row(
+        "gloo peer",
+        _COMM,
+        "gloo/transport|gloo::ioexception|gloo::timeout",
+        r"gloo/.{0,160}Connection (?:closed|reset)|\bgloo::(?:Io|Timeout)Exception\b",
+        Role.CASCADE,
+    ),
     row(
         "torch.distributed",
         _COMM,

@@ -11,23 +11,43 @@ ROWS = (
     row(
         "kernel image",
         _ARCH,
-        "no kernel image|nokernelimage",
-        r"no kernel image is available|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "no kernel image|nokernelimage|nobinaryforgpu|illegal seek for gpu",
+        r"no kernel image is available|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"
+        r"|\bhipErrorNoBinaryForGpu\b|Illegal seek for GPU arch",
     ),
     row("capability", _ARCH, "is not compatible", r"CUDA capability sm_\w+ is not compatible", Role.NOTICE),
-    row("function", _ARCH, "invalid device function", r"CUDA error.{0,10}: invalid device function"),
+    # Caffe and others print the check that failed: error == cudaSuccess (8 vs. 0)  invalid device function
+    row(
+        "function",
+        _ARCH,
+        "invalid device function",
+        r"(?:CUDA error.{0,10}:|cudaSuccess \(\d{1,4} vs\. 0\)|\bcudaError_t \d{1,4} : \"?) {0,4}"
+        r"invalid device function",
+    ),
     row("PTX", _ARCH, "unsupported toolchain", r"PTX was compiled with an unsupported toolchain"),
     row(
         "architecture",
         _ARCH,
-        "unsupported gpu arch|for option 'gpu-name'",
-        r"Unsupported gpu architecture|'sm_\w{2,5}' is not defined for option 'gpu-name'",
+        "unsupported gpu arch|for option 'gpu-name'|for --gpu-architecture",
+        r"Unsupported gpu architecture|'sm_\w{2,5}' is not defined for option 'gpu-name'"
+        r"|invalid value for --gpu-architecture",
     ),
     row(
         "driver too old",
         _ARCH,
         "on your system is too old|version is insufficient",
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime",
+    ),
+    # A library of the GPU that the image lacks, or has in another version. Many packages only warn, and go on without.
+    row(
+        "GPU library",
+        _ARCH,
+        "cannot open shared object|could not load library lib|cudnn version incompat|different cuda version",
+        r"\b\w{0,20}(?:Import|OS|Runtime)Error: (?:.{0,120}/)?lib(?:cu(?:da|dnn|blas|fft|rand|solver|sparse)|nccl|nvrtc"
+        r"|nvToolsExt|nvJitLink|nvinfer|amdhip|hip|roc|MIOpen|rccl)[\w.-]{0,40}: cannot open shared object"
+        r"|Could not load library libcud\w{1,30}\.so|cuDNN version incompatibility: "
+        r"|\bcompiled with different CUDA versions",
+        Role.CASCADE,
     ),
     row("no GPU to train on", _CUDA, "no supported gpu backend", r"No supported gpu backend found"),
     row("no NCCL in torch", _ARCH, "have nccl built in", r"Distributed package doesn't have NCCL built in"),
@@ -62,12 +82,14 @@ ROWS = (
     row(
         "CUDA",
         _CUDA,
-        "cuda error|cuda driver error|cuda_error_|cuda unknown error|no cuda gpus|cuda runtime error|cuda failure"
-        "|hip error|cudagetdevicecount",
+        "cuda error|cuda driver error|cuda_error_|cuda unknown error|no cuda gpus|no hip gpus|cuda runtime error"
+        "|cuda failure|hip error|cudagetdevicecount|cuda status error|cublas runtime error|thcudacheck fail",
         r"\bCUDA (?:driver )?error(?: \d{1,4})?: (?!out of memory|no kernel image)\w|\bHIP error: (?!out of memory)\w"
         r"|CUDA_ERROR_(?!OUT_OF)[A-Z]|CUDA unknown error|No CUDA GPUs are available"
         r"|cuda runtime error \((?!2\))\d+\)|Cuda failure (?:\d{1,4} )?'(?!out of memory)\w"
-        r"|Unexpected error from cudaGetDeviceCount",
+        r"|Unexpected error from cudaGetDeviceCount|No HIP GPUs are available|\bCUDA error ?\((?!2\))\d{1,4}\)[,:]"
+        r"|\bCUDA status Error: file|\[CUDA ERROR\] at file|\bcublas runtime error ?: "
+        r"|THCudaCheck FAIL .{0,160}\berror=(?!2 )\d",
     ),
     row(
         "CUDA start",
@@ -75,6 +97,13 @@ ROWS = (
         "triton error [cuda]|ptx codegen error|failed lazily at|only supported with gpus",
         r"Triton Error \[CUDA\]: (?!out of memory)|PTX codegen error|CUDA call failed lazily at initialization"
         r"|ProcessGroupNCCL is only supported with GPUs",
+    ),
+    # Others print the code: error == cudaSuccess (77 vs. 0) by glog, cudaError_t 4 : "..." by Kaldi; 2 is memory.
+    row(
+        "CUDA code of a check",
+        _CUDA,
+        "== cudasuccess|cudaerror_t ",
+        r"== cudaSuccess \((?![02] )\d{1,4} vs\. 0\)|\bcudaError_t (?![02] )\d{1,4} : ",
     ),
     row("CUDA code", _CUDA, "cudaerror", r"\bcudaError(?!MemoryAlloc|NotReady|NoKernel|Peer|_t\b|Code)[A-Z]\w{3,}"),
     row(
@@ -94,8 +123,9 @@ ROWS = (
     row(
         "cuDNN",
         _CUDA,
-        "cudnn_status_|cudnn error",
-        r"cuDNN error: (?!CUDNN_STATUS_ALLOC)\w|CUDNN_STATUS_(?!SUCCESS|NOT_SUPPORTED|ALLOC_FAILED)[A-Z]",
+        "cudnn_status_|cudnn error|cudnn status error|cudnn algorithm to run|find an engine to execute",
+        r"cuDNN error: (?!CUDNN_STATUS_ALLOC)\w|CUDNN_STATUS_(?!SUCCESS|NOT_SUPPORTED|ALLOC_FAILED)[A-Z]"
+        r"|\bcuDNN status Error in|Unable to find a valid cuDNN algorithm|unable to find an engine to execute",
     ),
     row("cuSOLVER", _CUDA, "cusolver error|cufft error|cusparse error", r"\b(?:cusolver|cuFFT|cusparse) error: "),
     row("driver", _CUDA, "found no nvidia driver", r"Found no NVIDIA driver"),
@@ -108,5 +138,19 @@ ROWS = (
         r"\bNPU (?:function )?error\b.{0,120}error code is [1-9]|\bstream sync(?:hronize)? (?:timeout|failed)"
         r"|\bMUSA error: (?!out of memory)\w|\bNative API failed\. Native API returns",
     ),
-    row("ROCm", _CUDA, "memory access fault by gpu|hsa_status_error", r"Memory access fault by GPU|HSA_STATUS_ERROR"),
+    row(
+        "ROCm",
+        _CUDA,
+        "memory access fault by gpu|hsa_status_error|hipblas_status_|rocblas error|miopenstatus",
+        r"Memory access fault by GPU|HSA_STATUS_ERROR|HIPBLAS_STATUS_(?!SUCCESS|ALLOC)[A-Z]|\brocBLAS error: "
+        r"|\bmiopenStatus(?!Success|Alloc)[A-Z]",
+    ),
+    row(
+        "TensorFlow on a GPU",
+        _CUDA,
+        "gemm launch failed|gemv launch failed|get convolution algorithm|gpu sync failed|unexpected event status"
+        "|gpu memcpy failed|cpu memcpy failed",
+        r"\bBlas (?:x?GEMM|GEMV)\w{0,30} launch failed|Failed to get convolution algorithm|: GPU sync failed"
+        r"|Unexpected Event status: [1-9]|\b[CG]PU->[CG]PU Memcpy failed",
+    ),
 )

@@ -19,8 +19,9 @@ ROWS = (
         "file system",
         _INFRA,
         "[errno 5]|[errno 30]|[errno 107]|[errno 116]|[errno 121]|[errno 112]|[errno 24]|stale file handle"
-        "|too many open files|read-only file system|endpoint is not connected|host is down",
-        r"\[Errno (?:5|30|107|112|116|121|24)\] |: Stale file handle|: Too many open files|: Read-only file system"
+        "|too many open files|read-only file system|endpoint is not connected|host is down|, errno = ",
+        r"\[Errno (?:5|30|107|112|116|121|24)\] |, errno = (?:5|30|107|112|116|121|122), |: Stale file handle"
+        r"|: Too many open files|: Read-only file system"
         r"|: Host is down"
         r"|Transport endpoint is not connected",
     ),
@@ -37,7 +38,7 @@ ROWS = (
         _INFRA,
         "insufficient shared memory|encountered in worker|unable to write to file|open shared memory object"
         "|items of ancdata|unable to mmap",
-        r"insufficient shared memory|error encountered in worker|unable to write to file </torch_"
+        r"insufficient shared memory|(?:error|fault) encountered in worker|unable to write to file </torch_"
         r"|unable to open shared memory object|received \d+ items of ancdata|unable to mmap \d+ bytes",
     ),
     row(
@@ -129,10 +130,27 @@ ROWS = (
         "died",
         _INFRA,
         "segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
-        "|illegal instruction|got signal: 1|exited on signal",
+        "|illegal instruction|got signal: 1|exited on signal|(core dumped)|(sigsegv)|(sigbus)|signals.sigsegv"
+        "|signals.sigbus|signal sigsegv|signal sigbus|exitcode: -11|exitcode: -7|code -11|code: -11|code = -11"
+        "|exit code 139|been marked dead",
         r"(?:^|: |\d )(?:Segmentation fault|Bus error)\b|(?:Segmentation fault|Bus error) \(core dumped\)"
         r"|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
-        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|exited on signal \d|got signal: (?:1|15)$",
+        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|exited on signal \d|got signal: (?:1|15)$"
+        r"|\b(?:Aborted|Illegal instruction|Floating point exception) {1,40}\(core dumped\)"
+        r"|\bterminated with signal SIG(?:SEGV|BUS)\b|\b[Ss]ignal (?:7|11):? \(SIG(?:SEGV|BUS)\)"
+        r"|[Ss]ignals\.SIG(?:SEGV|BUS)\b|\bexitcode: -(?:7|11)\b"
+        r"|\b(?:exit|return) ?code {0,4}[:=]? ?(?:-11|139)\b|\bnode \S{1,80} has been marked dead",
+        Role.CASCADE,
+    ),
+    # The allocator of the C library found its memory damaged and ended the process.
+    row(
+        "heap",
+        _INFRA,
+        "free(): invalid|free(): double|free(): corrupt|double free or corr|corrupted size vs|corrupted double-linked"
+        "|malloc(): |realloc(): invalid|munmap_chunk(): |malloc_consolidate(): |stack smashing detected",
+        r"\b(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): (?:invalid|double|corrupt|memory corr|smallbin"
+        r"|unsorted|unaligned|mismatch|top size)|\bdouble free or corruption\b|\bcorrupted (?:size vs|double-linked)"
+        r"|\*\*\* stack smashing detected",
         Role.CASCADE,
     ),
     row(

@@ -16,7 +16,8 @@ ROWS = (
         _OOM,
         "out of memory",
         r"\b(?:CUDA|HIP|MPS|XPU|NPU|GPU|cudaMalloc|hipMalloc|Cuda failure)\b.{0,40}\bout of memory"
-        r"|(?:cuda runtime error \(2\)|\berror=2) ?: ?out of memory",
+        r"|(?:cuda runtime error \(2\)|\berror=2|\bcudaError_t 2|\bErrStr) ?: ?\"?out of memory"
+        r"|cudaSuccess \(2 vs\. 0\).{0,40}out of memory",
     ),
     row("OutOfMemoryError", _OOM, "outofmemoryerror", r"\bOutOfMemoryError\b"),
     row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
@@ -59,9 +60,9 @@ ROWS = (
     row(
         "array",
         _OOM,
-        "unable to allocate|oom when allocating|insufficient memory|resourceexhaustederror",
+        "unable to allocate|oom when allocating|insufficient memory|resourceexhaustederror|dst tensor is not",
         r"Unable to allocate \S+ \S+ for an array|OOM when allocating|\bResourceExhaustedError: "
-        r"|:Insufficient memory\)",
+        r"|:Insufficient memory\)|: Dst tensor is not initialized",
     ),
     # A terminal can wrap the line after the first word.
     row(
@@ -108,14 +109,15 @@ ROWS = (
         KILLED,
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
-        "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have",
+        "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have|error code -9"
+        "|error code: -9",
         rf"^{PREFIX}Killed\.?(?: {{2,20}}.{{0,200}})?$"
         r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
-        r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated by signal (?:9|SIGKILL)"
+        r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated (?:by|with) signal (?:9|SIGKILL)"
         r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code {0,4}(?:[:=]"
         r"|is)? ?(?:-9|137)\b|kernel appears to have died"
-        r"|exit(?:ed with)? (?:status|code) 137\b",
+        r"|exit(?:ed with)? (?:status|code) 137\b|\berror code:? -9\.?$",
         Role.CASCADE,
     ),
 )

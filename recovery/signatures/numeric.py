@@ -62,8 +62,9 @@ ROWS = (
     row(
         "sampling",
         _LOSS,
-        "probability tensor contains",
-        r"probability tensor contains either \W?inf\W{1,4}nan\W? or",
+        "probability tensor contains|probability entry|all elements of std",
+        r"probability tensor contains either \W?inf\W{1,4}nan\W? or|\(encountering probability entry (?:<|=|not) "
+        r"|\bnormal expects all elements of std >= 0",
     ),
     row(
         "distribution",
@@ -73,6 +74,15 @@ ROWS = (
     ),
     row("overflow hook", _LOSS, "inf/nan during batch", r"Detected inf/nan during batch_number="),
     row("web UI", _LOSS, "nans was produced", r"A tensor with (?:all )?NaNs was produced in"),
+    # Exceptions of solvers and of plots about the numbers of a model that are given to them.
+    row(
+        "solver",
+        _LOSS,
+        "contain infs or nans|invalid numeric entries|contained non-finite|nan in summary histogram"
+        "|inf in summary histogram",
+        r"\b\w{1,40}Error: .{0,160}(?:must not contain infs or NaNs|contains invalid numeric entries"
+        r"|contained non-finite values)|\b(?:Nan|Inf) in summary histogram for\b",
+    ),
     row("Keras", _LOSS, "invalid loss, term", r"Invalid loss, terminating training"),
     row("TensorFlow", _LOSS, "nan loss during", r"NaN loss during training"),
     row("check numerics", _LOSS, "tensor had nan|tensor had inf", r"Tensor had (?:NaN|Inf)"),
@@ -130,9 +140,10 @@ ROWS = (
         "nan loss|inf loss|finite loss|infinite loss|nan training loss|nan total loss|loss nan|loss inf"
         "|nan detect|inf detect|nan found|inf found|nan encountered|nan in |inf in |nan values in|finite in "
         "|nan/inf enc|inf encountered|invalid loss|bad loss|abnormal loss|infinite values in|finite values in"
-        "|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan",
+        "|loss: nan|loss=nan|loss = nan|loss(nan|nan/inf in|nan for|loss_nan|encountered nan: |nan in first epoch",
         rf"\b{_BADS} (?:training |train |total |batch )?loss(?:es)?\b"
-        rf"(?:.{{0,20}}(?:{_SEEN}|skipp|at |in |for |!)|\.? ?$)"
+        rf"(?:.{{0,20}}(?:{_SEEN}|skipp|at |in |for |with |!)|\.? ?$)"
+        rf"|\bgave (?:a )?NaN loss\b|\bEncountered NaN: loss\b|\bGot NaN in first epoch\b"
         rf"|\b(?:invalid|bad|abnormal) loss(?: value)?\W{{1,3}}{_BAD}\b"
         rf"|\bloss(?:es)?\b.{{0,15}}\b{_BAD}\b.{{0,20}}(?:{_SEEN}|skipp)"
         rf"|\b{_BADS}(?: values?)? (?:(?:was|were) )?(?:{_SEEN} )?(?:in|for) (?:the )?(?:\w{{1,20}}[ _.])?loss",
@@ -195,9 +206,10 @@ ROWS = (
         "objective is nan|objective is -nan|objective is inf|function is nan|function is -nan|function is inf"
         "|cost is nan|cost is inf|criterion is nan|energy is nan|energy is inf|likelihood is nan|likelihood is -inf"
         "|elbo is nan|nll is nan|objective became|cost became|criterion became|energy became|likelihood became"
-        "|residual is nan|is -nan",
+        "|residual is nan|is -nan|is nan + nan",
         r"\b(?:objective|objective function|objf|cost|cost function|criterion|energy|(?:log-?)?likelihood|elbo|nll"
-        r"|residual)(?: value)?(?: for '?[\w.-]{1,40}'?)? (?:is|became|turned) (?:now |to )?-?(?:nan|inf)\b(?!-)",
+        r"|residual)(?: value)?(?: for '?[\w.-]{1,40}'?)?(?: for minibatches [\d-]{1,20})? (?:is|became|turned)"
+        r" (?:now |to )?-?(?:nan|inf)\b(?!-)",
         window=BAD_LOSS,
     ),
     # A scalar with a grad_fn that is not finite: the script printed the loss tensor.
@@ -208,4 +220,12 @@ ROWS = (
         r"tensor\((?:nan|-?inf),[^()]{0,80}grad_fn=",
         window=BAD_LOSS,
     ),
+)
+# It is matched with the line of the program that the traceback shows above a bare AssertionError.
+ASSERTION = row(
+    "assertion of the script",
+    _LOSS,
+    "assertionerror",
+    r": assert\b.{0,160}\b(?:is_?nan|is_?finite|is_?inf)\b.{0,4}\(.{0,60}(?:loss|cost|energy|objective|grad|logit"
+    r"|out|pred|activation|weight|param)",
 )

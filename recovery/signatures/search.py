@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rung.jobs.model.fault import FaultKind
 from rung.recovery.signatures import GUARDS, SIGNATURES, Role, Signature, advice
+from rung.recovery.signatures.numeric import ASSERTION
 from rung.recovery.signatures.quoted_text import PREFIX, is_program, quoting, without_calls
 
 _RAISED = re.compile(
@@ -23,6 +25,16 @@ def _by_anchor() -> dict[str, list[int]]:
 
 
 _BY_ANCHOR = _by_anchor()
+# Most lines have no anchor. All pieces of a short line are looked up at once among the beginnings of anchors.
+STEM = 6
+SHORT_LINE = 400
+_BY_STEM = {
+    stem: tuple(anchor for anchor in _BY_ANCHOR if anchor.startswith(stem))
+    for stem in {anchor[:STEM] for anchor in _BY_ANCHOR if len(anchor) >= STEM}
+}
+_STEMS = frozenset(_BY_STEM)
+# In other scripts than Latin, six bytes may be two characters.
+_WITHOUT_STEM = tuple(anchor for anchor in _BY_ANCHOR if len(anchor) < STEM)
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,7 @@ class Match:
 
 def search(text: str, lower: str) -> Match | None:
     """Return the first match in the order of the rows, or None; `lower` is the text in lower case."""
-    indices = {index for anchor, known in _BY_ANCHOR.items() if anchor in lower for index in known}
+    indices = {index for anchor in anchors_in(lower) for index in _BY_ANCHOR[anchor]}
     if not indices:
         return None
     for row in (SIGNATURES[index] for index in sorted(indices)):
@@ -46,6 +58,15 @@ def search(text: str, lower: str) -> Match | None:
         if found := _judge(row, match, text):
             return found
     return None
+
+
+def anchors_in(lower: str) -> list[str]:
+    """Return the anchors in a text in lower case."""
+    if len(lower) > SHORT_LINE:
+        return [anchor for anchor in _BY_ANCHOR if anchor in lower]
+    stems = _STEMS.intersection([lower[at : at + STEM] for at in range(len(lower) - STEM + 1)])
+    found = [anchor for stem in stems for anchor in _BY_STEM[stem] if anchor in lower]
+    return found if lower.isascii() else found + [anchor for anchor in _WITHOUT_STEM if anchor in lower]
 
 
 def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
@@ -63,6 +84,19 @@ def _judge(row: Signature, match: re.Match[str], text: str) -> Match | None:
         return None
     quoted = quoting(text, match.start())
     return None if quoted is False else Match(row, match.start(), is_raised(text), bool(quoted))
+
+
+def says_divergence(text: str, lower: str) -> bool:
+    """Return whether the message of a line is that the run diverged."""
+    match = search(text, lower)
+    return match is not None and match.signature.fault is FaultKind.DIVERGENCE
+
+
+def search_assertion(text: str, source: str) -> Match | None:
+    """Return a match for an assertion without a message that failed; `source` is its line in the program."""
+    if "AssertionError" not in text or not ASSERTION.pattern.search(source):
+        return None
+    return Match(ASSERTION, 0, raised=True)
 
 
 def search_frame(text: str) -> Signature | None:

@@ -26,12 +26,13 @@ ROWS = (
         _INFRA,
         "connectionerror:|connecterror:|connectorerror:|connecttimeout:|readtimeout:|maxretryerror:"
         "|nameresolutionerror:|protocolerror:|proxyerror:|disconnectederror:|chunkedencodingerror:|timeouterror:"
-        "|sslerror:|ssleoferror:|sslzeroreturnerror:",
+        "|sslerror:|ssleoferror:|sslzeroreturnerror:|<urlopen error |http.client.remotedisconn",
         r"\b(?:requests|urllib3|httpx|httpcore|aiohttp)(?:\.\w{1,30}){0,2}\.\w{0,30}"
         r"(?:(?:Connection|Connect|Connector|MaxRetry|NameResolution|Protocol|Proxy|Disconnected|ChunkedEncoding"
         r"|Timeout|SSL)Error|(?:Connect|Read)Timeout):"
         r"|\bTimeoutError: (?:\[Errno 110\]|timed out$|The (?:read|write|handshake) operation timed out)"
-        r"|\bssl\.SSL(?:EOF|ZeroReturn)?Error: ",
+        r"|\bssl\.SSL(?:EOF|ZeroReturn)?Error: |\bURLError: <urlopen error (?:\[Errno (?:104|110|111|113)\]|timed out"
+        r"|_ssl\.c)|\bhttp\.client\.RemoteDisconnected: ",
         Role.CASCADE,
     ),
     row(

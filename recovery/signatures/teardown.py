@@ -8,12 +8,17 @@ _T = Role.TEARDOWN
 
 # Each is tried on lines that have a message or look like the last one of a traceback.
 ROWS = (
-    guard("torchrun's summary", _T, r"\bChildFailedError\b|\bProcessRaisedException\b|\bProcessExitedException\b"),
+    guard(
+        "torchrun's summary",
+        _T,
+        r"\bChildFailedError\b|\bProcessRaisedException\b|\bProcessExitedException\b"
+        r"(?!.{0,60}\bSIG(?:KILL|SEGV|BUS)\b)",
+    ),
     guard(
         "launcher",
         _T,
-        r"CalledProcessError: (?!.{0,900}SIGKILL)|\bexits with return code = (?!-9\b)|Killing subprocess \d"
-        r"|Sending process \d+ closing",
+        r"CalledProcessError: (?!.{0,900}\bSIG(?:KILL|SEGV|BUS)\b)|\bexits with return code = (?!-9\b)"
+        r"|Killing subprocess \d|Sending process \d+ closing",
     ),
     guard("resource tracker", _T, r"resource_tracker\b|leaked (?:semaphore|shared_memory)"),
     guard(

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from rung.recovery.doubts.columns import Columns
-from rung.recovery.doubts.names import Column, column
+from rung.recovery.doubts.names import Column, column, names_a_loss
 from rung.recovery.logs.line_reader import MARK
 from rung.recovery.logs.reading import Reading
 from rung.recovery.signatures.quoted_text import is_program
@@ -29,7 +29,8 @@ class _First(NamedTuple):
     name: str
     value: float
     what: Column
-    has_bad_norm: bool
+    # Gradients of NaN beside it, or a name that says what it is.
+    is_sure: bool
 
 
 class UnknownLoss:
@@ -48,7 +49,7 @@ class UnknownLoss:
         if reading is not None and (reading.loss is not None or reading.is_record):
             self.is_known = True
             return reading
-        found = _first_number(text)
+        found = _first_number(text, self._name)
         if found is not None:
             self._rise.see(found.name, found.value, found.what)
         if not self._name and "nan" not in text and "NaN" not in text and "NAN" not in text:
@@ -74,8 +75,8 @@ class UnknownLoss:
         value = found.value
         if math.isnan(value):
             self._name, self._good = found.name, 0
-            # With gradients of NaN beside it, one is enough.
-            self._bad += COUNTS_FROM if found.has_bad_norm else 1
+            # Where it is sure, one is enough.
+            self._bad += COUNTS_FROM if found.is_sure else 1
             return value if self._bad >= COUNTS_FROM else None
         was_reported = self._bad >= COUNTS_FROM
         self._good += 1
@@ -84,18 +85,31 @@ class UnknownLoss:
         return value if was_reported and math.isfinite(value) else None
 
 
-def _first_number(text: str) -> _First | None:
-    """Return the first number of a line that is no step and no setting, where it may be a loss."""
+def _first_number(text: str, known: str) -> _First | None:
+    """Return the first number of a line that is no step and no setting, where it may be a loss.
+
+    `known`: the name under which there was NaN before.
+    """
     if MARK in text or _HELD_OUT.search(text) or is_program(text):
         return None
     named = [(name, value, column(name)) for name, value in Columns().read(text)]
     first = next((each for each in named if not _is_beside(each[1], each[2])), None)
+    # By its name it is one wherever it stands: glued to another word (RPNLogLoss), or as its exponent.
+    first = next((each for each in named if math.isnan(each[1]) and _is_surely_loss(each[0], each[2])), first)
+    first = next((each for each in named if each[0] == known), first)
     if first is None:
         return None
     name, value, what = first
     norms = [other for _, other, of in named if of is Column.NORM]
     is_loss = what is Column.LOSS or (what is Column.UNKNOWN and bool(norms))
-    return _First(name, value, what, any(map(math.isnan, norms))) if is_loss else None
+    # What may rise by design is not NaN by design.
+    is_loss = is_loss or (math.isnan(value) and (what in (Column.RIVAL, Column.PERPLEXITY) or name == "l"))
+    is_loss = is_loss or name == known
+    return _First(name, value, what, any(map(math.isnan, norms)) or "loss" in name) if is_loss else None
+
+
+def _is_surely_loss(name: str, what: Column) -> bool:
+    return what is Column.PERPLEXITY or (what in (Column.LOSS, Column.RIVAL) and names_a_loss(name))
 
 
 def _is_beside(value: float, what: Column) -> bool:

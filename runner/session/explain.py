@@ -50,11 +50,14 @@ class Explanation:
     would: str | None
     # What the log may show although nothing in it is acted on, as rows like those of the faults.
     may_show: list[dict[str, Any]] = field(default_factory=list)
+    # An exception that no signature knows and that ended the training, where nothing else is acted on.
+    ended_by: Fault | None = None
 
     def text(self) -> list[str]:
         """Return what was read and what Rung would do, line by line."""
         if self.would is not None:
-            action = f"about {self.cause} Rung would {self.would}"
+            kind = self.ended_by.kind if self.ended_by else self.cause
+            action = f"about {kind} Rung would {self.would}"
         elif self.faults:
             action = "Rung would do nothing: the run got past all of them"
         else:
@@ -63,6 +66,9 @@ class Explanation:
             f"line {row['line']} may show {row['fault']}: {row['why']}: {row['evidence'][:MOST_EVIDENCE]}"
             for row in self.may_show
         ]
+        if self.ended_by:
+            where, what = f"line {self.ended_by.line}", self.ended_by.evidence[:MOST_EVIDENCE]
+            doubts.append(f"{where}: an exception ended the run, and Rung has no other name for it: {what}")
         return [*doubts, f"read {self.lines} line{'s' * (self.lines != 1)}: {self._read()}", action]
 
     def _read(self) -> str:
@@ -117,7 +123,10 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         progress(len(chunk))
     found += scan.finish()
     cause = scan.detector.first_fault(ended=True)
-    would = what_rung_does(cause, scan.detector) if cause is not None else None
+    # Without the exit code only the log says that the script failed.
+    ended_by = scan.detector.ending_exception() if cause is None else None
+    about = cause or ended_by
+    would = what_rung_does(about, scan.detector) if about is not None else None
     rows = [
         _as_row(fault, would=would if fault == cause else None)
         for fault in sorted(found, key=lambda fault: fault.line or 0)
@@ -130,7 +139,7 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
     # What is acted on is said above, and a quick scan looks at messages only.
     doubts = [] if quick or cause else find_doubts(excerpt.lines())
     may_show = [_as_doubt(doubt) for doubt in doubts]
-    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would, may_show)
+    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would, may_show, ended_by)
 
 
 def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:

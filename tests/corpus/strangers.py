@@ -2,8 +2,10 @@
 
 The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
 without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
-of these excerpts, `now` after that. There are two lists. The second was collected after the rules had been extended
-because of the first; its excerpts were written anew in the formats of the threads, with other numbers and names.
+of these excerpts, `now` after that. There are four lists, each collected after the rules had been extended because of
+those before it. The excerpts of the second were written anew in the formats of the threads, with other numbers and
+names. Of the fourth, the misses of one half were read to extend the rules; of the other half (`held_out`) none was.
+Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault.
 """
 
 import json
@@ -66,11 +68,14 @@ def right(rows: list[dict[str, Any]], when: str) -> int:
 def table() -> list[str]:
     """Return the lines of the tables of all lists: a line per group, and one per label of a fault."""
     rows = load()
-    return [line for number in (1, 2, 3) for line in _table(number, [row for row in rows if row["list"] == number])]
+    lists = {f"list {number}": [row for row in rows if row["list"] == number] for number in (1, 2, 3, 4)}
+    lists["list 4, held out"] = [row for row in lists["list 4"] if row["held_out"]]
+    lists["list 4, visible"] = [row for row in lists["list 4"] if row["visible"]]
+    return [line for name, each in lists.items() for line in _table(name, each)]
 
 
-def _table(number: int, rows: list[dict[str, Any]]) -> list[str]:
-    lines = [f"{f'list {number}':<24}{'logs':>6}{'first':>7}{'now':>6}"]
+def _table(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    lines = [f"{name:<24}{'logs':>6}{'first':>7}{'now':>6}"]
     for group, labels in GROUPS.items():
         lines.append(_line(group, [row for row in rows if row["label"] in labels]))
         if len(labels) > 1:

@@ -50,6 +50,8 @@ SAMPLES = {
     "range of NaN": ["RuntimeError: torch.histc: range of [nan, nan] is not finite"],
     "VecCheckNan": ["ValueError: found nan in rewards."],
     "objective is nan": [
+        "LOG Average objective function for 'output-0' for minibatches 10-19 is -nan over 640 frames.",
+        "LOG Overall average objective function for 'output' is nan + nan = nan over 320 frames.",
         "LOG (nnet3-train[5.5]:Print():nnet.cc:201) Overall objective function for 'output' is -nan over 12 frames",
         "step 40: the cost is nan",
         "log-likelihood became nan in EM step 4",
@@ -89,6 +91,23 @@ SAMPLES = {
         "ValueError: the objective is not a finite number: nan",
         "ArithmeticError: loss is no longer finite",
     ],
+    "GPU library": [
+        "ImportError: libcudart.so.10.2: cannot open shared object file: No such file or directory",
+        "OSError: /opt/lib/libnccl.so.2: cannot open shared object file: No such file or directory",
+        "Could not load library libcudnn_ops.so.8. Error: libcudnn_ops.so.8: cannot open shared object file",
+        "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 9, 1) but found (8, 0, 1)",
+        "RuntimeError: torch and torchvision were compiled with different CUDA versions.",
+    ],
+    "CUDA code of a check": [
+        "F1203 10:11:12.131415 77 math.cu:9] Check failed: error == cudaSuccess (9 vs. 0)  invalid argument",
+        'ERROR (train[5.5]:Copy():cu-vector.cc:9) cudaError_t 38 : "no CUDA-capable device is detected" returned',
+    ],
+    "TensorFlow on a GPU": [
+        "InternalError: Blas GEMM launch failed : a.shape=(9, 4), b.shape=(4, 2), m=9, n=2, k=4",
+        "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize",
+        "InternalError: GPU sync failed",
+        "F core/common_runtime/gpu/gpu_event_mgr.cc:4] Unexpected Event status: 1",
+    ],
     "no GPU to train on": ["MisconfigurationException: No supported gpu backend found!"],
     "no NCCL in torch": ["RuntimeError: Distributed package doesn't have NCCL built in"],
     "gradients: Megatron": [
@@ -113,13 +132,23 @@ SAMPLES = {
     ],
     "anomaly mode": ["RuntimeError: Function 'LogBackward0' returned nan values in its 0th output."],
     "loss: Megatron": ["AssertionError: Rank 0: found NaN in local forward loss calculation. Device: 0, node: n1"],
-    "sampling": ["RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"],
+    "sampling": [
+        "RuntimeError: normal expects all elements of std >= 0.0",
+        "RuntimeError: invalid multinomial distribution (encountering probability entry < 0)",
+        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+    ],
     "distribution": [
         "ValueError: Expected parameter probs (Tensor of shape (8, 4)) of distribution Categorical()"
         " to satisfy the constraint Simplex(), but found invalid values:",
         "ValueError: The parameter loc has invalid values",
     ],
     "overflow hook": ["ValueError: Detected inf/nan during batch_number=12"],
+    "solver": [
+        "ValueError: matrix contains invalid numeric entries",
+        "ValueError: array must not contain infs or NaNs",
+        "torch._C._LinAlgError: linalg.eigh: the algorithm failed because the input contained non-finite values.",
+        "InvalidArgumentError: Nan in summary histogram for: layer3/weights",
+    ],
     "Keras": ["Batch 40: Invalid loss, terminating training"],
     "TensorFlow": [
         "tensorflow.python.training.basic_session_run_hooks.NanLossDuringTrainingError: NaN loss during training."
@@ -155,6 +184,10 @@ SAMPLES = {
         "RuntimeError: Training failed: NaN persisted for 3 epochs",
     ],
     "bad batch": [
+        " [!] NaN loss with mel_loss.",
+        "UserWarning: Encountered NaN: loss",
+        "SomeUserError: Got NaN in first epoch. Try another lr.",
+        "WARNING: batch 4 gave NaN loss and it is left out",
         "ValueError:  [x] nan loss ",
         "[WARNING] NaN loss detected! Skipping batch.",
         "NaN/Inf loss detected at batch 40! Skipping batch.",
@@ -176,6 +209,9 @@ SAMPLES = {
     "bad weights": ["NaN values found in the model's weights after step 12", "logits contain NaN"],
     "printed scalar": ["tensor(nan, device='cuda:0', grad_fn=<MeanBackward0>)"],
     "device memory": [
+        "F1203 10:11:12.131415 77 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory",
+        "ERROR (train[5.5]:Malloc():cu-allocator.cc:9) cudaError_t 2 : \"out of memory\" returned from 'cudaMalloc'",
+        "mxnet/storage.cc:8: Check failed: err == cudaSuccess Name: pool ErrStr:out of memory",
         "RuntimeError: CUDA error: out of memory",
         "RuntimeError: MPS backend out of memory (MPS allocated: 42.28 GiB, max allowed: 42.43 GiB)",
         "THCudaCheck FAIL file=/b/THCStorage.cu line=71 error=2 : out of memory",
@@ -202,6 +238,7 @@ SAMPLES = {
         "OSError: [Errno 12] Cannot allocate memory",
     ],
     "array": [
+        "InternalError: Dst tensor is not initialized.",
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.1 GiB for an array with shape (9, 9)",
         "ResourceExhaustedError: OOM when allocating tensor with shape[64,512]",
     ],
@@ -233,6 +270,8 @@ SAMPLES = {
         "rung: the kernel killed a process: out of memory",
     ],
     "killed": [
+        "ERROR: error code -9",
+        "Exception: process 2 terminated with signal SIGKILL",
         "Killed",
         "bash: line 1: 12345 Killed   python train.py",
         "  traceback : Signal 9 (SIGKILL) received by PID 7",
@@ -240,11 +279,21 @@ SAMPLES = {
         "subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>.",
         "container trainer exited with code 137",
     ],
-    "kernel image": ["RuntimeError: CUDA error: no kernel image is available for execution on the device"],
+    "kernel image": [
+        '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"',
+        "rocBLAS error: Cannot read TensileLibrary.dat: Illegal seek for GPU arch : gfx1199",
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+    ],
     "capability": ["Tesla P100 with CUDA capability sm_60 is not compatible with the current PyTorch installation."],
-    "function": ["RuntimeError: CUDA error: invalid device function"],
+    "function": [
+        "F1203 10:11:12.131415 77 pool.cu:9] Check failed: error == cudaSuccess (8 vs. 0)  invalid device function",
+        "RuntimeError: CUDA error: invalid device function",
+    ],
     "PTX": ["RuntimeError: the provided PTX was compiled with an unsupported toolchain."],
-    "architecture": ["nvcc fatal   : Unsupported gpu architecture 'compute_120'"],
+    "architecture": [
+        "RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",
+        "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+    ],
     "driver too old": ["RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."],
     "no CUDA in torch": ["AssertionError: Torch not compiled with CUDA enabled"],
     "Xid": [
@@ -263,6 +312,12 @@ SAMPLES = {
     ],
     "no devices": ["No devices were found"],
     "CUDA": [
+        "ExternalError: CUDA error(719), unspecified launch failure. ",
+        "RuntimeError: No HIP GPUs are available",
+        "CUDA status Error: file: ./src/gpu.c : () : line: 41",
+        "[CUDA ERROR] at file train.cu:77:",
+        "RuntimeError: cublas runtime error : the GPU program failed to execute at /b/Blas.cu:4",
+        "THCudaCheck FAIL file=/b/General.cpp line=5 error=30 : unknown error",
         "RuntimeError: CUDA error: uncorrectable error",
         "RuntimeError: No CUDA GPUs are available",
         "RuntimeError: cuda runtime error (59) : device-side problem at /b/x.cu:2",
@@ -282,7 +337,12 @@ SAMPLES = {
         "when calling cublasGemmEx: CUBLAS_STATUS_EXECUTION_FAILED",
         "[1,7]<stderr>:!!!! kernel execution error. (m: 4096, n: 512, k: 1024, error: 13)",
     ],
-    "cuDNN": ["RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"],
+    "cuDNN": [
+        "cuDNN status Error in: file: ./src/conv.cu : () : line: 53",
+        "RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+        "RuntimeError: FIND was unable to find an engine to execute this computation",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    ],
     "cuSOLVER": ["RuntimeError: cusolver error: 7, when calling `cusolverDnCreate(handle)`"],
     "driver": ["RuntimeError: Found no NVIDIA driver on your system."],
     "other devices": [
@@ -291,7 +351,12 @@ SAMPLES = {
         "RuntimeError: MUSA error: unspecified launch failed",
         "RuntimeError: Native API failed. Native API returns: -50 (PI_ERROR_INVALID_ARG_VALUE)",
     ],
-    "ROCm": ["Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f."],
+    "ROCm": [
+        "RuntimeError: HIPBLAS_STATUS_NOT_INITIALIZED",
+        "rocBLAS error: Could not initialize Tensile host",
+        "RuntimeError: miopenStatusUnknownError",
+        "Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f.",
+    ],
     "watchdog": [
         "[rank1]:[E1 ProcessGroupNCCL.cpp:6] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9",
         "OpType=ALLGATHER, ...) ran for 600014 milliseconds before timing out.",
@@ -328,7 +393,10 @@ SAMPLES = {
     "MPI": ["ORTE has lost communication with a remote daemon."],
     "InfiniBand": ["mlx5: n1: got completion with error 12, opcode 0, vendor err 129", "IBV_WC_RETRY_EXC_ERR on qp 4"],
     "JAX coordination": ["The coordination service agent has polled an error: heartbeat timeout from task 3"],
-    "gloo peer": ["[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:415"],
+    "gloo peer": [
+        "terminate called after throwing an instance of 'gloo::IoException'",
+        "[rank0]: RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [127.0.0.1]:415",
+    ],
     "torch.distributed": [
         "torch.distributed.DistBackendError: [4] is setting up the communicator, but store->get('0') got error",
         "RendezvousConnectionError: The connection to the C10d store has failed.",
@@ -343,6 +411,7 @@ SAMPLES = {
     "disk full": ["OSError: [Errno 28] No space left on device"],
     "quota": ["OSError: [Errno 122] Disk quota exceeded"],
     "file system": [
+        "OSError: Can't read data (file read failed: time = Mon May  4, errno = 5, error message = 'Input')",
         "OSError: [Errno 5] Input/output error",
         "OSError: [Errno 116] Stale file handle: '/data/x'",
         "OSError: [Errno 24] Too many open files",
@@ -353,6 +422,7 @@ SAMPLES = {
         "cp: error writing '/mnt/out/last.pt': Input/output error",
     ],
     "shared memory": [
+        "ERROR: Unexpected segmentation fault encountered in worker.",
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
         "RuntimeError: unable to open shared memory object </torch_12_99> in read-write mode",
         "RuntimeError: received 0 items of ancdata",
@@ -375,6 +445,8 @@ SAMPLES = {
         "ConnectionError: Couldn't reach 'our/corpus' on the Hub (ReadTimeout)",
     ],
     "HTTP client": [
+        "urllib.error.URLError: <urlopen error [Errno 110] Connection timed out>",
+        "http.client.RemoteDisconnected: Remote end closed connection without response",
         "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('the other end is gone'))",
         "[rank0]: urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='hub.invalid', port=443)",
         "httpx.ConnectTimeout: timed out",
@@ -406,7 +478,21 @@ SAMPLES = {
         "RuntimeError: DataLoader timed out after 120 seconds",
     ],
     "other end": ["ConnectionResetError: [Errno 104] Connection reset by peer", "[rank2]: EOFError"],
-    "died": ["Segmentation fault (core dumped)", "SignalException: Process 81 got signal: 15"],
+    "died": [
+        "run.sh: line 4: 812 Aborted                 (core dumped) python train.py",
+        "  traceback : Signal 7 (SIGBUS) received by PID 19",
+        "failed (exitcode: -11) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
+        "Process finished with exit code 139 (interrupted by signal 11: SIGSEGV)",
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGSEGV: 11>.",
+        "The node 4fa1 has been marked dead because the detector has missed too many heartbeats from it.",
+        "Segmentation fault (core dumped)",
+        "SignalException: Process 81 got signal: 15",
+    ],
+    "heap": [
+        "free(): invalid pointer",
+        "double free or corruption (!prev)",
+        "*** Error in `python': malloc(): memory corruption: 0x00007f ***",
+    ],
     "link": ["client_loop: send disconnect: Broken pipe", "ssh: connect to host n1 port 22: Connection refused"],
 }
 
@@ -465,7 +551,15 @@ SHOWN = [
     "early stopping: will abort if the loss exceeds the limit of 1e4",
     "stop_on_divergence: true, divergence_threshold: 1e5",
     "loss 3.1 is below the threshold 1e4",
-    # The machine: a retry, a way around.
+    "ValueError: matrix contains too few rows",
+    "nan losses and infs are counted apart",
+    # The machine: a retry, a way around, a library that is only missed, a code that is none.
+    "W dso_loader.cc:6] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open "
+    "shared object file: No such file or directory",
+    "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+    "check: error == cudaSuccess (0 vs. 0)",
+    "ulimit -c: 0 (core dumped files are off)",
+    "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1",
     "retry 2: [Errno 11] Resource temporarily unavailable, trying again",
     "PermissionError: [Errno 13] Permission denied: '/root/.cache' (falling back to /tmp)",
     "bash: fork: retry: Resource temporarily unavailable",

@@ -181,6 +181,7 @@ def test_words_about_a_divergence_explain_the_end_although_they_quote_a_loss_and
     words = "CRITICAL loss 8.2e+05 exceeds the limit of 1e4, run diverged\n"
     assert at_end(losses + words) is K.DIVERGENCE and now(losses + words) is None
     assert at_end(losses + words + losses) is None
+    assert at_end(losses + 4 * words) is K.DIVERGENCE
 
 
 def test_a_loader_that_times_out_is_a_fault_of_the_machine_unless_its_worker_said_why():
@@ -203,3 +204,18 @@ def test_bad_gradients_that_a_back_off_tells_of_are_explained_by_it():
 def test_the_loss_of_step_0_is_the_first_that_a_blow_up_is_compared_with():
     losses = [3.6, 2e5, 4e4, 3e4, 1e4, 9e3, 1.1e4, 1e4, 1e4, 3e4, 2e4, 1.7e4, 1.4e4, 1.2e4, 1.5e4, 5e3, 5e3]
     assert at_end("".join(f"iter {10 * n}: loss {loss}\n" for n, loss in enumerate(losses))) is K.DIVERGENCE
+
+
+def test_an_exception_behind_a_line_of_another_stream_is_seen():
+    head = 'Traceback (most recent call last):\n  File "/opt/train.py", line 4, in <module>\n'
+    assert at_end(head + "    fit(options)RuntimeError: [!] NaN loss with mel_loss.\n\n" + head) is K.NAN_LOSS
+    assert at_end(head + "    raise RuntimeError: NaN loss with mel_loss\n") is None
+
+
+def test_an_assertion_of_the_script_about_a_finite_loss_needs_no_message():
+    frame = 'Traceback (most recent call last):\n  File "/opt/train.py", line 4, in step\n    assert {}\n'
+    guard = frame.format("not torch.isnan(loss).any()")
+    assert at_end(guard + "AssertionError\n") is now(guard + "AssertionError\n") is K.NAN_LOSS
+    assert at_end(guard + "KeyError: 'label'\n") is None
+    for about in ("len(loss) == 4", "not np.isnan(rows).any()"):
+        assert at_end(frame.format(about) + "AssertionError\n") is None

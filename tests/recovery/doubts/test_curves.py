@@ -128,3 +128,8 @@ def test_a_single_back_off_long_after_a_scaler_has_found_its_scale_shows_nothing
 def test_a_column_without_a_name_that_holds_what_nothing_measures_is_shown():
     assert kinds([3e22, 8e22, 5e23], "{n};0.1;{v}") == [DIVERGENCE]
     assert kinds([1.7e9, 1.8e9, 1.9e9], "{n};0.1;{v}") == []
+
+
+def test_two_readings_are_enough_where_the_loss_rose_beyond_any_design():
+    assert kinds([1.4, 1.2e6], "it {n} dis/loss {v}") == kinds([1.4, 1.2e6]) == [DIVERGENCE]
+    assert kinds([1.4, 9e4]) == kinds([0.001, 9e4]) == kinds([1.4, 1.2e6], "it {n} zeal {v}") == []

@@ -21,6 +21,17 @@ FORMATS = [
     ("time since", "1m 12s (- 10m 4s) (5000 12%) 2.8521", {"step": 5000, "loss": 2.8521}),
     ("time since, names", "5000 5% (0m 7s) 2.6379 Ito / Italian", {"step": 5000, "loss": 2.6379}),
     ("time since, no plan", "0m 8s (300 6%) 2.5", {"step": 300, "loss": 2.5}),
+    ("prose", "Minibatch loss at step 300: 2.5", {"step": 300, "loss": 2.5}),
+    ("prose, a verb", "loss at epoch 3 is 0.75", {"loss": 0.75}),
+    ("in brackets", "Epoch 3 loss (avg): 0.75", {"loss": 0.75}),
+    ("a caption", "Loss(s/batch) - Epoch  4: train = 0.75(91.25s/40) | dev = 0.5(9.5s/4)",
+     {"loss": 0.75, "held_out_loss": 0.5}),
+    ("a caption of sides", "epoch 4 losses: train 0.75 val 0.5", {"loss": 0.75, "held_out_loss": 0.5}),
+    ("darknet", " 31: 418.5, 420.25 avg loss, 0.001 rate, 2.5 seconds, 1984 images", {"step": 31, "loss": 418.5}),
+    ("glued", "step 7 lossD: 1.5 lossG: 0.5", {"step": 7, "loss": 1.5, "loss_terms": ("lossD", "lossG")}),
+    ("cross-entropy", "step 7 train-cross-entropy=2.5", {"step": 7, "loss": 2.5, "loss_terms": ("train-cross-entropy",),
+                                                         "is_loss_by_function": True}),
+    ("Windows", "Iteration 20, loss = 1.#INF", {"step": 20, "loss": math.inf}),
     ("thousands", "step 25  loss 14,263.5  lr 0.001", {"step": 25, "loss": 14263.5, "lr": 0.001}),
     ("upd", "upd   12 loss=2.5 scaler=512", {"step": 12, "loss": 2.5, "scale": 512}),
     ("it", "it  14  loss=2.5", {"step": 14, "loss": 2.5}),
@@ -335,3 +346,24 @@ def test_a_list_is_no_number_with_thousands(text):
 
 def test_it_is_a_step_only_at_the_beginning_of_a_line():
     assert read("do it 3 times, loss 0.5").step is None
+
+
+@pytest.mark.parametrize("raw", ["-1.#IND", "1.#QNAN", "-1.#IND00"])
+def test_nan_is_read_as_windows_prints_it(raw):
+    assert math.isnan(read(f"Iteration 20, loss = {raw}").loss)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no loss: train accuracy = 0.5 | dev accuracy = 0.6",
+        "loss and accuracy: train 0.5 val 0.6",
+        "the loss of epoch 3 was not saved",
+        "loss (test): 0.5",
+        "loss of 3 packets in 20",
+        "it follows the loss; test 4 passed",
+    ],
+)
+def test_prose_about_a_loss_is_no_training_loss(text):
+    found = read(text)
+    assert found is None or found.loss is None

@@ -8,7 +8,15 @@ import pytest
 from rung.recovery.monitors.loss_scale import read_backoff
 from rung.recovery.signatures import ANCHORS, BACKOFFS, GUARDS, SIGNATURES, Role
 from rung.recovery.signatures.quoted_text import bare
-from rung.recovery.signatures.search import is_first_hand, is_raised, is_teardown, search, search_frame
+from rung.recovery.signatures.search import (
+    SHORT_LINE,
+    anchors_in,
+    is_first_hand,
+    is_raised,
+    is_teardown,
+    search,
+    search_frame,
+)
 from tests.support.message_lines import BACKOFF_SAMPLES, CUT_SAMPLES, QUOTED, SAMPLES, SHOWN
 
 ROWS = {row.name: row for row in (*SIGNATURES, *BACKOFFS)}
@@ -142,3 +150,10 @@ def test_messages_printed_while_a_run_ends_are_not_its_own_exception():
     ):
         assert is_teardown(text) and not is_first_hand(text)
     assert is_first_hand("KeyError: 'label'")
+
+
+@pytest.mark.parametrize("fill", ["", "x" * SHORT_LINE])
+def test_all_anchors_of_a_line_are_found_however_long_it_is(fill):
+    for text in [*ANCHORS, *SHOWN, *(text for texts in SAMPLES.values() for text in texts)]:
+        lower = fill + text.lower()
+        assert set(anchors_in(lower)) == {anchor for row in SIGNATURES for anchor in row.anchors if anchor in lower}

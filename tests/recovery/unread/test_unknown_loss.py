@@ -75,3 +75,41 @@ def test_nan_that_is_no_training_loss_is_no_fault(template):
 def test_a_log_that_names_its_loss_shows_scores_beside_it():
     text = "".join(f"epoch {n} loss 0.{n}\nepoch {n} mae nan\n" for n in range(1, 8))
     assert kinds(text) == []
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "Epoch[{n}] Batch [9] Speed: 71.2 samples/sec\tHeadAcc=0.41,\tHeadlogloss={v}",
+        "round {n} clsloss: {v} boxloss: {v}",
+        "go {n} gnmt-like 0.19s ppl {v} gN {v} bleu 0.00",
+    ],
+)
+def test_a_name_that_says_that_it_is_a_loss_needs_only_one_nan(template):
+    assert at_end(lines(template, [1.5, 1.4, "nan"])) is FaultKind.NAN_LOSS
+    assert at_end(lines(template, [1.5, "nan", 1.4, 1.3, 1.2])) is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "epoch: {n}, lr:(1e-4,) time (data): 0.71 (0.002)] l_pix: {v}",
+        "epoch: {n}, lr:(1e-4,) time (data): 0.71 (0.002)] l_g_style: {v}",
+        "Round {n} || L: {v} C: {v} || took 3.1 sec.",
+        "[{n}/9] errD={v} errG={v}",
+        "acc: 0.00; ppl: {v}; 812 tok/s ({n})",
+    ],
+)
+def test_a_letter_for_a_loss_and_the_losses_of_several_players_count_when_they_are_nan(template):
+    assert at_end(lines(template, [1.5, "nan", "nan"])) is FaultKind.NAN_LOSS
+
+
+def test_the_losses_of_several_players_may_rise_by_design():
+    assert at_end(lines("[{n}/9] errD={v} errG={v}", [10.0**n for n in range(1, 12)])) is None
+
+
+@pytest.mark.parametrize(
+    "template", ["lossless: {v} in row {n}", "joint {n} l_hip: {v}", "| l_hip | {v} |", "epoch {n} bestloss {v}"]
+)
+def test_a_name_with_loss_or_a_letter_in_it_may_be_another_thing(template):
+    assert kinds(lines(template, ["nan"] * 3)) == []

@@ -117,6 +117,21 @@ def test_a_fault_says_what_would_be_done_about_it(tmp_path: Path, line: str, act
     assert would == f"about {row['fault']} Rung would {row['would']}"
 
 
+def test_an_exception_without_a_name_at_the_end_is_said_and_is_no_finding(tmp_path: Path) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 4, in <module>\n    x["a"]\nKeyError: \'a\'\n'
+    path = tmp_path / "log"
+    path.write_text(STEPS + traceback)
+    text = subprocess.run([RUNG, "explain", str(path)], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert text[:2] == [
+        "no fault that Rung knows",
+        "line 94: an exception ended the run, and Rung has no other name for it: KeyError: 'a'",
+    ]
+    assert text[-1].startswith("about unknown_exit Rung would launch it again ")
+    assert json.loads(explain(path).stdout) == []
+    assert said(tmp_path, STEPS + traceback + STEPS)[1].startswith("Rung would let it run")
+    assert said(tmp_path, STEPS + traceback + "RuntimeError: CUDA out of memory\n")[1].startswith("about oom ")
+
+
 def test_a_log_without_numbers_and_a_quick_look_say_so(tmp_path: Path) -> None:
     assert said(tmp_path, "hello\nworld")[0].startswith("read 2 lines: no step and no loss, so that only messages ")
     assert said(tmp_path, STEPS, "--quick")[0].startswith("read 90 lines: searched for messages only (--quick)")
