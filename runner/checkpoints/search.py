@@ -7,14 +7,14 @@ come: a search that fails later need not open the same files again.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job, main_line
-from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
+from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
 from rung.jobs.model.errors import EngineError, HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import (
@@ -30,7 +30,7 @@ from rung.recovery.decide.checkpoint_choice import (
 )
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
-from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_enough
+from rung.runner.checkpoints.verify import NewVerdict, Verdicts, checkpoint_of, keep_all, verify_enough
 from rung.runner.context import Context, Lasting
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.seams.engine import Engine, Request
@@ -40,9 +40,6 @@ from rung.runner.state.transitions import gave_up_hosts
 # Between two searches of a job that waits: at first, and when it has waited for long.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 30.0
 NONE_WRITTEN = "the job has saved no checkpoint that Rung can see: every relaunch begins at step 0"
-
-# A new verdict on a file, by its fingerprint.
-NewVerdict = tuple[str, CheckpointVerdict]
 
 
 @dataclass(frozen=True)
@@ -96,24 +93,12 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
         return source.unseen
     verifying = verify_enough(engine, request, query.pattern, query.attempts, query.limit, query.verdicts)
     try:
-        here = _keep_all(verifying, keep)
+        here = keep_all(verifying, keep)
     except (EngineError, HostError) as error:
         if request.container is None:
             raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
         return replace(source.unseen, why=str(error).removeprefix(f"{source.residence[0]}: ")[:160])
     return [replace(each, residence=source.residence) for each in here]
-
-
-def _keep_all(
-    verifying: Generator[NewVerdict, None, list[Checkpoint]], keep: Callable[[NewVerdict], None]
-) -> list[Checkpoint]:
-    """Keep each verdict as it comes, and return the checkpoints that the last listing has found."""
-    while True:
-        try:
-            keep(next(verifying))
-        except StopIteration as end:
-            found: list[Checkpoint] = end.value
-            return found
 
 
 def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:

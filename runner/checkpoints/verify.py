@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
@@ -39,6 +39,8 @@ MOST_STEPS = 1 << 53
 
 # By the fingerprint of the file.
 Verdicts = Mapping[str, CheckpointVerdict]
+# A new verdict on a file, by its fingerprint.
+NewVerdict = tuple[str, CheckpointVerdict]
 
 
 def checkpoint_of(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attempt] = ()) -> Checkpoint:
@@ -62,7 +64,7 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
 
 def verify_enough(
     engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
-) -> Generator[tuple[str, CheckpointVerdict], None, list[Checkpoint]]:
+) -> Generator[NewVerdict, None, list[Checkpoint]]:
     """Verify checkpoints, newest first, until one is healthy and older than the fault; yield each new verdict.
 
     Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes, and
@@ -88,6 +90,18 @@ def verify_enough(
         for name, verdict in verdicts.items():
             known[entries[name].fingerprint] = verdict
             yield entries[name].fingerprint, verdict
+
+
+def keep_all(
+    verifying: Generator[NewVerdict, None, list[Checkpoint]], keep: Callable[[NewVerdict], None]
+) -> list[Checkpoint]:
+    """Keep each verdict as it comes, and return the checkpoints that the last listing has found."""
+    while True:
+        try:
+            keep(next(verifying))
+        except StopIteration as end:
+            found: list[Checkpoint] = end.value
+            return found
 
 
 def verify_files(

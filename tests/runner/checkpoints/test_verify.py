@@ -17,8 +17,15 @@ from rung.jobs.model.errors import EngineError, RunCutShort
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
-from rung.runner.checkpoints.search import _keep_all
-from rung.runner.checkpoints.verify import AT_ONCE, TRIES, checkpoint_of, python_of, verify_enough, verify_files
+from rung.runner.checkpoints.verify import (
+    AT_ONCE,
+    TRIES,
+    checkpoint_of,
+    keep_all,
+    python_of,
+    verify_enough,
+    verify_files,
+)
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import Container, Request
 
@@ -213,10 +220,10 @@ def test_all_checkpoints_are_returned_with_what_is_known_by_then_and_listed_no_m
         engine, "list_files", lambda asked, pattern: (listed.append(pattern), listing(asked, pattern))[1]
     )
     verdicts: dict[str, CheckpointVerdict] = {}
-    found = _keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, {}), lambda new: verdicts.update([new]))
+    found = keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, {}), lambda new: verdicts.update([new]))
     assert {each.name: each.verdict for each in found} == {"step_100.pt": None, "step_200.pt": "healthy"}
     assert len(verdicts) == 1 and len(listed) == 2, "once before the file was opened, and once after that"
-    again = _keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, verdicts), lambda new: None)
+    again = keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, verdicts), lambda new: None)
     assert again == found and len(listed) == 3
 
 
