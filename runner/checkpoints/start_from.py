@@ -21,7 +21,8 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import MIRROR, UNVERIFIED, Checkpoint, Unseen, choose_checkpoint
 from rung.recovery.decide.resume_limit import resume_limit
-from rung.runner.checkpoints.search import NewVerdict, Query, Source, residence_of, search
+from rung.runner.checkpoints.search import Query, Source, residence_of, search
+from rung.runner.checkpoints.verify import NewVerdict
 from rung.runner.context import Context
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.files.fingerprint import local_entry
