@@ -15,7 +15,7 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
-from rung.runner.checkpoints.search import mirrored
+from rung.runner.checkpoints.residences import mirrored
 from rung.runner.checkpoints.set_aside import folders_of
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context

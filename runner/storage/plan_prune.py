@@ -11,7 +11,7 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.runner.checkpoints.search import mirrored
+from rung.runner.checkpoints.residences import mirrored
 from rung.runner.checkpoints.verify import checkpoint_of
 from rung.runner.context import Context
 from rung.runner.files.own_folder import is_reached_by_link

@@ -14,7 +14,7 @@ from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.checkpoint_choice import MIRROR as MIRROR_RESIDENCE
-from rung.runner.checkpoints.search import residence_of
+from rung.runner.checkpoints.residences import residence_of
 from rung.runner.checkpoints.start_from import healthy_checkpoint
 from rung.runner.context import Context
 from rung.runner.seams.storage import FoundFile, Storage
