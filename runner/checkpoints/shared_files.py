@@ -12,6 +12,7 @@ from rung.jobs.model.host import Host, with_same_folder
 from rung.runner.engine_pool import Engines
 from rung.runner.seams.engine import HostEngine, Request
 
+Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 
@@ -35,12 +36,12 @@ def engines_with_files(engines: Engines, job: Job, attempt: Attempt) -> list[Hos
     return found
 
 
-def first_answer(engines: Sequence[HostEngine], ask: Callable[[HostEngine], Found]) -> Found:
+def first_answer(hosts: Sequence[Asked], ask: Callable[[Asked], Found]) -> Found:
     """Return the answer of the first of these hosts that answers; if none does, the first error counts."""
     errors = []
-    for engine in engines:
+    for host in hosts:
         try:
-            return ask(engine)
+            return ask(host)
         except HostError as error:
             errors.append(error)
     raise errors[0]

@@ -115,6 +115,6 @@ class Asked:
 
 def test_the_first_host_that_answers_counts_and_if_none_does_the_first_error() -> None:
     away, there, other = Asked("a", away=True), Asked("b"), Asked("c", away=True)
-    assert first_answer([away, there], Asked.ask) == "b"  # type: ignore[list-item, arg-type]
+    assert first_answer([away, there], Asked.ask) == "b"
     with pytest.raises(HostUnreachable, match=r"^a: no answer$"):
-        first_answer([away, other], Asked.ask)  # type: ignore[list-item, arg-type]
+        first_answer([away, other], Asked.ask)
