@@ -55,6 +55,11 @@ class Host:
         alone = self.engine.placed_by is PlacedBy.RUNG and not self.shares_with
         return self.engine.can_do - {Ask.NODES} if alone else self.engine.can_do
 
+    @property
+    def address_for_ranks(self) -> str:
+        """Where the other hosts reach this one."""
+        return self.address_for_hosts or self.address
+
     def takes(self, *, image: bool) -> bool:
         """Tell whether jobs with an image run here, or jobs without one."""
         at_site = self.site is None or self.site.start.contains == image
