@@ -1,11 +1,14 @@
-"""Tests that the end of an attempt on a cluster is recorded here once."""
+"""Tests that the end of an attempt on a cluster is recorded here once, and how many batch jobs may be in its queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from rung.jobs.model.errors import HostUnreachable
 from rung.jobs.model.paths import AttemptPaths
 from rung.runner.engines.on_host.done_record import read_done
 from rung.runner.engines.slurm.follower import Followed, SiteFollower
@@ -44,3 +47,43 @@ def test_an_end_that_is_recorded_is_not_written_again(tmp_path: Path) -> None:
     follower.look([followed])
     assert paths.done.stat().st_ino == first.st_ino and paths.done.stat().st_mtime_ns == first.st_mtime_ns
     assert [path.name for path in paths.folder.iterdir() if "done" in path.name] == ["done.json"]
+
+
+class Queue:
+    """A queue with so many batch jobs, of which one has ended; `meanwhile` happens while it is asked."""
+
+    def __init__(self, many: int) -> None:
+        self.name, self.many = "lab", many
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> CommandResult:
+        lines = [f"{n}|rung-s-j-{n}-1|RUNNING|None|n1|x|gpu|rung/s/j-{n}/1\n" for n in range(self.many)]
+        ended = "99|rung-s-j-99-1|COMPLETED|None|n1|x|gpu|rung/s/j-99/1\n"
+        self.meanwhile()
+        return CommandResult(0, "".join([*lines, ended]).encode() if argv[0] == "squeue" else b"complete\n", b"")
+
+
+def looking_at(queue: Queue) -> SiteFollower:
+    return SiteFollower(SlurmQueue(queue, "s"), queue, 1.0)  # type: ignore[arg-type]
+
+
+def test_a_site_gets_no_more_batch_jobs_than_it_may_have_at_once() -> None:
+    queue = Queue(1)
+    follower = looking_at(queue)
+    follower.look([])
+    follower.refuse_more_than(2)
+    follower.count_submitted()
+    with pytest.raises(HostUnreachable, match=r"^lab: 2 batch jobs are in its queue, and submit_at_most is 2$"):
+        follower.refuse_more_than(2)
+    # By the next look one of them has ended.
+    follower.look([])
+    follower.refuse_more_than(2)
+
+
+def test_a_batch_job_that_is_submitted_during_a_look_counts() -> None:
+    queue = Queue(1)
+    follower = looking_at(queue)
+    queue.meanwhile = follower.count_submitted
+    follower.look([])
+    with pytest.raises(HostUnreachable):
+        follower.refuse_more_than(2)
