@@ -14,6 +14,7 @@ from rung.runner.engines.on_host.done_record import read_done
 from rung.runner.engines.slurm.follower import Followed, SiteFollower
 from rung.runner.engines.slurm.queue import SlurmQueue
 from rung.runner.engines.slurm.site_log import SiteLog
+from rung.runner.seams.engine import Presence
 from rung.runner.seams.remote import CommandResult
 
 DONE = 'done - {"exit_code": 3, "began_at": 100, "ended_at": 160, "told": false, "node": "n1"}\n\ncomplete\n'
@@ -89,3 +90,32 @@ def test_a_batch_job_that_is_submitted_during_a_look_counts() -> None:
     follower.look([])
     with pytest.raises(HostUnreachable):
         follower.refuse_more_than(2)
+
+
+class Counted:
+    """A login node where nothing has begun yet; it counts what it is asked."""
+
+    name = "lab"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def run(self, argv: Sequence[str], stdin: bytes | None = None, *, timeout: float) -> CommandResult:
+        self.asked.append(argv[0])
+        folders = (stdin or b"").count(b"\n")
+        return CommandResult(0, b"" if argv[0] == "squeue" else b"none - \n\n" * folders + b"complete\n", b"")
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+def test_a_look_costs_two_commands_however_many_jobs_there_are(tmp_path: Path, many: int) -> None:
+    remote = Counted()
+    follower = SiteFollower(SlurmQueue(remote, "s"), remote, 1.0)  # type: ignore[arg-type]
+    all_paths = [AttemptPaths(tmp_path / f"j-{number}" / "attempts" / "1") for number in range(many)]
+    names = [f"rung-s-j-{number}-1" for number in range(many)]
+    followed = [
+        Followed(name, f"rung/s/{name}", paths, f"/there/{name}", SiteLog(paths))
+        for name, paths in zip(names, all_paths, strict=True)
+    ]
+    follower.look(followed)
+    assert remote.asked == ["squeue", "sh"]
+    assert {each.observation.presence for each in followed if each.observation} == {Presence.ABSENT}
