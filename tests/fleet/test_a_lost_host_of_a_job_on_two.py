@@ -100,6 +100,7 @@ def test_it_moves_to_the_hosts_that_are_left_and_goes_on_from_the_shared_folder(
         assert hosts_of(moved) == everywhere - {away}
         assert moved.checkpoint_from == (last.host, last.residence) and moved.residence == last.residence + 1
         assert moved.resumed_from is not None and moved.planned_step is not None and moved.planned_step >= 5
+        assert moved.because.endswith("; on hosts that answer")
 
 
 def test_every_rank_of_an_attempt_makes_each_of_its_steps_once(losses: Losses) -> None:
