@@ -123,7 +123,9 @@ def folders_of_the_user(job: Job, place: Place) -> list[Kept]:
     """Return the folders that a job could write in one place, and that are not Rung's own."""
     if place.where != HERE:
         volumes = [volume.host for volume in job.spec.mounted if not volume.read_only]
-        return [Kept(job.id, place.where, volume, YOUR_VOLUME) for volume in volumes]
+        # Each host has its own, also where they share the folder of the job.
+        hosts = sorted({each.host for attempt in place.attempts for each in attempt.places})
+        return [Kept(job.id, host, volume, YOUR_VOLUME) for host in hosts for volume in volumes]
     own = all(checkpoint_folder(job, attempt) is not None for attempt in place.attempts)
     return [] if own else [Kept(job.id, HERE, job.spec.checkpoint.dir, YOUR_FOLDER)]
 

@@ -12,6 +12,7 @@ import pytest
 
 from rung.jobs.job import Job
 from rung.jobs.model.errors import HostUnreachable
+from rung.jobs.model.gpu import Member
 from rung.jobs.model.host import Host
 from rung.jobs.model.paths import HomePaths
 from rung.runner.context import Context
@@ -185,6 +186,15 @@ def test_rm_counts_and_removes_the_folder_of_a_job_once(lab: Lab) -> None:
     removed = Remover(lab.context, lambda removal: None).remove_jobs(plan, [lab.job], give_up_hosts=False)
     assert (removed.failed, lab.disk.removed) == ([], [("turing", (".",))])
     assert [job.id for job in lab.shelf.store.jobs()] == []
+
+
+def test_the_volumes_of_each_host_are_named_as_kept(lab: Lab) -> None:
+    job = lab.shelf.store.job(lab.shelf.add("own", image=IMAGE, volumes=["/data:/data"]))
+    with lab.shelf.store.transaction():
+        (attempt,) = lab.shelf.store.attempts(job.id)
+        lab.shelf.store.put_attempt(replace(attempt, members=(Member("turing"),)))
+    kept = [(each.where, each.what) for each in plan_rm(lab.context, [job]).kept]
+    assert kept == [("ampere", "/data"), ("turing", "/data")]
 
 
 def test_pull_reads_the_folder_through_the_host_that_answers(lab: Lab) -> None:
